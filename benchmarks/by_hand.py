@@ -22,9 +22,9 @@ from toy_step import ours as toy
 from toy_step import start
 
 from pmdkit import train
-from pmdkit.config import Spec
 from pmdkit.envs.tokens import make_tokens
 from pmdkit.randomness import derive, generator
+from pmdkit.specs import ToySpec
 
 HERE = Path(__file__).parent
 STEPS, TASK, TOY_STEPS = 200, "modular-sum", 10
@@ -65,7 +65,7 @@ def command(folder: Path) -> float:
 
 def one_file(model: Path) -> Reading:
     """Seconds per step of GRPO in one file, after the first."""
-    spec = Spec.read(TASK, "toy")
+    spec = ToySpec.read(TASK)
     problem, ends = make_tokens(spec.env), []
     assert spec.schedule.prompts is not None
     rng = np.random.default_rng(1)

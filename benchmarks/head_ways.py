@@ -11,12 +11,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pmdkit.config import HEAD_TOKENS
 from pmdkit.llm.fused_loss import fused_linear_loss
 from pmdkit.llm.head import head_logp
 from pmdkit.llm.logprobs import to_rows
 from pmdkit.objectives import Batch, Groups, PMDMean, credit, total
 from pmdkit.randomness import generator
+from pmdkit.specs.llm import HEAD_TOKENS
 
 ROWS = 512  # rows of logits held at a time, and the longest response of `ragged`
 Inputs = tuple[Tensor, Tensor, Tensor]  # states [N, d], weight [V, d], targets [N]

@@ -10,13 +10,14 @@ from random_models import EOS, ForcedEngine, Lengths
 from step_task import CUT, GROUP, LR, VOCABULARY, WIDTH, lengths_of, model, prompts_of, right
 from torch import Tensor
 
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.loop import Rollouts, Schedule, inline, run
 from pmdkit.objectives import PMDMean
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 
 class Engine(ForcedEngine):

@@ -10,8 +10,8 @@ import numpy as np
 from harness.clock import Reading
 from stopwatch import between, now
 
-from pmdkit.config import Spec
 from pmdkit.envs.tokens import make_tokens
+from pmdkit.specs import ToySpec
 
 
 def train(task: str, steps: int, model: Path, out: Path) -> Reading:
@@ -24,7 +24,7 @@ def train(task: str, steps: int, model: Path, out: Path) -> Reading:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     disable_progress_bars()
-    spec = Spec.read(task, "toy")
+    spec = ToySpec.read(task)
     schedule, problem = spec.schedule, make_tokens(spec.env)
     assert schedule.prompts is not None
     assert schedule.group is not None

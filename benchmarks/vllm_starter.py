@@ -14,7 +14,6 @@ from harness.clock import turns
 from harness.rows import Measured
 from torch import Tensor
 
-from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.envs.math import make_math
 from pmdkit.llm.engines.base import EngineConfig, Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -23,6 +22,7 @@ from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.starter.model import build, train_tokenizer
 from pmdkit.randomness import generator
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 P, G, PROMPT, WIDTH, PART = 256, 8, 36, 32, 256
 END = 447

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import torch
 
-from pmdkit.config import Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused, Stopped, UsageError
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
@@ -23,6 +22,7 @@ from pmdkit.observe import checkpoint, console, files, metrics, trackers
 from pmdkit.observe.inputs import Inputs, check_inputs, code_inputs
 from pmdkit.observe.run_folder import RunFolder, locked
 from pmdkit.plugins import class_from_path
+from pmdkit.specs import Spec
 
 Row = dict[str, Any]
 GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30

@@ -12,18 +12,19 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import ValidationError
 
 from pmdkit import plugins
-from pmdkit.config import SHELVES, Spec, names
 from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.errors import ResumeRefused, UsageError, first_line, short, unknown
 from pmdkit.extras import need
 from pmdkit.objectives import TAUS, Objective, build_objective, objective_name, regulariser
 from pmdkit.observe import checkpoint, console, inputs, trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
+from pmdkit.specs import SPECS, LLMSpec, Spec, from_record
+from pmdkit.specs.find import SHELVES, names
 from pmdkit.trainer import Backend, Display, Row, fit
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
 
 Trust = str | Sequence[str]
 "Files such as my.py, or my.py:MyClass, whose code may run."
+AnySpec = TypeVar("AnySpec", bound=Spec)
 BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
 OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
 "Names that a run's folder may contain before the run begins."
 
 
 class TrainOptions(TypedDict, total=False):
-    """Keywords of `train`: the keys of [schedule] and [run], see `pmdkit.config`, and tau of the objective.
+    """Keywords of `train`: the keys of [schedule] and [run], see `pmdkit.specs`, and tau of the objective.
 
     None is the same as leaving a key out. Any other key of the spec goes into `options`, by its dotted name.
     """
@@ -411,7 +413,7 @@ def resume_run(
 
 def refuse_longer(spec: Spec, was: int, now: int) -> None:
     """Refuse more steps if the learning rate falls to 0 by the last one: it would differ in every step."""
-    kind = "constant" if spec.update is None else spec.update.lr_scheduler_type
+    kind = spec.update.lr_scheduler_type if isinstance(spec, LLMSpec) else "constant"
     if kind != "constant":
         raise ResumeRefused(
             f"schedule.steps was {was} and is now {now} with update.lr_scheduler_type '{kind}': the learning rate of "
@@ -428,15 +430,25 @@ def refuse_links(path: Path) -> None:
             )
 
 
+@overload
+def plan(
+    tier: Literal["llm"], env: str, changes: Mapping[str, Any], given: Objective | None = None
+) -> tuple[LLMSpec, Objective]: ...
+
+
+@overload
+def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None) -> tuple[Spec, Objective]: ...
+
+
 def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None) -> tuple[Spec, Objective]:
     """The resolved spec of a new run, every option explicit, and its objective."""
     if tier not in BACKENDS:
         raise UsageError(unknown("backend", tier, BACKENDS))
     plugins.trust(changes)
-    return resolve_spec(with_objective(Spec.read(env, tier), changes, given).override(dict(changes)), given)
+    return resolve_spec(with_objective(SPECS[tier].read(env), changes, given).override(dict(changes)), given)
 
 
-def with_objective(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None) -> Spec:
+def with_objective(spec: AnySpec, changes: Mapping[str, Any], given: Objective | None = None) -> AnySpec:
     """The spec with the objective of `changes`: another objective keeps the environment's tau, if it takes one."""
     known = named(spec.objective)
     name = named({"name": changes.get("objective.name", known)})
@@ -518,7 +530,7 @@ def stored_spec(folder: RunFolder, trust: Trust = ()) -> Spec:
     Code that it names runs only if the user names it too, here or elsewhere, and only if it is unchanged.
     """
     try:
-        spec = Spec(**folder.read_config())
+        spec = from_record(folder.read_config())
     except (ValidationError, TypeError) as problem:
         raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
     plugins.trust(trust)

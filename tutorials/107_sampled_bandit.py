@@ -29,10 +29,11 @@ from gymnasium.utils.env_checker import check_env
 from scipy.stats import ttest_ind
 
 import pmdkit_course as learn
-from pmdkit import config, train
+from pmdkit import train
 from pmdkit.envs import Bandit
 from pmdkit.figures.style import COLOURS, look
 from pmdkit.objectives import GRPO, RLOO, PMDMean, PMDPart
+from pmdkit.specs import find
 from pmdkit.stats import mean_interval, paired_difference
 from pmdkit_lab.figures import style
 
@@ -303,7 +304,7 @@ for name, runs in results.items():
 # run. For a first try the arrays alone will do.
 
 # %%
-own = f"{config.root() / 'envs' / 'own_bandit.py'}:OwnBandit"
+own = f"{find.root() / 'envs' / 'own_bandit.py'}:OwnBandit"
 check_env(gymnasium.make("pmdkit/Bandit-v0", kind=own).unwrapped)
 
 chance = np.array([[0.2, 0.8], [0.6, 0.4]])  # that an arm passes, [contexts, arms]

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pmdkit.config import Spec
 from pmdkit.figures.style import LOOKS, Drawing
 from pmdkit.objectives import OBJECTIVES
+from pmdkit.specs import Spec
 from pmdkit.training import plan
 from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE
 from pmdkit_lab.planner.model_size import SHAPES

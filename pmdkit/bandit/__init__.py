@@ -4,17 +4,17 @@ import torch
 
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.bandit.metrics import ExactStepMetrics, evaluate
-from pmdkit.config import Spec
 from pmdkit.envs import BanditTask, make
 from pmdkit.errors import UsageError
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.population import has_solution
 from pmdkit.recording import Recorder, StepExtras
+from pmdkit.specs import BanditSpec
 from pmdkit.trainer import Backend, TrainerCallback
 
 
-def make_backend(spec: Spec, objective: Objective) -> Backend:
+def make_backend(spec: BanditSpec, objective: Objective) -> Backend:
     """Learner, task and measurements of a bandit run."""
     schedule = spec.schedule
     assert schedule.update != "auto", "the spec is resolved before a backend sees it"
@@ -49,7 +49,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     )
 
 
-def resolve_config(spec: Spec, objective: Objective) -> Spec:
+def resolve_config(spec: BanditSpec, objective: Objective) -> BanditSpec:
     """The spec with `update` decided and impossible combinations refused."""
     schedule = spec.schedule
     problem = make(spec.env)

@@ -50,12 +50,12 @@ def envs(*, json: Flag = False) -> None:
     Args:
         json: print one JSON value.
     """
-    from pmdkit import config
+    from pmdkit.specs import find
 
     entries = []
-    for tier in config.SHELVES:
-        for name in config.names(tier):
-            path = config.find(name, tier)
+    for tier in find.SHELVES:
+        for name in find.names(tier):
+            path = find.spec_file(name, tier)
             about = first_paragraph(path.read_text(encoding="utf-8"))
             entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
     if json:
@@ -66,7 +66,7 @@ def envs(*, json: Flag = False) -> None:
         table.add_row(entry["tier"], f"[bold]{entry['name']}[/bold]", entry["about"])
     console = Console()
     console.print(table)
-    folder = config.root() / "envs"
+    folder = find.root() / "envs"
     console.print(f"Specs: {folder}. Copy one, change it, and give its path in place of a name.", soft_wrap=True)
 
 

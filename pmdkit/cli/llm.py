@@ -26,8 +26,8 @@ from pmdkit.observe.glossary import format_tau
 from pmdkit.observe.run_folder import RunFolder, new_folder
 
 if TYPE_CHECKING:
-    from pmdkit.config import Spec
     from pmdkit.objectives import Objective
+    from pmdkit.specs import LLMSpec
 
 
 OWN = "own"
@@ -117,10 +117,10 @@ def llm(
             start_here(recipe, options, fit)
 
 
-def save_recipe(spec: "Spec", options: LLMOptions) -> None:
+def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
     """Write the recipe of a run to a file, if --save-recipe asks for it."""
     if options.save_recipe is not None:
-        from pmdkit.config import to_toml
+        from pmdkit.specs.toml import to_toml
 
         if options.save_recipe.suffix != ".toml" or options.save_recipe.exists():
             what = "exists" if options.save_recipe.exists() else "does not end in .toml"
@@ -157,25 +157,24 @@ def refuse_fit(fit: bool) -> None:
         )
 
 
-def asked(recipe: str, options: RunOptions) -> "Spec":
+def asked(recipe: str, options: RunOptions) -> "LLMSpec":
     """The spec that the command line asks for: that of the run being resumed, or of a new one."""
+    from pmdkit.specs import LLMSpec
     from pmdkit.training import plan, spec_to_resume, with_objective
 
     changes, trust = options.changes(), options.trust or ()
     plugins.trust(trust)
     if options.resume and options.out is not None and RunFolder(options.out).started:
         stored = spec_to_resume(RunFolder(options.out), changes, trust, options.accept_changes)
-        if stored.tier == "llm":
+        if isinstance(stored, LLMSpec):
             return with_objective(stored, changes).override(changes)
     return plan("llm", recipe, changes)[0]
 
 
-def measured(spec: "Spec") -> dict[str, Any]:
+def measured(spec: "LLMSpec") -> dict[str, Any]:
     """The token budget that fits, as a change of the spec."""
-    from pmdkit.config import LanguageModelTable
     from pmdkit.llm import backend, selfcheck
 
-    assert isinstance(spec.model, LanguageModelTable)
     model, _ = backend.build_model(spec.model, spec.env, spec.run.seed)
     budget, tried = selfcheck.fit_token_budget(model, spec)
     for tokens, gib in tried:
@@ -184,7 +183,7 @@ def measured(spec: "Spec") -> dict[str, Any]:
     return {"update.token_budget": budget}
 
 
-def show_plan(spec: "Spec", json: bool) -> None:
+def show_plan(spec: "LLMSpec", json: bool) -> None:
     """Print what a spec would do; with --json, the resolved configuration and the plan as one value."""
     from pmdkit.llm import dry_run
 
@@ -206,7 +205,7 @@ def show_plan(spec: "Spec", json: bool) -> None:
     console.print("Nothing was started. pmdkit plan, of pmdkit-lab, predicts memory and time.")
 
 
-def check_machine(spec: "Spec", objective: "Objective", options: RunOptions) -> None:
+def check_machine(spec: "LLMSpec", objective: "Objective", options: RunOptions) -> None:
     """Run the field test, print its verdicts and the row for benchmarks/README.md."""
     import torch
 

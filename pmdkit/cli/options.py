@@ -86,9 +86,9 @@ def complete_specs(tier: str) -> Callable[[CompletionContext], list[str]]:
     """A completer for the names on a tier's shelf, and for .toml files and folders."""
 
     def complete(context: CompletionContext) -> list[str]:
-        from pmdkit import config
+        from pmdkit.specs import find
 
-        return config.names(tier) + paths(context.incomplete, ".toml")
+        return find.names(tier) + paths(context.incomplete, ".toml")
 
     return complete
 

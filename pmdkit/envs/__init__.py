@@ -15,9 +15,9 @@ from pmdkit.errors import unknown
 from pmdkit.extras import need
 
 if TYPE_CHECKING:
-    from pmdkit.config import Spec
     from pmdkit.envs.gym import BanditEnv, BanditVectorEnv
     from pmdkit.envs.tokens.gym import TokenEnv, TokenVectorEnv
+    from pmdkit.specs import Spec
 
 # loaded on first use: the rest of Gymnasium
 LAZY = {"BanditEnv": "gym", "BanditVectorEnv": "gym", "TokenEnv": "tokens.gym", "TokenVectorEnv": "tokens.gym"}
@@ -61,17 +61,16 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
         name_or_path: such as "needle" or "my.toml".
         tier: "bandit" or "toy"; by default the shelf that has the name, and for a file "toy" if it has a [model].
     """
-    from pmdkit import config
-    from pmdkit.config import Spec
+    from pmdkit.specs import SPECS, find
 
     tiers = ("bandit", "toy")
     if tier is None and name_or_path.endswith(".toml"):
-        tier = "toy" if "model" in config.read(config.find(name_or_path, "bandit")) else "bandit"
+        tier = "toy" if "model" in find.read(find.spec_file(name_or_path, "bandit")) else "bandit"
     if tier is None:
-        tier = next((tier for tier in tiers if name_or_path in config.names(tier)), None)
+        tier = next((tier for tier in tiers if name_or_path in find.names(tier)), None)
     if tier is None:
-        raise ValueError(unknown("environment", name_or_path, (name for tier in tiers for name in config.names(tier))))
-    return Spec.read(name_or_path, tier)
+        raise ValueError(unknown("environment", name_or_path, (name for tier in tiers for name in find.names(tier))))
+    return SPECS[tier].read(name_or_path)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,10 +9,10 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from pmdkit import config
 from pmdkit.envs.bandit import Array, Bandit, Indices
 from pmdkit.envs.kinds import make
 from pmdkit.plugins import trust
+from pmdkit.specs import find
 
 Problem = TypeVar("Problem")
 
@@ -190,7 +190,7 @@ def resolve(
             raise ValueError(f"both env '{env}' and kind '{options['kind']}' were given; expected one of them")
         trust(options)  # they come from the code that makes the environment
         return make(options)
-    return make(config.read(config.find(env or default, tier))["env"] | options)
+    return make(find.read(find.spec_file(env or default, tier))["env"] | options)
 
 
 def describe(context: np.int64, last: tuple[np.int64, float] | None) -> str:

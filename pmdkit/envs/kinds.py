@@ -8,16 +8,14 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pmdkit.envs.bandit import Array, Bandit
 from pmdkit.envs.build import build, check_flag, check_number, check_share, check_size, check_whole
 from pmdkit.randomness import generator
-
-if TYPE_CHECKING:
-    from pmdkit.config import Spec
+from pmdkit.specs import LLMSpec, Spec
 
 TABLE = Path(__file__).parent / "data" / "pass_rates.csv"
 PROBLEMS = 1209
@@ -339,12 +337,12 @@ def make(table: dict[str, Any]) -> Bandit:
     return build(table, KINDS, Bandit)
 
 
-def reward_scale(spec: "Spec") -> str:
+def reward_scale(spec: Spec) -> str:
     """The reward scale of a run, without which a temperature has no meaning: `{0, 1}`, `{-1, 1}` or `real`.
 
     [reward] states it, a bandit has its own, and token tasks are graded 0 or 1.
     """
-    if spec.reward is not None:
+    if isinstance(spec, LLMSpec):
         return SCALES[spec.reward.scale]
     if spec.tier != "bandit":
         return "real" if spec.env.get("kind") == GYMNASIUM else "{0, 1}"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit import foreign
-from pmdkit.config import Spec
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.specs import LLMSpec
 from pmdkit.training import stored_spec
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -32,7 +32,7 @@ class CheckpointSource:
 
     place: str
     weights: str
-    spec: Spec | None = None
+    spec: LLMSpec | None = None
     step: int | None = None
     warnings: tuple[str, ...] = ()
 
@@ -82,6 +82,7 @@ def find_source(path: Path) -> CheckpointSource:
 def source_of_run(folder: RunFolder, given: Path, only: int | None = None) -> CheckpointSource:
     """The newest checkpoint whose weights are whole, or one of a given step. Nothing in the folder is changed."""
     spec = stored_spec(folder)
+    assert isinstance(spec, LLMSpec), "the caller has looked at the tier"
     warnings: list[str] = []
     for step in reversed(checkpoint.steps(folder.checkpoints) if only is None else [only]):
         place = given if only is not None else folder.checkpoints / f"step-{step}"

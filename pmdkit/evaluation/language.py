@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, Spec
 from pmdkit.envs.math import make_math, readers
 from pmdkit.envs.math.problem import MathProblems, Problem, leaks
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
@@ -29,6 +28,8 @@ from pmdkit.llm.precision import cast_model
 from pmdkit.observe import files, run_folder
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
+from pmdkit.specs import LLMSpec
+from pmdkit.specs.llm import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable
 from pmdkit.stats import measure_at_k
 from pmdkit.trainer import Display, stop_at_once
 from pmdkit.training import compare
@@ -62,10 +63,10 @@ class EvalConfig:
     top_p: float | None = None
     width: int | None = None
 
-    def resolve(self, spec: Spec | None) -> "EvalConfig":
+    def resolve(self, spec: LLMSpec | None) -> "EvalConfig":
         """Fill in the defaults: a run's own data as in its own evaluation, other data as in the paper."""
-        own = spec.evaluation if spec is not None and spec.evaluation is not None else EvaluationTable(data="aime24")
-        rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
+        own = spec.evaluation if spec is not None else EvaluationTable(data="aime24")
+        rollout = spec.rollout if spec is not None else RolloutTable()
         data = self.data or own.data
         as_the_run = spec is not None and (self.data is None or data == HELD_OUT)
         temperature, top_p = (own.temperature, own.top_p) if as_the_run else PAPER_SAMPLING
@@ -91,7 +92,7 @@ class EvalConfig:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p is {self.top_p}; expected a number above 0, at most 1")
 
-    def check_data(self, spec: Spec | None) -> None:
+    def check_data(self, spec: LLMSpec | None) -> None:
         """Refuse data that is neither a known name nor a possible file."""
         data = self.data or ""
         if data == HELD_OUT and spec is None:
@@ -128,7 +129,7 @@ def evaluate(
     config = config.resolve(source.spec)
     assert config.data is not None
     spec = source.spec
-    table = spec.model if spec is not None and isinstance(spec.model, LanguageModelTable) else LanguageModelTable()
+    table = spec.model if spec is not None else LanguageModelTable()
     table = table.model_copy(update={"device": device or table.device, "dtype": dtype or table.dtype})
     chosen = None if config.data == HELD_OUT else load_problems(config.data, config.problems)
     train, lost = training_problems(spec)
@@ -139,8 +140,8 @@ def evaluate(
         cast_model(model, torch.bfloat16)
     encoder = prompts.encoder_of(None if spec is None else spec.prompt, tokenizer)
     name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
-    reward = spec.reward if spec is not None and spec.reward is not None else RewardTable()
-    rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
+    reward = spec.reward if spec is not None else RewardTable()
+    rollout = spec.rollout if spec is not None else RolloutTable()
     evaluation = make_evaluation(name, problems, encoder, tokenizer, grading.make_grader(reward), config)
     try:
         check_context(evaluation, model.config)
@@ -167,7 +168,7 @@ def load_problems(data: str, most: int | None) -> tuple[str, list[Problem]]:
     return found.name, [found.problem(int(number)) for number in found.held_out[:most]]
 
 
-def training_problems(spec: Spec | None) -> tuple[MathProblems | None, str | None]:
+def training_problems(spec: LLMSpec | None) -> tuple[MathProblems | None, str | None]:
     """The problems of the run, or why they are not available."""
     if spec is None:
         return None, None
@@ -184,11 +185,10 @@ def count_leaks(train: MathProblems, problems: Sequence[Problem]) -> int:
 
 
 def held_out(
-    spec: Spec | None, problems: MathProblems | None, lost: str | None, encoder: prompts.Encoder, most: int | None
+    spec: LLMSpec | None, problems: MathProblems | None, lost: str | None, encoder: prompts.Encoder, most: int | None
 ) -> tuple[str, list[Problem]]:
     """The problems that the run itself is evaluated on."""
     assert spec is not None
-    assert spec.rollout is not None
     if problems is None:
         raise UsageError(f"the problems of the run cannot be read: {lost}")
     if not len(problems.held_out):

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pmdkit.config import Spec
 from pmdkit.envs.bandit import Bandit
 from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.envs.tokens.problem import TokenProblem
@@ -17,6 +16,7 @@ from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
+from pmdkit.specs import Spec
 from pmdkit.stats import GradedDraws, estimate_at_k
 from pmdkit.trainer import Backend
 from pmdkit.training import build, stored_spec

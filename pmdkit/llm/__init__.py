@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from pmdkit.observe.trackers import no_telemetry
 
 if TYPE_CHECKING:
-    from pmdkit.config import Spec
     from pmdkit.objectives import Objective
+    from pmdkit.specs import LLMSpec
     from pmdkit.trainer import Backend
 
 no_telemetry()  # before anything here imports transformers
 
 
-def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
+def make_backend(spec: "LLMSpec", objective: "Objective") -> "Backend":
     """Model, engine, learner, task and measurements of a run on a language model."""
     from pmdkit.llm.recipe_checks import check_requirements
 
@@ -25,7 +25,7 @@ def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
     return make_backend(spec, objective)
 
 
-def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
+def resolve_config(spec: "LLMSpec", objective: "Objective") -> "LLMSpec":
     """The spec with its defaults written out and impossible combinations refused."""
     from pmdkit.llm.recipe_checks import resolve_config
 

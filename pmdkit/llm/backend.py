@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.config import LanguageModelTable, RolloutTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
@@ -54,6 +53,8 @@ from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.recording import Recorder
+from pmdkit.specs import LLMSpec
+from pmdkit.specs.llm import LanguageModelTable, RolloutTable
 from pmdkit.trainer import Backend, TrainerCallback
 from strict_answers import Grader
 
@@ -63,7 +64,7 @@ GENERATED = 256  # rows that are hashed where problems are generated: code and o
 GAUGED = 128  # responses of each step that are rescored after it, at least two groups
 
 
-def make_backend(spec: Spec, objective: Objective) -> Backend:
+def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
     check_machine(spec)
     process_group = collectives.make_process_group(spec)
@@ -79,7 +80,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     return assemble(spec, objective, learner, task, evaluation, log)
 
 
-def check_machine(spec: Spec) -> None:
+def check_machine(spec: LLMSpec) -> None:
     """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
     assert spec.rollout is not None
     recipe_checks.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
@@ -88,12 +89,12 @@ def check_machine(spec: Spec) -> None:
         raise UsageError(f"the log {spec.rollout.log} does not exist; give the path of one, see docs/use/offline.md")
 
 
-def load_problems(spec: Spec) -> MathProblems:
+def load_problems(spec: LLMSpec) -> MathProblems:
     """The problems of [env]."""
     return make_math(spec.env)
 
 
-def make_model(spec: Spec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model and tokenizer of [model], on their device. Adapters come later: `make_learner`.
 
     A pretrained model that will be sharded over processes is empty until `make_learner` has sharded it.
@@ -124,7 +125,7 @@ def build_model(
 
 
 def make_engine(
-    spec: Spec,
+    spec: LLMSpec,
     model: PreTrainedModel,
     encoder: Encoder,
     problems: MathProblems,
@@ -177,7 +178,7 @@ def make_engine(
     )
 
 
-def context_length(spec: Spec, model: PreTrainedModel) -> int:
+def context_length(spec: LLMSpec, model: PreTrainedModel) -> int:
     """Tokens of the longest prompt and response together, capped at the model's context length."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
@@ -201,7 +202,7 @@ def make_sync_check(
 
 
 def make_encoder(
-    spec: Spec, tokenizer: PreTrainedTokenizerBase, problems: MathProblems
+    spec: LLMSpec, tokenizer: PreTrainedTokenizerBase, problems: MathProblems
 ) -> tuple[Encoder, MathProblems]:
     """The encoder from problems to prompt tokens, and the problems whose prompts are short enough."""
     assert spec.rollout is not None
@@ -209,7 +210,9 @@ def make_encoder(
     return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
 
-def load_log(spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems) -> offline.RolloutLog | None:
+def load_log(
+    spec: LLMSpec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems
+) -> offline.RolloutLog | None:
     """The logged responses that a recipe trains on; None if it draws its own."""
     assert spec.rollout is not None
     assert spec.schedule.group is not None
@@ -220,7 +223,7 @@ def load_log(spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: Mat
     return offline.read_log(path, problems, encoder, ends, size, spec.rollout.width, vocabulary)
 
 
-def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
+def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
     """The verifier of [reward]; with several processes, the main one grades for all.
 
     If each has an engine, the others grade ahead of the main one what theirs finishes, with one worker each.
@@ -238,7 +241,7 @@ def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | 
 
 
 def make_learner(
-    spec: Spec,
+    spec: LLMSpec,
     objective: Objective,
     model: PreTrainedModel,
     encoder: Encoder,
@@ -293,7 +296,7 @@ def make_learner(
 
 
 def make_task(
-    spec: Spec,
+    spec: LLMSpec,
     model: PreTrainedModel,
     encoder: Encoder,
     problems: MathProblems,
@@ -318,7 +321,7 @@ def make_task(
     )
 
 
-def reward_rows(spec: Spec, encoder: Encoder) -> Rows | None:
+def reward_rows(spec: LLMSpec, encoder: Encoder) -> Rows | None:
     """What other reward functions can read about a response; None if the verifier alone grades."""
     assert spec.reward is not None
     others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
@@ -326,7 +329,7 @@ def reward_rows(spec: Spec, encoder: Encoder) -> Rows | None:
 
 
 def make_evaluation(
-    spec: Spec, encoder: Encoder, problems: MathProblems, verifier: Grader | SharedGrader
+    spec: LLMSpec, encoder: Encoder, problems: MathProblems, verifier: Grader | SharedGrader
 ) -> evaluate.Evaluation:
     """The fixed evaluation of [evaluation]."""
     assert spec.evaluation is not None
@@ -339,7 +342,7 @@ def make_evaluation(
 
 
 def assemble(
-    spec: Spec,
+    spec: LLMSpec,
     objective: Objective,
     learner: CausalLearner,
     task: MathTask,
@@ -399,7 +402,7 @@ def make_stream(rollout: RolloutTable, log: offline.RolloutLog | None = None) ->
 
 
 def run_inputs(
-    spec: Spec, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
+    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
 ) -> dict[str, str | Sequence[Path]]:
     """Digests of rows, template and tokenizer, and files of weights and log. Of generated rows only the first count."""
     assert isinstance(spec.model, LanguageModelTable)
@@ -432,7 +435,7 @@ def digest_rows(problems: Iterable[Problem]) -> str:
 
 
 def make_warm_start(
-    spec: Spec, learner: CausalLearner, task: MathTask, evaluations: EvaluationCallback
+    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluations: EvaluationCallback
 ) -> Callable[[Callable[[str], None]], None] | None:
     """Phase 0: teach the starter until it passes the target share of the evaluation's problems.
 

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pmdkit.config import ParallelTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.llm import fsdp, launcher, torchrun
 from pmdkit.llm.sharded_checkpoint import SaveLost, ShardedCheckpoints
 from pmdkit.observe.checkpoint import Checkpoints
+from pmdkit.specs import LLMSpec
+from pmdkit.specs.llm import ParallelTable
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
 "What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."
@@ -30,7 +31,7 @@ class RankLost(ComponentDied):
     """Another process of the run is gone or stuck; this one exits because of it."""
 
 
-def make_process_group(spec: Spec) -> ProcessGroup:
+def make_process_group(spec: LLMSpec) -> ProcessGroup:
     """The process group of a run; joins the other processes if there are any."""
     table, here = spec.parallel, launcher.launched_ranks()
     assert isinstance(table, ParallelTable)

@@ -1,9 +1,9 @@
 """What `pmdkit llm --dry-run` shows: batch, staleness and files of a recipe. Nothing is built."""
 
-from pmdkit.config import Spec
+from pmdkit.specs import LLMSpec
 
 
-def batch(spec: Spec) -> dict[str, float]:
+def batch(spec: LLMSpec) -> dict[str, float]:
     """Prompts, responses, updates and staleness."""
     schedule, rollout = spec.schedule, spec.rollout
     assert rollout is not None
@@ -21,11 +21,11 @@ def batch(spec: Spec) -> dict[str, float]:
         "prompts per ministep": schedule.prompts / schedule.ministeps,
         "responses per ministep": responses / schedule.ministeps,
         "optimizer steps": schedule.steps * schedule.ministeps * schedule.passes,
-        "staleness of the last ministep, updates": schedule.ministeps * schedule.passes * (1 + rollout.lag) - 1,
+        "staleness of the last ministep, updates": spec.staleness,
     }
 
 
-def files(spec: Spec) -> dict[str, str]:
+def files(spec: LLMSpec) -> dict[str, str]:
     """What the run folder will hold."""
     assert spec.rollout is not None
     assert spec.evaluation is not None

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pmdkit import foreign
-from pmdkit.config import EvaluationTable
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
@@ -20,6 +19,7 @@ from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
+from pmdkit.specs.llm import EvaluationTable
 from pmdkit.stats import GradedDraws
 from strict_answers import Grader, Item, Verdict
 

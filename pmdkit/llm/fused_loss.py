@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.config import HEAD_TOKENS
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import ChunkedHead, chunks, head_weight, matmul_operands
 from pmdkit.llm.logprobs import hidden_at_targets, scored_lengths, scored_tokens
 from pmdkit.objectives import Batch, Objective, coefficient, total, traits
+from pmdkit.specs.llm import HEAD_TOKENS
 
 
 class FusedLoss(NamedTuple):

@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from pmdkit.config import RewardTable, RewardTerm
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Episode
 from pmdkit.plugins import require_trust
+from pmdkit.specs.llm import RewardTable, RewardTerm
 from strict_answers import Grader, Item, Verdict, pool
 from strict_answers.functions import RewardRow
 

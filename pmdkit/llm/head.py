@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
-from pmdkit.config import HEAD_TOKENS
 from pmdkit.errors import EnvironmentLacks
+from pmdkit.specs.llm import HEAD_TOKENS
 
 
 def head_weight(model: PreTrainedModel) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit import foreign
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
 from pmdkit.llm import (
@@ -39,6 +38,8 @@ from pmdkit.loop import Episode, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.objectives.credit import RoundingCheck
 from pmdkit.randomness import derive
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 if TYPE_CHECKING:
     from pmdkit.llm.rollouts import RolloutQueue

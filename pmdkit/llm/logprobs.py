@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.config import HEAD_TOKENS
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import head_logp, head_weight
 from pmdkit.llm.packing import forward_packed, pack
+from pmdkit.specs.llm import HEAD_TOKENS
 
 
 class Scores(NamedTuple):

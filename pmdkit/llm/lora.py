@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from pmdkit.config import LoraTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm import weights
@@ -23,6 +22,7 @@ from pmdkit.llm.recipe_checks import check_peft, uses_lora
 from pmdkit.llm.sharded_checkpoint import local_rows, read_shard
 from pmdkit.observe.shards import StoredTensor
 from pmdkit.randomness import derive
+from pmdkit.specs.llm import LoraTable
 
 ADAPTER = "default"  # its name in peft
 DRIFT = 1e-5  # relative to the largest entry: B A differs by rounding between an accelerator and a CPU

@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 
 class LRScheduler:

@@ -5,10 +5,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe.shards import StoredTensor
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 
 def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:

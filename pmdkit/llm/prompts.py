@@ -16,11 +16,11 @@ import numpy as np
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from pmdkit.config import PromptTable
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
 from pmdkit.errors import UsageError
 from pmdkit.llm import chat_template
+from pmdkit.specs.llm import PromptTable
 
 PLACE = "{problem_statement}"
 CHAT = (

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import torch
 
-from pmdkit.config import (
-    ENVIRONMENTS,
-    SHIPPED_REWARDS,
-    LoraTable,
-    ParallelTable,
-    RewardTable,
-    RolloutTable,
-    Spec,
-    VLLMTable,
-)
 from pmdkit.envs.math import check_math, readers
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
+from pmdkit.specs import LLMSpec
+from pmdkit.specs.llm import (
+    ENVIRONMENTS,
+    SHIPPED_REWARDS,
+    LoraTable,
+    ParallelTable,
+    RewardTable,
+    RolloutTable,
+    VLLMTable,
+)
 from strict_answers.pool import identify
 
 EVALUATED = ("held-out", "aime24", "aime25")
@@ -29,7 +29,7 @@ PROMPTS = 64  # per step, if the recipe does not say
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
 
 
-def resolve_config(spec: Spec, objective: Objective) -> Spec:
+def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     """The spec with its defaults filled in."""
     check_values(spec)
     schedule, model, warm = spec.schedule, spec.model, spec.warm_start
@@ -64,7 +64,7 @@ def resolve_config(spec: Spec, objective: Objective) -> Spec:
     return spec.model_copy(update={"schedule": schedule, "vllm": vllm, "parallel": resolve_parallel(spec)})
 
 
-def check_values(spec: Spec) -> None:
+def check_values(spec: LLMSpec) -> None:
     """Refuse values that would otherwise be read only minutes later: problems, device, grader, evaluation."""
     check_math(spec.env)
     device, path = getattr(spec.model, "device", "auto"), getattr(spec.model, "path", None)
@@ -160,7 +160,7 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
     return vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm
 
 
-def resolve_parallel(spec: Spec) -> ParallelTable:
+def resolve_parallel(spec: LLMSpec) -> ParallelTable:
     """[parallel], with the processes that `accelerate launch` or torchrun started, if one of them did."""
     table, here = spec.parallel or ParallelTable(), launcher.launched_ranks()
     device = getattr(spec.model, "device", "auto")
@@ -193,7 +193,7 @@ def check_engine(engine: str, elsewhere: bool = False) -> None:
         check_version(installed_version())
 
 
-def check_lora_tables(spec: Spec) -> None:
+def check_lora_tables(spec: LLMSpec) -> None:
     """Raise if [lora] conflicts with another table: a checkpoint holds the adapter, not the base model below it."""
     if not uses_lora(spec.lora):
         return
@@ -206,7 +206,7 @@ def check_lora_tables(spec: Spec) -> None:
         )
 
 
-def check_lora(spec: Spec) -> None:
+def check_lora(spec: LLMSpec) -> None:
     """Raise if this machine or another table keeps the run from training adapters."""
     check_lora_tables(spec)
     if uses_lora(spec.lora):

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.config import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm import grading, verdicts_over_ranks
+from pmdkit.specs.llm import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from strict_answers import Grader, Item, Verdict
 
 OVERLONG = SHIPPED_REWARDS[1]

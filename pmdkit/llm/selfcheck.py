@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import torch
 from transformers import PreTrainedModel
 
-from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, PmdkitError
 from pmdkit.llm import backend, forward_root, head, learner, logprobs, task
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -26,6 +25,7 @@ from pmdkit.llm.callbacks.model_files import ModelFilesCallback
 from pmdkit.loop import graded
 from pmdkit.objectives import Objective, credit
 from pmdkit.observe import checkpoint
+from pmdkit.specs import LLMSpec
 from pmdkit.trainer import TrainerCallback
 from pmdkit.version import __version__
 
@@ -59,7 +59,7 @@ class SelfCheck:
         folder: for the checkpoint and the responses of the test.
     """
 
-    def __init__(self, spec: Spec, objective: Objective, folder: Path) -> None:
+    def __init__(self, spec: LLMSpec, objective: Objective, folder: Path) -> None:
         self.spec = small_spec(spec)
         self.objective = objective
         self.folder = folder
@@ -205,7 +205,7 @@ class SelfCheck:
         )
 
 
-def small_spec(spec: Spec) -> Spec:
+def small_spec(spec: LLMSpec) -> LLMSpec:
     """The recipe with few prompts and short responses; model, data, precision and token budgets are unchanged."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
@@ -221,7 +221,7 @@ def small_spec(spec: Spec) -> Spec:
     )
 
 
-def fit_token_budget(model: PreTrainedModel, spec: Spec) -> tuple[int, list[tuple[int, float]]]:
+def fit_token_budget(model: PreTrainedModel, spec: LLMSpec) -> tuple[int, list[tuple[int, float]]]:
     """The largest token budget, a power of two, whose update fits beside weights, gradients and optimizer.
 
     Budgets are tried, each twice the one before it, until one does not fit or a whole ministep does.
@@ -247,7 +247,7 @@ def fit_token_budget(model: PreTrainedModel, spec: Spec) -> tuple[int, list[tupl
     return trials[-1][0], trials
 
 
-def most_tokens(spec: Spec) -> int:
+def most_tokens(spec: LLMSpec) -> int:
     """The most tokens that a ministep can have: a larger budget changes nothing."""
     assert spec.rollout is not None
     assert spec.schedule.prompts is not None
@@ -256,7 +256,7 @@ def most_tokens(spec: Spec) -> int:
     return prompts * (spec.rollout.max_prompt + spec.schedule.group * spec.rollout.width)
 
 
-def trial(model: PreTrainedModel, tokens: int, spec: Spec) -> int | None:
+def trial(model: PreTrainedModel, tokens: int, spec: LLMSpec) -> int | None:
     """Peak bytes of one forward and backward pass over that many tokens; None if they do not fit."""
     assert spec.rollout is not None
     length = min(tokens, spec.rollout.width + TRIAL_PROMPT)

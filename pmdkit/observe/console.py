@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pmdkit.config import Spec
 from pmdkit.errors import printable
+from pmdkit.specs import Spec
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = (
@@ -233,10 +233,10 @@ def run_title(spec: Spec) -> str:
     tau = spec.objective.get("tau")
     group = spec.schedule.group
     how = f"{group} draws" if group else f"full support, {spec.schedule.update}"
-    lag = 0 if spec.rollout is None else spec.rollout.lag
-    stale = spec.schedule.ministeps * (1 + lag) - 1
     heat = f", tau {tau}" if tau is not None else ""
-    return f"{spec.tier} {spec.name}: {spec.objective['name']}{heat}, {how}" + (f", staleness {stale}" if stale else "")
+    return f"{spec.tier} {spec.name}: {spec.objective['name']}{heat}, {how}" + (
+        f", staleness {spec.staleness}" if spec.staleness else ""
+    )
 
 
 def sparkline(values: "deque[float] | list[float]", width: int) -> str:

@@ -14,6 +14,7 @@ from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, Stopped,
 from pmdkit.launchers import MERCY, ONE, POLL, Call, CallResult, Launcher, sigterm_interrupts
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
 from pmdkit.processes import exit_reason
+from pmdkit.specs import LLMSpec
 from pmdkit.sweeps import grid, record, search
 from pmdkit.training import plan
 
@@ -84,7 +85,7 @@ def check_trials(trials: Sequence[grid.Trial]) -> int:
         raise UsageError("the sweep has no runs; expected at least one value of an option and one seed")
     settings = {repr({**trial.options, grid.SEED: 0}): trial for trial in trials}.values()
     specs = [plan(trial.tier, trial.env, trial.options)[0] for trial in settings]
-    return max(1 if spec.parallel is None else spec.parallel.processes for spec in specs)
+    return max(spec.parallel.processes if isinstance(spec, LLMSpec) else 1 for spec in specs)
 
 
 def check_folder(out: Path, resume: bool) -> None:

@@ -8,7 +8,6 @@ from importlib import import_module
 
 import torch
 
-from pmdkit.config import ModelTable, Spec
 from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import UsageError
@@ -18,6 +17,7 @@ from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import derive
 from pmdkit.recording import Recorder, StepExtras
+from pmdkit.specs import ToySpec
 from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner, build_model, warm_start
 from pmdkit.trainer import Backend, TrainerCallback
 
@@ -25,14 +25,12 @@ EVALUATION = 256  # held-out prompts, four draws each: a standard error of about
 DRAWS = 4
 
 
-def make_backend(spec: Spec, objective: Objective) -> Backend:
+def make_backend(spec: ToySpec, objective: Objective) -> Backend:
     """Learner, task and measurements of a toy run."""
     if spec.env.get("kind") == GYMNASIUM:
         acting: Backend = import_module("pmdkit.toy.episodes").make_backend(spec, objective)
         return acting
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start
-    assert isinstance(spec.model, ModelTable)
-    assert warm is not None
     problem = make_tokens(spec.env)
     task = TokenTask(problem, schedule.prompts or 128, seed)
     space = problem.responses()
@@ -74,15 +72,14 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     )
 
 
-def resolve_config(spec: Spec, objective: Objective) -> Spec:
+def resolve_config(spec: ToySpec, objective: Objective) -> ToySpec:
     """The spec with its defaults written out and impossible combinations refused."""
     if spec.env.get("kind") == GYMNASIUM:
         need("gymnasium", "an environment of Gymnasium")
-        resolved: Spec = import_module("pmdkit.toy.episodes").resolve_config(spec, objective)
+        resolved: ToySpec = import_module("pmdkit.toy.episodes").resolve_config(spec, objective)
         return resolved
     schedule = spec.schedule
     problem = make_tokens(spec.env)
-    assert isinstance(spec.model, ModelTable)
     if spec.model.path is None and spec.model.dimension % (2 * spec.model.heads):
         raise UsageError(
             f"model.dimension is {spec.model.dimension} with {spec.model.heads} heads; expected a multiple of "

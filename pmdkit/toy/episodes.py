@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pmdkit.config import ModelTable, ScheduleTable, Spec
 from pmdkit.envs.bandit import Array, Indices
 from pmdkit.envs.episodes import EpisodeProblem, EpisodeTask, make_episodes
 from pmdkit.errors import UsageError
@@ -24,6 +23,8 @@ from pmdkit.observe.metrics import StepMetrics
 from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import derive, generator
 from pmdkit.recording import Recorder, StepExtras
+from pmdkit.specs import ToySpec
+from pmdkit.specs.spec import ScheduleTable
 from pmdkit.toy.learner import GradientLearner
 from pmdkit.trainer import Backend
 
@@ -151,10 +152,9 @@ def score(model: nn.Module, observations: Tensor, actions: Tensor, mask: Tensor)
     return torch.zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, chosen)
 
 
-def make_backend(spec: Spec, objective: Objective) -> Backend:
+def make_backend(spec: ToySpec, objective: Objective) -> Backend:
     """Learner, task and measurements of a run in an environment."""
     schedule, seed = spec.schedule, spec.run.seed
-    assert isinstance(spec.model, ModelTable)
     assert schedule.prompts is not None
     problem = make_episodes(spec.env)
     task = EpisodeTask(problem, schedule.prompts, seed)
@@ -183,12 +183,11 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     )
 
 
-def resolve_config(spec: Spec, objective: Objective) -> Spec:
+def resolve_config(spec: ToySpec, objective: Objective) -> ToySpec:
     """The spec with its defaults written out and impossible combinations refused."""
     schedule, model = spec.schedule, spec.model
     make_episodes(spec.env)
-    assert isinstance(model, ModelTable)
-    if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
+    if spec.warm_start.pass_rate > 0:
         raise UsageError("warm_start.pass_rate is set; an environment has no teacher: --set warm_start.pass_rate=0")
     if model.path is not None:
         raise UsageError(

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from pmdkit import foreign
-from pmdkit.config import ModelTable, WarmStartTable
 from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_prompts
 from pmdkit.errors import PmdkitError, ResumeRefused, UsageError
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import generator
+from pmdkit.specs.toy import ModelTable, WarmStartTable
 from pmdkit.toy import hf
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, score

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from pmdkit.cli import main
-from pmdkit.config import Spec, names, to_toml
+from pmdkit.specs import LLMSpec
+from pmdkit.specs.find import names
+from pmdkit.specs.toml import to_toml
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 
@@ -66,7 +68,7 @@ def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
     told = printed("llm", *words, "--json", "--out", "run", "--save-recipe", "mine.toml")
     assert 0 < json.loads(told)["reward_last"] <= 1
     config = json.loads(Path("run/config.json").read_text())
-    saved = json.loads(json.dumps(Spec.read("mine.toml", "llm").record()))
+    saved = json.loads(json.dumps(LLMSpec.read("mine.toml").record()))
     assert {**saved, "name": "own", "objective": {}} == {**config, "objective": {}}
     again = json.loads(printed("llm", "mine.toml", "--trust", "my.py", "--json", "--out", "again"))
     assert again["reward_last"] == json.loads(told)["reward_last"]
@@ -75,11 +77,9 @@ def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
 def test_every_recipe_can_be_written_and_read(tmp_path):
     """Tables to TOML and back; several rewards are [[reward]] tables again."""
     for name in names("llm"):
-        spec = Spec.read(name, "llm").override(
-            {"reward.others": [{"grade": "my.py:fn", "weight": 0.5, "label": 'a "b"'}]}
-        )
+        spec = LLMSpec.read(name).override({"reward.others": [{"grade": "my.py:fn", "weight": 0.5, "label": 'a "b"'}]})
         (tmp_path / f"{name}.toml").write_text(to_toml(spec.tables()))
-        assert Spec.read(str(tmp_path / f"{name}.toml"), "llm") == spec
+        assert LLMSpec.read(str(tmp_path / f"{name}.toml")) == spec
         assert (tmp_path / f"{name}.toml").read_text().count("[[reward]]") == 2
 
 

@@ -58,13 +58,13 @@ def test_theory_spends_a_budget_as_the_law_says(call):
 
 
 def test_lists_are_complete(call):
-    from pmdkit import config
     from pmdkit.objectives import OBJECTIVES
+    from pmdkit.specs import find
     from pmdkit_lab.ledger import claims
 
     assert [row["name"] for row in json.loads(call("objectives", "--json"))] == list(OBJECTIVES)
     shown = {(row["tier"], row["name"]) for row in json.loads(call("envs", "--json"))}
-    assert shown == {(tier, name) for tier in config.SHELVES for name in config.names(tier)}
+    assert shown == {(tier, name) for tier in find.SHELVES for name in find.names(tier)}
     assert len(json.loads(call("ledger", "--json"))) == len(claims())
     assert json.loads(call("ledger", "--verdict", "disagrees", "--json"))
 

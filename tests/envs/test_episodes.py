@@ -5,17 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit import config, train
-from pmdkit.config import ScheduleTable, Spec
+from pmdkit import train
 from pmdkit.envs import load, make
 from pmdkit.envs.episodes import EpisodeProblem, EpisodeTask, make_episodes
 from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.errors import UsageError
 from pmdkit.recording import open_step
+from pmdkit.specs import ToySpec, find
+from pmdkit.specs.spec import ScheduleTable
 from pmdkit.toy.episodes import ActionPolicy, EpisodeLearner
 from pmdkit.training import objective_of
 
-NAMES = [name for name in config.names("toy") if config.read(config.find(name, "toy"))["env"]["kind"] == GYMNASIUM]
+NAMES = [name for name in find.names("toy") if find.read(find.spec_file(name, "toy"))["env"]["kind"] == GYMNASIUM]
 
 
 def learner(problem, layers=1, seed=0, spread=1.0):
@@ -28,17 +29,17 @@ def learner(problem, layers=1, seed=0, spread=1.0):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_spec_of_an_environment_builds(name):
-    spec = Spec.read(name, "toy")
-    assert (config.root() / "envs" / "toy" / f"{name}.toml").read_text(encoding="utf-8").startswith("# ")
+    spec = ToySpec.read(name)
+    assert (find.root() / "envs" / "toy" / f"{name}.toml").read_text(encoding="utf-8").startswith("# ")
     problem = make_episodes(spec.env)
     assert problem.actions >= 2
     assert objective_of(spec).tau > 0
 
 
 def test_three_environments_are_on_the_shelf():
-    ids = {Spec.read(name, "toy").env["id"] for name in NAMES}
+    ids = {ToySpec.read(name).env["id"] for name in NAMES}
     assert ids == {"FrozenLake-v1", "Blackjack-v1", "CartPole-v1"}
-    readme = (config.root() / "envs" / "README.md").read_text(encoding="utf-8")
+    readme = (find.root() / "envs" / "README.md").read_text(encoding="utf-8")
     assert all(f"| `toy/{name}.toml` |" in readme for name in NAMES)
 
 

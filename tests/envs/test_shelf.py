@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit import config, envs, plugins
+from pmdkit import envs, plugins
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import load_objective
+from pmdkit.specs import find
 
-NAMES = config.names("bandit")
-SHELF = config.root() / "envs"
+NAMES = find.names("bandit")
+SHELF = find.root() / "envs"
 
 
 @pytest.mark.parametrize("name", NAMES)

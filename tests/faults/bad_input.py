@@ -18,13 +18,12 @@ from random import Random
 import pyarrow
 from pyarrow import parquet
 
-from pmdkit import config
 from pmdkit.cli import main
-from pmdkit.config import TABLES
 from pmdkit.envs.kinds import KINDS as BANDITS
 from pmdkit.envs.math.datasets import MATH_KINDS
 from pmdkit.envs.tokens.tasks import KINDS as TOKENS
 from pmdkit.objectives import OBJECTIVES
+from pmdkit.specs import SPECS, find
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 KEYBOARD = LETTERS + "0123456789-."
@@ -113,7 +112,7 @@ def known_keys(tier: str, kind: str, objective: str) -> list[str]:
     options["objective"] = ["name", *(f.name for f in fields(OBJECTIVES[objective]))]
     return [
         f"{section}.{key}"
-        for section, table in TABLES[tier].items()
+        for section, table in SPECS[tier].known_tables().items()
         for key in (options[section] if table is None else table.model_fields)
     ]
 
@@ -121,7 +120,7 @@ def known_keys(tier: str, kind: str, objective: str) -> list[str]:
 def command(number: int, folder: Path, tier: str) -> list[str]:
     """The arguments of a hostile dry run; its spec is written to the folder."""
     rng = Random(f"{tier} {number}")
-    tables = config.read(config.find(rng.choice(BASES[tier]), tier))
+    tables = find.read(find.spec_file(rng.choice(BASES[tier]), tier))
     objective = rng.choice(list(OBJECTIVES)) if rng.random() < 0.3 else tables["objective"]["name"]
     keys = known_keys(tier, tables["env"]["kind"], objective)
     if objective != tables["objective"]["name"]:

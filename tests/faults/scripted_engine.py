@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from pmdkit.config import LanguageModelTable
 from pmdkit.llm.backend import build_model
 from pmdkit.llm.engines.base import EngineConfig, EngineLost, Responses
 from pmdkit.llm.engines.transformers import RunningBatch, TransformersEngine
 from pmdkit.llm.model import end_tokens
 from pmdkit.observe import checkpoint
+from pmdkit.specs.llm import LanguageModelTable
 
 from .harness import GRADE
 

@@ -264,10 +264,10 @@ def test_data_meets_no_template_engine(monkeypatch):
 
 def test_every_way_in_encodes_data_so():
     """Prompts of training, of the evaluations of a run, and of `pmdkit eval`."""
-    from pmdkit.config import EvaluationTable
     from pmdkit.evaluation import language
     from pmdkit.llm.evaluate import fixed_evaluation
     from pmdkit.llm.prompts import encode_numbers
+    from pmdkit.specs.llm import EvaluationTable
     from strict_answers import Grader
 
     tokenizer = qwen()

@@ -15,10 +15,10 @@ from functools import cache
 
 import pytest
 
-from pmdkit import config
+from pmdkit import specs
 from pmdkit.cli import main
 from pmdkit.cli.options import RunOptions
-from pmdkit.config import TABLES, Spec
+from pmdkit.specs import Spec, find
 from pmdkit.training import resolve_spec
 
 from .bad_input import all_slips, command, known_keys, run, slips
@@ -251,7 +251,7 @@ SPECS = {"bandit": "needle", "toy": "copy", "llm": "qwen2.5-7b"}
 @cache
 def spec_of(tier: str) -> Spec:
     """A spec of that tier, read once."""
-    return Spec.read(SPECS[tier], tier)
+    return specs.SPECS[tier].read(SPECS[tier])
 
 
 def hint(told: str) -> str:
@@ -308,7 +308,7 @@ def test_every_slip_of_a_bare_key_is_refused(tier):
 def test_every_slip_in_a_file_is_refused(tier):
     """Keys of every table, and the names of the tables."""
     spec = spec_of(tier)
-    tables = config.read(config.find(SPECS[tier], tier))
+    tables = find.read(find.spec_file(SPECS[tier], tier))
     known = known_keys(tier, spec.env["kind"], spec.objective["name"])
     for key in known:
         section, _, name = key.partition(".")
@@ -317,13 +317,13 @@ def test_every_slip_in_a_file_is_refused(tier):
                 continue
             table = {k: v for k, v in tables.get(section, {}).items() if k != name} | {typo: 1}
             with pytest.raises(ValueError, match=r"did you mean|expected") as told:
-                resolve_spec(Spec.build({**tables, section: table}, tier, "mine"))
+                resolve_spec(specs.SPECS[tier].build({**tables, section: table}, "mine"))
             if name not in ("kind", "name"):  # without them nobody knows what the other keys may be
                 assert is_meant(typo, hint(str(told.value))), typo
-    for section in TABLES[tier]:
+    for section in specs.SPECS[tier].known_tables():
         for typo in slips(section, scaled(1)):
             with pytest.raises(ValueError) as told:
-                Spec.build({**tables, typo: tables.get(section, {})}, tier, "mine")
+                specs.SPECS[tier].build({**tables, typo: tables.get(section, {})}, "mine")
             assert is_meant(typo, hint(str(told.value))), typo
 
 

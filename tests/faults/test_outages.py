@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from pmdkit.config import LanguageModelTable
 from pmdkit.llm import backend
 from pmdkit.llm.backend import build_model
+from pmdkit.specs.llm import LanguageModelTable
 from strict_answers import pool
 from strict_answers.pool import Grader, VerdictJournal
 from tests.nightly import mostly_nightly

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm import arguments, server_process
 from pmdkit.llm.model import load_model
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 from pmdkit_course import exercise, ids
 from pmdkit_course.judging import Failed
 from pmdkit_course.notebooks import Code

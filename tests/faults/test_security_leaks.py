@@ -92,7 +92,7 @@ def test_nested_values():
 
 def test_every_recipe_of_the_shelf_passes():
     """A refusal of an honest configuration would be a broken run."""
-    from pmdkit.config import names
+    from pmdkit.specs.find import names
     from pmdkit.training import plan
 
     seen = 0

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pmdkit.config import Spec
 from pmdkit.errors import UsageError, printable
 from pmdkit.observe.console import LiveDisplay, LogDisplay, SilentDisplay
+from pmdkit.specs import BanditSpec, from_record
 from pmdkit.sweeps.grid import expand
 from pmdkit.training import plan, train
 from strict_answers.audit import escaped
@@ -199,10 +199,10 @@ def test_an_objective_in_any_file_leaves_the_run_below_runs(path, place, tmp_pat
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "..", "a/b", "a\\b", "a\0b", "a\nb", "", "x" * 300])
 def test_the_name_in_a_stored_run_is_no_way_out(name, place):
     """A run folder from elsewhere is read as data."""
-    record = Spec.read("needle", "bandit").record()
-    assert Spec(**record).name == "needle"
+    record = BanditSpec.read("needle").record()
+    assert from_record(record).name == "needle"
     with pytest.raises(ValueError, match="the name of a spec is"):
-        Spec(**{**record, "name": name})
+        from_record({**record, "name": name})
     (place / "theirs").mkdir()
     (place / "theirs" / "config.json").write_text(json.dumps({**record, "name": name}))
     for arguments in (["bandit", "needle", "--resume", "--out", "theirs"], ["eval", "theirs"]):
@@ -260,7 +260,7 @@ any_path = st.lists(st.one_of(st.sampled_from(["..", ".", "~", "/", ""]), any_na
 @given(any_path)
 def test_the_folders_of_runs_and_sweeps_have_plain_names(path):
     """A label and the name of a point are one part of a path, of characters that every system takes."""
-    spec = Spec.read("needle", "bandit").model_copy(update={"objective": {"name": f"{path}:Mine"}})
+    spec = BanditSpec.read("needle").model_copy(update={"objective": {"name": f"{path}:Mine"}})
     points = expand("bandit", path, {"objective.name": [f"{path}:Mine", "rloo"]}, [0], {"objective.baseline": path})
     for name in (spec.label, *(point.name for point in points)):
         assert len(name) <= 140

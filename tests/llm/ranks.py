@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm import lora
@@ -30,6 +29,8 @@ from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
+from pmdkit.specs.llm import LoraTable, UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
 
 from .conftest import EOS, VOCABULARY, build

@@ -6,7 +6,6 @@ from safetensors.torch import load_file
 from transformers import get_scheduler
 
 from pmdkit import train
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.llm.learner import CausalLearner
@@ -14,6 +13,8 @@ from pmdkit.llm.lr_scheduler import LRScheduler
 from pmdkit.llm.starter.model import build, train_tokenizer
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
 from pmdkit.objectives.credit import RoundingCheck
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 from .ranks import ROOT, learner
 from .test_run import Killed, digest

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner, row_seeds
 from pmdkit.loop import Learner
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 from .conftest import EOS, build
 

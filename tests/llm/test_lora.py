@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from pmdkit import train
-from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.llm import lora, recipe_checks
 from pmdkit.llm.engines.base import Sampling
@@ -31,6 +30,8 @@ from pmdkit.llm.model import prepare_model
 from pmdkit.llm.packing import check_packing, use_packing
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
 from pmdkit.observe import checkpoint
+from pmdkit.specs.llm import LoraTable, UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 from .conftest import EOS, build
 

@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -31,6 +30,8 @@ from pmdkit.llm.packed_attention import PackedLayout
 from pmdkit.llm.packing import forward_packed, use_packing
 from pmdkit.llm.precision import cast_model
 from pmdkit.randomness import derive
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 from .conftest import EOS, VOCABULARY, build
 from .ranks import PROMPTS, STRATEGIES, run_two, step_of

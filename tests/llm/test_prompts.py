@@ -12,13 +12,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from pmdkit.config import PromptTable
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
 from pmdkit.llm import prompts
 from pmdkit.llm.prompts import TEMPLATE, Encoder, a_byte_a_token, encoder_of, limit_prompts
 from pmdkit.llm.starter.model import train_tokenizer
+from pmdkit.specs.llm import PromptTable
 
 SAMPLE = Path(__file__).parents[2] / "envs" / "math" / "dapo-sample.jsonl"
 TEXTS = [json.loads(line)["problem"] for line in SAMPLE.read_text(encoding="utf-8").splitlines()]

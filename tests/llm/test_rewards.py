@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from pmdkit import plugins
-from pmdkit.config import RewardTable, RolloutTable, Spec
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.grading import make_grader, make_rows
 from pmdkit.llm.recipe_checks import check_rewards
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
+from pmdkit.specs import LLMSpec
+from pmdkit.specs.llm import RewardTable, RolloutTable
 from strict_answers import Grader, Item
 from strict_answers.functions import OwnReward, RewardRow, row_message
 
@@ -173,14 +174,14 @@ def test_masked_cut_off_responses_count_for_nothing():
 def test_tables_are_one_reward_and_several(own_file):
     """[[reward]] in a recipe: the first with the rest beside it; slips are answered with the key that was meant."""
     tables = {"env": {"kind": "arithmetic"}, "objective": {"name": "grpo"}}
-    spec = Spec.build({**tables, "reward": [{"name": "math"}, {"name": "a.py:fn"}, {"grade": "a.py:g", "name": "b"}]},
-                      "llm", "x")  # fmt: skip
+    several = [{"name": "math"}, {"name": "a.py:fn"}, {"grade": "a.py:g", "name": "b"}]
+    spec = LLMSpec.build({**tables, "reward": several}, "x")
     assert spec.reward == RewardTable(others=[{"grade": "a.py:fn"}, {"grade": "a.py:g", "label": "b"}])
     assert [term.part for term in spec.reward.others] == ["fn", "b"]
-    assert Spec(**json.loads(json.dumps(spec.record()))) == spec
-    assert Spec.build({**tables, "reward": [{"name": "math"}]}, "llm", "x") == Spec.build(tables, "llm", "x")
+    assert LLMSpec(**json.loads(json.dumps(spec.record()))) == spec
+    assert LLMSpec.build({**tables, "reward": [{"name": "math"}]}, "x") == LLMSpec.build(tables, "x")
     with pytest.raises(UsageError, match=r"'reward 2\.wieght'.*reward 2\.weight"):
-        Spec.build({**tables, "reward": [{"name": "math"}, {"name": "a.py:fn", "wieght": 2}]}, "llm", "x")
+        LLMSpec.build({**tables, "reward": [{"name": "math"}, {"name": "a.py:fn", "wieght": 2}]}, "x")
     assert {str(file) for file in plugins.code_files(spec.record())} == {"a.py"}
     for reward, told in (
         ({"grade": "maths"}, "did you mean 'math'"),

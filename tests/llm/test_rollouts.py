@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from pmdkit import train
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.callbacks import evaluation
@@ -23,6 +22,8 @@ from pmdkit.llm.weight_sync_check import WeightSyncCheck
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive
+from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader
 
 from .conftest import EOS, build

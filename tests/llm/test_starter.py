@@ -10,7 +10,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
 
 from pmdkit.cli import main
-from pmdkit.config import WarmStartTable
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import PmdkitError, UsageError
@@ -21,6 +20,7 @@ from pmdkit.llm.starter.vocabulary import END, HIGHEST, LOWEST, SIZES, Teacher, 
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.checkpoint import steps
 from pmdkit.randomness import generator
+from pmdkit.specs.toy import WarmStartTable
 from strict_answers import verify
 
 OPTIONS = WarmStartTable(pass_rate=0.3, max_steps=12, look=2, batch=4, lr=4e-3)

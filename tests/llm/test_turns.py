@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from pmdkit import plugins, train
-from pmdkit.config import RewardTable, RolloutTable, ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculate, calculator
 from pmdkit.envs.math import make_math
@@ -33,6 +32,8 @@ from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.randomness import generator
 from pmdkit.recording import RecordingText, open_step
+from pmdkit.specs.llm import RewardTable, RolloutTable, UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Verdict
 from tests.nightly import mostly_nightly
 

@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from pmdkit import train
-from pmdkit.config import WarmStartTable
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import PmdkitError
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
 from pmdkit.observe.checkpoint import load_step, steps
 from pmdkit.observe.console import SilentDisplay
+from pmdkit.specs.toy import WarmStartTable
 from pmdkit.toy.learner import ToyLearner, warm_start
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import score

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.config import RunTable, ScheduleTable
+from pmdkit.specs.spec import RunTable, ScheduleTable
 from pmdkit.training import TrainOptions
 
 ROOT = Path(__file__).parents[2]

@@ -13,11 +13,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.envs.math import make_math
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.model import end_tokens, prepare_model
 from pmdkit.llm.starter.model import build, train_tokenizer
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 SPREAD = 2.0  # matrices times this: logits differ by about a nat and a half, so that a wrong weight shows
 

@@ -291,7 +291,7 @@ import time
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm.server import Fleet
-from pmdkit.config import RolloutTable, VLLMTable
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 folder = {str(tmp_path / "model")!r}
 model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 config = EngineConfig(model, tokenizer, [2], RolloutTable(), VLLMTable(cache_gib=0.25), context=64)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pmdkit.config import root
 from pmdkit.errors import UsageError
 from pmdkit.extras import need
+from pmdkit.specs.find import root
 from pmdkit_course.exercises import Exercise
 from pmdkit_course.source import is_import, loaded, names_of
 

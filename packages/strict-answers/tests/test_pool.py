@@ -130,9 +130,9 @@ def test_own_graders_that_cannot_be_used(tmp_path):
 
 
 def test_the_example_on_the_shelf():
-    from pmdkit import config
+    from pmdkit.specs import find
 
-    file = config.find("needle", "bandit").parents[1] / "own_reward.py"
+    file = find.spec_file("needle", "bandit").parents[1] / "own_reward.py"
     with Grader(f"{file}:grade") as grader:
         values = [grader.grade([Item(text, "34")])[0].value for text in ("Answer: 34", "Answer: 33", "34")]
     assert values == [1.0, 0.5, 0.0]

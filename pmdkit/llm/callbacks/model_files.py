@@ -5,9 +5,9 @@ import tempfile
 from functools import cached_property
 from pathlib import Path
 
-from pmdkit.config import Spec
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.export import export
+from pmdkit.specs import LLMSpec
 from pmdkit.trainer import RunContext, TrainerCallback
 
 CARD = """---
@@ -51,7 +51,7 @@ class ModelFilesCallback(TrainerCallback):
         evaluations: for the measurements and the learner, whose configuration stays the same while weights change.
     """
 
-    def __init__(self, spec: Spec, evaluations: EvaluationCallback) -> None:
+    def __init__(self, spec: LLMSpec, evaluations: EvaluationCallback) -> None:
         self.spec = spec
         self.evaluations = evaluations
         self.learner = evaluations.learner

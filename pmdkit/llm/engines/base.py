@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import ComponentDied, UsageError
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 NO_WEIGHTS = -1  # version of an engine without weights
 CPU = torch.device("cpu")

@@ -14,7 +14,6 @@ import torch
 from tokenizers import AddedToken
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen2Tokenizer
 
-from pmdkit.config import EvaluationTable, RewardTable, WarmStartTable
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE
@@ -26,6 +25,8 @@ from pmdkit.llm.starter.vocabulary import END, PAD, START, check_pass_rate, chec
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.console import quietly
 from pmdkit.randomness import derive
+from pmdkit.specs.llm import EvaluationTable, RewardTable
+from pmdkit.specs.toy import WarmStartTable
 
 
 def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.config import WarmStartTable
 from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import Diverged, PmdkitError, UsageError
@@ -16,6 +15,7 @@ from pmdkit.llm.starter.vocabulary import CallingTeacher, Teacher, operands
 from pmdkit.llm.turns import Turns
 from pmdkit.observe.checkpoint import load_newest, save_step
 from pmdkit.randomness import generator
+from pmdkit.specs.toy import WarmStartTable
 
 RAMP = 20  # steps up to the full learning rate: Adam's first steps are signs, too large for random weights
 BETAS = (0.9, 0.98)  # a short memory for squares, since the gradients shrink tenfold within 100 steps

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pmdkit.config import EvaluationTable, RewardTable
 from pmdkit.envs.math import make_math
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import fixed_evaluation
@@ -17,6 +16,7 @@ from pmdkit.llm.grading import make_grader
 from pmdkit.llm.model import end_tokens
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter.model import make
+from pmdkit.specs.llm import EvaluationTable, RewardTable
 
 PAGE = Path(__file__).parents[3] / "docs" / "use" / "trl.md"
 PROBLEMS = 512  # a standard error of 0.02

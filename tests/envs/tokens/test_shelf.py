@@ -7,24 +7,24 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from pmdkit import config, plugins
-from pmdkit.config import Spec
+from pmdkit import plugins
 from pmdkit.envs import make_tokens
 from pmdkit.envs.tokens import KINDS
 from pmdkit.objectives import load_objective
+from pmdkit.specs import ToySpec, find
 
-NAMES = [name for name in config.names("toy") if config.read(config.find(name, "toy"))["env"]["kind"] in KINDS]
-SHELF = config.root() / "envs"
+NAMES = [name for name in find.names("toy") if find.read(find.spec_file(name, "toy"))["env"]["kind"] in KINDS]
+SHELF = find.root() / "envs"
 
 
 def tables(name):
-    return config.read(config.find(name, "toy"))
+    return find.read(find.spec_file(name, "toy"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_spec_says_what_it_shows_and_builds(name):
     assert (SHELF / "toy" / f"{name}.toml").read_text(encoding="utf-8").startswith("# ")
-    spec = Spec.read(name, "toy")
+    spec = ToySpec.read(name)
     make_tokens(spec.env)
     assert load_objective(spec.objective.pop("name"), **spec.objective).tau == 0.05
     assert spec.model.dimension % (2 * spec.model.heads) == 0

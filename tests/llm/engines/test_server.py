@@ -12,7 +12,6 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig, EngineLost, Sampling
 from pmdkit.llm.engines.vllm import weights_transfer
@@ -20,6 +19,7 @@ from pmdkit.llm.engines.vllm.http import Server, with_deadline
 from pmdkit.llm.engines.vllm.server import make
 from pmdkit.llm.engines.vllm.weights_file import WeightNames
 from pmdkit.llm.weights import named_weights
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 EOS, VOCABULARY, CONTEXT = 2, 97, 64
 PROMPTS = [[3, 4, 5], [6], [7, 8]]

@@ -16,7 +16,6 @@ from transformers import PreTrainedTokenizerBase
 
 import pmdkit
 from pmdkit import processes
-from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm import server
@@ -31,6 +30,7 @@ from pmdkit.llm.engines.vllm.server_process import (
     server_command,
     server_environment,
 )
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions and orphans as Linux has them")
 

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig, EngineLost
 from pmdkit.llm.engines.vllm import arguments, check_version, plugin
@@ -23,6 +22,7 @@ from pmdkit.llm.engines.vllm.colocate import SleepState
 from pmdkit.llm.engines.vllm.outputs import to_responses
 from pmdkit.llm.engines.vllm.weights_file import WeightNames, folder_for, read_weights, write_weights
 from pmdkit.llm.weights import GatheredWeights
+from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 SIZES = {
     "vocab_size": 40,

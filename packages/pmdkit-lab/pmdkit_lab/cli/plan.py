@@ -14,7 +14,7 @@ from pmdkit.cli.output import pair_table, print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from pmdkit.config import Spec
+    from pmdkit.specs import LLMSpec
     from pmdkit_lab.planner import export, predict
 
 
@@ -267,7 +267,7 @@ BOUNDS = {
 }
 
 
-def show_scaling(spec: "Spec", prediction: "predict.Prediction", out: Path | None, json: bool) -> None:
+def show_scaling(spec: "LLMSpec", prediction: "predict.Prediction", out: Path | None, json: bool) -> None:
     """Simulate and print; with a folder, also draw the figure."""
     from pmdkit.observe.run_folder import make_writable
     from pmdkit_lab.planner.scaling import scale_report, scaling

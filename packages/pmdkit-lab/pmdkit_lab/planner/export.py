@@ -6,8 +6,8 @@ Batch sizes, lengths, optimizer and engine are carried over. The objective is no
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from pmdkit.config import Spec
 from pmdkit.errors import UsageError, unknown
+from pmdkit.specs import LLMSpec
 from pmdkit_lab.planner.hardware import NODE
 from pmdkit_lab.planner.predict import Prediction, engine_share
 
@@ -111,7 +111,7 @@ def as_text(value: object, yaml: bool = False) -> str:
     return f'"{value}"' if yaml and value in ("no", "yes", "on", "off", "NO") else str(value)
 
 
-def accelerate_keys(spec: Spec, prediction: Prediction) -> Keys:
+def accelerate_keys(spec: LLMSpec, prediction: Prediction) -> Keys:
     """An accelerate configuration file, as in llm/accelerate/*.yaml; pmdkit itself runs under them."""
     batch, count = batch_of(prediction, "accelerate"), prediction.trainers.count
     machines = -(-count // NODE)
@@ -153,7 +153,7 @@ def accelerate_keys(spec: Spec, prediction: Prediction) -> Keys:
     )
 
 
-def trl_keys(spec: Spec, prediction: Prediction) -> Keys:
+def trl_keys(spec: LLMSpec, prediction: Prediction) -> Keys:
     """Keys of TRL's GRPOConfig: same prompts, responses and updates per rollout batch."""
     batch, count = batch_of(prediction, "TRL"), prediction.trainers.count
     assert spec.rollout is not None
@@ -216,7 +216,7 @@ def trl_keys(spec: Spec, prediction: Prediction) -> Keys:
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
-def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
+def verl_keys(spec: LLMSpec, prediction: Prediction) -> Keys:
     """Overrides for verl's main_ppo: same prompts, responses and updates per rollout batch, with token budgets."""
     apart = prediction.serve or prediction.work.lag
     prediction = replace(prediction, serve=0, work=replace(prediction.work, lag=0))
@@ -288,7 +288,7 @@ def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
 FRAMEWORKS = {"accelerate": accelerate_keys, "trl": trl_keys, "verl": verl_keys}
 
 
-def export(name: str, spec: Spec, prediction: Prediction) -> Keys:
+def export(name: str, spec: LLMSpec, prediction: Prediction) -> Keys:
     """The keys for the named framework, with what its batch sizes count."""
     if name not in FRAMEWORKS:
         raise UsageError("--as: " + unknown("framework", name, FRAMEWORKS))

@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from pmdkit.config import Spec
+from pmdkit.specs import LLMSpec
 from pmdkit_lab.planner.hardware import Cluster
 from pmdkit_lab.planner.timing import EngineSize, peak_tokens
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
@@ -68,7 +68,7 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     return Memory(gib, limit / GIB, room, work.longest)
 
 
-def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]:
+def process_memory(spec: LLMSpec, sizes: Sizes, work: Workload) -> dict[str, float]:
     """GiB that each process of a recipe holds at most, by phase, engine included; and GiB of a checkpoint.
 
     Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.

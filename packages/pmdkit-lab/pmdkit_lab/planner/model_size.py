@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 from pmdkit.llm import model_folder
 from pmdkit.llm.recipe_checks import uses_lora
+from pmdkit.specs import LLMSpec
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -111,7 +111,7 @@ def known(name: str) -> ModelShape | None:
     return SHAPES.get(name)
 
 
-def shape_of(spec: Spec) -> "ModelShape | PretrainedConfig":
+def shape_of(spec: LLMSpec) -> "ModelShape | PretrainedConfig":
     """The shape of the model that the run would train: shipped, of the starter, or from its folder or the hub."""
     path = getattr(spec.model, "path", None)
     if path is None:
@@ -174,7 +174,7 @@ def count(config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
     return total, total - inside + inside * config.num_experts_per_tok // experts
 
 
-def adapters(spec: Spec, config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
+def adapters(spec: LLMSpec, config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
     """Number of weights of the adapters that [lora] asks for, and of the experts that have one."""
     if not uses_lora(spec.lora):
         return 0, 0

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from pmdkit.config import Spec
+from pmdkit.specs import LLMSpec
 from pmdkit.theory import METHODS
 from pmdkit_lab.finite_samples import best_budget
 from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE, Cluster, Efficiency
@@ -142,7 +142,7 @@ def best(prediction: Prediction) -> Prediction | None:
     return min(fitting, key=lambda d: (d.seconds, d.generation.seconds + d.update.seconds), default=None)
 
 
-def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
+def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
     """What `pmdkit plan --json` prints. Memory is per accelerator; seconds and ms/token are for the whole cluster."""
     memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
     engines = prediction.generators.engines
@@ -213,7 +213,7 @@ POOL = (0.05, 0.2, 0.5, 0.8, 0.95)  # pass rates that are assumed if none are gi
 RUNS = 60  # runs that are drawn, for a standard error of about 0.01
 
 
-def draws_advice(spec: Spec, rates: Sequence[float] = POOL) -> dict[str, Any] | None:
+def draws_advice(spec: LLMSpec, rates: Sequence[float] = POOL) -> dict[str, Any] | None:
     """What a prompt gains from groups of the planned size, and from smaller groups that come more often.
 
     The tokens, the responses of a step and its updates stay the same: half the group means twice the prompts. tau is

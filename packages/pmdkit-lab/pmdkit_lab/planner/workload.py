@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pmdkit.config import HEAD_TOKENS, Spec
 from pmdkit.errors import UsageError, unknown
+from pmdkit.specs import LLMSpec
+from pmdkit.specs.llm import HEAD_TOKENS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -68,7 +69,7 @@ class Sizes:
         return (self.weights - ends) / self.layers
 
 
-def sizes_of(spec: Spec, config: "ModelShape | PretrainedConfig | None" = None) -> Sizes:
+def sizes_of(spec: LLMSpec, config: "ModelShape | PretrainedConfig | None" = None) -> Sizes:
     """Sizes of the model of a resolved recipe, from its configuration alone.
 
     Args:
@@ -155,7 +156,7 @@ class Workload:
 PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, about 3 per token
 
 
-def work_of(spec: Spec, prompt: int | None = None) -> Workload:
+def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
     """The workload of a resolved recipe; `prompt` is the mean number of prompt tokens."""
     if prompt is not None and prompt < 1:
         raise UsageError(f"--prompt-length is {prompt}; expected at least 1 token")
@@ -183,7 +184,7 @@ def work_of(spec: Spec, prompt: int | None = None) -> Workload:
     )
 
 
-def serving(spec: Spec) -> tuple[int, int]:
+def serving(spec: LLMSpec) -> tuple[int, int]:
     """Accelerators of one engine, and of all servers together; the second is 0 if the trainer generates itself."""
     assert spec.rollout is not None
     vllm = spec.vllm

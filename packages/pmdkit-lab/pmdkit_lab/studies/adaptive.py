@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from pmdkit import envs, loop, stats
-from pmdkit.config import Spec
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
 from pmdkit.observe import files, run_folder
+from pmdkit.specs import Spec, from_record
 from pmdkit.sweeps import record, run
 from pmdkit.training import build, plan, train
 
@@ -482,7 +482,7 @@ def toy_run(spec: Spec, objective: Any, block: int) -> Outcome:
 @functools.lru_cache(maxsize=4)
 def warm_state(configuration: str) -> dict[str, Any]:
     """State of a warm-started learner; the runs with the same task and seed share it, whatever their objective."""
-    backend = build(Spec(**json.loads(configuration)))[1]
+    backend = build(from_record(json.loads(configuration)))[1]
     if backend.warm_start is not None:
         backend.warm_start(lambda sentence: None)
     return backend.learner.state_dict()

@@ -23,10 +23,10 @@ import torch
 from filelock import FileLock
 
 from pmdkit import envs, loop, stats
-from pmdkit.config import LanguageModelTable, Spec
 from pmdkit.errors import Diverged, Stopped, UsageError
 from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
 from pmdkit.observe import files, run_folder
+from pmdkit.specs import Spec, from_record
 from pmdkit.sweeps import record, run
 from pmdkit.training import build, plan, train
 from pmdkit_lab.studies import adaptive
@@ -492,7 +492,7 @@ def warm_spec(spec: Spec) -> Options:
 @functools.lru_cache(maxsize=4)
 def warm_weights(configuration: str) -> dict[str, Any]:
     """Weights after the warm start. The optimizer of the run starts fresh, as in a normal run."""
-    backend = build(Spec(**json.loads(configuration)))[1]
+    backend = build(from_record(json.loads(configuration)))[1]
     assert backend.warm_start is not None
     backend.warm_start(lambda sentence: None)
     return {name: value.clone() for name, value in backend.learner.state_dict()["model"].items()}
@@ -500,9 +500,7 @@ def warm_weights(configuration: str) -> dict[str, Any]:
 
 def language_rates(task: RaceTask, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
     """Train a language model, resumed where it stopped. All methods of a seed start from the same weights."""
-    spec, _ = plan(task.tier, task.env, options)
-    assert isinstance(spec.model, LanguageModelTable)
-    assert spec.warm_start is not None
+    spec, _ = plan("llm", task.env, options)
     if spec.model.build is not None:
         start = taught_model(folder.parent.parent / MODELS, spec.model.build, spec.run.seed, spec.warm_start.pass_rate)
         options = {**options, "model.build": None, "model.path": str(start), "warm_start.pass_rate": 0.0}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pmdkit.config import find, read
+from pmdkit.specs.find import find, read
 from pmdkit_lab.figures import TABLES, table
 from pmdkit_lab.figures.scores import BETWEEN, count, grpo, named, over_draws, over_problems
 from pmdkit_lab.figures.tables import EPOCHS, GAINS, GSPO, HYPERPARAMETERS, MILLISECONDS, SCORES, SPEEDUP, STEPS

@@ -5,13 +5,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from pmdkit.config import HEAD_TOKENS, ScheduleTable, UpdateTable
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups, credit
+from pmdkit.specs.llm import HEAD_TOKENS, UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 from pmdkit_lab.planner.memory import trainer_state, update_parts
 from pmdkit_lab.planner.model_size import activations, count
 from pmdkit_lab.planner.workload import Sizes, Workload

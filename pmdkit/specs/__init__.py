@@ -1,0 +1,32 @@
+"""Specs: the options of a run, one class a tier. Hand-written TOML in, config.json out; unknown keys are refused."""
+
+from typing import Any
+
+from pmdkit.errors import UsageError, unknown
+from pmdkit.specs.bandit import BanditSpec
+from pmdkit.specs.llm import LLMSpec
+from pmdkit.specs.spec import RunTable, ScheduleTable, Spec
+from pmdkit.specs.toy import ModelTable, ToySpec
+
+__all__ = [
+    "SPECS",
+    "BanditSpec",
+    "LLMSpec",
+    "ModelTable",
+    "RunTable",
+    "ScheduleTable",
+    "Spec",
+    "ToySpec",
+    "from_record",
+]
+
+SPECS: dict[str, type[Spec]] = {"bandit": BanditSpec, "toy": ToySpec, "llm": LLMSpec}
+"The spec of each tier."
+
+
+def from_record(record: dict[str, Any]) -> Spec:
+    """The spec that a config.json holds."""
+    tier = record.get("tier")
+    if tier not in SPECS:
+        raise UsageError(unknown("tier", str(tier), SPECS))
+    return SPECS[tier](**record)

@@ -1,0 +1,289 @@
+"""The spec of tier 3, a recipe: model, engine, rewards, optimizer step, evaluation, and processes."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from pmdkit.specs.spec import Spec
+from pmdkit.specs.table import Count, CountOrNever, NonNegative, Positive, Share, Strict, check_table, expects
+from pmdkit.specs.toy import WarmStartTable
+
+HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
+ENVIRONMENTS = ("calculator",)
+SHIPPED_REWARDS = ("math", "soft-overlong-punishment", "reasoning-gym")
+
+
+class LanguageModelTable(Strict):
+    """[model] of an LLM run: a folder in Hugging Face layout, or a starter model that phase 0 builds and trains."""
+
+    path: str | None = None
+    "Folder or hub name of a causal language model with its tokenizer; safetensors only."
+    build: Literal["starter", "starter-moe", "starter-100m"] | None = None
+    "Build this model from scratch instead; [warm_start] then trains it."
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    "Precision of forward passes. Weights and optimizer stay in float32: steps of 1e-6 vanish in bfloat16."
+    device: str = "auto"
+    "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
+    checkpointing: bool = False
+    "Recompute activations in the backward pass: less memory, a third more time."
+
+
+class LoraTable(Strict):
+    """[lora]: train low-rank adapters instead of all weights. Needs peft."""
+
+    rank: int = Field(default=0, ge=0)
+    "Rank of each adapter, W + alpha / rank B A; 0 trains all weights. Small ones do for RL (Schulman et al. 2025)."
+    alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
+    "Scale of the adapters. Their best learning rate is about ten times that of full training (same source)."
+    targets: list[str] | None = None
+    "Layers to adapt, by name suffix; by default every linear layer but the head. Fused experts must be named."
+
+
+class MessageTable(Strict):
+    """A [[prompt.few_shot]] message, shown before the problem."""
+
+    role: Literal["user", "assistant"]
+    "Who speaks."
+    content: str
+    "What is said."
+
+
+class PromptTable(Strict):
+    """[prompt]: the text around a problem."""
+
+    template: str | None = None
+    "The user's message, with {problem_statement} in it once; by default DAPO's."
+    system: str | None = None
+    "System prompt."
+    few_shot: list[MessageTable] = Field(default_factory=list)
+    "Messages before the problem, alternating between user and assistant."
+    chat: bool | None = None
+    "Format as a chat; by default if the tokenizer has a chat template. If false, messages are joined by blank lines."
+    thinking: bool | None = None
+    "enable_thinking of the chat template; by default the template decides."
+
+
+class RolloutTable(Strict):
+    """[rollout]: which engine generates the responses, and how long they may be."""
+
+    engine: Literal["transformers", "vllm", "vllm-server"] = "transformers"
+    "transformers: in the trainer's process, no other package. vllm: beside it. vllm-server: separate processes."
+    lag: int = Field(default=0, ge=0)
+    "Steps by which the rollout policy lags; 0 alternates rollout and update, 1 or more overlaps them."
+    canary: int = Field(default=8, ge=0)
+    "Prompts on which engine and trainer are compared after every publish; 0 for none."
+    canary_tolerance: float | None = Field(default=None, gt=0)
+    "Largest mean difference of log-probabilities on them, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
+    silence: float = Field(default=300.0, gt=0)
+    "Seconds without a new token, or spent on a publish, after which an engine counts as hung."
+    width: Count = 1024
+    "Maximum length of a response, tokens; one that has not ended by then is cut off, see `cut_off`."
+    max_num_gen_batches: Count = 1
+    "Maximum rollouts per step to replace groups of equal rewards with other prompts (dynamic sampling); 1 for none."
+    log: str | None = None
+    "Train on the responses in this run folder, recorded step or .jsonl instead of drawing any (--rollouts)."
+    max_prompt: Count = 2048
+    "Longer prompts are dropped and counted before the first step."
+    environment: str | None = None
+    "Takes turns with the policy: calculator, or your own function as my.py:fn; see docs/use/turns.md."
+    max_turns: Count = 4
+    "Maximum turns of the policy in an episode with an environment; an episode that needs more is cut off."
+    cut_off: Literal["wrong", "mask", "score"] = "wrong"
+    "Responses that did not end. wrong: always wrong. mask: ignored. score: a grader of (response, gold) still decides."
+    temperature: Positive = 1.0
+    "Sampling temperature. With values other than 1 the policy that draws is not the one that is scored."
+    cache_tokens: Count = 262_144
+    "Size of the KV cache, tokens; a smaller one needs less memory and more turns."
+    old: Literal["rollout", "recompute"] = "rollout"
+    "pi_old: from the engine, right if engine and trainer compute alike, or from the trainer, as in the paper."
+    correction: Literal["none", "token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "none"
+    "Importance weights pi_trainer / pi_engine on the loss, truncated at the cap, or 0 beyond it."
+    correction_cap: Annotated[float, expects("a finite number above 1, such as 2", lambda x: 1 < x < math.inf)] = 2.0
+    "Cap on those weights."
+    record_every: CountOrNever = 0
+    "Write every k-th step's responses to rollouts/; 0 for never."
+
+
+class VLLMTable(Strict):
+    """[vllm]: the engine of rollout.engine = "vllm" or "vllm-server". Needs vllm 0.28 or later."""
+
+    urls: list[str] = Field(default_factory=list)
+    "vllm-server: running servers, such as http://127.0.0.1:8000; if empty, servers are started here."
+    servers: int = Field(default=1, ge=1)
+    "vllm-server: how many to start here, each on its own accelerators."
+    host: str = "127.0.0.1"
+    "Where started servers listen. Anyone who can reach it can replace the weights: use a private network at most."
+    port: int = Field(default=0, ge=0, le=65535)
+    "Port of the first started server, the others take the next ones; 0 takes free ports."
+    tensor_parallel: int = Field(default=1, ge=1)
+    "Accelerators over which each matrix of an engine is split."
+    data_parallel: int = Field(default=1, ge=1)
+    "vllm-server: copies of the model within one server."
+    transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
+    "How weights reach the engine. auto: on accelerators nccl to servers and ipc (handed over) in process, else file."
+    folder: str | None = None
+    "Folder for file transfers, visible to trainer and engine; by default /dev/shm, or the system's temporary folder."
+    memory: float = Field(default=0.45, gt=0, lt=1)
+    "Share of an accelerator's memory for the engine: 0.45 beside a trainer, 0.9 alone."
+    cache_gib: float = Field(default=1.0, gt=0)
+    "On a CPU: size of the KV cache, GiB."
+    sleep: bool = True
+    "vllm: release the accelerator's memory during updates."
+    eager: bool = False
+    "Run without compiled graphs: starts faster, generates more slowly. Always so on a CPU."
+    rows: int | None = Field(default=None, ge=1)
+    "Maximum number of responses generated at the same time."
+    start: float = Field(default=600.0, gt=0)
+    "Seconds within which a starting engine must answer."
+    options: dict[str, Any] = Field(default_factory=dict)
+    "Further arguments of vLLM's engine, by vLLM's names; those that pmdkit sets itself are refused."
+
+
+class RewardTerm(Strict):
+    """An additional [[reward]]: its weight times its value is added to the first one."""
+
+    grade: str = "math"
+    "math: the verifier. reasoning-gym: its data set's grader. Or your own as my.py:grade. Runs in a process pool."
+    label: str | None = None
+    "Its name in metrics and records; by default the function's own name. A recipe may write `name` instead."
+    weight: Annotated[float, expects("a finite number", math.isfinite)] = 1.0
+    "Factor of its value in the reward."
+    seconds: Positive = 0.8
+    "Time limit per answer: CPU time for math, wall time for your own function. Beyond it: unscored, not wrong."
+    workers: Count = 1
+    "Processes that grade answers which comparing integers does not decide."
+    memory_mb: Count = 1024
+    "Memory limit of a worker, MiB."
+    soft_punish_cache: Count | None = None
+    "soft-overlong-punishment: how many last tokens of rollout.width, over which the penalty grows from 0 to -1 (DAPO)."
+
+    @property
+    def part(self) -> str:
+        """The name of its part of the reward."""
+        return self.label or self.grade.rpartition(":")[2]
+
+
+class RewardTable(RewardTerm):
+    """[reward]: how answers are graded, and the scale. The first of several [[reward]] tables decides what passes."""
+
+    scale: Literal["zero-one", "plus-minus-one"] = "zero-one"
+    "Rewards of wrong and right. tau is in these units: 0.05 on zero-one is 0.1 on plus-minus-one."
+    boxed: bool = False
+    "Read the last \\boxed{} instead of the last 'Answer:' line."
+    most_unscored: Share = 0.01
+    "Share of unscored responses in a step above which the run stops (exit 7); one response never stops it."
+    others: list[RewardTerm] = Field(default_factory=list)
+    "The additional [[reward]] tables."
+
+
+class UpdateTable(Strict):
+    """[update]: how a ministep becomes an optimizer step."""
+
+    token_budget: Count = 16_384
+    "Tokens of prompts and responses in one forward pass; fewer need less memory, the update is the same."
+    clip: Positive = 1.0
+    "Largest norm of the gradient; larger ones are scaled down to it."
+    weight_decay: NonNegative = 0.01
+    "Weight decay of AdamW."
+    betas: Annotated[
+        tuple[float, float], expects("two numbers from 0 to below 1", lambda x: all(0 <= b < 1 for b in x))
+    ] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
+    "Betas of Adam and AdamW."
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
+    "How schedule.lr falls to 0 by the end of the run, after the warm-up; by optimizer steps, as in transformers."
+    warmup_steps: CountOrNever = 0
+    "Steps of the run over which the learning rate grows from 0 to schedule.lr."
+    drop_equal_groups: bool = False
+    "Leave out groups whose rewards are all equal. They pull back to pi_old under PMD, so this changes the objective."
+
+
+class EvaluationTable(Strict):
+    """[evaluation]: how the policy is evaluated before, during and after training."""
+
+    data: str = "held-out"
+    "held-out (problems of the run's own data), aime24, aime25, or a file."
+    every: CountOrNever = 0
+    "Steps between evaluations during training; 0 evaluates before the first and after the last update only."
+    keep_best: bool = False
+    "Keep the model with the best evaluation in the run's best/ folder, beside the checkpoints."
+    problems: Count = 256
+    "Maximum number of problems."
+    k: Count = 1
+    "Responses per problem."
+    temperature: Positive = 1.0
+    "Sampling temperature."
+    top_p: Annotated[float, expects("a number above 0, at most 1", lambda x: 0 < x <= 1)] = 1.0
+    "Nucleus sampling; 0.7 in the paper's evaluations."
+    width: Count | None = None
+    "Maximum length of a response, tokens; by default as in [rollout]."
+
+
+class ParallelTable(Strict):
+    """[parallel]: how many processes train together, and what each of them holds."""
+
+    processes: Count = 1
+    "Processes on this machine, one per accelerator. `accelerate launch`, and torchrun on several machines, set it."
+    strategy: Literal["ddp", "fsdp2"] = "ddp"
+    "ddp: all weights in every process. fsdp2: a shard of weights, gradients and optimizer in each."
+    timeout: Positive = 600.0
+    "Seconds that one process waits for another; must exceed the slowest rollout. A dead one is noticed at once."
+    restarts: int = Field(default=0, ge=0)
+    "How often a run of several processes resumes by itself from its last checkpoint after one of them dies."
+
+
+class LLMSpec(Spec):
+    """A run of a causal language model of transformers on problems with checkable answers."""
+
+    tier: Literal["llm"] = "llm"
+    model: LanguageModelTable = LanguageModelTable()
+    warm_start: WarmStartTable = WarmStartTable()
+    prompt: PromptTable = PromptTable()
+    rollout: RolloutTable = RolloutTable()
+    vllm: VLLMTable = VLLMTable()
+    reward: RewardTable = RewardTable()
+    update: UpdateTable = UpdateTable()
+    evaluation: EvaluationTable = EvaluationTable()
+    parallel: ParallelTable = ParallelTable()
+    lora: LoraTable = LoraTable()
+
+    @classmethod
+    def build(cls, tables: dict[str, Any], name: str, origin: Path | str = "spec") -> Self:
+        """A spec from plain tables, every key checked; there may be several [[reward]] tables."""
+        return super().build(joined_rewards(tables), name, origin)
+
+    @property
+    def staleness(self) -> int:
+        """Optimizer steps between the policy that wrote a response and the last one fitted to it."""
+        return self.schedule.ministeps * self.schedule.passes * (1 + self.rollout.lag) - 1
+
+
+def joined_rewards(tables: dict[str, Any]) -> dict[str, Any]:
+    """Merge several [[reward]] tables into one: the first, with the rest under `others`. Their keys are checked.
+
+    On its own, `name = "math"` or `name = "my.py:fn"` chooses the grader; beside `grade` a name is a label.
+    """
+    given = tables.get("reward", {})
+    rewards = given if isinstance(given, list) else [given]
+    if not rewards or not all(isinstance(table, dict) for table in rewards):
+        return tables  # refused with the other tables
+    rewards = [named_reward(table) for table in rewards]
+    nested = rewards[0].get("others", [])
+    if not isinstance(nested, list):
+        return tables  # refused too
+    others = [*rewards[1:], *nested]
+    for number, table in enumerate(others, 2):
+        check_table(f"reward {number}", RewardTerm, table)
+    joined = {**rewards[0], "others": others} if others else rewards[0]
+    return {**tables, "reward": joined} if "reward" in tables else tables
+
+
+def named_reward(table: dict[str, Any]) -> dict[str, Any]:
+    """A [[reward]] table with `name` rewritten as `grade` or `label`."""
+    if "name" not in table:
+        return table
+    rest = {key: value for key, value in table.items() if key != "name"}
+    name = table["name"]
+    grades = "grade" not in table and isinstance(name, str) and (name in SHIPPED_REWARDS or ":" in name)
+    return {**rest, "grade" if grades else "label": name}

@@ -1,0 +1,213 @@
+"""What the specs of all tiers have in common: the tables [env], [objective], [schedule] and [run], and overriding.
+
+A run is a spec from the shelf plus overrides: hand-written TOML in, one resolved dictionary out. The keys of [env] and
+[objective] are checked by those who build from them, every other key is checked here.
+"""
+
+import re
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator
+
+from pmdkit.errors import UsageError, did_you_mean, short, unknown
+from pmdkit.specs import find
+from pmdkit.specs.table import Count, CountOrNever, Positive, Strict, check_plain, check_table
+
+NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
+LABEL = 100  # characters; file systems take 255 bytes
+Tables = dict[str, type[Strict] | None]
+
+
+class ScheduleTable(Strict):
+    """[schedule]: length, batch sizes, staleness, and how the policy is fitted."""
+
+    steps: Count = 50
+    "Rollout batches in the whole run."
+    prompts: Count | None = None
+    "Prompts per step; by default every context of the environment."
+    group: Count | None = None
+    "Responses per prompt; without it the full support is enumerated and expectations are exact."
+    ministeps: Count = 1
+    "Updates per rollout batch."
+    lr: Positive = 0.05
+    "Learning rate of gradient updates."
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    "Optimizer of gradient updates."
+    update: Literal["auto", "exact", "regression", "gradient"] = "auto"
+    "exact: the population solution in closed form. regression: Newton on the full expectation. gradient: optimizer."
+    passes: Count = 1
+    "Optimizer steps on each ministep; many passes on the full support show where gradient descent fails."
+
+    def check_batch(self, prompts: int, needs_peers: bool, full_support: bool = False) -> None:
+        """Refuse a ministep without a prompt, and a group without peers for a baseline that needs them.
+
+        Args:
+            prompts: prompts per step, after the tier's default.
+            needs_peers: the objective has a leave-one-out baseline, so that a group needs two.
+            full_support: the tier can always enumerate it instead of drawing a group.
+        """
+        if self.ministeps > prompts:
+            raise UsageError(
+                f"schedule.ministeps is {self.ministeps} for {prompts} prompts per step; expected at most {prompts}: "
+                "each ministep needs a prompt of its own, raise --prompts"
+            )
+        if self.group == 1 and needs_peers:
+            raise UsageError(
+                "schedule.group is 1 with a leave-one-out baseline; expected at least 2: raise --group"
+                + (", or leave it out to use the full support" if full_support else "")
+            )
+
+
+class RunTable(Strict):
+    """[run]: options that do not change the mathematics."""
+
+    seed: int = 0
+    "Seed of every draw."
+    threads: Count = 1
+    "CPU threads, fixed so that a resumed run ends with the same bits."
+    keep: Count = 2
+    "Checkpoints to keep."
+    max_disk: Positive | None = None
+    "Limit for all checkpoints, GiB: old ones are deleted before the next is written, but never the newest."
+    checkpoint_every: Count = 1
+    "Steps between checkpoints; the last step always writes one."
+    record: int = Field(default=0, ge=0)
+    "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
+    max_time: Positive | None = None
+    "Time limit, seconds: the run stops after a whole step, in time to save it, as on request (exit 75)."
+    profile: CountOrNever = 0
+    "Steps after the first one to record with torch's profiler, in profile/; 0 for none."
+    callbacks: list[str] = Field(default_factory=list)
+    "Your own callbacks as my.py:MyCallback, subclasses of pmdkit.trainer.TrainerCallback."
+    report_to: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)
+    "Trackers that also receive the metrics; metrics.jsonl is always written."
+
+
+class Spec(Strict):
+    """A run with every option explicit: what config.json holds. Each tier has a subclass with its own tables.
+
+    Attributes:
+        tier: "bandit", "toy" or "llm".
+        name: of the spec on the shelf, or the stem of its file.
+        env, objective: tables for `envs` and `build_objective`.
+        schedule, run: see there.
+    """
+
+    tier: str
+    name: str
+    env: dict[str, Any]
+    objective: dict[str, Any]
+    schedule: ScheduleTable = ScheduleTable()
+    run: RunTable = RunTable()
+
+    @classmethod
+    def known_tables(cls) -> Tables:
+        """The tables of the tier in the order of config.json; None for those whose keys are checked elsewhere."""
+        fields = {name: field.annotation for name, field in cls.model_fields.items() if name not in ("tier", "name")}
+        return {
+            name: kind if isinstance(kind, type) and issubclass(kind, Strict) else None for name, kind in fields.items()
+        }
+
+    @classmethod
+    def read(cls, name: str) -> Self:
+        """The spec of that name on the tier's shelf, or of that path."""
+        path = find.spec_file(name, cls.model_fields["tier"].default)
+        return cls.build(find.read(path), path.stem, path)
+
+    @classmethod
+    def build(cls, tables: dict[str, Any], name: str, origin: Path | str = "spec") -> Self:
+        """A spec from plain tables, every key checked."""
+        known = cls.known_tables()
+        cls.check_name(name)
+        for section in tables:
+            if section not in known:
+                raise UsageError(f"{origin}: " + unknown("table", section, known))
+        for section in ("env", "objective"):
+            if section not in tables:
+                raise UsageError(f"{origin} has no [{section}] table; expected one")
+            check_plain(section, tables[section])
+        checked: dict[str, Any] = {
+            section: tables[section] if model is None else check_table(section, model, tables.get(section, {}))
+            for section, model in known.items()
+        }
+        return cls(name=name, **checked)
+
+    @field_validator("name")
+    @classmethod
+    def check_name(cls, name: str) -> str:
+        """Refuse a name that cannot be part of a folder name; a run from elsewhere may have any name."""
+        if name in ("", ".", "..") or not NAME.fullmatch(name):
+            raise UsageError(f"the name of a spec is {short(name)}; expected one without slashes or control characters")
+        return name
+
+    @property
+    def label(self) -> str:
+        """Name and objective as a folder name: only letters, digits and . _ -"""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{self.name}-{self.objective['name']}")[:LABEL].rstrip(".-")
+
+    @property
+    def staleness(self) -> int:
+        """Optimizer steps between the policy that wrote a response and the last one fitted to it."""
+        return self.schedule.ministeps * self.schedule.passes - 1
+
+    def tables(self) -> dict[str, Any]:
+        """The tables of the tier as plain values."""
+        return self.model_dump(exclude={"tier", "name"})
+
+    def record(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {"tier": self.tier, "name": self.name, **self.tables()}
+
+    def override(self, changes: dict[str, Any]) -> Self:
+        """The spec with keys replaced, dotted or bare, say {"objective.tau": 0.1}; no key may get two values."""
+        tables = deepcopy(self.tables())
+        seen: dict[tuple[str, str], tuple[str, Any]] = {}
+        for key, value in changes.items():
+            section, field = locate(key, tables, self.known_tables())
+            name, given = seen.setdefault((section, field), (key, value))
+            if given is not value and given != value:  # NaN does not equal itself
+                told = f"as {name} = {short(given)} and as {key} = {short(value)}"
+                raise UsageError(f"{section}.{field} is given twice, {told}; leave one out")
+            replace(tables[section], field, value, key)
+        return self.build(tables, self.name)
+
+
+def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
+    """Set a field of a table in place; "tau.scale" is the option `scale` of the rule that `tau` names."""
+    name, dot, option = field.partition(".")
+    if not dot:
+        table[name] = value
+        return
+    rule = table.get(name)
+    if rule is None and name != "tau":  # a misspelt key: the check that knows all keys of the table reports it
+        table[field] = value
+        return
+    if not isinstance(rule, str | dict):
+        given = "not set" if rule is None else f"{rule}, a value without options"
+        raise UsageError(f"option '{key}': {name} is {given}; expected the name of a rule, such as --tau pass-rate")
+    table[name] = {**({"rule": rule} if isinstance(rule, str) else rule), option: value}
+
+
+def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
+    """Section and field of a dotted key; a bare key is looked up in every section."""
+    section, _, field = key.partition(".")
+    options = [f"{s}.{name}" for s, model in known.items() for name in (model.model_fields if model else tables[s])]
+    if field and section not in tables:
+        if did_you_mean(section, tables) is None:
+            raise UsageError(unknown("option", key, options))
+        raise UsageError(unknown("section", section, tables) + f", in option '{key}'")
+    if field:
+        model = known[section]
+        if model is not None and field not in model.model_fields:
+            raise UsageError(unknown("option", key, (f"{section}.{name}" for name in model.model_fields)))
+        return section, field
+    fields = {s: set(model.model_fields if model else tables[s]) for s, model in known.items()}
+    homes = [s for s, names in fields.items() if key in names]
+    for section in ("schedule", "run"):  # lr is also a key of the warm start, and seed one of many environments
+        if section in homes:
+            return section, key
+    if len(homes) != 1:
+        raise UsageError(unknown("option", key, options))
+    return homes[0], key

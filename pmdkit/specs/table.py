@@ -1,0 +1,92 @@
+"""A table of a spec: which values its keys may have. Values are never converted, and unknown keys are refused."""
+
+import math
+from collections.abc import Callable
+from datetime import date, time
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from pmdkit.errors import UsageError, short, unknown
+
+MOST = 2**31 - 1  # more than any run needs; not far above, sizes of arrays overflow
+DEEPEST = 8  # levels of [env] and [objective]; a rule's options inside an objective's table are three
+SHOWN = 80  # characters of a key in an error
+
+Table = TypeVar("Table", bound="Strict")
+
+
+def expects(wanted: str, holds: Callable[[Any], bool]) -> AfterValidator:
+    """The allowed range of an option; a value outside is refused with `TABLE.KEY is VALUE; expected WANTED`."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            shown = list(value) if isinstance(value, tuple) else value  # as TOML writes it
+            raise PydanticCustomError("range", "expected {wanted}", {"wanted": wanted, "value": shown})
+        return value
+
+    return AfterValidator(check)
+
+
+Count = Annotated[
+    int,
+    expects("an integer >= 1", lambda n: n >= 1),
+    expects(f"an integer of at most {MOST:,}", lambda n: n <= MOST),
+]
+CountOrNever = Annotated[int, expects(f"an integer from 0 (never) to {MOST:,}", lambda n: 0 <= n <= MOST)]
+Positive = Annotated[float, expects("a finite number > 0", lambda x: math.isfinite(x) and x > 0)]
+NonNegative = Annotated[float, expects("a number >= 0", lambda x: x >= 0)]
+Share = Annotated[float, expects("a share from 0 to below 1", lambda x: 0 <= x < 1)]
+
+
+class Strict(BaseModel):
+    """A table of a spec: its fields are the allowed keys, and values are never converted.
+
+    A number in quotes, true for 1, or 3.0 for 3 is more likely a mistake than intended. An integer where a float is
+    expected is fine.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Table:
+    """Validate the keys, types and ranges of a table."""
+    check_plain(section, table)
+    for key in table:
+        if key not in model.model_fields:
+            raise UsageError(
+                unknown("option", f"{section}.{key}", (f"{section}.{name}" for name in model.model_fields))
+            )
+    try:
+        return model(**table)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        key = ".".join([section, *map(str, first["loc"])])
+        value = first.get("ctx", {}).get("value", first["input"])
+        raise UsageError(f"{key} is {short(value)}; {first['msg'][0].lower() + first['msg'][1:]}") from None
+
+
+def check_plain(section: str, table: Any) -> None:
+    """Refuse values that are not a table, and tables with dates, NaN, integers beyond 64 bits or deep nesting.
+
+    Raises:
+        UsageError: it names the dotted key.
+    """
+    if not isinstance(table, dict):
+        raise UsageError(f"{section} is {short(table)}; expected a table: [{section}], its keys below")
+    rest = [(f"{section}.{key}", value, 1) for key, value in table.items()]
+    while rest:
+        key, value, depth = rest.pop()
+        if depth > DEEPEST:
+            raise UsageError(f"{key[:SHOWN]} is nested more than {DEEPEST} deep; expected a value, a list or a table")
+        if isinstance(value, dict):
+            rest += [(f"{key}.{inner}", part, depth + 1) for inner, part in value.items()]
+        elif isinstance(value, list | tuple):
+            rest += [(key, part, depth + 1) for part in value]
+        elif isinstance(value, date | time):  # a datetime is a date
+            raise UsageError(f"{key} is the date or time {value}; expected a number, text, true or false")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{key} is {value}; expected a finite number")
+        elif isinstance(value, int) and value.bit_length() > 63:
+            raise UsageError(f"{key} is {short(value)}; expected an integer of at most 63 bits")
