@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pmdkit.specs.find import find, read
+from pmdkit.specs import find
 from pmdkit_lab.figures import TABLES, table
 from pmdkit_lab.figures.scores import BETWEEN, count, grpo, named, over_draws, over_problems
 from pmdkit_lab.figures.tables import EPOCHS, GAINS, GSPO, HYPERPARAMETERS, MILLISECONDS, SCORES, SPEEDUP, STEPS
@@ -114,7 +114,7 @@ def test_what_follows_from_the_hyperparameters():
 @pytest.mark.parametrize(("column", "name"), [(1, "qwen2.5-7b"), (2, "qwen3-30b-a3b")])
 def test_the_recipes_are_the_table(column, name):
     """Every row of the table that a recipe can hold."""
-    paper, own = {row[0]: row[column] for row in HYPERPARAMETERS}, read(find(name, "llm"))
+    paper, own = {row[0]: row[column] for row in HYPERPARAMETERS}, find.read(find.spec_file(name, "llm"))
     schedule, rollout, update, evaluation = (own[part] for part in ("schedule", "rollout", "update", "evaluation"))
     assert own["model"]["path"] == paper["model.path"]
     assert own["parallel"]["processes"] == paper["trainer.nnodes"] * paper["trainer.n_gpus_per_node"]
