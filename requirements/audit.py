@@ -15,8 +15,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+OURS = ("pmdkit", "strict-answers", "pmdkit-lab", "pmdkit-course")
+PROJECTS = (ROOT, *(ROOT / "packages" / name for name in OURS[1:]))
 CANARY = "jinja2==2.4.1"
-"A version with holes that were published years ago: who knows of none was not asked."
+"A version with holes that were published years ago: a service that knows of none was not asked."
 AUDIT = [
     str(ROOT / ".venv-audit" / "bin" / "pip-audit"),
     "-f",
@@ -56,21 +58,21 @@ def wrong_locks(constraints: dict[str, str], *locks: Path) -> list[str]:
     """Pins that the locks have otherwise, and pins without a hash."""
     locked = {name: version for lock in locks for name, version in pins(lock).items()}
     counted = {name: count for lock in locks for name, count in hashes(lock).items()}
-    found = [f"{name} is {version} in constraints.txt and {locked.get(name)} in requirements/: run make lock"
+    found = [f"{name} is {version} in constraints.txt and {locked.get(name)} in requirements/: run tools/lock.sh"
              for name, version in constraints.items() if locked.get(name) != version]  # fmt: skip
     found += [f"{name} is in requirements/ and not in constraints.txt" for name in locked.keys() - constraints.keys()]
     return found + [f"{name} has no hash in requirements/" for name, count in counted.items() if not count]
 
 
 def wrong_bounds(constraints: dict[str, str], project: dict[str, object]) -> list[str]:
-    """Pins outside the ranges of pyproject.toml, and dependencies without a lower bound."""
-    extras = project["optional-dependencies"]
+    """Pins outside the ranges of a pyproject.toml, and dependencies without a lower bound."""
+    extras = project.get("optional-dependencies", {})
     assert isinstance(extras, dict)
     found = []
     for line in [*project["dependencies"], *(line for lines in extras.values() for line in lines)]:  # type: ignore[misc]
         name = re.match(r"[A-Za-z0-9._-]+", line)[0].lower()
         bounds = re.findall(r"(>=|<)\s*([\d.]+)", line.partition(";")[0])
-        if name == "pmdkit":
+        if name in OURS:
             continue
         if not any(sign == ">=" for sign, _ in bounds):
             found.append(f"{line} has no lower bound in pyproject.toml")
@@ -82,7 +84,7 @@ def wrong_bounds(constraints: dict[str, str], project: dict[str, object]) -> lis
 
 def wrong_versions(constraints: dict[str, str]) -> list[str]:
     """What is installed here in another version than the tested one, or not tested at all."""
-    ours = {"pmdkit", "pip", "setuptools", "wheel"}
+    ours = {*OURS, "pip", "setuptools", "wheel"}
     found = []
     for each in metadata.distributions():
         name, version = each.metadata["Name"].lower().replace("_", "-"), each.version.split("+")[0]
@@ -99,7 +101,7 @@ def ask(lines: str) -> dict[str, list[str]] | str:
             done = subprocess.run([*AUDIT, "-r", str(Path(folder) / "asked.txt")], capture_output=True, text=True)
             found = json.loads(done.stdout)["dependencies"]
         except OSError as problem:
-            return f"{AUDIT[0]} does not run ({problem.strerror}); make audit installs it"
+            return f"{AUDIT[0]} does not run ({problem.strerror}); tools/audit.sh installs it"
         except (ValueError, KeyError):
             return (done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
     skipped = [one["name"] for one in found if "skip_reason" in one]
@@ -123,8 +125,9 @@ def vulnerable(constraints: dict[str, str]) -> tuple[int, list[str]]:
 def main(arguments: list[str]) -> int:
     """Everything; prints one line for each thing that is wrong."""
     constraints = pins(ROOT / "constraints.txt")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = [*wrong_locks(constraints, HERE / "hashes.txt", HERE / "torch.txt"), *wrong_bounds(constraints, project)]
+    found = wrong_locks(constraints, HERE / "hashes.txt", HERE / "torch.txt")
+    for folder in PROJECTS:
+        found += wrong_bounds(constraints, tomllib.loads((folder / "pyproject.toml").read_text())["project"])
     found += wrong_versions(constraints)
     for line in found:
         print(f"audit: {line}", file=sys.stderr)

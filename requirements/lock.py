@@ -1,6 +1,6 @@
 """Writes the lock files beside it: sha256 of every file that PyPI has of the versions in constraints.txt.
 
-`make lock` runs it, after constraints.txt changed. torch has a file of its own, with the build for CPUs that pip finds
+tools/lock.sh runs it, after constraints.txt changed. torch has a file of its own, with the build for CPUs that pip finds
 here: of builds for accelerators and their libraries no hash is written down. Read what changed before you commit it.
 """
 
@@ -32,7 +32,7 @@ def cpu_build(pin: str) -> str:
         subprocess.run(command, check=True)
         (file,) = Path(folder).iterdir()
         if "+cpu" not in file.name:
-            sys.exit(f"pip takes {file.name}, which is no build for CPUs; give PIP_FLAGS an index that has one")
+            sys.exit(f"pip takes {file.name}, which is not a build for CPUs; give PIP_FLAGS an index that has one")
         return f"# {file.name}\n{pin} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
 

@@ -497,14 +497,13 @@ def test_without_pip_audit_nobody_is_asked(audit, monkeypatch, tmp_path):
 def test_ci_installs_by_hash_before_it_tests():
     """And with options that check every file, take no source distribution, and add nothing that is not listed."""
     ci = (ROOT / ".ci" / "run").read_text()
-    assert ci.index("make hashed") < ci.index("requirements/audit.py") < ci.index("make test")
+    assert ci.index("tools/install-locked.sh") < ci.index("tools/audit.sh") < ci.index("make test")
     assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(options())
 
 
 def options():
-    """The options of pip in the Makefile."""
-    line = re.search(r"^HASHED := (.*)$", (ROOT / "Makefile").read_text(), re.M)[1]
-    return [word for word in line.split() if word != "$(PIP_FLAGS)"]
+    """The options of pip in tools/install-locked.sh."""
+    return re.search(r'^hashed="(.*)"$', (ROOT / "tools" / "install-locked.sh").read_text(), re.M)[1].split()
 
 
 def wheel(folder, text):
@@ -521,7 +520,7 @@ def wheel(folder, text):
 
 
 def test_a_changed_file_is_refused(tmp_path):
-    """The very options of `make hashed`: the right wheel installs, another of the same name and version does not."""
+    """The options of tools/install-locked.sh: the right wheel installs, another of that name and version does not."""
     import hashlib
 
     good = wheel(tmp_path / "good", "x = 1")

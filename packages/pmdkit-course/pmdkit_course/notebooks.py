@@ -286,7 +286,8 @@ def lessons_folder(given: Path | None, among: Iterable[str]) -> Path:
 
 def shipped() -> Path:
     """The folder of lessons that comes with the package, in a checkout or a wheel. It is read, never changed."""
-    return root() / "tutorials"
+    held = Path(__file__).parent / "tutorials"  # of the wheel
+    return held if held.is_dir() else root() / "tutorials"
 
 
 def copy_lessons(folder: Path) -> list[Path]:
