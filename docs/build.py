@@ -18,6 +18,7 @@ from generate.one_step import write_one_step
 from generate.paper_index import write_paper_index
 from generate.race import write_race
 from generate.slides import executed_lesson, lessons_of, write_slides
+from generate.terminal import write_terminal
 from generate.verbs import write_verbs
 
 from pmdkit import theory
@@ -48,6 +49,7 @@ def main() -> None:
     print(f"metrics: {write_metrics(DOCS / 'learn' / 'metrics.md')} columns")
     print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
     print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")
+    print(f"README: {write_terminal(ROOT).splitlines()[1]}")
     print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
     print(f"{time.perf_counter() - start:.0f} s")
 

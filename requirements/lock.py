@@ -1,7 +1,8 @@
 """Writes the lock files beside it: sha256 of every file that PyPI has of the versions in constraints.txt.
 
-tools/lock.sh runs it, after constraints.txt changed. torch has a file of its own, with the build for CPUs that pip finds
-here: of builds for accelerators and their libraries no hash is written down. Read what changed before you commit it.
+tools/lock.sh runs it, after constraints.txt changed. torch has a file of its own, with the build for CPUs
+that pip finds here: of builds for accelerators and their libraries no hash is written down. Read what changed before
+you commit it.
 """
 
 import hashlib

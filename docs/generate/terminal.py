@@ -1,10 +1,12 @@
-"""The picture and the number of the README: both come from one run, `pmdkit toy modular-sum --steps 100`.
+"""The picture and the number of the README, from one run: `pmdkit toy modular-sum --steps 100`.
 
-`python docs/generate/terminal.py` makes the run and writes docs/assets/terminal.svg and the marked sentence of README.md.
+`python docs/generate/terminal.py` makes the run and writes docs/assets/terminal.svg and the marked part of README.md,
+if the words of the output or the digits of the sentence have changed: other digits differ between processors.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,50 +26,52 @@ COLUMNS = 80  # the widest table of a run's report has 77
 def ran(folder: Path) -> tuple[str, dict[str, Any]]:
     """What the run prints, as into a log, and its summary."""
     environment = os.environ | {"NO_COLOR": "1", "COLUMNS": str(COLUMNS)}
-    done = subprocess.run(
-        [sys.executable, "-m", "pmdkit", *COMMAND],
-        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "pmdkit", *COMMAND]
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}  # progress goes to stderr, the report to stdout
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, check=True, **both)
     (summary,) = folder.glob("runs/*/summary.json")
     return done.stdout, json.loads(summary.read_text(encoding="utf-8"))
 
 
 def sentence(summary: dict[str, Any]) -> str:
-    """The number of the README."""
-    first, last = summary["pass_rate_first"], summary["pass_rate_last"]
+    """The number of the README, and the picture below it."""
+    first, last = (f"{summary[key]:.2f}" for key in ("pass_rate_first", "pass_rate_last"))
     return (
-        f"A small transformer learns to add modulo ten from rewards alone, without one example: its share of right answers goes\n"
-        f"**from {first:.2f} to {last:.2f} in {summary['steps']} steps**, a few seconds on a laptop without a GPU.\n\n"
-        f"![The terminal of that run: the pass rate rises from {first:.2f} to {last:.2f}, and a table compares the "
-        f"log-ratios of wrong and right answers with those of the exact update.](docs/assets/terminal.svg)\n"
+        "A small transformer learns to add modulo ten from rewards alone, without one example: its share of right\n"
+        f"answers goes **from {first} to {last} in {summary['steps']} steps**, seconds on a laptop without a GPU.\n\n"
+        f"![The terminal of that run: the pass rate rises from {first} to {last}, and a table compares the log-ratios "
+        "of wrong and right answers with those of the exact update.](docs/assets/terminal.svg)\n"
     )
 
 
 def picture(shown: str) -> str:
     """The terminal as SVG."""
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
-    console.print(f"$ pmdkit {' '.join(COMMAND)}", style="bold", highlight=False)
-    for line in shown.strip().splitlines():
-        progress = line.startswith("pmdkit: ")
-        console.print(Text(line.removeprefix("pmdkit: "), "#98a8a8" if progress else ""))
-    svg = console.export_svg(title="pmdkit", theme=MONOKAI, unique_id="terminal")
-    # rich asks a content network for its font; the reader's own monospaced one does
-    head, _, rest = svg.partition("@font-face")
-    while rest:
-        rest = rest.partition("}")[2]
-        before, _, rest = rest.partition("@font-face")
-        head += before
-    return head.replace("Fira Code, monospace", "DejaVu Sans Mono, Menlo, Consolas, monospace")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, no_color=False)
+        console.print(f"$ pmdkit {' '.join(COMMAND)}", style="bold", highlight=False)
+        for line in shown.strip().splitlines():
+            progress = line.startswith("pmdkit: ")
+            console.print(Text(line.removeprefix("pmdkit: "), "#98a8a8" if progress else ""))
+        svg = console.export_svg(title="pmdkit", theme=MONOKAI, unique_id="terminal")
+    svg = re.sub(r"@font-face\s*\{.*?\}", "", svg, flags=re.DOTALL)  # rich's font comes from a content network
+    return svg.replace("Fira Code, monospace", "DejaVu Sans Mono, Menlo, Consolas, monospace")
+
+
+def words(svg: str) -> str:
+    """The text of a picture without numbers, which may differ between processors."""
+    return re.sub(r"[\d.]+%?|&#160;|\s+", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)))
 
 
 def write_terminal(root: Path) -> str:
     """Make the run, write the picture and the sentence; returns the sentence."""
     with tempfile.TemporaryDirectory() as folder:
         shown, summary = ran(Path(folder))
-    (root / "docs" / "assets" / "terminal.svg").write_text(picture(shown), encoding="utf-8")
-    page = root / "README.md"
+    page, path = root / "README.md", root / "docs" / "assets" / "terminal.svg"
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(before + BEGIN + sentence(summary) + END + rest.partition(END)[2], encoding="utf-8")
+    text = before + BEGIN + sentence(summary) + END + rest.partition(END)[2]
+    if text != page.read_text(encoding="utf-8") or words(path.read_text(encoding="utf-8")) != words(picture(shown)):
+        page.write_text(text, encoding="utf-8")
+        path.write_text(picture(shown), encoding="utf-8")
     return sentence(summary)
 
 
