@@ -130,12 +130,8 @@ def make_engine(
     encoder: Encoder,
     problems: MathProblems,
     process_group: ProcessGroup = SINGLE,
-) -> base.Engine:
-    """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards.
-
-    The transformers engine on the trainer's own weights, in one process and without a lag, is returned bare: it
-    cannot die on its own, and there is nothing to compare. Every other one is supervised by a DistributedEngine.
-    """
+) -> DistributedEngine:
+    """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards."""
     rollout, vllm = spec.rollout, spec.vllm
     assert rollout is not None
     assert vllm is not None
@@ -161,18 +157,14 @@ def make_engine(
         )
         module, _, name = ENGINES[rollout.engine].partition(":")
         engine = getattr(import_module(module), name)(config)
-    inside = rollout.engine == "transformers"
-    compared = rollout.canary and not (inside and getattr(engine, "model", None) is model)
-    if inside and engine is not None and not compared and process_group.size == 1 and rollout.lag == 0:
-        return engine
+    # an engine on the trainer's own weights has nothing to be compared with
+    compared = rollout.canary and getattr(engine, "model", None) is not model
     return DistributedEngine(
         engine,
         process_group,
         ends[0],
         central=central,
-        span=1 if central or inside else vllm.tensor_parallel,
-        joined=rollout.engine == "vllm" and process_group.size > 1,
-        silence=None if inside else rollout.silence,
+        span=vllm.tensor_parallel if rollout.engine == "vllm" else 1,
         sync_check=make_sync_check(rollout, spec.model.dtype, encoder, problems) if compared else None,
         response_check=base.ResponseCheck(ends, head.head_weight(model).shape[0]),
     )
@@ -290,8 +282,7 @@ def make_learner(
         lora.draw_adapters(model, spec.run.seed)
         learner.reset_reference()
     if rollout.lag:
-        assert spec.vllm is not None
-        rollouts.RolloutQueue(learner, rollout.silence, spec.vllm.start)
+        rollouts.RolloutQueue(learner)
     return learner
 
 

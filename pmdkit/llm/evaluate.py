@@ -15,8 +15,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.llm import grading, prompts, verdicts_over_ranks
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
-from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
-from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
 from pmdkit.specs.llm import EvaluationTable
@@ -139,7 +138,6 @@ class Evaluation:
     def play(self, engine: Engine, problems: Sequence[Problem], request: GenerateRequest) -> list[Answered]:
         """k episodes for each of some problems; the response is the last turn, its tokens count all turns."""
         assert self.turns is not None
-        assert isinstance(engine, TransformersEngine | DistributedEngine)
         drawn, episodes = self.turns.play(engine, problems, request)
         asked = [problem for problem in problems for _ in range(self.k)]
         items = [

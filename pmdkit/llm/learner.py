@@ -30,7 +30,7 @@ from pmdkit.llm import (
     weights,
 )
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
-from pmdkit.llm.engines.distributed import GenerateRequest, supervise
+from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.logprobs import response_logp, scored_tokens, to_rows
 from pmdkit.llm.out_of_memory import explain_out_of_memory
@@ -102,7 +102,7 @@ class CausalLearner:
         self.model = model
         self.tokenizer = tokenizer
         self.encode = encode
-        self.engine = supervise(engine, process_group)
+        self.engine = engine if isinstance(engine, DistributedEngine) else DistributedEngine(engine, process_group)
         self.sampling = sampling
         self.options = update
         self.passes = schedule.passes
@@ -147,7 +147,6 @@ class CausalLearner:
                 responses = self.engine.generate(
                     request.prompts, request.group, request.seeds, request.sampling, request.progress
                 )
-                self.engine.response_check.check(responses, len(prompts), request.group, self.sampling)
         self.found = self.engine.found
         rollouts = replace(self.as_rollouts(prompts, seed, responses, self.version), episodes=episodes)
         self.logp_engine = rollouts.logp_old if self.old == "recompute" else None
@@ -204,9 +203,7 @@ class CausalLearner:
             self.queue.drain()
         if not self.stale and self.engine.version == self.version:
             return
-        expected = self.expected_logp()
-        compared = () if expected is None else (expected,)  # an engine that is not compared takes two arguments
-        self.engine.publish(self.gathered_weights(), self.version, *compared)
+        self.engine.publish(self.gathered_weights(), self.version, self.expected_logp())
         self.stale = False
 
     def gathered_weights(self) -> weights.GatheredWeights:

@@ -21,9 +21,8 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import UsageError, short
-from pmdkit.llm.engines.base import Responses, Tokens
-from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
-from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.engines.base import Engine, Responses, Tokens
+from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.prompts import PLACE, Encoder, decode_response
 from pmdkit.loop import Episode
 from pmdkit.randomness import derive
@@ -191,14 +190,12 @@ class Turns:
         self.process_group = process_group
         self.read = partial(decode_response, encoder.tokenizer)
 
-    def generate(
-        self, engine: "TransformersEngine | DistributedEngine", prompts: Tensor, request: GenerateRequest
-    ) -> tuple[Responses, list[Episode]]:
+    def generate(self, engine: Engine, prompts: Tensor, request: GenerateRequest) -> tuple[Responses, list[Episode]]:
         """Play episodes of the problems with these numbers, prompt-major."""
         return self.play(engine, [self.problem(number) for number in prompts.tolist()], request)
 
     def play(
-        self, engine: "TransformersEngine | DistributedEngine", problems: Sequence[Problem], request: GenerateRequest
+        self, engine: Engine, problems: Sequence[Problem], request: GenerateRequest
     ) -> tuple[Responses, list[Episode]]:
         """Play episodes of some problems, in the format of single-turn responses; `sampling.width` bounds each episode.
 
@@ -206,7 +203,7 @@ class Turns:
         depends on its own tokens and seed alone, so a resumed run plays the same episodes.
 
         Args:
-            engine: each of its answers is checked like that of a single turn.
+            engine: with the weights to play with.
             problems: P, one per prompt.
             request: P prompts, the group, and a seed per row.
 
@@ -222,7 +219,6 @@ class Turns:
         width, active, call = request.sampling.width, rows, request
         for number in range(1, self.most + 1):
             drawn = engine.generate(call.prompts, call.group, call.seeds, call.sampling, call.progress)
-            engine.response_check.check(drawn, len(call.prompts), call.group, call.sampling)
             lengths = drawn.mask.sum(1).tolist()
             parts = zip(active, lengths, drawn.tokens.tolist(), drawn.logp.tolist(), drawn.ended.tolist(), strict=True)
             for row, length, tokens, logp, ended in parts:

@@ -110,7 +110,6 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
         "Mean absolute difference between the engine's log-probabilities when writing and when rereading its text.",
         "nats per token",
     ),
-    "engine_restarts": Meaning("Engines that were started again because they had died.", "restarts"),
 }
 ON_REQUEST: dict[str, Meaning] = {
     "gen_batches": Meaning("Rollouts of the step under dynamic sampling, the first included."),

@@ -202,7 +202,7 @@ PLACES = {
     ),
     "publish": (
         "pmdkit.llm.learner:CausalLearner.sync_weights",
-        "pmdkit.llm.engines.distributed:DistributedEngine.push_weights",
+        "pmdkit.llm.engines.distributed:DistributedEngine.publish",
     ),
     "checkpoint": ("pmdkit.observe.checkpoint:save_step",),
     "write": ("pmdkit.observe.files:write",),  # one file of a checkpoint, or another one

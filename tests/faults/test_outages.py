@@ -24,7 +24,7 @@ from strict_answers import pool
 from strict_answers.pool import Grader, VerdictJournal
 from tests.nightly import mostly_nightly
 
-from .scripted_engine import ENV, SMALL, Runner
+from .tiny_run import ENV, SMALL, Runner
 
 Outage = Callable[[pytest.MonkeyPatch, Path], None]
 GRADER = Path(__file__).with_name("outages_grader.py")

@@ -18,7 +18,7 @@ from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm import lora
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
-from pmdkit.llm.engines.base import EngineLost, Sampling
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
@@ -156,29 +156,6 @@ def go_on(process_group: ProcessGroup, folder: Path) -> dict[str, Tensor]:
     return {f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
 
 
-class Lost(TransformersEngine):
-    """Is lost in its second rollout and in the publish that follows, and has no weights then."""
-
-    calls = 0
-    cut = False
-
-    def generate(self, *work):
-        self.calls += 1
-        if self.calls == 2:
-            self.cut = True
-            for weight in self.model.parameters():
-                weight.data.fill_(torch.nan)
-            raise EngineLost("the engine was killed")
-        return super().generate(*work)
-
-    def publish(self, given, version):
-        if self.cut:
-            self.cut = False
-            next(iter(given.values()))
-            raise EngineLost("the publish was cut off")
-        super().publish(given, version)
-
-
 class Problems:
     """Two prompts a step; the first token decides."""
 
@@ -190,20 +167,19 @@ class Problems:
 
 
 WRITERS = {
-    # name: lag, whose engine is lost, only the main process has one
-    "lost at one": (0, 1, False),
-    "ahead, lost at one": (1, 1, False),
-    "central": (0, None, True),
-    "ahead, central, lost": (1, 0, True),
+    # name: lag, only the main process has an engine
+    "ahead": (1, False),
+    "central": (0, True),
+    "ahead, central": (1, True),
 }
 
 
 def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
-    """Four steps with engines of some kind; what one process gets to with an engine that is never lost."""
-    lag, lost, central = WRITERS[name]
+    """Four steps with engines of some kind."""
+    lag, central = WRITERS[name]
     mine = learner(process_group, "qwen2", "pmd-mean")
-    kind = Lost if process_group.size > 1 and process_group.rank == lost else TransformersEngine
-    engine = None if central and not process_group.is_main_process else kind(deepcopy(build("qwen2")), EOS)
+    elsewhere = central and not process_group.is_main_process
+    engine = None if elsewhere else TransformersEngine(deepcopy(build("qwen2")), EOS)
     mine.engine = DistributedEngine(engine, process_group, EOS, central=central)
     stream = inline
     if lag:
@@ -217,7 +193,6 @@ def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
         seen[f"version {step}"] = torch.tensor([rollouts.version])
 
     run(OBJECTIVES["pmd-mean"](), mine, Problems(), Schedule(4, 4, 2, seed=5), [keep], stream)
-    seen["restarts"] = torch.tensor([mine.engine.restarts])
     return seen | {
         f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()
     }

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import pmdkit.llm.merged_attention as merging
 from pmdkit.llm import packed_attention
-from pmdkit.llm.engines.transformers import RaggedKVCache
+from pmdkit.llm.engines.kv_cache import RaggedKVCache
 from pmdkit.llm.merged_attention import Attention, KeyBlock, merged_attention, part_scores
 from pmdkit.llm.packed_attention import PackedLayout, choose_kernel
 

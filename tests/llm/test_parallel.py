@@ -68,16 +68,14 @@ def test_both_processes_end_on_the_same_bits(strategy, name, found):
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_engines_that_are_lost_or_far_away_write_what_one_engine_writes(strategy, name, found):
-    """The engine of one process is lost in a rollout and in the publish after it; or only the main process has one."""
-    one, lost = trained(SINGLE, name), WRITERS[name][1]
+def test_engines_of_all_processes_or_of_one_write_what_one_engine_writes(strategy, name, found):
+    one = trained(SINGLE, name)
     for rank in range(2):
         two = load_file(found / f"{strategy} {name} {rank}.safetensors")
-        assert two["restarts"].item() == (2 if rank == lost else 0)
         for key, value in one.items():
             if key.startswith("weight"):
                 torch.testing.assert_close(two[key], value, **CLOSE)
-            elif key != "restarts":
+            else:
                 assert torch.equal(two[key], value), key
 
 

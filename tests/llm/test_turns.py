@@ -15,8 +15,8 @@ from pmdkit.envs.calculator import calculate, calculator
 from pmdkit.envs.math import make_math
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm import logprobs, recipe_checks
-from pmdkit.llm.engines.base import EngineLost, Sampling
-from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.grading import make_rows
 from pmdkit.llm.learner import CausalLearner, row_seeds
@@ -27,7 +27,6 @@ from pmdkit.llm.starter.model import build, train_tokenizer
 from pmdkit.llm.starter.vocabulary import CallingTeacher
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.turns import ReplyEncoder, Turns, make_environment
-from pmdkit.llm.weights import named_weights
 from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.randomness import generator
@@ -334,35 +333,6 @@ def test_one_process_asks_for_all(model, encoder):
     assert episodes == theirs
     assert torch.equal(main.tokens, other.tokens)
     assert torch.equal(main.mask, other.mask)
-
-
-def test_a_lost_engine_writes_the_same_episode(model, encoder, monkeypatch):
-    """It is lost in the second turn, restarted, and asked for that turn again; the environment is not asked twice."""
-    asked = []
-
-    def counts(messages, row):
-        asked.append(messages)
-        return asks_on(messages, row)
-
-    wanted, _ = played(model, encoder, counts)
-    undisturbed = asked.copy()
-    asked.clear()
-    inner = TransformersEngine(model, ends_of(encoder.tokenizer))
-    real, calls = inner.generate, []
-
-    def lost_once(*given):
-        calls.append(given)
-        if len(calls) == 2:
-            raise EngineLost("gone")
-        return real(*given)
-
-    monkeypatch.setattr(inner, "generate", lost_once)
-    engine = DistributedEngine(inner, SINGLE, inner.eos[0], response_check=inner.response_check)
-    engine.publish(named_weights(model), 0)
-    found, _ = turns_of(encoder, counts).generate(engine, NUMBERS, request(encoder))
-    assert torch.equal(found.tokens, wanted.tokens)
-    assert engine.restarts == 1
-    assert asked == undisturbed
 
 
 # The calculator.

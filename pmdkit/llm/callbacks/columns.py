@@ -29,7 +29,6 @@ def llm_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, grou
         **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
         **learner.mismatch,
         **learner.found,
-        "engine_restarts": learner.engine.restarts,
     }
 
 

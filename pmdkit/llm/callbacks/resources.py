@@ -30,7 +30,7 @@ class ResourcesCallback(TrainerCallback):
             self.task.rewards.keep_verdicts(self.task.grader.journal)
         if type(run.display) is not console.SilentDisplay:  # its subclasses show something
             self.learner.report = ProgressClock(run.display).progress
-        self.learner.warn = self.learner.engine.warn = run.display.warn
+        self.learner.warn = run.display.warn
         if run.backend.process_group.is_main_process:
             self.report_problems(run.folder.path / "data.json", run.display)
 

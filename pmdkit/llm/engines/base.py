@@ -1,6 +1,5 @@
 """The protocol of engines, which generate and score responses, their configuration, and a check of answers."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -16,7 +15,6 @@ from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 NO_WEIGHTS = -1  # version of an engine without weights
 CPU = torch.device("cpu")
-CHANCE = 1e-9  # chance of an equal pair among all draws of an answer, below which the two count as one draw
 Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]
@@ -26,7 +24,7 @@ Finished = Callable[[int, Tokens], None]
 
 
 class EngineLost(ComponentDied):
-    """An engine crashed, was silent beyond its deadline, or gave an invalid answer. `restart` may help."""
+    """An engine crashed, missed a deadline, or gave an invalid answer: the run ends with its last checkpoint intact."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,11 @@ class Responses:
 class Engine(Protocol):
     """Generates and scores responses under the weights last published.
 
-    Methods raise `EngineLost` if the engine itself failed; from then on only `restart` and `close` are called.
+    Methods raise `EngineLost` if the engine itself failed; from then on only `close` is called.
 
     An engine may have an attribute `on_finished`, a `Finished` or None, which `generate` then calls for each response
-    while others are still being generated. These reports only give a verifier a head start: a response may be reported
-    again after a loss, and only the answer of `generate` counts.
+    while others are still being generated. These reports only give a verifier a head start: only the answer of
+    `generate` counts.
     """
 
     version: int
@@ -99,9 +97,6 @@ class Engine(Protocol):
 
     def enter(self, phase: Phase) -> None:
         """Prepare for the next phase: free or claim memory."""
-
-    def restart(self) -> None:
-        """Start again after `EngineLost`. The weights are gone: nothing is requested before the next `publish`."""
 
     def close(self) -> None:
         """Release everything; the engine is not used again."""
@@ -140,9 +135,8 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class ResponseCheck:
-    """Checks the answers of any engine: a wrong row would train a wrong policy.
+    """Checks the answers of any engine: a wrong row would train a wrong policy, and is never repaired here.
 
-    An answer that breaks a rule means a lost engine: it is requested again after a restart, and never repaired here.
     Which weights wrote it is not checked here.
 
     Attributes:
@@ -157,18 +151,25 @@ class ResponseCheck:
         """Refuse an answer to `prompts` prompts with `group` responses each.
 
         Raises:
-            EngineLost: rows are missing or too many, cut off early, repeated, have tokens that do not exist, or numbers
-                that are not log-probabilities.
+            EngineLost: rows are missing or too many, cut off early, have tokens that do not exist, or numbers that are
+                not log-probabilities.
         """
-        rows = prompts * group
-        check_shapes(drawn, rows, f"{prompts} prompts times {group} responses", sampling.width)
+        rows, longest = prompts * group, drawn.tokens.shape[-1]
+        found = {name: list(getattr(drawn, name).shape) for name in ("tokens", "logp", "mask", "ended")}
+        if found != {"tokens": [rows, longest], "logp": [rows, longest], "mask": [rows, longest], "ended": [rows]}:
+            raise EngineLost(
+                f"the engine answers {prompts} prompts times {group} responses with {found}; expected [{rows}, T], and "
+                f"[{rows}] for ended"
+            )
+        if longest > sampling.width:
+            raise EngineLost(f"the engine answers with rows of {longest} tokens; {sampling.width} were asked for")
         length = drawn.mask.sum(1)
-        on = torch.arange(drawn.mask.shape[1], device=length.device) < length[:, None]
+        on = torch.arange(longest, device=length.device) < length[:, None]
         refuse(~(on == drawn.mask).all(1) | (length < 1), "has gaps, or no token; expected tokens without gaps")
         if self.vocabulary is not None:
             foreign = on & ((drawn.tokens < 0) | (drawn.tokens >= self.vocabulary))
             refuse(foreign.any(1), f"holds a token outside the model's vocabulary, 0 to {self.vocabulary - 1}")
-        wrong = on & ~((drawn.logp <= 0) & torch.isfinite(drawn.logp))
+        wrong = on & ~((drawn.logp <= 0) & torch.isfinite(drawn.logp))  # NaN compares as False
         for row, place in wrong.nonzero()[:1].tolist():
             raise EngineLost(
                 f"the engine answers row {row} with log-probability {drawn.logp[row, place].item():g} for token "
@@ -179,52 +180,16 @@ class ResponseCheck:
             end = torch.isin(drawn.tokens, torch.tensor(list(self.ends), device=length.device)) & on
             last = end[torch.arange(rows), length - 1]
             refuse((last != drawn.ended) | (end.sum(1) > last.long()), "does not end at its first end token")
-        if not sampling.greedy:
-            refuse_repeated(drawn, length, group)
 
 
 ANY_RESPONSES = ResponseCheck()
 "For engines whose end tokens and vocabulary are unknown."
 
 
-def check_shapes(drawn: Responses, rows: int, why: str, width: int) -> None:
-    """Check that every tensor has all rows, and none is wider than requested."""
-    found = {name: list(getattr(drawn, name).shape) for name in ("tokens", "logp", "mask", "ended")}
-    given = found["ended"][0] if found["ended"] else 0
-    if given != rows:
-        raise EngineLost(f"the engine answers with {given} rows; expected {rows}, {why}")
-    longest = found["tokens"][-1]
-    if found != {"tokens": [rows, longest], "logp": [rows, longest], "mask": [rows, longest], "ended": [rows]}:
-        raise EngineLost(f"the engine answers with {found}; expected [{rows}, T], and [{rows}] for ended")
-    if longest > width:
-        raise EngineLost(f"the engine answers with rows of {longest} tokens; {width} were asked for")
-
-
 def refuse(rows: Tensor, sentence: str) -> None:
     """Raise `EngineLost` for the first row that breaks a rule, if there is one."""
     for row in rows.nonzero().flatten()[:1].tolist():
         raise EngineLost(f"the engine's row {row} {sentence}; {int(rows.sum())} of {len(rows)} rows are like that")
-
-
-def refuse_repeated(drawn: Responses, length: Tensor, group: int) -> None:
-    """Refuse one draw returned as two: a group holds the same text twice, although it is too improbable for that.
-
-    A second honest draw equals a text of probability p with probability p, so over all pairs of an answer the chance of
-    an equal pair with log-probability below log(CHANCE / pairs) is at most CHANCE.
-    """
-    pairs = len(length) * (group - 1) / 2
-    if pairs == 0:
-        return
-    total = torch.where(drawn.mask, drawn.logp, 0.0).double().sum(1)
-    seen: dict[tuple[int, bytes], int] = {}
-    for row in (total < math.log(CHANCE / pairs)).nonzero().flatten().tolist():
-        text = drawn.tokens[row, : int(length[row])].cpu().numpy().tobytes()
-        first = seen.setdefault((row // group, text), row)
-        if first != row:
-            raise EngineLost(
-                f"the engine's rows {first} and {row} are the same {int(length[row])} tokens, which two draws agree on "
-                f"with probability {math.exp(total[row]):.0e}: one response is handed out twice"
-            )
 
 
 def check_request(

@@ -1,14 +1,11 @@
-"""One engine over all processes: it splits prompts, gathers responses and restarts engines that are lost.
+"""One engine over all processes: each generates for its share of the prompts, and every process gets all responses.
 
-An engine that hangs ends the run. `generate_share` and `push_weights` concern this process alone and may run in any
-thread; everything else is called by all processes together. The transformers engine in a single process needs none of
-this: see `supervise`.
+Generation is data parallel, as in TRL and verl: a row depends on its prompt and its seed only, so it does not matter,
+up to rounding, which process generates it.
 """
 
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -18,25 +15,8 @@ from torch import Tensor
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines import base
-from pmdkit.llm.engines.base import NO_WEIGHTS, Engine, EngineLost, Phase, Progress, Responses, Sampling, Tokens
-from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.engines.base import NO_WEIGHTS, Engine, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.weight_sync_check import ExpectedLogp, WeightSyncCheck
-from pmdkit.llm.weights import LazyWeights
-
-TRIES = 3
-POLL = 0.5  # seconds between checks of a silent call
-PATIENCE = 1.5  # factor on `silence`: an engine's own deadline comes first
-CLOSING = 5.0  # seconds that a thread may take to notice that nobody waits for it
-
-
-def supervise(engine: Engine, process_group: ProcessGroup = SINGLE) -> "TransformersEngine | DistributedEngine":
-    """An engine that a run can rely on: checked, restarted when it is lost, and one for all processes.
-
-    The transformers engine in a single process is returned as it is: it cannot be lost without the run.
-    """
-    if isinstance(engine, DistributedEngine) or (isinstance(engine, TransformersEngine) and process_group.size == 1):
-        return engine
-    return DistributedEngine(engine, process_group)
 
 
 @dataclass(frozen=True)
@@ -53,25 +33,21 @@ class GenerateRequest:
 class DistributedEngine:
     """An Engine over the engines of a process group's processes.
 
-    A row depends on its prompt and its seed only, so it does not matter, up to rounding, which engine generates it. A
-    lost engine is restarted, gets the weights again, and repeats the request; the third loss in a row ends the run.
+    All processes call `generate` and `gather` together, in the same order, and `publish` too where an access to a
+    weight gathers it. `generate_share` concerns this process alone; it and `publish` may run in any thread.
 
     Args:
-        engine: of this process; None where another process has the only one.
-        process_group: every process calls every method, in the same order.
+        engine: of this process; None where the main process has the only one.
+        process_group: of the run.
         end: padding token.
-        central: only the main process has an engine.
+        central: only the main process has an engine, which uses servers.
         span: number of consecutive processes that form one engine, its tensor-parallel ranks.
-        joined: engines of several processes start and stop together, so that one alone cannot be restarted.
-        silence: seconds without a new token after which an engine counts as hung; None where it cannot hang alone,
-            because it runs in the calling thread.
         sync_check: compares engine and trainer after every publish.
         response_check: what every answer must look like.
 
     Attributes:
+        version: of the weights that the engines have.
         found: what the last sync check measured.
-        restarts: total number.
-        warn: called with a sentence when an engine is restarted.
         on_finished: called with the finished responses of this process's share, see `Engine`.
     """
 
@@ -83,8 +59,6 @@ class DistributedEngine:
         *,
         central: bool = False,
         span: int = 1,
-        joined: bool = False,
-        silence: float | None = None,
         sync_check: WeightSyncCheck | None = None,
         response_check: base.ResponseCheck = base.ANY_RESPONSES,
     ) -> None:
@@ -93,18 +67,11 @@ class DistributedEngine:
         self.end = end
         self.central = central
         self.span = span
-        self.joined = joined
-        self.silence = silence
-        self.running: WatchedCall | None = None
         self.sync_check = sync_check
         self.response_check = response_check
         self.version = NO_WEIGHTS
-        self.failures = 0  # in a row
-        self.restarts = 0
-        self.warn: Callable[[str], None] = lambda sentence: None
-        self.on_finished: base.Finished | None = None
         self.found: dict[str, float] = {}
-        self.published: tuple[Mapping[str, Tensor], int, ExpectedLogp | None] | None = None
+        self.on_finished: base.Finished | None = None
 
     def generate(
         self,
@@ -115,31 +82,7 @@ class DistributedEngine:
         progress: Progress | None = None,
     ) -> Responses:
         """`group` responses to each of P prompts, prompt-major, in every process."""
-        request = GenerateRequest(prompts, group, seeds, sampling, progress)
-        part, lost = self.catch_loss(lambda: self.generate_watched(request))
-        while self.process_group.any_rank(lost is not None):
-            again = lost is not None
-            self.recover(lost)
-            lost = None
-            if again:
-                part, lost = self.catch_loss(lambda: self.generate_watched(request))
-        return self.gather(part)
-
-    def generate_watched(self, request: GenerateRequest) -> Responses | None:
-        """This process's share, generated in a watched thread if the engine may hang."""
-        if self.silence is None:
-            return self.generate_share(request)
-
-        def write(thread: WatchedCall) -> Responses | None:
-            def progress(tokens: int, ended: int) -> None:
-                thread.heartbeat()
-                if request.progress is not None:
-                    request.progress(tokens, ended)
-
-            return self.generate_share(replace(request, progress=progress))
-
-        self.running = WatchedCall(write, self.silence)
-        return self.running.result()
+        return self.gather(self.generate_share(GenerateRequest(prompts, group, seeds, sampling, progress)))
 
     def prompts_here(self, count: int) -> range:
         """Which of `count` prompts this process answers."""
@@ -154,31 +97,25 @@ class DistributedEngine:
         """This process's share; None where it has none."""
         mine = self.prompts_here(len(request.prompts))
         if not mine or self.engine is None:
-            self.failures = 0
             return None
         self.engine.enter("rollout")
-        self.report_finished(mine.start)
+        if hasattr(self.engine, "on_finished"):
+            # all processes of one engine see all of its responses; only the first of them reports
+            report = self.on_finished if self.process_group.rank % self.span == 0 else None
+            self.engine.on_finished = (
+                None if report is None else lambda place, tokens: report(mine.start + place, tokens)
+            )
         times, progress = len(request.prompts) / len(mine), request.progress
         drawn = self.engine.generate(
             request.prompts[mine.start : mine.stop],
             request.group,
             request.seeds[mine.start * request.group : mine.stop * request.group],
             request.sampling,
+            # one process shows the progress of all: it takes its own share as typical
             None if progress is None else lambda tokens, ended: progress(int(tokens * times), int(ended * times)),
         )
         self.response_check.check(drawn, len(mine), request.group, request.sampling)
-        self.failures = 0  # here and not in `gather`, which may run while another thread counts losses
         return drawn
-
-    def report_finished(self, start: int) -> None:
-        """Let the engine report finished responses, if it can; `start` is the place of its first prompt.
-
-        All processes of one engine see all of its responses; only the first of them reports.
-        """
-        if not hasattr(self.engine, "on_finished"):
-            return
-        report = self.on_finished if self.process_group.rank % self.span == 0 else None
-        self.engine.on_finished = None if report is None else lambda place, tokens: report(start + place, tokens)  # type: ignore[union-attr]
 
     def gather(self, drawn: Responses | None) -> Responses:
         """All shares, in every process."""
@@ -214,174 +151,25 @@ class DistributedEngine:
 
     def publish(self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None = None) -> None:
         """Load these weights, then run the sync check if there is one and the trainer's numbers are given."""
-        self.published = weights, version, expected
-        _, lost = self.catch_loss(lambda: self.push_weights(weights, version, expected))
-        while self.process_group.any_rank(lost is not None):
-            lost = self.republish(lost)
-
-    def push_weights(
-        self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None, restart: bool = False
-    ) -> None:
-        """Publish to the engine of this process, restarted first if it was lost.
-
-        Every weight is accessed, whatever happens to the engine.
-        """
-        tracked = TrackedWeights(weights)
         self.version = NO_WEIGHTS
-        try:
-            if self.engine is not None:
-                if restart:
-                    self.engine.restart()
-                self.engine.publish(tracked, version)
-        finally:
-            tracked.visit_rest()  # an access may gather a weight from the shards of all processes
+        if self.engine is None:
+            for name in weights:
+                weights[name]  # an access gathers a weight from the shards of all processes: each has to take part
+        else:
+            self.engine.publish(weights, version)
+            if self.sync_check is not None and expected is not None:
+                self.found = self.sync_check.check(self.engine, expected, self.response_check)
         self.version = version
-        if self.sync_check is not None and self.engine is not None and expected is not None:
-            self.found = self.sync_check.check(self.engine, expected, self.response_check)
-
-    def recover(self, lost: EngineLost | None) -> None:
-        """After a loss in any process, republish until every engine has the weights again."""
-        again: EngineLost | None = self.republish(lost)
-        while self.process_group.any_rank(again is not None):
-            again = self.republish(again)
-
-    def republish(self, lost: EngineLost | None) -> EngineLost | None:
-        """Restart the engine of this process if it is the lost one, and publish; returns the next loss, if any."""
-        assert self.published is not None
-        self.count_loss(lost)
-        weights, version, expected = self.published
-        if lost is None:
-            TrackedWeights(weights).visit_rest()
-            return None
-        return self.catch_loss(lambda: self.push_weights(weights, version, expected, restart=True))[1]
-
-    def count_loss(self, lost: EngineLost | None) -> None:
-        """Count one more loss in a row; too many end the run."""
-        self.failures += 1
-        self.restarts += lost is not None
-        reason = str(lost) if lost is not None else "the engine of another process was lost"
-        if self.failures >= TRIES or self.joined:
-            raise ComponentDied(
-                f"{reason}; lost {self.failures} times in a row: the last checkpoint is intact, repair the engine "
-                "and go on with --resume"
-            ) from lost
-        if lost is not None:
-            self.warn(f"{reason}; it is restarted and repeats the request")
-
-    def catch_loss(self, call: Callable[[], Responses | None]) -> tuple[Responses | None, EngineLost | None]:
-        """What a call returns, or the loss of the engine during it."""
-        try:
-            return call(), None
-        except EngineLost as lost:
-            self.version = NO_WEIGHTS
-            return None, lost
 
     def enter(self, phase: Phase) -> None:
         """Prepare for the next phase."""
         if self.engine is not None:
             self.engine.enter(phase)
 
-    def restart(self) -> None:
-        """Restart the engine of this process; it has no weights then."""
-        self.version = NO_WEIGHTS
-        if self.engine is not None:
-            self.engine.restart()
-
     def close(self) -> None:
-        """Release everything. A call that does not return ends with the process, and so does its engine."""
-        if self.engine is not None and (self.running is None or self.running.abandon()):
+        """Release everything."""
+        if self.engine is not None:
             self.engine.close()
-
-
-class TrackedWeights(LazyWeights):
-    """Weights that track which of them were accessed. Every process accesses all of them, once and in order."""
-
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        super().__init__(weights)
-        self.left = dict.fromkeys(weights)
-
-    def __getitem__(self, name: str) -> Tensor:
-        self.left.pop(name, None)
-        return self.source[name]
-
-    def visit_rest(self) -> None:
-        """Access those that were not accessed yet."""
-        for name in list(self.left):
-            self[name]
-
-
-class Abandoned(Exception):
-    """Nobody waits for the call any more."""
-
-
-class WatchedCall:
-    """A call of an engine in a thread of its own, watched for signs of life.
-
-    An engine that hangs inside this process cannot be stopped, only left behind: the run ends.
-
-    Args:
-        call: what the thread runs. It calls `heartbeat` at every sign of life.
-        silence: seconds without a sign of life after which the engine counts as hung.
-        after: a call that has to end before this one begins.
-    """
-
-    def __init__(
-        self, call: Callable[["WatchedCall"], Responses | None], silence: float, after: "WatchedCall | None" = None
-    ) -> None:
-        self.call = call
-        self.silence = silence
-        self.after = after
-        self.done = threading.Event()
-        self.abandoned = False
-        self.error: BaseException | None = None
-        self.value: Responses | None
-        self.device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        self.heartbeat()
-        threading.Thread(target=self.run, name="rollout", daemon=True).start()
-
-    def run(self) -> None:
-        """The body of the thread."""
-        try:
-            if self.device is not None:
-                torch.cuda.set_device(self.device)  # each thread has its own current device
-            while self.after is not None and not self.after.done.wait(POLL):
-                if self.abandoned:
-                    raise Abandoned
-            self.after = None
-            self.heartbeat()
-            self.value = self.call(self)
-        except BaseException as problem:  # raised again by `result`
-            self.error = problem
-        finally:
-            self.done.set()
-
-    def heartbeat(self, more: float = 0.0) -> None:
-        """Note a sign of life; `more` seconds of silence are allowed on top. Raises `Abandoned` if nobody waits."""
-        if self.abandoned:
-            raise Abandoned
-        self.deadline = time.monotonic() + PATIENCE * self.silence + more
-
-    def result(self) -> Responses | None:
-        """What the call returned, or the exception that ended it.
-
-        Raises:
-            ComponentDied: the engine has been silent for too long.
-        """
-        self.heartbeat()  # it may have been queued until now
-        while not self.done.wait(POLL):
-            if time.monotonic() > self.deadline:
-                raise ComponentDied(
-                    f"the engine wrote nothing for {PATIENCE * self.silence:.0f} s and cannot be stopped from here; "
-                    "the last checkpoint is intact: go on with --resume, or raise rollout.silence"
-                )
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-    def abandon(self) -> bool:
-        """End the call at its next sign of life; returns whether it did in time. Otherwise it ends with the process."""
-        self.abandoned = True
-        return self.done.wait(CLOSING)
 
 
 def join_rows(parts: Sequence[Tensor], value: float) -> Tensor:

@@ -1,41 +1,38 @@
 """The engine without further dependencies: a transformers model in this process, often the trainer's own.
 
 A prompt is read once for its whole group, a finished row costs nothing more, and waiting prompts join as soon as there
-is room. Attention is in packing.py; the cache of keys and values is at the end of this file.
+is room (continuous batching). The cache of keys and values is in kv_cache.py, the draw of a token in sampling.py.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.errors import Diverged, UsageError
+from pmdkit.errors import UsageError
 from pmdkit.llm.empty_weights import is_empty
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.engines.kv_cache import RaggedKVCache
+from pmdkit.llm.engines.sampling import sample_tokens
 from pmdkit.llm.head import head_operand, head_weight, logits
 from pmdkit.llm.logprobs import response_logp
-from pmdkit.llm.merged_attention import Attention
 from pmdkit.llm.model import load_model
-from pmdkit.llm.packed_attention import KeysValues, PackedLayout
+from pmdkit.llm.packed_attention import PackedLayout
 from pmdkit.llm.packing import check_packing, forward_packed
 from pmdkit.llm.precision import cast_model
 from pmdkit.llm.weights import weight_like
 from pmdkit.randomness import uniforms
 
-CHUNK = 32  # tokens that all slots grow by at a time
-BLOCK = 32  # slots that attend together, padded to the longest of them; neighbours are of similar length
 CACHE_TOKENS = 2**18  # 15 GB of keys and values for a 7B model with 4 key heads; tiny models need megabytes
 READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
-CDF_BLOCK = 512  # tokens: sums of blocks are searched first, then one block; about the square root of a vocabulary
 
 
 def make(config: base.EngineConfig) -> base.Engine:
@@ -82,14 +79,8 @@ class TransformersEngine:
         self.vocabulary = head_weight(model).shape[0]
         if not self.eos or not all(0 <= token < self.vocabulary for token in self.eos):
             raise UsageError(f"eos is {eos}; expected tokens from 0 to {self.vocabulary - 1}, at least one")
-        self.response_check = base.ResponseCheck(self.eos, self.vocabulary)
         self.cache_tokens = cache_tokens
         self.version = version
-        # attributes of a DistributedEngine: in the trainer's process it is not lost alone and needs no sync check
-        self.sync_check = None
-        self.found: dict[str, float] = {}
-        self.restarts = 0
-        self.warn: Callable[[str], None] = lambda sentence: None
         self.on_finished: base.Finished | None = None
         check_packing(model)
 
@@ -108,7 +99,7 @@ class TransformersEngine:
         """
         waiting = self.queue_prompts(prompts, group, seeds, sampling)
         with self.inference():
-            batch = self.batch(seeds, sampling, len(prompts) * group)
+            batch = RunningBatch(self, seeds, sampling, len(prompts) * group)
             while waiting or batch.rows:
                 if not batch.rows:
                     batch.cache = RaggedKVCache(batch.device)  # the old slots have the capacity of finished prompts
@@ -121,10 +112,6 @@ class TransformersEngine:
                 if progress is not None:
                     progress(batch.written, batch.finished)
         return batch.responses(self.version)
-
-    def batch(self, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> "RunningBatch":
-        """The batch in which rows are generated."""
-        return RunningBatch(self, seeds, sampling, rows)
 
     def queue_prompts(
         self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
@@ -197,9 +184,6 @@ class TransformersEngine:
         if phase != "rollout" and self.model.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def restart(self) -> None:
-        """Do nothing: a failure in this process is a failure of the run."""
-
     def close(self) -> None:
         """Release the model."""
         del self.model
@@ -237,19 +221,15 @@ class RunningBatch:
         """Add the rows of some prompts. [n new rows, d] what the head reads for their first tokens."""
         lengths = [len(one.prompt) for one in some]
         copies = [len(one.rows) for one in some]
-        kept, states = self.read_prompts(some)
+        kept: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: the keys and values of all prompts, packed
+        layout = PackedLayout(tuple(lengths), kept=kept)
+        ids = torch.tensor([token for one in some for token in one.prompt], device=self.device)
+        states = forward_packed(self.model, ids, layout.positions(self.device), layout)
         self.cache.add(kept, lengths, copies)
         self.fresh = len(self.rows)
         self.rows += [row for one in some for row in one.rows]
         ends = torch.tensor(lengths).cumsum(0) - 1
         return states[ends.repeat_interleave(torch.tensor(copies)).to(self.device)]
-
-    def read_prompts(self, some: list[WaitingRows]) -> tuple[dict[int, tuple[Tensor, Tensor]], Tensor]:
-        """Keys and values of prompts by layer, and [tokens of them, d] what the head reads."""
-        kept: dict[int, tuple[Tensor, Tensor]] = {}
-        layout = PackedLayout(tuple(len(one.prompt) for one in some), kept=kept)
-        ids = torch.tensor([token for one in some for token in one.prompt], device=self.device)
-        return kept, forward_packed(self.model, ids, layout.positions(self.device), layout)
 
     def decode(self) -> Tensor:
         """Feed every row its last token. [n, d] what the head reads."""
@@ -309,192 +289,3 @@ def schedule_prompts(waiting: deque[WaitingRows], batch: RunningBatch, budget: i
         some.append(waiting.popleft())
         rows, tokens, longest = rows + len(one.rows), tokens + len(one.prompt), need
     return some
-
-
-def sample_tokens(
-    logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float, greedy: bool
-) -> tuple[Tensor, Tensor]:
-    """[n] tokens and [n] their log-probabilities under the sampled distribution, nats, from logits [n, V].
-
-    By inverse CDF: a token is a function of its row's logits and its row's uniform number; one of probability 0 is
-    never drawn. Greedy takes the most likely token; its log-probability is that of the same distribution.
-
-    Raises:
-        Diverged: a logit is NaN or +inf, or all are -inf.
-    """
-    if temperature != 1:
-        logits = logits / temperature
-    peak = logits.amax(-1, keepdim=True)
-    mass = (logits - peak).exp_()  # [n, V], in the precision of the logits; sums of blocks are in float64
-    if top_p < 1:
-        mass = nucleus(mass, top_p)
-    rows, size = mass.shape
-    rest = -size % CDF_BLOCK
-    padded = torch.nn.functional.pad(mass, (0, rest)) if rest else mass
-    blocks = padded.view(rows, -1, CDF_BLOCK)
-    cdf = blocks.sum(-1).double().cumsum(-1)  # [n, blocks]
-    total = cdf[:, -1:]
-    if not bool(torch.isfinite(total).all()):
-        raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
-    token = mass.argmax(-1) if greedy else inverse_cdf(blocks, cdf, uniform)
-    # the log of the token's mass comes from the logits, since the exponential has lost digits
-    log_mass = (logits.gather(1, token[:, None]).double() - peak.double())[:, 0]
-    return token, log_mass - total[:, 0].log()
-
-
-def inverse_cdf(blocks: Tensor, cdf: Tensor, uniform: Tensor) -> Tensor:
-    """[n] the first token whose cumulative mass exceeds the uniform number's share of the total."""
-    target = uniform[:, None] * cdf[:, -1:]  # below the total: a uniform number is at most 1 - 2^-53
-    block = torch.searchsorted(cdf, target, right=True)  # its sum is positive: the cdf rises there
-    below = torch.where(block > 0, cdf.gather(1, (block - 1).clamp_min(0)), 0.0)
-    inside = blocks[torch.arange(len(blocks), device=blocks.device), block[:, 0]].double().cumsum(-1)
-    # the same sum in another order may fall short of the cdf by a rounding error: stay below it
-    share = torch.minimum(target - below, torch.nextafter(inside[:, -1:], inside.new_zeros(())))
-    return block[:, 0] * blocks.shape[-1] + torch.searchsorted(inside, share, right=True)[:, 0]
-
-
-def nucleus(mass: Tensor, top_p: float) -> Tensor:
-    """The same masses, but 0 outside the smallest set of tokens that holds `top_p` of the total; at least one stays."""
-    sorted_mass, order = mass.sort(dim=-1, descending=True, stable=True)
-    before = sorted_mass.double().cumsum(-1) - sorted_mass
-    kept = before < top_p * sorted_mass.sum(-1, keepdim=True, dtype=torch.float64)
-    return mass * torch.zeros_like(kept).scatter(1, order, kept)
-
-
-class RaggedKVCache:
-    """A layout for `packing.forward_packed`: S = n tokens, one per row, each attending to the cache of its row.
-
-    Attributes:
-        lengths: [slots] tokens in each slot.
-        capacity: tokens that each slot has room for.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.layers: dict[int, KeysValues] = {}  # each [slots, heads of keys, capacity, d]
-        self.lengths = torch.zeros(0, dtype=torch.long, device=device)
-        self.host_lengths: list[int] = []  # lengths of the n rows, on the host
-        self.capacity = 0
-        self.most_slots = 0  # most slots at a time so far
-        self.masks: dict[int | None, list[torch.Tensor]] = {}  # by the window of a layer
-        self.slots = torch.zeros(0, dtype=torch.long, device=device)
-
-    @property
-    def n(self) -> int:
-        """Number of rows that are being generated."""
-        return len(self.host_lengths)
-
-    def add(self, kept: dict[int, KeysValues], lengths: list[int], copies: list[int]) -> None:
-        """Append new rows: `copies[i]` rows that continue the i-th of the packed prompts."""
-        old, new = self.n, sum(copies)
-        self.reserve(old + new, max(lengths) + 1, kept)
-        for layer, (key, value) in kept.items():
-            for store, source in zip(self.layers[layer], (key, value), strict=True):
-                at = old
-                for part, times in zip(source[0].split(lengths, dim=1), copies, strict=True):
-                    store[at : at + times, :, : part.shape[1]] = part
-                    at += times
-        joined = [length for length, times in zip(lengths, copies, strict=True) for _ in range(times)]
-        self.lengths[old : old + new] = torch.tensor(joined)
-        self.host_lengths += joined
-
-    def reserve(self, rows: int, tokens: int, like: dict[int, KeysValues] | None = None) -> None:
-        """Make room for this many rows and tokens."""
-        slots = len(self.lengths)
-        if rows <= slots and tokens <= self.capacity:
-            return
-        capacity = max(self.capacity, -(-tokens // CHUNK) * CHUNK)
-        # to make rows longer, drop empty slots; to add rows, make as many slots as there have been, since more may come
-        self.most_slots = max(self.most_slots, rows)
-        rows = self.most_slots if rows > slots else max(self.n, rows)
-        for layer, stores in (like or self.layers).items():
-            pair = []
-            for which, one in enumerate(stores):  # values may be of another size than keys
-                # zeros, not uninitialized memory: what the mask hides is multiplied by 0, and 0 times NaN is NaN
-                grown = one.new_empty((rows, one.shape[1], capacity, one.shape[3]))
-                grown[self.n :] = 0
-                grown[: self.n, :, self.capacity :] = 0
-                if layer in self.layers:
-                    grown[: self.n, :, : self.capacity] = self.layers[layer][which][: self.n]
-                pair.append(grown)
-            self.layers[layer] = pair[0], pair[1]
-        self.capacity = capacity
-        self.lengths = F.pad(self.lengths, (0, rows - slots))
-        self.slots = torch.arange(rows, device=self.lengths.device)
-
-    def remove(self, ended: list[int]) -> list[int]:
-        """Remove rows. Returns the previous slot of each remaining row, in the new order."""
-        order = list(range(self.n))
-        for slot in sorted(ended, reverse=True):
-            last = order.pop()
-            if slot < len(order):
-                order[slot] = last
-        moved = [slot for slot, before in enumerate(order) if before != slot]
-        if moved:
-            at = torch.tensor(moved, device=self.lengths.device)
-            source = torch.tensor([order[slot] for slot in moved], device=self.lengths.device)
-            used = max(self.host_lengths)
-            for pair in self.layers.values():
-                for store in pair:
-                    store[at, :, :used] = store[source, :, :used]
-            self.lengths[at] = self.lengths[source]
-        self.host_lengths = [self.host_lengths[before] for before in order]
-        return order
-
-    def advance(self) -> torch.Tensor:
-        """Make room for one more token per row. Returns [n] the positions of the new tokens."""
-        self.reserve(self.n, max(self.host_lengths) + 1)
-        self.host_lengths = [length + 1 for length in self.host_lengths]
-        place = self.lengths[: self.n].clone()
-        self.lengths[: self.n] += 1
-        self.masks = {}
-        return place
-
-    def masks_of(self, window: int | None) -> list[torch.Tensor]:
-        """[b, 1, 1, length] per block of slots, True where its new tokens attend. Made once a step for all layers."""
-        if window not in self.masks:
-            self.masks[window] = []
-            for start in range(0, self.n, BLOCK):
-                longest = max(self.host_lengths[start : start + BLOCK])
-                lengths = self.lengths[start : min(start + BLOCK, self.n), None]
-                places = self.slots.new_tensor(range(longest))
-                seen = places < lengths
-                if window is not None:
-                    seen &= places >= lengths - window
-                self.masks[window].append(seen[:, None, None])
-        return self.masks[window]
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """Each row's new token attends to its slot, to which its key and value are written first."""
-        keys, values = self.layers[layer]
-        place = self.lengths[: self.n] - 1
-        slots = self.slots[: self.n]
-        keys[slots, :, place] = key[0].transpose(0, 1)
-        values[slots, :, place] = value[0].transpose(0, 1)
-        heads, d = query.shape[1], query.shape[3]
-        groups = heads // keys.shape[1]
-        q = query[0].transpose(0, 1).reshape(self.n, keys.shape[1], groups, d)  # the queries of a key head as its rows
-        window = how.window if how.window is not None and how.window < max(self.host_lengths) else None
-        parts = []
-        for start, mask in zip(range(0, self.n, BLOCK), self.masks_of(window), strict=True):
-            stop, length = min(start + BLOCK, self.n), mask.shape[-1]
-            k, v = keys[start:stop, :, :length], values[start:stop, :, :length]
-            if how.sinks is None:
-                part = F.scaled_dot_product_attention(q[start:stop], k, v, attn_mask=mask, scale=how.scaling)
-            else:
-                part = attend_with_sinks(q[start:stop], k, v, mask, how)
-            parts.append(part)
-        return torch.cat(parts).reshape(1, self.n, heads, values.shape[3])
-
-
-def attend_with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attention) -> Tensor:
-    """[b, heads of keys, groups, d] attention of one token in each of b slots, with a sink in every head's softmax.
-
-    Scores are kept in memory: there is one per key. The sums are in float32, or wider.
-    """
-    assert how.sinks is not None
-    wide = torch.promote_types(q.dtype, torch.float32)
-    scale = q.shape[3] ** -0.5 if how.scaling is None else how.scaling
-    scores = (q.to(wide) @ k.to(wide).mT * scale).masked_fill(~mask, -torch.inf)
-    sinks = how.sinks.to(wide).view(1, k.shape[1], -1, 1).expand(len(q), -1, -1, 1)
-    share = torch.cat((scores, sinks), -1).softmax(-1)[..., :-1]
-    return (share @ v.to(wide)).to(q.dtype)
