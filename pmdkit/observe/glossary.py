@@ -110,6 +110,7 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
         "Mean absolute difference between the engine's log-probabilities when writing and when rereading its text.",
         "nats per token",
     ),
+    "engine_restarts": Meaning("Always 0: an engine that is lost ends the run.", "restarts"),
 }
 ON_REQUEST: dict[str, Meaning] = {
     "gen_batches": Meaning("Rollouts of the step under dynamic sampling, the first included."),

@@ -29,6 +29,7 @@ def llm_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, grou
         **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
         **learner.mismatch,
         **learner.found,
+        "engine_restarts": 0,  # a lost engine ends the run; columns of metrics.jsonl stay comparable
     }
 
 
