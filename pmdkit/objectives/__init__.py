@@ -7,34 +7,34 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pmdkit.errors import unknown
-from pmdkit.objectives.asymre import AsymRE
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau, expect, log_expect_exp, row_weight
 from pmdkit.objectives.chi2_po import Chi2PO
 from pmdkit.objectives.cispo import CISPO
+from pmdkit.objectives.contrib.asymre import AsymRE
+from pmdkit.objectives.contrib.gmpo import GMPO
+from pmdkit.objectives.contrib.grpo_kl import GRPOKL
+from pmdkit.objectives.contrib.opmd import OPMD
+from pmdkit.objectives.contrib.qrpo import QRPO
+from pmdkit.objectives.contrib.rec import REC
+from pmdkit.objectives.contrib.reinforce_pp import ReinforcePP
+from pmdkit.objectives.contrib.sapo import SAPO
+from pmdkit.objectives.contrib.sppo import SPPO
+from pmdkit.objectives.contrib.topr import TOPR
 from pmdkit.objectives.credit import coefficient, credit, cut, parts, response_loss, total
 from pmdkit.objectives.dro import DRO
-from pmdkit.objectives.gmpo import GMPO
 from pmdkit.objectives.grpo import DAPO, GRPO, DrGRPO
-from pmdkit.objectives.grpo_kl import GRPOKL
 from pmdkit.objectives.gspo import GSPO
 from pmdkit.objectives.objective import Objective, Traits, temperature, traits
-from pmdkit.objectives.opmd import OPMD
 from pmdkit.objectives.options import check_options
 from pmdkit.objectives.pmd_between import EasyPrompts, PMDBetween, make_place
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
 from pmdkit.objectives.pmd_token import PMDToken
-from pmdkit.objectives.qrpo import QRPO
 from pmdkit.objectives.rebel import REBEL
-from pmdkit.objectives.rec import REC
 from pmdkit.objectives.regulariser import OPTIONS, regularised
-from pmdkit.objectives.reinforce_pp import ReinforcePP
 from pmdkit.objectives.rloo import RLOO
-from pmdkit.objectives.sapo import SAPO
-from pmdkit.objectives.sppo import SPPO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau
-from pmdkit.objectives.topr import TOPR
 from pmdkit.plugins import class_from_path, is_path, trust
 
 __all__ = [

@@ -17,8 +17,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pmdkit.theory.fit_cells import fit_cells
 from pmdkit.theory.inputs import Array, group_sizes, numbers, temperatures, together
-from pmdkit_lab.finite_samples.sampled_steps import baseline, fit_cells, open_rates, place, take_steps
+from pmdkit_lab.finite_samples.sampled_steps import baseline, open_rates, place, take_steps
 
 LOWEST = 1e-12  # probability of a cell: a softmax in floating point never loses a cell for good
 SILENT = 1e-12  # nats: smaller targets count as those of a group whose rewards are all equal

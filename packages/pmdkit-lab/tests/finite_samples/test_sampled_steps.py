@@ -13,8 +13,9 @@ from pmdkit.bandit import BanditLearner
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups
 from pmdkit.objectives.batch import Batch
+from pmdkit.theory.fit_cells import fit_cells
 from pmdkit_lab import finite_samples
-from pmdkit_lab.finite_samples.sampled_steps import fit_cells, take_steps
+from pmdkit_lab.finite_samples.sampled_steps import take_steps
 
 METHODS = theory.METHODS
 

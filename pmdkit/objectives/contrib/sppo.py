@@ -7,7 +7,7 @@ import torch
 
 from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.qrpo import quantiles
+from pmdkit.objectives.contrib.qrpo import quantiles
 
 
 @dataclass(frozen=True)
