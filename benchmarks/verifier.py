@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pmdkit.plugins import module_from_file, trust
 from strict_answers import Grader, Item, Verdict, verify
-from strict_answers.spans import BOXES, MARKER, last_box
+from strict_answers.extraction import BOXES, MARKER, last_box
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "verifier_cases.jsonl"
 ATTACKS = Path(__file__).parents[1] / "tests" / "faults" / "attacks.py"

@@ -16,9 +16,9 @@ def grade(response: str, gold: str) -> float:
 
 
 if __name__ == "__main__":
-    from strict_answers import Grader, Item
+    from pmdkit.envs.math_answers import FunctionGrader, Item
 
-    with Grader(f"{__file__}:grade") as grader:
+    with FunctionGrader(f"{__file__}:grade") as grader:
         for response in ("Answer: 34", "Answer: 35", "I do not know"):
             print(f"{response!r}: {grader.grade([Item(response, '34')])[0].value}")
     print('train with it: set reward to this file and grade, such as "envs/own_reward.py:grade"')

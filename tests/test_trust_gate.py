@@ -11,10 +11,7 @@ KNOWN = {
     ("pmdkit/plugins.py", "module_from_file"): "the gate itself: require_trust before anything runs",
     ("pmdkit/plugins.py", "class_from_path"): "asks module_from_file",
     ("pmdkit/envs/build.py", "kind_of"): "kinds of [env], by class_from_path",
-    (
-        "packages/strict-answers/strict_answers/worker.py",
-        "load",
-    ): "a worker; who starts it has asked require_trust, see task.make_grader",
+    ("pmdkit/envs/reward_functions.py", "load"): "a worker; who starts it has asked require_trust, task.make_grader",
     ("pmdkit/llm/turns.py", "make_environment"): "environments that take turns, by module_from_file",
     ("pmdkit/trainer.py", "own_callbacks"): "callbacks of [run], by class_from_path",
     ("pmdkit/objectives/__init__.py", "build_objective"): "objectives, by class_from_path",

@@ -33,6 +33,7 @@ import torch
 
 import pmdkit_course as learn
 from pmdkit import theory
+from pmdkit.envs.math_answers import FunctionGrader
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.objectives import Groups, PMDMean
 from strict_answers import Grader, Item, audit, verify
@@ -275,7 +276,7 @@ def grade(response, gold):
     return {0: 1.0, 1: 0.5}.get(off, 0.0)
 """)
 answers = ["Answer: 34", "Answer: 35", "no idea", "a" * 40 + "!", "Answer: 34"]
-with Grader(f"{folder}/mine.py:grade", seconds=0.5) as grader:
+with FunctionGrader(f"{folder}/mine.py:grade", seconds=0.5) as grader:
     half = grader.grade([Item(answer, "34") for answer in answers])
 for answer, verdict in zip(answers, half, strict=True):
     reason = verdict.reason.partition(" within")[0]

@@ -16,6 +16,7 @@ import torch
 
 from pmdkit.envs.math import make_math, readers
 from pmdkit.envs.math.problem import MathProblems, Problem, leaks
+from pmdkit.envs.math_answers import FunctionGrader, Grader
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts
@@ -33,7 +34,6 @@ from pmdkit.specs.llm import EvaluationTable, LanguageModelTable, RewardTable, R
 from pmdkit.stats import measure_at_k
 from pmdkit.trainer import Display, stop_at_once
 from pmdkit.training import compare
-from strict_answers import Grader
 
 HELD_OUT = "held-out"
 SHIPPED = ("aime24", "aime25")
@@ -217,7 +217,7 @@ def make_evaluation(
         k=config.k,
         sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy),
         seed=derive(config.seed, "eval"),
-        rows=grading.make_rows(encoder.messages) if grader.own else None,
+        rows=grading.make_rows(encoder.messages) if isinstance(grader, FunctionGrader) else None,
     )
 
 

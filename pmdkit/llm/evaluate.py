@@ -21,6 +21,8 @@ from pmdkit.randomness import derive, generator
 from pmdkit.specs.llm import EvaluationTable
 from pmdkit.stats import GradedDraws
 from strict_answers import Grader, Item, Verdict
+from strict_answers.normalization import strip_decoration
+from strict_answers.numerals import parse_number
 
 if TYPE_CHECKING:
     from pmdkit.llm.turns import Turns
@@ -216,8 +218,6 @@ def answer_text(answer: Answered) -> str:
 
     A user's own grader extracts nothing from a response: all of it is the answer.
     """
-    from strict_answers.spans import parse_number, strip_decoration
-
     verdict = answer.verdict
     text = answer.response if verdict.path == "own" else verdict.extracted
     if text is None:

@@ -4,15 +4,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from pmdkit.envs import math_answers
 from pmdkit.envs.math.problem import Problem
+from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, own_verdict
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Episode
 from pmdkit.plugins import require_trust
 from pmdkit.specs.llm import RewardTable, RewardTerm
-from strict_answers import Grader, Item, Verdict, pool
-from strict_answers.functions import RewardRow
 
 Reader = Callable[[Tokens], str]
 Rows = Callable[[Tokens, Problem, int], RewardRow]
@@ -36,7 +36,7 @@ def grade_episodes(
         return grader.grade(items)
     said = [episode.reward for episode in episodes]
     graded = iter(grader.grade([item for item, reward in zip(items, said, strict=True) if reward is None]))
-    return [next(graded) if reward is None else pool.own_verdict(reward) for reward in said]
+    return [next(graded) if reward is None else own_verdict(reward) for reward in said]
 
 
 def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
@@ -77,7 +77,7 @@ def make_grader(table: RewardTerm, workers: int | None = None, score_cut_off: bo
     """The verifier pool of a [reward]; the file of a user's own function must be trusted by name."""
     require_trust(table.grade)
     first = table if isinstance(table, RewardTable) else RewardTable()
-    return Grader(
+    return math_answers.make_grader(
         table.grade,
         boxed=first.boxed,
         workers=workers or table.workers,

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from pmdkit.envs.math import check_math, readers
+from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher
@@ -22,7 +23,6 @@ from pmdkit.specs.llm import (
     RolloutTable,
     VLLMTable,
 )
-from strict_answers.pool import identify
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, if the recipe does not say
@@ -78,8 +78,8 @@ def check_values(spec: LLMSpec) -> None:
     if spec.reward is not None and spec.rollout is not None:
         check_rewards(spec.reward, spec.rollout)
         for term in (spec.reward, *spec.reward.others):
-            if term.grade != SHIPPED_REWARDS[1]:
-                identify(term.grade, boxed=False)
+            if term.grade not in ("math", SHIPPED_REWARDS[1]):
+                identify(term.grade)
     data = "held-out" if spec.evaluation is None else spec.evaluation.data
     if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
         raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))

@@ -7,7 +7,8 @@ from dataclasses import asdict
 import torch
 
 from pmdkit.distributed import ProcessGroup
-from strict_answers import Grader, Item, Verdict, pool
+from strict_answers import Grader, Item, Verdict
+from strict_answers.journal import VerdictJournal
 
 
 class SharedGrader:
@@ -36,12 +37,12 @@ class SharedGrader:
         self.spread = spread
 
     @property
-    def journal(self) -> pool.VerdictJournal | None:
+    def journal(self) -> VerdictJournal | None:
         """The journal of the main process; None elsewhere."""
         return None if self.grader is None else self.grader.journal
 
     @journal.setter
-    def journal(self, journal: pool.VerdictJournal | None) -> None:
+    def journal(self, journal: VerdictJournal | None) -> None:
         if self.grader is not None:
             self.grader.journal = journal
 

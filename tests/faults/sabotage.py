@@ -291,8 +291,8 @@ def lasting_lock() -> None:
 
 DEAF = (
     "import runpy, sys, time; import strict_answers.worker as worker; "
-    "worker.die_with_parent = lambda parent: None; heard = worker.receive_request; "
-    "worker.receive_request = lambda pipe: heard(pipe) or time.sleep(600); "
+    "worker.die_with_parent = lambda parent: None; heard = worker.receive; "
+    "worker.receive = lambda pipe: heard(pipe) or time.sleep(600); "
     "import json; worker.main(json.loads(sys.argv[1]))"
 )
 

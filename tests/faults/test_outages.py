@@ -20,8 +20,9 @@ import pytest
 from pmdkit.llm import backend
 from pmdkit.llm.backend import build_model
 from pmdkit.specs.llm import LanguageModelTable
-from strict_answers import pool
-from strict_answers.pool import Grader, VerdictJournal
+from strict_answers import process
+from strict_answers.journal import VerdictJournal
+from strict_answers.pool import Pool
 from tests.nightly import mostly_nightly
 
 from .tiny_run import ENV, SMALL, Runner
@@ -52,15 +53,15 @@ def no_workers_left(begin: Outage) -> Outage:
 
     def both(patch: pytest.MonkeyPatch, folder: Path) -> None:
         begin(patch, folder)
-        ensure = Grader.ensure
+        ensure = Pool.ensure
 
-        def killed(self: Grader, *given: Any) -> None:
+        def killed(self: Pool, *given: Any) -> None:
             while self.processes:
                 self.processes.pop().kill()
-            patch.setattr(Grader, "ensure", ensure)
+            patch.setattr(Pool, "ensure", ensure)
             ensure(self, *given)
 
-        patch.setattr(Grader, "ensure", killed)
+        patch.setattr(Pool, "ensure", killed)
 
     return both
 
@@ -78,7 +79,7 @@ def binary(*lines: str) -> Outage:
         path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
         path.chmod(0o755)
         patch.setattr(sys, "executable", str(path))
-        patch.setattr(pool, "STARTUP", 0.5)
+        patch.setattr(process, "STARTUP", 0.5)
 
     return begin
 
@@ -94,24 +95,24 @@ def no_fork(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def killed_as_born(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Every worker is killed when it is ready, as by a system that is short of memory."""
-    ready = pool.VerifierProcess.await_ready
+    ready = process.WorkerProcess.await_ready
 
-    def killed(self: pool.VerifierProcess) -> None:
+    def killed(self: process.WorkerProcess) -> None:
         ready(self)
         os.kill(self.popen.pid, 9)
 
-    patch.setattr(pool.VerifierProcess, "await_ready", killed)
+    patch.setattr(process.WorkerProcess, "await_ready", killed)
 
 
 def stopped_as_born(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Every worker is stopped when it is ready."""
-    ready = pool.VerifierProcess.await_ready
+    ready = process.WorkerProcess.await_ready
 
-    def stopped(self: pool.VerifierProcess) -> None:
+    def stopped(self: process.WorkerProcess) -> None:
         ready(self)
         os.kill(self.popen.pid, 19)
 
-    patch.setattr(pool.VerifierProcess, "await_ready", stopped)
+    patch.setattr(process.WorkerProcess, "await_ready", stopped)
 
 
 BROKEN = """raise ImportError("libsymengine is missing")

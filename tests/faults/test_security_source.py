@@ -370,7 +370,7 @@ def test_mathematics_is_parsed_in_the_verifiers_processes_only():
         for path in SOURCES
         for node in nodes(path)
         for name in imported(node)
-        if "verifier.symbolic" in name or name == "strict_answers.worker"
+        if "strict_answers.symbolic" in name or name == "strict_answers.worker"
     ]
     assert set(who) <= {
         "packages/strict-answers/strict_answers/worker.py",

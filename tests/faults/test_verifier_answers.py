@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pmdkit.envs.reward_functions import FunctionGrader
 from strict_answers import Grader, Item, audit
-from strict_answers.verify import Pending, grade_by_rules, printable
+from strict_answers.rules import Pending, grade_by_rules
+from strict_answers.verdict import printable
 
 from .attacks import PARSERLESS, answers, attacks
 from .harness import scaled
@@ -78,7 +80,7 @@ def test_what_a_verdict_says_is_safe_in_logs_and_records(judged):
 def test_a_failing_grader_of_the_user_cannot_pass_escapes_on(tmp_path):
     (tmp_path / "mine.py").write_text("def grade(response, gold):\n    raise KeyError(response)")
     hostile = "\x1b[2J\r\nall right\u202e" + "x" * 5000
-    with Grader(f"{tmp_path / 'mine.py'}:grade", seconds=5) as grader:
+    with FunctionGrader(f"{tmp_path / 'mine.py'}:grade", seconds=5) as grader:
         verdict = grader.grade([Item(hostile, "34")])[0]
     assert verdict.correct is None
     assert verdict.reason.isprintable()
@@ -137,13 +139,13 @@ def children() -> set[int]:
 
 def judge(grader: Grader, gold: str, response: str) -> Judged:
     """One verdict and what it cost; a worker that was killed has cost all it may."""
-    if not any(process.ready and process.alive for process in grader.processes):
+    if not any(process.ready and process.alive for process in grader.pool.processes):
         grader.probe()  # a start of a process is no part of a verdict
-    worker = grader.processes[0]
+    worker = grader.pool.processes[0]
     before, began = clock(worker.popen.pid), time.process_time()
     verdict = grader.grade([Item(response, gold)])[0]
     spent = time.process_time() - began
-    kept = worker in grader.processes
+    kept = worker in grader.pool.processes
     cost = clock(worker.popen.pid) - before if kept else grader.seconds * (verdict.correct is None)
     return Judged(verdict.correct, verdict.path, cost, spent)
 

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.processes import INHERITED
 from strict_answers import Grader, Item
+from strict_answers import grader as grader_module
 from strict_answers import pool as pool_module
-from strict_answers.verify import Pending, grade_by_rules
+from strict_answers.process import INHERITED
+from strict_answers.rules import Pending, grade_by_rules
 
 from .attacks import answers, attacks
 from .harness import scaled
@@ -40,7 +41,7 @@ HARD = Item("Answer: (x+y+z+w+u+v)^{18}(x^2+y^2+z^2+2xy+2xz+2yz+(w+u+v)^2+2(x+y+
 
 def pid_of(grader: Grader) -> int:
     assert grader.probe().correct is True
-    return grader.processes[0].popen.pid
+    return grader.pool.processes[0].popen.pid
 
 
 def test_a_worker_sees_no_secret(monkeypatch):
@@ -72,8 +73,8 @@ def test_a_comparison_needs_no_network_no_file_and_no_process():
     """An audit hook ends the process at the first attempt; the answers are those of a worker that may."""
     code = """
 import os, sys
-from strict_answers import worker
-judge = worker.load("math", 1.0)
+from strict_answers import symbolic, worker
+judge = symbolic.load(None, 1.0)
 def hook(event, args):
     writes = event == "open" and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
     if writes or event.startswith(("socket.", "subprocess.", "os.fork", "os.exec", "os.system", "os.posix_spawn")):
@@ -83,7 +84,7 @@ sys.addaudithook(hook)
 for span, gold in [("2^5+2", "34"), (r"\\frac{1}{2}", "0.5"), (r"\\sqrt{8}/2", r"\\sqrt{2}"), ("[1,2)", "[1,2)"),
                    ("x<3", "3>x"), ("(x+1)^2", "x^2+2x+1"), (r"\\sin(2)", r"2\\sin(1)\\cos(1)"),
                    ("__import__('socket')", "34")]:
-    print(worker.answer(judge, {"span": span, "gold": gold})["correct"])
+    print(worker.answer(judge, {"members": [[["", span]]], "gold": [["", gold]]})["correct"])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -108,11 +109,11 @@ def test_over_its_time_is_no_verdict_at_once_and_not_wrong():
     with Grader() as grader:
         pid_of(grader)
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
-        first = grader.processes[0]
+        first = grader.pool.processes[0]
         verdict = grader.grade([HARD])[0]
         caller, after = time.process_time() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         assert first.popen.returncode == -signal.SIGPROF
-        assert not grader.processes
+        assert not grader.pool.processes
         assert grader.grade([GOOD])[0].correct is True
     assert (verdict.correct, verdict.value, verdict.path) == (None, None, "timeout")
     assert "processor time of 0.8 s" in verdict.reason
@@ -132,13 +133,13 @@ def test_over_its_memory_is_no_verdict_and_not_wrong():
 @pytest.mark.nightly
 def test_a_stopped_worker_is_no_verdict_until_it_is_tried_again(monkeypatch):
     """SIGSTOP, as on a machine that swaps: no processor time passes, so the clock decides; it is tried again alone."""
-    monkeypatch.setattr(pool_module, "PATIENCE", 1)
+    monkeypatch.setattr(grader_module, "PATIENCE", 1)
     with Grader(seconds=3) as grader:
         victim = pid_of(grader)
         os.kill(victim, signal.SIGSTOP)
         verdict = grader.grade([GOOD])[0]
         assert verdict.correct is True
-        assert grader.processes[0].popen.pid != victim
+        assert grader.pool.processes[0].popen.pid != victim
 
 
 @pytest.mark.nightly
@@ -158,7 +159,7 @@ def test_load_changes_no_verdict():
 @pytest.mark.parametrize("when", ["start", "start twice", "idle"])
 def test_a_worker_killed_as_it_starts_is_replaced(monkeypatch, when):
     """Once is an accident; twice in a row is an outage, which scores nothing and says so."""
-    real, killed = pool_module.VerifierProcess, []
+    real, killed = pool_module.WorkerProcess, []
 
     class Doomed(real):
         def __init__(self, *args):
@@ -167,7 +168,7 @@ def test_a_worker_killed_as_it_starts_is_replaced(monkeypatch, when):
                 killed.append(self.popen.pid)
                 os.kill(self.popen.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(pool_module, "VerifierProcess", Doomed)
+    monkeypatch.setattr(pool_module, "WorkerProcess", Doomed)
     with Grader() as grader:
         if when == "idle":
             os.kill(pid_of(grader), signal.SIGKILL)
@@ -219,7 +220,7 @@ def kill_one(grader: Grader, delay: float) -> threading.Timer:
     """SIGKILL for a worker, as from a kernel short of memory, so many seconds from now."""
 
     def strike() -> None:
-        for process in list(grader.processes)[:1]:
+        for process in list(grader.pool.processes)[:1]:
             if process.popen.returncode is None:  # collected ones may have given their number to others
                 os.kill(process.popen.pid, signal.SIGKILL)
 
@@ -237,7 +238,7 @@ def test_good_answers_stay_right_while_workers_are_killed():
         grader.probe()
         for start in range(0, ROWS, BATCH):
             batch = rows[start : start + BATCH]
-            pids = {process.popen.pid for process in grader.processes}
+            pids = {process.popen.pid for process in grader.pool.processes}
             timer = kill_one(grader, draw.uniform(0, 0.2)) if start % (2 * BATCH) == 0 else None
             verdicts = grader.grade([item for item, _ in batch])
             if timer is not None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pmdkit import plugins
+from pmdkit.envs.reward_functions import FunctionGrader, OwnReward, RewardRow, row_message
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.grading import make_grader, make_rows
 from pmdkit.llm.recipe_checks import check_rewards
@@ -15,8 +16,7 @@ from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import RewardTable, RolloutTable
-from strict_answers import Grader, Item
-from strict_answers.functions import OwnReward, RewardRow, row_message
+from strict_answers import Item
 
 from .test_task import END, PROBLEMS, gold, make, read, rollouts_of
 
@@ -81,19 +81,19 @@ def test_a_function_gets_what_it_names():
 @pytest.mark.slow
 def test_functions_are_judged_in_workers_and_journaled(own_file, tmp_path):
     """By name on cut-off rows too; TRL's form on a group; async ones at the same time, each with its own verdict."""
-    with Grader(f"{own_file}:by_name", journal=tmp_path / "verdicts.jsonl") as grader:
+    with FunctionGrader(f"{own_file}:by_name", journal=tmp_path / "verdicts.jsonl") as grader:
         assert [v.value for v in grader.grade(items(["ab"]) + items(["ab"], cut_off=True))] == [102, 112]
         assert len((tmp_path / "verdicts.jsonl").read_text().splitlines()) == 2
-    with Grader(f"{own_file}:trl_style", journal=tmp_path / "groups.jsonl") as grader:
+    with FunctionGrader(f"{own_file}:trl_style", journal=tmp_path / "groups.jsonl") as grader:
         verdicts = grader.grade(items(["a", "b", "long"]) + items(["c", "d"], group=1))
         assert [v.value for v in verdicts] == [0.0, None, 1.0, 1.0, None]
         lines = (tmp_path / "groups.jsonl").read_text()
     (tmp_path / "other.py").write_text(OWN)
-    with Grader(f"{own_file}:trl_style", journal=tmp_path / "groups.jsonl") as again:
+    with FunctionGrader(f"{own_file}:trl_style", journal=tmp_path / "groups.jsonl") as again:
         again.run_requests = None  # a resumed run reads the verdicts: nobody is asked
         assert again.grade(items(["a", "b", "long"]) + items(["c", "d"], group=1)) == verdicts
     assert (tmp_path / "groups.jsonl").read_text() == lines
-    with Grader(f"{own_file}:slow", seconds=4) as grader:
+    with FunctionGrader(f"{own_file}:slow", seconds=4) as grader:
         verdicts = grader.grade(items(["a", "hang", "raise", "b", "c", "d", "e"]))
     assert [v.value for v in verdicts] == [-2.5, None, None, -2.5, -2.5, -2.5, -2.5], verdicts
 
@@ -101,7 +101,7 @@ def test_functions_are_judged_in_workers_and_journaled(own_file, tmp_path):
 @pytest.mark.slow
 def test_a_pair_is_asked_about_cut_off_responses_only_when_told(own_file):
     for score, value in ((False, 0.0), (True, 1.0)):
-        with Grader(f"{own_file}:two", score_cut_off=score) as grader:
+        with FunctionGrader(f"{own_file}:two", score_cut_off=score) as grader:
             assert grader.grade([Item("yes", "2", truncated=True)])[0].value == value
 
 
@@ -202,7 +202,7 @@ def test_a_reward_file_passes_the_gate(tmp_path):
 
 
 def test_a_task_hands_rows_to_a_grader_by_names(own_file):
-    with Grader(f"{own_file}:by_name") as grader:
+    with FunctionGrader(f"{own_file}:by_name") as grader:
         rows = make_rows(lambda text: [{"role": "user", "content": text}])
         task = MathTask(PROBLEMS, 1, 5, grader, read, [END], rows=rows)
         assert task.reward(rollouts_of(task, [["abc", "a"]])).tolist() == [[3.0, 1.0]]

@@ -9,6 +9,7 @@ import torch
 
 from pmdkit import train
 from pmdkit.envs.math.synthetic import Arithmetic
+from pmdkit.envs.reward_functions import FunctionGrader
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.callbacks import evaluation
 from pmdkit.llm.engines.base import Sampling
@@ -23,7 +24,6 @@ from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
-from strict_answers import Grader
 
 from .conftest import EOS, build
 
@@ -325,7 +325,7 @@ def test_verdicts_start_before_the_rollout_ends_and_move_no_bit(tmp_path, lag):
         engine, rewards = UntilJudged(file.with_suffix(".log")), []
         mine = learner(engine, lag=lag)
         mine.encode = lambda number: PROMPTS[number % len(PROMPTS)]
-        with Grader(f"{file}:grade", workers=2, seconds=60, journal=tmp_path / f"{name}.jsonl") as grader:
+        with FunctionGrader(f"{file}:grade", workers=2, seconds=60, journal=tmp_path / f"{name}.jsonl") as grader:
             task = MathTask(problems, 2, 5, grader, lambda tokens: " ".join(map(str, tokens)), ENDS)
             if ahead and lag:
                 mine.queue.grade_ahead = task.grade_ahead

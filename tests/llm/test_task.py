@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
+from pmdkit.envs.reward_functions import FunctionGrader
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.epochs import epoch_order, epoch_sampler
 from pmdkit.llm.task import MathTask
@@ -127,7 +128,7 @@ def test_a_grader_killed_while_it_starts_is_exit_7_and_one_that_cannot_load_exit
         (tmp_path / "mine.py").write_text(f"{code}\ndef grade(response, gold):\n    return 1.0\n")
         plugins.trust(f"{tmp_path}/mine.py:grade")
         with pytest.raises(kind, match="the grader"):
-            Grader(f"{tmp_path}/mine.py:grade")
+            FunctionGrader(f"{tmp_path}/mine.py:grade")
 
 
 def test_equal_groups_stay_unless_they_are_dropped():
@@ -251,12 +252,12 @@ def test_what_another_process_judged_ahead_is_not_asked_again(tmp_path):
     """The verdict reaches the main process's journal, and only what nobody has judged is asked there."""
     file, log = tmp_path / "mine.py", tmp_path / "asked.log"
     file.write_text(f"def grade(response, gold):\n    open({str(log)!r}, 'a').write(response)\n    return 1.0\n")
-    with Grader(f"{file}:grade", seconds=60) as ahead:
+    with FunctionGrader(f"{file}:grade", seconds=60) as ahead:
         other = SharedGrader(None, Two(1), ahead, spread=True)
         other.submit(lambda: Item("a", "1"))
         other.bring_judged()
         journal = tmp_path / "verdicts.jsonl"
-        with Grader(f"{file}:grade", seconds=60, journal=journal) as grader:
+        with FunctionGrader(f"{file}:grade", seconds=60, journal=journal) as grader:
             main = SharedGrader(grader, Two(0, [other.process_group.sent]), spread=True)
             assert [verdict.value for verdict in main.grade([Item("b", "1"), Item("a", "1")])] == [1.0, 1.0]
         assert len(journal.read_text().splitlines()) == 2

@@ -3,19 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from strict_answers.verify import Verdict
+from strict_answers.verdict import Item, Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from strict_answers.pool import Item
-
 
 WIDTH = 80
 OUTCOMES = {True: "right", False: "wrong", None: "unscored"}
 
 
-def audit(items: "Sequence[Item]", verdicts: Sequence[Verdict], examples: int = 2) -> list[dict[str, Any]]:
+def audit(items: Sequence[Item], verdicts: Sequence[Verdict], examples: int = 2) -> list[dict[str, Any]]:
     """One row per path and outcome, most frequent first: path, outcome, count, share in [0, 1], examples.
 
     An example shows what was extracted (or how the response ends), the gold and the reason, shortened and escaped.

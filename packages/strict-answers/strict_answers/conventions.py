@@ -3,10 +3,9 @@ r"""What counts as the same answer, row by row: `TABLE` decides, the other modul
 These are choices, not mathematics: other checkers choose differently. The tests execute every row.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from strict_answers.verify import Path
+from strict_answers.verdict import Path
 
 
 class Convention(NamedTuple):
@@ -16,7 +15,7 @@ class Convention(NamedTuple):
     gold: str
     answer: str
     correct: bool
-    path: "Path"
+    path: Path
     why: str
 
 

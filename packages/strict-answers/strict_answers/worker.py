@@ -1,53 +1,80 @@
-"""A worker process that compares answers or runs a user's grader, under limits; the pool starts it.
+"""The process that compares answers, or runs another judge, under limits: `python -P -m strict_answers.worker OPTIONS`.
 
-It gets its options as JSON. It may hang, grow or die: its owner enforces the deadline. It imports no torch and sees few
-environment variables. While it compares answers it can write no files and start no processes, and processor time,
-memory and open files are limited. It is not a sandbox: a user's grader can read files and open sockets; model output is
-only ever treated as data here.
+It may hang, grow or die: its owner enforces the deadline. It sees few environment variables. A sealed worker can write
+no files and start no processes, and processor time, memory and open files are limited. It is not a sandbox: a judge
+that is not sealed can read files and open sockets; model output is only ever treated as data here.
 """
 
+import ctypes
+import importlib
 import json
 import math
+import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pmdkit.processes import Message, claim_pipes, die_with_parent, receive_request, send_reply
+from strict_answers.messages import Message, receive, send
 
 NEAR = 8 * 2**20
 "A comparison this many bytes below the memory limit counts as over it: math-verify takes a lack of memory for unequal."
 OPEN_FILES = 64
 "Enough for the pipes, and for modules that sympy imports when it first needs them."
-WARM = ((r"\frac{1}{2}", "0.5"), (r"(2,\sqrt{3}]", r"\{1,x\}"), (r"((x^2+\sin(2))) \cdot 1", r"\pi"), ("x<1", "y=2"))
-"Spans and golds that make the parser build its tables and sympy import its parts before the first request."
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
 
 def main(options: Message) -> None:
-    """Load the grader, report that it is ready, then answer requests until the pipe closes."""
+    """Load the judge, report that it is ready, then answer requests until the pipe closes.
+
+    Args:
+        options: the fields of `process.Judge`, and `parent`, the id of the owner.
+    """
     die_with_parent(options["parent"])
     requests, replies = claim_pipes()
+    seconds, sealed = options["seconds"], options["sealed"]
     try:
-        judge = load(options["grade"], options["seconds"])
+        module, _, name = options["load"].partition(":")
+        judge = getattr(importlib.import_module(module), name)(options["argument"], seconds)
     except BaseException as error:
-        send_reply(replies, {"failed": f"{type(error).__name__}: {error}"})
+        send(replies, {"failed": f"{type(error).__name__}: {error}"})
         return
-    # counted from here: what a grader imports is not limited, what an answer makes it allocate is
+    # counted from here: what a judge imports is not limited, what an answer makes it allocate is
     limit = address_space() + options["memory_mb"] * 2**20
-    near = max(limit - NEAR, peak()) if options["grade"] == "math" else math.inf
+    near = max(limit - NEAR, peak()) if sealed else math.inf
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if options["grade"] == "math":
+    if sealed:
         drop_privileges()
-    send_reply(replies, {"ready": True, "takes": getattr(judge, "takes", "pair")})
-    while (request := receive_request(requests)) is not None:
-        allow_seconds(options["seconds"])
-        if options["grade"] == "math":
-            signal.setitimer(signal.ITIMER_PROF, options["seconds"])
+    send(replies, {"ready": True, "takes": getattr(judge, "takes", None)})
+    while (request := receive(requests)) is not None:
+        allow_seconds(seconds)
+        if sealed:
+            signal.setitimer(signal.ITIMER_PROF, seconds)
         reply = answer(judge, request)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        send_reply(replies, {"fatal": "over its memory limit"} if peak() > near else reply)
+        send(replies, {"fatal": "over its memory limit"} if peak() > near else reply)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; outside Linux, only a closed pipe shows that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the line above
+        os._exit(1)
+
+
+def claim_pipes() -> tuple[int, int]:
+    """The descriptors of requests and replies; stdin, stdout and stderr become /dev/null.
+
+    What a judge prints cannot be taken for a reply, and math-verify logs whole answers with their control characters.
+    """
+    requests, replies = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    return requests, replies
 
 
 def drop_privileges() -> None:
@@ -70,43 +97,6 @@ def answer(judge: Callable[[Message], Message], request: Message) -> Message:
         return {"fatal": "over its memory limit"}
     except (Exception, SystemExit) as error:
         return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
-
-
-def load(grade: str, seconds: float) -> Callable[[Message], Message]:
-    """The judge: math-verify, warmed up, a shipped reward, or the function that `my.py:grade` names."""
-    if grade == "math":
-        from strict_answers.symbolic import compare, compare_parts
-
-        for span, gold in WARM:
-            compare(span, gold)
-        for span, right in (("0.5", True), ("0.25", False)):
-            if compare(span, r"\frac{1}{2}")[0] is not right:
-                raise ValueError(f"{span} is {'not ' * right}1/2: math-verify is broken")
-
-        def judge(request: Message) -> Message:
-            if "span" in request:
-                correct, reason = compare(request["span"], request["gold"])
-            else:
-                correct, reason = compare_parts(request["members"], request["gold"])
-            return {"correct": correct, "reason": reason}
-
-        return judge
-    from pmdkit import plugins
-    from strict_answers.functions import OwnReward
-
-    if grade == "reasoning-gym":
-        from pmdkit.envs.math.reasoning import score_puzzle
-        from pmdkit.extras import need
-
-        need("reasoning_gym", "the reward reasoning-gym")  # imports it now, since that takes seconds
-        return OwnReward(score_puzzle, seconds)
-    file, _, name = grade.rpartition(":")
-    plugins.trust(grade)  # the process that started this one has checked it
-    function = getattr(plugins.module_from_file(Path(file)), name, None)
-    if not callable(function):
-        raise ValueError(f"{file} has no function '{name}'; expected def {name}(response: str, gold: str) -> float")
-
-    return OwnReward(function, seconds)
 
 
 def address_space() -> int:

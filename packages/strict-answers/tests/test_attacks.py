@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strict_answers import Item, words
-from strict_answers.verify import Pending, grade_by_rules
+from strict_answers import Item, vocabulary
+from strict_answers.rules import Pending, grade_by_rules
 
 
 def test_no_limit_holds_that_the_gold_itself_breaks(grader):
@@ -109,10 +109,15 @@ def test_no_text_raises(text, gold, boxed, truncated):
 
 
 VOCABULARY = sorted(
-    words.CHANGING | words.UNITS | words.HEADS | words.ADJECTIVES | set(words.LEAD_OF) | set(words.TAIL_OF)
+    vocabulary.CHANGING
+    | vocabulary.UNITS
+    | vocabulary.HEADS
+    | vocabulary.ADJECTIVES
+    | set(vocabulary.LEAD_OF)
+    | set(vocabulary.TAIL_OF)
 )
 SIGNS = sorted(
-    words.listed(
+    vocabulary.listed(
         r"""
         34 0 1/2 \frac{1}{2} x = < \leq , ; ( ) [ ] { } \{ \} $ . ... % \pm _ ^ ° i - + or and : | ' \cup \in \text{
         \overline{ 0.(3) ₂ ½ \ ~ Tom AB f(x) é _{5} \emptyset ’s / per

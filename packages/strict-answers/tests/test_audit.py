@@ -7,7 +7,7 @@ from rich.console import Console
 
 from strict_answers import Item, audit
 from strict_answers.audit import WIDTH, escaped, table
-from strict_answers.verify import Verdict
+from strict_answers.verdict import Verdict
 
 HOSTILE = "\x1b[2J\n[red]34[/red]\u202e" + "x" * 500
 

@@ -5,7 +5,8 @@ import pytest
 from pmdkit import envs
 from strict_answers import Item, verify
 from strict_answers.conventions import TABLE
-from strict_answers.verify import Pending, answer_line, grade_by_rules, last_box
+from strict_answers.extraction import answer_line, last_box
+from strict_answers.rules import Pending, grade_by_rules
 
 
 @pytest.mark.slow

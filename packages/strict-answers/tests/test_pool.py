@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.envs.reward_functions import FunctionGrader
+from pmdkit.errors import UsageError
 from strict_answers import Grader, Item, Verdict, verify
 from strict_answers import pool as pool_module
-from strict_answers.pool import VerdictJournal
+from strict_answers.journal import JournalDamaged, VerdictJournal
 
 OWN = """
 import math, os, sys, time
@@ -56,7 +57,7 @@ def own_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own(own_file):
-    with Grader(f"{own_file}:grade", seconds=0.4, memory_mb=256) as grader:
+    with FunctionGrader(f"{own_file}:grade", seconds=0.4, memory_mb=256) as grader:
         yield grader
 
 
@@ -122,10 +123,10 @@ def test_own_graders_that_cannot_be_used(tmp_path):
         ("no.py:grade", "not a"),
     ):
         with pytest.raises(UsageError, match=words):
-            Grader(str(tmp_path / name))
+            FunctionGrader(str(tmp_path / name))
     with pytest.raises(UsageError, match="names no grader"):
-        Grader("mine.py")
-    with pytest.raises(UsageError, match="workers = 0"):
+        FunctionGrader("mine.py")
+    with pytest.raises(ValueError, match="workers = 0"):
         Grader(workers=0)
 
 
@@ -133,7 +134,7 @@ def test_the_example_on_the_shelf():
     from pmdkit.specs import find
 
     file = find.spec_file("needle", "bandit").parents[1] / "own_reward.py"
-    with Grader(f"{file}:grade") as grader:
+    with FunctionGrader(f"{file}:grade") as grader:
         values = [grader.grade([Item(text, "34")])[0].value for text in ("Answer: 34", "Answer: 33", "34")]
     assert values == [1.0, 0.5, 0.0]
 
@@ -142,7 +143,7 @@ def test_integers_start_no_process():
     with Grader() as grader:
         verdicts = grader.grade([Item("Answer: 34", "34"), Item("Answer: 9^{9^{9}}", "34"), Item("34", "34")])
         assert [verdict.path for verdict in verdicts] == ["integer", "rejected", "none"]
-        assert grader.processes == []
+        assert grader.pool.processes == []
 
 
 @pytest.mark.slow
@@ -150,7 +151,7 @@ def test_order_is_kept_and_equal_items_agree_over_two_workers():
     items = [Item(f"Answer: 2^5+{k % 4}", "34") for k in range(40)]
     with Grader(workers=2) as grader:
         assert [verdict.correct for verdict in grader.grade(items)] == [k % 4 == 2 for k in range(40)]
-        pids = [process.popen.pid for process in grader.processes]
+        pids = [process.popen.pid for process in grader.pool.processes]
         assert len(pids) == 2
     assert all(gone(pid) for pid in pids)
 
@@ -168,26 +169,26 @@ def test_a_hard_item_is_unscored_and_the_others_are_right():
 def test_a_worker_killed_in_the_middle_of_a_call(own, tmp_path):
     """SIGKILL from outside, as by the kernel short of memory: tried again in a new worker, nobody else notices."""
     own.grade([Item("true", "34")])
-    victim = own.processes[0].popen.pid
+    victim = own.pool.processes[0].popen.pid
     threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
     assert own.grade([Item("hang once", str(tmp_path / "mark")), Item("true", "35")])[0].value == 1.0
-    assert own.processes[0].popen.pid != victim
+    assert own.pool.processes[0].popen.pid != victim
 
 
 @pytest.mark.slow
 def test_a_worker_that_died_idle_costs_nothing(grader):
     grader.probe()
-    os.kill(grader.processes[0].popen.pid, signal.SIGKILL)
+    os.kill(grader.pool.processes[0].popen.pid, signal.SIGKILL)
     assert grader.grade([Item("Answer: 2^5+2", "34")])[0].correct is True
 
 
 @pytest.mark.slow
 def test_workers_are_replaced_after_many_calls(grader, monkeypatch):
     grader.probe()
-    before = grader.processes[0].popen.pid
+    before = grader.pool.processes[0].popen.pid
     monkeypatch.setattr(pool_module, "CALLS", 1)
     assert grader.probe().correct is True
-    assert grader.processes[0].popen.pid != before
+    assert grader.pool.processes[0].popen.pid != before
     assert gone(before)
 
 
@@ -204,7 +205,7 @@ def test_a_pool_that_cannot_start_says_why_and_scores_nothing(monkeypatch, tmp_p
 def test_a_worker_dies_with_its_parent():
     script = (
         "import os, time\nfrom strict_answers import Grader\n"
-        "grader = Grader()\ngrader.probe()\nprint(grader.processes[0].popen.pid, flush=True)\ntime.sleep(60)"
+        "grader = Grader()\ngrader.probe()\nprint(grader.pool.processes[0].popen.pid, flush=True)\ntime.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     worker = int(parent.stdout.readline())
@@ -236,7 +237,7 @@ def test_verify_works_from_any_thread():
 
 @pytest.mark.slow
 def test_the_worker_imports_no_torch():
-    code = "import sys, strict_answers.worker as w; w.load('math', 1.0); print('torch' in sys.modules)"
+    code = "import sys, strict_answers.symbolic as w; w.load(None, 1.0); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
@@ -245,21 +246,21 @@ def test_a_resumed_run_gets_the_same_verdicts(tmp_path, own_file):
     """Also for a time-out, and without asking a worker; a torn last line is dropped."""
     path = tmp_path / "journal.jsonl"
     items = [Item("hang", "34"), Item("third", "34"), Item("lone \ud800", "34")]
-    with Grader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
+    with FunctionGrader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
         first = grader.grade(items)
     rows = path.read_bytes()
     assert len(rows.splitlines()) == 3
     with open(path, "ab") as file:
         file.write(rows[:50])
-    with Grader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
-        before = grader.processes[0].calls
+    with FunctionGrader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
+        before = grader.pool.processes[0].calls
         assert grader.grade(items) == first
-        assert grader.processes[0].calls == before
+        assert grader.pool.processes[0].calls == before
         grader.grade([Item("half", "34")])
     assert path.read_bytes().startswith(rows)
     assert len(VerdictJournal(path).verdicts) == 4
     own_file.write_text(own_file.read_text() + "\n# edited: another judge\n")
-    with Grader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
+    with FunctionGrader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
         grader.grade([Item("third", "34")])
     assert len(path.read_bytes().splitlines()) == 5
 
@@ -267,7 +268,7 @@ def test_a_resumed_run_gets_the_same_verdicts(tmp_path, own_file):
 def test_a_damaged_journal_is_refused(tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text('{"key": "a"}\n')
-    with pytest.raises(ResumeRefused, match="line 1"):
+    with pytest.raises(JournalDamaged, match="line 1"):
         VerdictJournal(path)
     path.write_text(json.dumps({"key": "a", "correct": True, "extracted": "1", "path": "own", "reason": ""}) + "\n")
     assert VerdictJournal(path).get("a").correct is True

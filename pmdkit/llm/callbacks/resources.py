@@ -5,6 +5,7 @@ from pathlib import Path
 from safetensors.torch import save
 
 from pmdkit.envs.math.problem import leaks
+from pmdkit.envs.math_answers import open_journal
 from pmdkit.errors import Diverged
 from pmdkit.llm.callbacks.progress import ProgressClock
 from pmdkit.llm.evaluate import Evaluation
@@ -12,7 +13,6 @@ from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import console, files
 from pmdkit.trainer import Display, RunContext, TrainerCallback
-from strict_answers import pool
 
 
 class ResourcesCallback(TrainerCallback):
@@ -25,7 +25,7 @@ class ResourcesCallback(TrainerCallback):
 
     def on_init_end(self, run: RunContext) -> None:
         """Set where verdicts are recorded and where progress and warnings are shown; report the problems."""
-        self.task.grader.journal = pool.VerdictJournal(run.folder.path / "verdicts.jsonl")
+        self.task.grader.journal = open_journal(run.folder.path / "verdicts.jsonl")
         if self.task.rewards is not None:
             self.task.rewards.keep_verdicts(self.task.grader.journal)
         if type(run.display) is not console.SilentDisplay:  # its subclasses show something

@@ -8,9 +8,9 @@ pytest.importorskip("reasoning_gym")
 
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.reasoning import score_puzzle
+from pmdkit.envs.reward_functions import FunctionGrader, RewardRow
 from pmdkit.errors import UsageError
-from strict_answers import Grader, Item
-from strict_answers.functions import RewardRow
+from strict_answers import Item
 
 SUMS = {"kind": "reasoning-gym", "dataset": "chain_sum", "size": 60, "held_out": 10, "options": {"max_terms": 2}}
 
@@ -44,7 +44,7 @@ def test_the_oracle_answer_is_worth_1_and_others_are_not(dataset):
 def test_a_worker_gives_the_same():
     problem = make_math(SUMS).problem(0)
     row = RewardRow("[]", (1,), json.dumps(dict(problem.columns)))
-    with Grader("reasoning-gym", seconds=20) as grader:  # a busy machine; puzzles are made in milliseconds
+    with FunctionGrader("reasoning-gym", seconds=20) as grader:  # a busy machine; puzzles are made in milliseconds
         items = [Item(f"Answer: {said}", problem.answer, False, None, row) for said in (problem.answer, "12345678")]
         assert [verdict.correct for verdict in grader.grade(items)] == [True, False]
 

@@ -1,11 +1,13 @@
-"""The structure of an answer, read without a parser, and limits on what is passed to one."""
+"""What an answer consists of, read without a parser: lists, sets, tuples, intervals, chains of equalities."""
 
 import re
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from strict_answers.spans import JUXTAPOSED, TEXT, closing, read_base
-from strict_answers.words import LEAD_OF, lead_class, listed, unframe
+from strict_answers.brackets import opens_whole, within
+from strict_answers.numerals import read_base
+from strict_answers.phrases import lead_class, unframe
+from strict_answers.symbols import GREEK, LETTERS, unknowns
+from strict_answers.vocabulary import LEAD_OF, listed
 
 Part = tuple[str, ...]
 
@@ -30,14 +32,6 @@ class Reading(NamedTuple):
     alternatives: bool = False
 
 
-# fmt: off
-GREEK = frozenset(
-    {
-        "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa",
-        "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega",
-    }
-)
-# fmt: on
 RELATION = r"(?:<=|>=|=<|<|>|≤|≥|\\(?:leq?slant|geq?slant|leqq?|geqq?|le|ge|lt|gt)(?![A-Za-z]))"
 RELATIONS = re.compile(RELATION)
 LESS = frozenset(["<", "≤", "<=", "=<", "\\leq", "\\le", "\\lt", "\\leqslant", "\\leslant", "\\leqq"])
@@ -75,14 +69,6 @@ NAME_SIGNS = re.compile(
     r"(?:[A-Za-z' \\|+_{}(),/°\[\]-]|\^ ?\{? ?\\circ ?\}?|(?<=_)[0-9]|(?<=_\{)[0-9]+(?=\})|(?<=\()[0-9, -]+(?=\)))*"
 )
 CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?'{0,2} ?\([A-Za-z0-9, +\\-]{1,20}\)")
-LETTERS = re.compile(r"(\\?)([A-Za-z]+)")
-FUNCTIONS = listed(
-    """
-    sqrt sin cos tan cot sec csc log ln exp pi abs floor ceil gcd lcm max min sum prod e i lg arcsin arccos arctan
-    arccot sinh cosh tanh coth infty
-    """
-)
-"Letters that spell mathematics, not unknowns."
 ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)$")
 PAIRED = {"(": ")", "[": "]"}
 
@@ -222,17 +208,6 @@ def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool
     ) and not any(len(word) > 1 and code in "cv" for word, code in zip(plain_words, codes, strict=True))
 
 
-def unknowns(text: str) -> frozenset[str]:
-    """Letters that stand for something, Greek ones by name, except for e, i and functions."""
-    found: set[str] = set()
-    for slash, word in LETTERS.findall(text):
-        if slash:
-            found |= {word} & GREEK
-        elif word.lower() not in FUNCTIONS:
-            found |= set(word)
-    return frozenset(found - {"e", "i"})
-
-
 def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
     """Read one member: strip the words around it, then find out what kind of object it is."""
     if REALS.fullmatch(span):
@@ -330,213 +305,3 @@ def opposite(sign: str) -> str:
     """The relation with its sides exchanged."""
     strict = sign in STRICT
     return (">" if strict else "≥") if sign in LESS else ("<" if strict else "≤")
-
-
-def within(text: str, opener: str, closer: str) -> str | None:
-    """The text between two delimiters at its ends, if it is one such group, else None."""
-    if text.startswith(opener) and text.endswith(closer) and len(text) >= len(opener) + len(closer):
-        inner = text[len(opener) : len(text) - len(closer)]
-        level = 0
-        for char in inner:
-            level += (char == "{") - (char == "}")
-            if level < 0:
-                return None
-        return inner.strip()
-    return None
-
-
-def opens_whole(text: str) -> bool:
-    """Whether the bracket that opens a text closes at its end; half-open intervals mix two kinds of bracket."""
-    level = 0
-    for place, char in enumerate(text):
-        level += (char in "([{") - (char in ")]}")
-        if level == 0:
-            return place == len(text) - 1
-    return False
-
-
-# Limits: spans that would cost too much, or that a parser would read only in part, never reach it. A rule applies only
-# if the gold itself passes it, so that every gold can be matched. Signs and words that are in no list are rejected as
-# well: math-verify drops what it does not know.
-
-LENGTH = 400
-DIGITS = 60
-DEPTH = 8
-EXPONENT = 1000
-GROUP_EXPONENT = 20
-COUNT = 60
-CALLS = 6
-"Limits on characters, digits in a row, nesting, exponents (then of a bracket with letters), operators, functions."
-
-OPERATORS = re.compile(
-    r"\\(?:sum|prod|int|iint|iiint|oint|lim|limsup|liminf|bigcup|bigcap|coprod|bigoplus|binom|tbinom|dbinom|choose)"
-    r"(?![A-Za-z])|(?<![A-Za-z\\])(?:sum|prod|integrate|factorial|binomial|gamma)(?![A-Za-z])|[∑∏∫]"
-)
-CHEAP_BINOMIAL = re.compile(r"\\[td]?binom ?\{ ?[0-9]{1,3} ?\} ?\{ ?[0-9]{1,3} ?\}")
-FACTORIAL = re.compile(r"(?<![0-9])([0-9]{1,3})!(?![!0-9])")
-DROPPED = re.compile(
-    r"[0-9.] ?\\(?:overline|bar|dot)|[0-9)}] ?_|\\[lcd]?dots|\\(?:text|mathrm|mbox)[a-z]*\{[^{}]*[0-9]"
-)
-"Periods, the base of a number, dots, a number inside text: math-verify reads the rest as if that were everything."
-READABLE = listed(
-    """
-    frac dfrac tfrac cfrac sqrt pi cdot times div infty sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh
-    coth log ln lg exp left right binom dbinom tbinom lfloor rfloor lceil rceil lvert rvert vert operatorname mathrm
-    text pm cup le leq ge geq lt gt leqslant geqslant ne neq in big Big bigg Bigg bigl bigr Bigl Bigr displaystyle mid
-    """
-)
-"LaTeX commands that the parser reads as a person does; any other, such as \\phantom, must occur in the gold."
-SIGNS = frozenset("π×·∞≤≥÷√²³±≠∪∩∈−")
-"Non-ASCII characters that models write instead of LaTeX."
-ASCII = frozenset("+-*/^_(){}[]|!.,<>= '\\")
-COMMAND = re.compile(r"\\([A-Za-z]+|.)?", re.DOTALL)
-WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]+")
-ENVIRONMENT = re.compile(r"\\(?:begin|end|mathbb) ?\{[A-Za-z*]*\}")
-FUNCTION = re.compile(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp")
-NESTED = re.compile(rf"(?:(?:{FUNCTION.pattern})[\\ ({{]*){{3}}")
-PLAIN_POWER = re.compile(r"([0-9]+) ?(?:\^|\*\*) ?\{? ?([0-9]{1,4})(?![0-9])")
-RESULT = 2000
-"Maximum digits of a power of a number."
-POWER = re.compile(r"\*\*|\^")
-
-
-def too_complex(span: str, gold: str) -> str | None:
-    """Why `span` is not parsed, or None. Linear in the length of the span."""
-    if len(span) > max(LENGTH, 4 * len(gold)):
-        return f"{len(span)} characters, more than any answer needs"
-    if any(not (char.isprintable() or char == " ") for char in span):
-        return "a character that cannot be printed"
-    for why, breaks in RULES.items():
-        if breaks(span) and not breaks(gold):
-            return why
-    return None
-
-
-def unknown_symbol(span: str, gold: str) -> str | None:
-    r"""Why the span does not equal the gold, without parsing: it has an unknown or a sign that the gold lacks. Or None.
-
-    \frac{1}{2} has no x in it. Showing that x - x + 34 is 34 takes unbounded algebra, and nobody answers like that.
-    """
-    for char in span:
-        if not (char.isascii() and char.isalnum()) and char not in ASCII and char not in SIGNS and char not in gold:
-            return "a character that is not used in mathematics"
-    plain, wanted = ENVIRONMENT.sub(" ", span), TEXT.sub(r" \1 ", gold)
-    names = frozenset(found[1] or "" for found in COMMAND.finditer(gold))
-    for found in COMMAND.finditer(plain):
-        if (found[1] or "") not in READABLE | names and (found[1] or "") not in ("{", "}", "|", " "):
-            return f"'\\{found[1] or ''}' is not known in a value"
-    own = unknowns(plain) - unknowns(wanted)
-    if own:
-        return f"the gold has no '{min(own)}'"
-    for found in WORD.finditer(plain):
-        word = found.group()
-        if len(word) > 3 and word.lower() not in FUNCTIONS and word not in wanted:
-            return f"'{word}' is not known in a value"
-    if re.search("(?<![A-Za-z])i(?![A-Za-z])", plain) and not re.search("(?<![A-Za-z])i(?![A-Za-z])", wanted):
-        return "an imaginary unit that the gold does not have"
-    if JUXTAPOSED.search(re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain)) and not JUXTAPOSED.search(gold):
-        return "two numbers side by side"
-    return None
-
-
-def depth(span: str) -> int:
-    """How deeply brackets are nested, all kinds taken together."""
-    deepest = level = 0
-    for char in span:
-        if char in "{([":
-            level += 1
-            deepest = max(deepest, level)
-        elif char in "})]":
-            level -= 1
-    return deepest
-
-
-def find_powers(span: str) -> Iterator[tuple[str, str, str]]:
-    """(character before, exponent, what follows) of every power."""
-    for found in POWER.finditer(span):
-        rest = span[found.end() :].lstrip()
-        before = span[: found.start()].rstrip()[-1:]
-        if rest[:1] in ("{", "("):
-            end = closing(rest, 0) if rest[0] == "{" else round_closing(rest)
-            end = len(rest) - 1 if end is None else end
-            yield before, rest[1:end], rest[end + 1 :].lstrip()
-        else:
-            word = re.match(r"[+-]?(?:[0-9.]+|\\[A-Za-z]+|.)?", rest, re.DOTALL)
-            yield before, word.group() if word else "", rest[word.end() if word else 0 :].lstrip()
-
-
-def round_closing(text: str) -> int | None:
-    """Where the round bracket that opens at 0 closes."""
-    level = 0
-    for place, char in enumerate(text):
-        level += (char == "(") - (char == ")")
-        if level == 0:
-            return place
-    return None
-
-
-def nested_power(span: str) -> bool:
-    """Whether there is a power in an exponent, or a power of a power of numbers; (x^2+1)^2 is neither."""
-    if re.search(r"(?:\^|\*\*)[^A-Za-z]*[)}] ?(?:\^|\*\*)", span):
-        return True
-    return any(POWER.search(inside) or "!" in inside or POWER.match(after) for _, inside, after in find_powers(span))
-
-
-def big_exponent(span: str) -> bool:
-    """Whether an exponent is above EXPONENT, above GROUP_EXPONENT on a bracket, or computed, or a result is long."""
-    for before, inside, _ in find_powers(span):
-        numbers = [int(n) for n in re.findall(r"[0-9]+", inside) if len(n) < 9] + [
-            EXPONENT + 1 for n in re.findall(r"[0-9]{9,}", inside)
-        ]
-        if any(n > EXPONENT for n in numbers):
-            return True
-        if before in ")}]" and before and any(n > GROUP_EXPONENT for n in numbers) and re.search("[A-Za-z]", span):
-            return True
-        if sum(n > 9 for n in numbers) > 1 and re.search(r"\\(?:cdot|times)|\*", inside):
-            return True
-    return any(len(base) * int(exponent) > RESULT for base, exponent in PLAIN_POWER.findall(span))
-
-
-def many_powers(span: str) -> bool:
-    """Whether there are many powers, whose product grows as fast as a tower."""
-    return len(POWER.findall(span)) > 8
-
-
-def big_factorial(span: str) -> bool:
-    """Whether there is a factorial of anything but one number below 1000, or more than four factorials."""
-    return "!" in FACTORIAL.sub("", span.replace("!=", "")) or len(FACTORIAL.findall(span)) > 4
-
-
-def big_operator(span: str) -> bool:
-    """Whether there is a sum, product, integral or limit, or a binomial of other than small numbers."""
-    return OPERATORS.search(CHEAP_BINOMIAL.sub("", span)) is not None
-
-
-def long_digits(span: str) -> bool:
-    """Whether there are more digits in a row than a computed answer has, or a power of ten too large for a float."""
-    return re.search(rf"[0-9]{{{DIGITS}}}|[0-9]\.?[eE][+-]?[0-9]{{4}}", span) is not None
-
-
-def many_operators(span: str) -> bool:
-    """Whether there are more commands and operators than an answer has: each costs parsing, some a simplification."""
-    return len(re.findall(r"\\[A-Za-z]+|[+*/^=<>|-]", span)) > COUNT
-
-
-def many_functions(span: str) -> bool:
-    """Whether there are more functions than an answer has, or three nested ones: simplifying tries every identity."""
-    return len(FUNCTION.findall(span)) > CALLS or NESTED.search(span) is not None
-
-
-RULES: dict[str, Callable[[str], bool]] = {
-    f"brackets nested deeper than {DEPTH}": lambda span: depth(span) > DEPTH,
-    f"more than {DIGITS} digits in a row": long_digits,
-    "a power in an exponent": nested_power,
-    f"an exponent above {EXPONENT}, or a large one on a bracket": big_exponent,
-    "more than 8 powers": many_powers,
-    "a factorial that is not of a small number": big_factorial,
-    "a sum, product, integral, limit or large binomial": big_operator,
-    "a matrix": lambda span: "\\begin" in span or "matrix" in span,
-    "a part that the parser drops": lambda span: DROPPED.search(span) is not None,
-    f"more than {CALLS} functions, or three in one another": many_functions,
-    f"more than {COUNT} commands and operators": many_operators,
-}

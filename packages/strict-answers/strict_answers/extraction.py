@@ -1,0 +1,63 @@
+r"""Find the answer in a response: after the last `Answer:`, or in the last `\boxed{}`.
+
+Source of the marker: the prompt and reward of DAPO (arXiv:2503.14476), `Answer\s*:` in any case, last one wins.
+"""
+
+import re
+
+from strict_answers.brackets import closing
+
+MARKER = re.compile(r"(?<![A-Za-z])answer[ \t]*[*_}`]{0,4}[ \t]*:[ \t]*[*_}`]{0,4}", re.ASCII | re.IGNORECASE)
+"The word in any case, with markdown or the end of \\text{} around the colon, even within a line (Final Answer: 34)."
+TAILS = (64, 400)
+"Characters at the end that are searched first: nearly every answer is there, so long responses cost no more."
+SEARCHED = 200_000
+"Characters at the end that are searched for a marker: twice the longest response, and milliseconds at any length."
+BOX = 20_000
+"Characters within which a box must close; anything longer is not an answer."
+OPENERS = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
+BOXES = ("\\boxed", "\\fbox")
+
+
+def answer_line(response: str) -> str | None:
+    """What follows the last marker, to the end of its line; None without a marker or with nothing after it.
+
+    If the rest of the line is empty, the next line with text is used. Mathematics that opens there (`\\[`, `$$`) is
+    read to where it closes. Lines after the answer are ignored, whatever they say, unless they contain a marker.
+    """
+    response = response[-SEARCHED:]
+    last = None
+    for start in (*(len(response) - tail for tail in TAILS if tail < len(response)), 0):
+        for found in MARKER.finditer(response, start):
+            last = found
+        if last is not None:
+            break
+    if last is None:
+        return None
+    rest = response[last.end() :].lstrip(" \t\r\n*_`}")
+    closer = OPENERS.get(rest[:2])
+    if closer is not None:
+        end = rest.find(closer, 2)
+        if end >= 0 and rest[2:end].strip():
+            line_end = rest.find("\n", end)
+            return rest[: line_end if line_end >= 0 else len(rest)].strip()
+    end = rest.find("\n")
+    return (rest if end < 0 else rest[:end]).strip() or None
+
+
+def last_box(response: str) -> str | None:
+    r"""The inside of the last \boxed{} or \fbox{} with balanced braces; `\boxed 7` gives 7; None if there is none.
+
+    If the last box never closes, or not soon, there is no answer, even if an earlier one closes: the response was cut
+    off or broken.
+    """
+    start = max(response.rfind(name) for name in BOXES)
+    if start < 0:
+        return None
+    rest = response[start : start + BOX]
+    rest = rest[len("\\boxed") if rest.startswith("\\boxed") else len("\\fbox") :].lstrip(" ")
+    if not rest.startswith("{"):
+        word = re.match(r"[^\s$\\]+", rest)
+        return word.group() if word else None
+    end = closing(rest, 0)
+    return None if end is None else rest[1:end].strip() or None

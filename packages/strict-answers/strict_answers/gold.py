@@ -1,0 +1,119 @@
+r"""A gold answer, read once: bare, in $ or \boxed{}, as name = value, with a unit, in words."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from strict_answers import structure
+from strict_answers.extraction import BOXES, last_box
+from strict_answers.normalization import TEXT, open_text, strip_decoration, without_dollars
+from strict_answers.numerals import parse_number
+from strict_answers.rewriting import braced, exact, radians, written
+from strict_answers.structure import Part
+from strict_answers.symbols import GREEK, unknowns
+from strict_answers.vocabulary import MATHEMATICS
+
+LONGEST = 1000
+"Maximum characters of a span; a longer one is not an answer that anyone asks for."
+PERCENT = re.compile(r"\\?%|(?<![A-Za-z])(?:per ?cent|percentage|pct)(?![A-Za-z])", re.IGNORECASE)
+OPENER = re.compile(
+    r"(?:so|thus|therefore|hence|then|finally|overall|altogether|in (?:total|all|conclusion)) ?, ", re.IGNORECASE
+)
+INTRODUCTION = re.compile(
+    r"(?:so |thus |then |therefore |hence )?(?:we (?:have|get|find|obtain|conclude)|i get|this gives|it follows"
+    r"|the (?:final |correct )?(?:answer|value|solution|root)s? (?:is|are))(?: that)? ?:? ",
+    re.IGNORECASE,
+)
+"An introduction; what follows is judged on its own."
+HOPE = re.compile(r"\.? ?I hope (?:it|this) is correct\.?$")
+"The closing phrase of answers to a widely used prompt."
+
+
+class Gold(NamedTuple):
+    """A gold answer, read once.
+
+    Attributes:
+        text: the stripped gold.
+        opened: the same with text commands and dollar signs removed.
+        squeezed: both without blanks, to recognise answers that are the same text.
+        integer: canonical text if it is an integer, without its unit or percent sign.
+        percent: whether it has a percent sign or word; an answer may then have one too.
+        parts: what it consists of, see `shapes`.
+        names: the names of its parts, as in x = 1, y = 2; empty if they have none.
+        variable: the variable, if it is an inequality.
+        letters: its unknowns.
+        plain: the gold in lower case, if it is text rather than mathematics.
+    """
+
+    text: str
+    opened: str
+    squeezed: tuple[str, str]
+    integer: str | None
+    percent: bool
+    parts: tuple[Part, ...]
+    names: tuple[str, ...]
+    variable: str
+    letters: frozenset[str]
+    plain: str | None
+
+
+@lru_cache(maxsize=4096)
+def read_gold(gold: str) -> Gold:
+    r"""A gold in one of the forms that data sets use: bare, in $ or \boxed{}, as name = value, with a unit."""
+    if sum(gold.count(name + "{") for name in BOXES) == 1:
+        gold = last_box(gold) or gold
+    text = strip_decoration(gold)
+    percent = PERCENT.search(text) is not None
+    bare = strip_decoration(PERCENT.sub("", text).rstrip("\\")) if percent else text
+    raw: tuple[Part, ...] = (("", text),)
+    if len(bare) > LONGEST:
+        return Gold(text, text, (squeezed(text),) * 2, None, percent, raw, (), "", unknowns(text), None)
+    opened = opened_span(bare)
+    same = squeezed(text), squeezed(opened)
+    plain = plain_text(opened, text)
+    reading = structure.read(opened)
+    if reading.refusal is not None and TEXT.search(bare) and TEXT.sub("", bare).strip():
+        reading = structure.read(opened_span(TEXT.sub(" ", bare)))  # the gold has a unit that is in no list
+    if reading.members or reading.refusal is not None or "\\begin" in opened:
+        relation = re.search(r"[=<>≤≥]|\\(?:[lg]eq?|n?eq?|lt|gt|begin)(?![a-z])", opened) is not None
+        raw = (("raw" if relation else "", opened),)
+        return Gold(text, opened, same, None, percent, raw, (), "", unknowns(opened), plain)
+    reading = structure.as_tuple(reading)
+    parts = tuple((part[0], *map(spelled, part[1:])) for part in reading.parts)
+    value = parse_number(parts[0][1]) if len(parts) == 1 and parts[0][0] == "" else None
+    letters = frozenset().union(*(unknowns(piece) for part in parts for piece in part[1:]))
+    names = tuple(reading.names[0].split(",")) if len(reading.names) == 1 and reading.names[0] else ()
+    integer = value if isinstance(value, str) else None
+    return Gold(text, opened, same, integer, percent, parts, names, reading.variable, letters, plain)
+
+
+def opened_span(span: str) -> str:
+    """A stripped span without text commands, dollars, and degree signs that are mere units."""
+    text = OPENER.sub("", radians(without_dollars(open_text(HOPE.sub("", span)))), count=1)
+    return strip_decoration(INTRODUCTION.sub("", text, count=1))
+
+
+def spelled(piece: str) -> str:
+    """A piece rewritten for comparison, without floats and mixed numbers."""
+    piece = strip_decoration(piece)
+    number = parse_number(piece)
+    return exact(braced(piece)) if number is None else written(number)
+
+
+def plain_text(opened: str, text: str) -> str | None:
+    r"""A gold that is words or a choice, for comparison as text: \text{Evelyn}, (B), no solution; else None."""
+    inner = opened.strip("() .")
+    if re.fullmatch("[A-H]", inner):
+        return inner.lower()
+    found = re.findall(r"[A-Za-z]{3,}", inner)
+    if re.fullmatch(r"[A-Za-z][A-Za-z '’.,-]*", inner) and any(
+        word not in MATHEMATICS and word.lower() not in GREEK for word in found
+    ):
+        return None if structure.EMPTY.fullmatch(inner) or structure.REALS.fullmatch(inner) else inner.lower()
+    return None
+
+
+def squeezed(text: str) -> str:
+    r"""Text without blanks, full stop and \text{}, for answers that are words. Case matters: x is not X."""
+    text = re.sub(r"(?<=[0-9]) *: *(?=[0-9])", ":", TEXT.sub(r"\1", text))
+    return re.sub(r"(?<![0-9,]) +| +(?![0-9])", "", text).rstrip(".")

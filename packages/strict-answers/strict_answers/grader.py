@@ -1,0 +1,256 @@
+"""The grader of many responses, in order: rules decide nearly all here, a pool of workers compares the rest.
+
+Responses may be submitted while others are still being generated: a thread judges them ahead, and `grade` collects the
+verdicts. A journal keeps what workers said for a resumed run.
+"""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from strict_answers.journal import VerdictJournal, key_of
+from strict_answers.messages import Message
+from strict_answers.pool import Pool
+from strict_answers.process import Judge, WorkerFailed
+from strict_answers.rules import Pending, grade_by_rules
+from strict_answers.verdict import Item, Verdict, unscored
+from strict_answers.version import __version__
+
+AHEAD = 2**16
+"Maximum number of responses judged ahead and not yet collected: those of a lost engine are never collected."
+PATIENCE = 10
+"Wall-clock seconds per second of processor time before a comparison counts as stuck: a crowded machine is slow."
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """What a worker is asked, and what the verdict will say was extracted."""
+
+    message: dict[str, Any]
+    extracted: str | None
+
+
+class Grader:
+    """Judges responses; safe to call from any thread, one batch at a time.
+
+    A response submitted ahead of `grade` gets the same verdict, only earlier. Only verdicts are kept: a response on
+    which a worker failed is judged again by `grade`, which gives the second chance and writes the journal.
+
+    A grader of your own is a subclass: it gives `__init__` a `judge` of its own, and overrides `prepare`, `key`,
+    `parse` and `probe_request`.
+
+    Args:
+        boxed: take the answer from the last \\boxed{} instead of the last Answer: line.
+        workers: maximum number of processes; they start when first needed.
+        seconds: limit per answer: processor time of the comparison, so that the load of the machine changes no
+            verdict, with ten times as much wall-clock time. An answer over it is unscored at once; other failures are
+            retried once, alone. Costly answers are rejected unparsed, so that a comparison takes milliseconds; 0.8 s
+            keeps even those that run over below a second.
+        memory_mb: MiB that an answer may make a worker allocate.
+        journal: a JSONL file that stores the verdicts of workers for resumed runs.
+        most_unscored: share of a batch that may be unscored (one response always may). Above it the verifier itself
+            has failed: its unscored verdicts are not written down, and a run resumed after a repair asks again.
+        judge: what workers load, and its limits; by default math-verify with the limits above.
+        patience: wall-clock seconds per request; by default ten times the judge's limit.
+
+    Raises:
+        ValueError: a number makes no sense.
+        JournalDamaged: the journal is no journal.
+    """
+
+    def __init__(
+        self,
+        *,
+        boxed: bool = False,
+        workers: int = 1,
+        seconds: float = 0.8,
+        memory_mb: int = 1024,
+        journal: str | Path | None = None,
+        most_unscored: float = 1.0,
+        judge: Judge | None = None,
+        patience: float | None = None,
+    ) -> None:
+        if workers < 1 or seconds <= 0 or memory_mb < 1:
+            raise ValueError(
+                f"workers = {workers}, seconds = {seconds}, memory_mb = {memory_mb}; "
+                "expected at least 1, above 0, at least 1"
+            )
+        self.boxed, self.workers = boxed, workers
+        self.identity = identity(boxed)
+        judge = judge or Judge("strict_answers.symbolic:load", None, seconds, memory_mb)
+        self.pool = Pool(judge, patience or PATIENCE * seconds)
+        self.journal = None if journal is None else VerdictJournal(journal)
+        self.most_unscored = most_unscored
+        self.lock = threading.RLock()
+        self.waiting: deque[Callable[[], Item]] = deque()  # submitted, not yet judged
+        self.arrived = threading.Event()
+        self.thread: threading.Thread | None = None  # judges ahead; never ends early, since its workers end with it
+        self.ahead_ok = True  # workers could start at the last attempt to judge ahead
+        self.prepared: dict[Item, Verdict | WorkerRequest] = {}
+        self.judged: dict[str, Verdict] = {}  # by workers, for requests not yet collected
+
+    def prepare(self, item: Item) -> Verdict | WorkerRequest:
+        """The verdict if the rules give one, else the request for a worker."""
+        graded = grade_by_rules(
+            item.response, item.gold, boxed=self.boxed, truncated=item.truncated, problem=item.problem
+        )
+        if isinstance(graded, Pending):
+            return WorkerRequest({"members": graded.members, "gold": graded.gold}, graded.extracted)
+        return graded
+
+    def key(self, item: Item) -> str:
+        """The key of a worker's verdict."""
+        return key_of(self.identity, item.gold, item.response, *([] if item.problem is None else [item.problem]))
+
+    def parse(self, request: WorkerRequest, message: Message) -> Verdict:
+        """The verdict in a reply; WorkerFailed if there is none, since something else may have written to the pipe."""
+        if "error" in message:
+            return unscored(request.extracted, message["error"])
+        correct, reason = message.get("correct"), message.get("reason")
+        if not isinstance(correct, bool) or not isinstance(reason, str):
+            raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(correct)[:80]}")
+        return Verdict(correct, request.extracted, "symbolic", reason, float(correct))
+
+    def probe(self) -> Verdict:
+        """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not."""
+        with self.lock:
+            request = WorkerRequest({"members": [[["", "34"]]], "gold": [["", "34"]]}, "34")
+            verdict = self.ask_workers({"probe": request})[0]["probe"]
+        return unscored("34", "34 is not 34: broken") if verdict.correct is False else verdict
+
+    def submit(self, item: Callable[[], Item]) -> None:
+        """Judge an item ahead, in a thread that also makes it from tokens; `grade` collects its verdict later."""
+        self.waiting.append(item)
+        if self.thread is None or not self.thread.is_alive():  # for example in a fork
+            self.thread = threading.Thread(target=self.work_ahead, name="verifier", daemon=True)
+            self.thread.start()
+        self.arrived.set()
+
+    def work_ahead(self) -> None:
+        """The loop of the thread: judge a few items at a time, so that `grade` and `close` do not wait long."""
+        mine = threading.current_thread()
+        while self.thread is mine:
+            self.arrived.wait()
+            self.arrived.clear()
+            while self.waiting and self.thread is mine:
+                with self.lock:
+                    self.judge_ahead(2 * self.workers)
+
+    def judge_ahead(self, most: int) -> None:
+        """Judge at most `most` of the waiting items."""
+        requests: dict[str, WorkerRequest] = {}
+        for _ in range(most):
+            try:
+                item = self.waiting.popleft()()
+            except IndexError:  # `close` has dropped them
+                break
+            if item in self.prepared:
+                continue
+            if len(self.prepared) >= AHEAD:
+                self.prepared.clear()
+                self.judged.clear()
+            prepared = self.prepared[item] = self.prepare(item)
+            if isinstance(prepared, WorkerRequest):
+                key = self.key(item)
+                if key not in self.judged and not (self.journal and self.journal.get(key)):
+                    requests[key] = prepared
+        if requests and self.ahead_ok:
+            found, failed = self.run_requests(requests, self.workers)
+            self.judged |= found
+            self.ahead_ok = len(requests) == len(failed) + len(found)
+
+    def take_judged(self) -> dict[str, Verdict]:
+        """The verdicts that workers gave ahead, by key, for another process's grader; none are kept here."""
+        with self.lock:
+            self.judge_ahead(len(self.waiting))
+            taken, self.judged = self.judged, {}
+            self.prepared.clear()
+            self.ahead_ok = True
+        return taken
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, in order. Whatever an item holds, it raises nothing and changes no other verdict."""
+        with self.lock:
+            self.judge_ahead(len(self.waiting))  # all at once; after this the thread finds nothing to do
+            verdicts: list[Verdict | None] = []
+            requests: dict[str, WorkerRequest] = {}  # equal items are judged once
+            places: dict[str, list[int]] = {}
+            for place, item in enumerate(items):
+                prepared = self.prepared[item] if item in self.prepared else self.prepare(item)
+                if isinstance(prepared, WorkerRequest):
+                    key = self.key(item)
+                    before = self.journal.get(key) if self.journal else None
+                    if before is None:
+                        requests[key] = prepared
+                        places.setdefault(key, []).append(place)
+                    verdicts.append(before)
+                else:
+                    verdicts.append(prepared)
+            for item in items:
+                self.prepared.pop(item, None)
+            judged = {key: self.judged.pop(key) for key in requests if key in self.judged}
+            from_workers, left = set(judged), {key: requests[key] for key in requests if key not in judged}
+            if left:
+                found_now, answered = self.ask_workers(left)
+                judged, from_workers = judged | found_now, from_workers | answered
+            for key, verdict in judged.items():
+                for place in places[key]:
+                    verdicts[place] = verdict
+            found = [verdict for verdict in verdicts if verdict is not None]
+            outage = sum(not verdict.scored for verdict in found) > max(1, self.most_unscored * len(found))
+            if self.journal is not None and requests:  # before anyone sees them; nothing if no worker could start
+                kept = [key for key in requests if key in from_workers and (judged[key].scored or not outage)]
+                self.journal.append({key: judged[key] for key in kept})
+            self.ahead_ok = True
+            return found
+
+    def ask_workers(self, requests: dict[str, WorkerRequest]) -> tuple[dict[str, Verdict], set[str]]:
+        """(verdicts, keys of those that came from a worker). Failed requests get a second chance, alone."""
+        verdicts, failed = self.run_requests(requests, self.workers)
+        for key in failed:
+            found, again = self.run_requests({key: requests[key]}, 1)
+            verdicts |= found
+            for reason in again.values():
+                verdicts[key] = unscored(requests[key].extracted, f"{reason}, twice")
+        from_workers = set(verdicts)
+        for key in requests.keys() - verdicts.keys():
+            verdicts[key] = unscored(requests[key].extracted, self.pool.outage)
+        return verdicts, from_workers
+
+    def run_requests(
+        self, requests: dict[str, WorkerRequest], workers: int
+    ) -> tuple[dict[str, Verdict], dict[str, str]]:
+        """(verdicts, why the workers of the others failed)."""
+        messages = {key: request.message for key, request in requests.items()}
+        outcome = self.pool.run(messages, lambda key, message: self.parse(requests[key], message), workers)
+        over = {key: unscored(requests[key].extracted, reason) for key, reason in outcome.over.items()}
+        return outcome.replies | over, outcome.failed
+
+    def close(self) -> None:
+        """End all workers, at once; a later call starts new ones."""
+        self.thread = None
+        self.waiting.clear()
+        self.arrived.set()
+        with self.lock:
+            self.prepared.clear()
+            self.judged.clear()
+            self.pool.close()
+
+    def __enter__(self) -> "Grader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def identity(boxed: bool) -> str:
+    """The identity of the judge in the keys of a journal: other rules or another math-verify are another judge."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        versions = [f"{name} {metadata.version(name)}" for name in ("math-verify", "sympy")]
+        return f"math {__version__} boxed={boxed} {versions}"
+    return f"math {__version__} boxed={boxed}"

@@ -1,0 +1,175 @@
+"""What may not reach the parser: spans that would cost too much, or that it would read only in part.
+
+A rule applies only if the gold itself passes it, so that every gold can be matched. Signs and words that are in no list
+are rejected as well: math-verify drops what it does not know.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from strict_answers.brackets import closing, depth, round_closing
+from strict_answers.normalization import TEXT
+from strict_answers.symbols import FUNCTIONS, unknowns
+from strict_answers.vocabulary import listed
+
+LENGTH = 400
+DIGITS = 60
+DEPTH = 8
+EXPONENT = 1000
+GROUP_EXPONENT = 20
+COUNT = 60
+CALLS = 6
+"Limits on characters, digits in a row, nesting, exponents (then of a bracket with letters), operators, functions."
+
+OPERATORS = re.compile(
+    r"\\(?:sum|prod|int|iint|iiint|oint|lim|limsup|liminf|bigcup|bigcap|coprod|bigoplus|binom|tbinom|dbinom|choose)"
+    r"(?![A-Za-z])|(?<![A-Za-z\\])(?:sum|prod|integrate|factorial|binomial|gamma)(?![A-Za-z])|[∑∏∫]"
+)
+CHEAP_BINOMIAL = re.compile(r"\\[td]?binom ?\{ ?[0-9]{1,3} ?\} ?\{ ?[0-9]{1,3} ?\}")
+FACTORIAL = re.compile(r"(?<![0-9])([0-9]{1,3})!(?![!0-9])")
+DROPPED = re.compile(
+    r"[0-9.] ?\\(?:overline|bar|dot)|[0-9)}] ?_|\\[lcd]?dots|\\(?:text|mathrm|mbox)[a-z]*\{[^{}]*[0-9]"
+)
+"Periods, the base of a number, dots, a number inside text: math-verify reads the rest as if that were everything."
+READABLE = listed(
+    """
+    frac dfrac tfrac cfrac sqrt pi cdot times div infty sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh
+    coth log ln lg exp left right binom dbinom tbinom lfloor rfloor lceil rceil lvert rvert vert operatorname mathrm
+    text pm cup le leq ge geq lt gt leqslant geqslant ne neq in big Big bigg Bigg bigl bigr Bigl Bigr displaystyle mid
+    """
+)
+"LaTeX commands that the parser reads as a person does; any other, such as \\phantom, must occur in the gold."
+SIGNS = frozenset("π×·∞≤≥÷√²³±≠∪∩∈−")
+"Non-ASCII characters that models write instead of LaTeX."
+ASCII = frozenset("+-*/^_(){}[]|!.,<>= '\\")
+COMMAND = re.compile(r"\\([A-Za-z]+|.)?", re.DOTALL)
+WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]+")
+ENVIRONMENT = re.compile(r"\\(?:begin|end|mathbb) ?\{[A-Za-z*]*\}")
+FUNCTION = re.compile(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp")
+NESTED = re.compile(rf"(?:(?:{FUNCTION.pattern})[\\ ({{]*){{3}}")
+PLAIN_POWER = re.compile(r"([0-9]+) ?(?:\^|\*\*) ?\{? ?([0-9]{1,4})(?![0-9])")
+RESULT = 2000
+"Maximum digits of a power of a number."
+POWER = re.compile(r"\*\*|\^")
+JUXTAPOSED = re.compile(r"[0-9.}] [0-9.]")
+"Two numbers side by side: neither a product nor one number."
+
+
+def too_complex(span: str, gold: str) -> str | None:
+    """Why `span` is not parsed, or None. Linear in the length of the span."""
+    if len(span) > max(LENGTH, 4 * len(gold)):
+        return f"{len(span)} characters, more than any answer needs"
+    if any(not (char.isprintable() or char == " ") for char in span):
+        return "a character that cannot be printed"
+    for why, breaks in RULES.items():
+        if breaks(span) and not breaks(gold):
+            return why
+    return None
+
+
+def unknown_symbol(span: str, gold: str) -> str | None:
+    r"""Why the span does not equal the gold, without parsing: it has an unknown or a sign that the gold lacks. Or None.
+
+    \frac{1}{2} has no x in it. Showing that x - x + 34 is 34 takes unbounded algebra, and nobody answers like that.
+    """
+    for char in span:
+        if not (char.isascii() and char.isalnum()) and char not in ASCII and char not in SIGNS and char not in gold:
+            return "a character that is not used in mathematics"
+    plain, wanted = ENVIRONMENT.sub(" ", span), TEXT.sub(r" \1 ", gold)
+    names = frozenset(found[1] or "" for found in COMMAND.finditer(gold))
+    for found in COMMAND.finditer(plain):
+        if (found[1] or "") not in READABLE | names and (found[1] or "") not in ("{", "}", "|", " "):
+            return f"'\\{found[1] or ''}' is not known in a value"
+    own = unknowns(plain) - unknowns(wanted)
+    if own:
+        return f"the gold has no '{min(own)}'"
+    for found in WORD.finditer(plain):
+        word = found.group()
+        if len(word) > 3 and word.lower() not in FUNCTIONS and word not in wanted:
+            return f"'{word}' is not known in a value"
+    if re.search("(?<![A-Za-z])i(?![A-Za-z])", plain) and not re.search("(?<![A-Za-z])i(?![A-Za-z])", wanted):
+        return "an imaginary unit that the gold does not have"
+    if JUXTAPOSED.search(re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain)) and not JUXTAPOSED.search(gold):
+        return "two numbers side by side"
+    return None
+
+
+def find_powers(span: str) -> Iterator[tuple[str, str, str]]:
+    """(character before, exponent, what follows) of every power."""
+    for found in POWER.finditer(span):
+        rest = span[found.end() :].lstrip()
+        before = span[: found.start()].rstrip()[-1:]
+        if rest[:1] in ("{", "("):
+            end = closing(rest, 0) if rest[0] == "{" else round_closing(rest)
+            end = len(rest) - 1 if end is None else end
+            yield before, rest[1:end], rest[end + 1 :].lstrip()
+        else:
+            word = re.match(r"[+-]?(?:[0-9.]+|\\[A-Za-z]+|.)?", rest, re.DOTALL)
+            yield before, word.group() if word else "", rest[word.end() if word else 0 :].lstrip()
+
+
+def nested_power(span: str) -> bool:
+    """Whether there is a power in an exponent, or a power of a power of numbers; (x^2+1)^2 is neither."""
+    if re.search(r"(?:\^|\*\*)[^A-Za-z]*[)}] ?(?:\^|\*\*)", span):
+        return True
+    return any(POWER.search(inside) or "!" in inside or POWER.match(after) for _, inside, after in find_powers(span))
+
+
+def big_exponent(span: str) -> bool:
+    """Whether an exponent is above EXPONENT, above GROUP_EXPONENT on a bracket, or computed, or a result is long."""
+    for before, inside, _ in find_powers(span):
+        numbers = [int(n) for n in re.findall(r"[0-9]+", inside) if len(n) < 9] + [
+            EXPONENT + 1 for n in re.findall(r"[0-9]{9,}", inside)
+        ]
+        if any(n > EXPONENT for n in numbers):
+            return True
+        if before in ")}]" and before and any(n > GROUP_EXPONENT for n in numbers) and re.search("[A-Za-z]", span):
+            return True
+        if sum(n > 9 for n in numbers) > 1 and re.search(r"\\(?:cdot|times)|\*", inside):
+            return True
+    return any(len(base) * int(exponent) > RESULT for base, exponent in PLAIN_POWER.findall(span))
+
+
+def many_powers(span: str) -> bool:
+    """Whether there are many powers, whose product grows as fast as a tower."""
+    return len(POWER.findall(span)) > 8
+
+
+def big_factorial(span: str) -> bool:
+    """Whether there is a factorial of anything but one number below 1000, or more than four factorials."""
+    return "!" in FACTORIAL.sub("", span.replace("!=", "")) or len(FACTORIAL.findall(span)) > 4
+
+
+def big_operator(span: str) -> bool:
+    """Whether there is a sum, product, integral or limit, or a binomial of other than small numbers."""
+    return OPERATORS.search(CHEAP_BINOMIAL.sub("", span)) is not None
+
+
+def long_digits(span: str) -> bool:
+    """Whether there are more digits in a row than a computed answer has, or a power of ten too large for a float."""
+    return re.search(rf"[0-9]{{{DIGITS}}}|[0-9]\.?[eE][+-]?[0-9]{{4}}", span) is not None
+
+
+def many_operators(span: str) -> bool:
+    """Whether there are more commands and operators than an answer has: each costs parsing, some a simplification."""
+    return len(re.findall(r"\\[A-Za-z]+|[+*/^=<>|-]", span)) > COUNT
+
+
+def many_functions(span: str) -> bool:
+    """Whether there are more functions than an answer has, or three nested ones: simplifying tries every identity."""
+    return len(FUNCTION.findall(span)) > CALLS or NESTED.search(span) is not None
+
+
+RULES: dict[str, Callable[[str], bool]] = {
+    f"brackets nested deeper than {DEPTH}": lambda span: depth(span) > DEPTH,
+    f"more than {DIGITS} digits in a row": long_digits,
+    "a power in an exponent": nested_power,
+    f"an exponent above {EXPONENT}, or a large one on a bracket": big_exponent,
+    "more than 8 powers": many_powers,
+    "a factorial that is not of a small number": big_factorial,
+    "a sum, product, integral, limit or large binomial": big_operator,
+    "a matrix": lambda span: "\\begin" in span or "matrix" in span,
+    "a part that the parser drops": lambda span: DROPPED.search(span) is not None,
+    f"more than {CALLS} functions, or three in one another": many_functions,
+    f"more than {COUNT} commands and operators": many_operators,
+}

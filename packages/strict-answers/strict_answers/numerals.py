@@ -1,0 +1,127 @@
+"""Numbers as models write them, read exactly: integers, decimals, ratios, mixed numbers, periods, bases.
+
+No float is ever made: `parse_number` gives an integer as text, or a fraction.
+"""
+
+import re
+from fractions import Fraction
+
+PLAIN = re.compile(r"[+-]?[0-9]+")
+GROUPED = re.compile(r"([1-9][0-9]{0,2})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")
+"Thousands: the first group never begins with 0, so that 0,034 is neither 34 nor 0.034."
+DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
+RATIO = re.compile(r"([+-]?[0-9]+) ?(?:/|÷) ?([+-]?[0-9]+)")
+FRAC = re.compile(r"([+-]?) ?\\[dtc]?frac ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9])) ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9]))")
+MIXED = re.compile(
+    r"(?<![0-9A-Za-z.,^_})])([0-9]{1,20}) ?(?:\\[dtc]?frac ?(?:\{ ?([0-9]{1,20}) ?\}|([0-9])) ?(?:\{ ?([0-9]{1,20}) ?\}"
+    r"|([0-9]))|(?<= )([0-9]{1,20})/([0-9]{1,20}))(?![0-9./])"
+)
+PERIOD = re.compile(
+    r"(?<![0-9.,])([0-9]{0,30})\.([0-9]{0,30})"
+    r"(?:\\(?:overline|bar|dot) ?(?:\{([0-9]{1,30})\}|([0-9]))|\(([0-9]{1,30})\))(?![0-9.])"
+)
+"0.58\\overline{3} and 0.58(3)."
+DOTTED = re.compile(
+    r"(?<![0-9.,])([0-9]{0,30})\.([0-9]{0,30}?)(?:([1-8])\3\3+|([0-9]{2,15})\4+) ?"
+    r"(?:\.\.\.|…|\\[lc]?dots)(?![0-9A-Za-z.])"
+)
+"0.333... and 0.1212...: the period is written out. 34.000... and 33.999... are nobody's exact answer."
+CURRENCY = ("\\$", "$", "€", "£", "¥", "₹", "\\pounds", "\\euro")
+BASES = {"binary": 2, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "octal": 8}
+BASES |= {"nine": 9, "ten": 10, "decimal": 10, "eleven": 11, "twelve": 12, "sixteen": 16, "hexadecimal": 16}
+BASE = re.compile(
+    r"([+-]?) ?\(?([0-9A-Fa-f]{1,60})\)? ?"
+    r"(?:_ ?(?:\{ ?)?\(?(?P<below>[0-9]{1,2}|[a-z]+)\)? ?\}?|\(?(?:in )?base[ -](?P<word>[0-9]{1,2}|[a-z]+)\)?)"
+)
+LONGEST = 100
+"Maximum digits of a number that is turned into a fraction."
+
+
+def canonical_integer(digits: str) -> str:
+    """An integer as text without leading zeros and plus; "-0" is "0". Text, so that even long ones are not slow."""
+    negative = digits[0] == "-"
+    digits = digits.lstrip("+-").lstrip("0") or "0"
+    return "-" + digits if negative and digits != "0" else digits
+
+
+def canonical_fraction(value: Fraction) -> str | Fraction:
+    """The canonical text of an integer; any other fraction unchanged."""
+    return str(value.numerator) if value.denominator == 1 else value
+
+
+def parse_number(span: str) -> str | Fraction | None:
+    """A stripped span as an integer (canonical text) or another rational; None if it is not a plain number."""
+    if PLAIN.fullmatch(span):
+        return canonical_integer(span)
+    ratio = RATIO.fullmatch(span) or FRAC.fullmatch(span)
+    if ratio:
+        found = [group for group in ratio.groups() if group is not None]
+        top, bottom = found[-2:]
+        if len(top) > LONGEST or len(bottom) > LONGEST or not int(bottom):
+            return None
+        value = Fraction(int(top), int(bottom))
+        return canonical_fraction(-value if found[:-2] == ["-"] else value)
+    sign, rest = "", span
+    if rest[:1] in ("+", "-"):
+        sign, rest = rest[0], rest[1:].lstrip()
+    for symbol in CURRENCY:
+        if rest.startswith(symbol):
+            rest = rest[len(symbol) :].lstrip()
+            break
+    if not sign and rest[:1] == "-":
+        sign, rest = "-", rest[1:].lstrip()
+    grouped = GROUPED.fullmatch(rest)
+    if grouped:
+        head, groups, decimals = grouped.groups()
+        rest = head + re.sub(r"[^0-9]", "", groups) + (decimals or "")
+    if not DECIMAL.fullmatch(rest) or not rest.strip("."):
+        other = read_mixed(rest) or read_period(rest)
+        return None if other is None else canonical_fraction(-other if sign == "-" else other)
+    before, _, after = rest.partition(".")
+    if not after.strip("0"):
+        return canonical_integer(sign + (before or "0"))
+    if len(rest) > LONGEST:
+        return None
+    return canonical_fraction(Fraction(sign + (before or "0") + "." + after))
+
+
+def read_mixed(span: str) -> Fraction | None:
+    r"""1 1/2 and 1\frac{1}{2} as 3/2; None if the fraction is not a proper one."""
+    found = MIXED.fullmatch(span)
+    return None if found is None else mixed_value(found)
+
+
+def mixed_value(found: re.Match[str]) -> Fraction | None:
+    """The value of a match of MIXED."""
+    whole, top, bottom = (int(group) for group in found.groups() if group is not None)
+    return Fraction(whole * bottom + top, bottom) if 0 < top < bottom else None
+
+
+def read_period(span: str) -> Fraction | None:
+    """A repeating decimal, exactly."""
+    found = PERIOD.fullmatch(span) or DOTTED.fullmatch(span)
+    return None if found is None else period_value(found)
+
+
+def period_value(found: re.Match[str]) -> Fraction | None:
+    """The value of a match of PERIOD or DOTTED; None for 33.999... and 34.000..., which dress up a rounded number."""
+    whole, before, *periods = found.groups()
+    period = next(group for group in periods if group)
+    if set(period) in ({"0"}, {"9"}):
+        return None
+    scale = 10 ** len(before)
+    head = Fraction(int((whole or "0") + before), scale)
+    return head + Fraction(int(period), (10 ** len(period) - 1) * scale)
+
+
+def read_base(span: str) -> tuple[str, int] | None:
+    """(digits, base) of 42_5 and `42 base 5`; None if the span is not such a number."""
+    found = BASE.fullmatch(span)
+    if found is None:
+        return None
+    name = found["below"] or found["word"]
+    base = int(name) if name.isdigit() else BASES.get(name)
+    digits = found[2].upper().lstrip("0") or "0"
+    if base is None or not 2 <= base <= 36 or max(int(digit, 36) for digit in digits) >= base:
+        return None
+    return ("-" if found[1] == "-" else "") + digits, base

@@ -1,0 +1,248 @@
+r"""Words around a value: known phrases are stripped by an allow-list, and any other word rejects the answer.
+
+A value may be preceded by an announcement ("The area of the triangle is", "It costs") and followed by a unit or a
+counted noun ("cm^2", "blue marbles", "dollars per hour"). Each word has a class, a letter, and the known phrases are
+patterns of classes. Two places are open to words that are in no list, since no list names everything that is asked for:
+a plural noun after a number, and a capitalised name before a verb. `CHANGING` guards both.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from strict_answers.vocabulary import (
+    ADJECTIVES,
+    CHANGING,
+    HEADS,
+    LEAD_OF,
+    MATHEMATICS,
+    MEASURES,
+    NOUNS,
+    TAIL_OF,
+    TWISTED,
+    UNITS,
+)
+
+NOUN = "(?:d?[ahny]+|Y{1,3})(?:p+(?:d?[ahny]+|Y{1,3}))*"
+LEAD = re.compile(
+    rf"l*(?:s?(?:{NOUN})?m?c+(?:dhp|t|l)?"  # the area of the triangle is (equal to)
+    rf"|(?:s|{NOUN})m?(?:vt|c)?v(?:da?hp|(?:Td?|s)?{NOUN}c)?"  # it costs, he will have to pay, we find that x is
+    r"|da*hp"  # a total of
+    r"|c?d?[ahn]+:"  # Total:
+    r"|)l*x?:?u?"
+)
+TAIL = re.compile(
+    r"(?:(?:q*U[WU]?)(?:[/P]q*[UnA]W?)?W?"  # cm, square feet, degrees Celsius, miles per hour, m/s^2
+    r"|A{0,3}n{1,2}(?:[/P]A?[Un])?"  # blue marbles, pages per day
+    r"|[/P][Un]"  # per day
+    r"|)"
+    r"(?:C|L|Id[nU]|[dD]U|P[Un])*"  # in total, left, in the class, that day
+)
+PHRASES = (
+    (re.compile(r"(?<![A-Za-z])in total(?![A-Za-z])"), "total"),
+    (re.compile(r"(?<![A-Za-z])in all(?![A-Za-z])"), "total"),
+    (re.compile(r"(?<![A-Za-z])square(?:d)? units?(?![A-Za-z])"), "units"),
+    (re.compile(r"(?<![A-Za-z])units? squared(?![A-Za-z])"), "units"),
+)
+THS = re.compile(r"[a-z]*(?:ths|fths|nths|eths)")
+CLAUSE = re.compile(
+    r"(?:(?:so|thus|therefore|hence) )?(?:the |a )?(?:[a-z]+ )?(?:probability|chance|number)s? (?:of|that) "
+    r"([a-z ]{3,120}) (?:is|equals|was)",
+    re.IGNORECASE,
+)
+"As in `The probability that both are red is`: what is counted may be described in any words but those in TWISTED."
+WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+(?:['’][a-z]*)?")
+MOST = 24
+"Maximum number of words around a value; an announcement is shorter."
+
+
+class Framed(NamedTuple):
+    """The value within the words around it, or why these words are not known."""
+
+    core: str
+    refusal: str | None = None
+
+
+@lru_cache(maxsize=4096)
+def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[str] = frozenset()) -> Framed:
+    r"""The value in a span of words: "The area is $34$ cm^2" holds 34.
+
+    Args:
+        span: without \text and dollars around the whole.
+        allowed: words of the problem, which may name what is asked for.
+        known: unknowns of the gold; letters among them are a product, not a word.
+    """
+    words = [word for word in WORD.finditer(span) if is_word(word, span, known) or is_unit_letter(word, span)]
+    if not words:
+        return Framed(span)
+    if len(words) > MOST:
+        return Framed(span, f"{len(words)} words around the value")
+    start = first_sign(span)
+    lead = [word for word in words if word.start() < start]
+    cut = lead[-1].end() if lead else 0
+    head, rest = span[:cut], span[cut:]
+    colon = re.match(r"[ *_]*:", rest)
+    if colon:
+        head, rest = head + ":", rest[colon.end() :]
+    after = [word for word in WORD.finditer(rest) if is_word(word, rest, known) or is_unit_letter(word, rest)]
+    core, tail = (rest, "") if not after else (rest[: after[0].start()], rest[after[0].start() :])
+    if lead and (refusal := refuse_lead(head, allowed)) is not None:
+        return Framed(span, refusal)
+    if after:
+        if not core.strip(" $({\\"):
+            return Framed(span, f"'{after[0].group()}' is not known around a value")
+        if (refusal := refuse_tail(tail, allowed)) is not None:
+            return Framed(span, refusal)
+        core = re.sub(r"[ ,(~]+$", "", core) if core.count("(") > core.count(")") else core.rstrip(" ,~")
+    return Framed(re.sub(r"^[,: ]*(?:\.(?= ))?[,: ]*", "", core.strip()).strip())
+
+
+def is_word(found: re.Match[str], span: str, known: frozenset[str]) -> bool:
+    """Whether letters are a word of a sentence rather than a name, a product of letters or a function."""
+    word = found.group()
+    if (
+        len(word) < 2
+        or word in MATHEMATICS
+        or (span[found.end() : found.end() + 1] in ("_", "^", "(") and len(word) < 3 and word not in UNITS)
+    ):
+        return False
+    if len(word) < 4 and known >= set(word):
+        return False
+    if word.isupper() and word.lower() not in UNITS:  # AB, ABC
+        return word.lower() in CHANGING
+    return True
+
+
+def is_unit_letter(found: re.Match[str], rest: str) -> bool:
+    """Whether a single letter after a number and a blank is a unit, as in 34 m; without the blank it is a variable."""
+    return (
+        found.group() in ("m", "g", "s", "h", "L", "l", "t")
+        and re.search(r"[0-9}] $|[0-9}]\) $", rest[: found.start()]) is not None
+    )
+
+
+def first_sign(span: str) -> int:
+    """Where the value begins at the latest: its first digit, or a command that makes a value."""
+    found = re.search(r"[0-9]|\\[A-Za-z]|[√π∞∅]", span)
+    return found.start() if found else len(span)
+
+
+def refuse_lead(text: str, allowed: frozenset[str]) -> str | None:
+    """Why the words before a value are not a known announcement, or None."""
+    text = re.sub(r"[$*`\"]|\\[,; ]", " ", text)
+    tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|:|[^\sA-Za-z,.]", text)
+    clause = CLAUSE.fullmatch(" ".join(tokens))
+    if clause is not None and not TWISTED & set(clause[1].lower().split()):
+        return None
+    codes = ""
+    for place, token in enumerate(tokens):
+        code = lead_class(token, place, tokens, allowed)
+        if code == "?":
+            return f"'{token}' is not known before a value"
+        codes += code
+    of_what = codes.endswith("p") and not MEASURES & set(map(str.lower, tokens[-2:-1]))  # the sum of 34 is not 34
+    if LEAD.fullmatch(codes) and not of_what:
+        return None
+    return f"'{' '.join(tokens)[:60]}' is not known before a value"
+
+
+def lead_class(token: str, place: int, tokens: list[str], allowed: frozenset[str]) -> str:
+    """The class of a word before a value."""
+    if token == ":":
+        return ":"
+    word = token.lower()
+    if not token[0].isalpha():
+        return "y" if token in "+()|" else "?"
+    if word.endswith(("'s", "’s", "s'", "s’")):
+        return "d" if token[0].isupper() or known_noun(word.rstrip("s'’"), allowed) else "?"
+    follows = tokens[place + 1].lower() if place + 1 < len(tokens) else ""
+    if word == "that" and place and LEAD_OF.get(tokens[place - 1].lower()) == "v":
+        return "T"
+    if word in LEAD_OF and not (word in HEADS and follows in ("is", "was", "of", "equals", "for", ":")):
+        return LEAD_OF[word]
+    if word in ("least", "most") and follows in ("common", "likely"):
+        return "a"
+    if word in HEADS:
+        return "h"
+    if word in ADJECTIVES:
+        return "a"
+    if word in CHANGING:
+        return "?"
+    if word in NOUNS or word in UNITS or known_noun(word, allowed):
+        return "n"
+    if len(token) == 1 or (token.isupper() and len(token) < 5):
+        return "y"
+    return "Y" if token[0].isupper() and token[1:].islower() else "?"
+
+
+def known_noun(word: str, allowed: frozenset[str]) -> bool:
+    """Whether a word is in the lists or the problem, a plural or an -ing form, and does not change a number."""
+    if word in CHANGING or is_share(word):
+        return False
+    return word in NOUNS or word in allowed or is_plural(word) or (len(word) > 5 and word.endswith("ing"))
+
+
+def is_share(word: str) -> bool:
+    """Whether a word is a fraction, such as hundredths."""
+    return THS.fullmatch(word) is not None and word not in ("months", "paths", "baths", "moths", "lengths", "depths")
+
+
+def is_plural(word: str) -> bool:
+    """Whether a word may be a plural noun, as in 34 pens; words that change a number are not."""
+    if word in CHANGING or len(word) < 4:
+        return False
+    return word.isascii() and word.isalpha() and word.endswith("s") and word[-2] not in "sui"
+
+
+def refuse_tail(text: str, allowed: frozenset[str]) -> str | None:
+    """Why the words after a value are not a known unit or noun, or None."""
+    text = re.sub(r"[$*`\"(){}\\,]|\\[,; ]|~", " ", text).rstrip(" .;!")
+    for pattern, phrase in PHRASES:
+        text = pattern.sub(phrase, text)
+    tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", text)
+    codes = ""
+    for place, token in enumerate(tokens):
+        code = tail_class(token, place, tokens, allowed)
+        if code == "?":
+            return f"'{token}' is not known behind a value"
+        codes += code
+    if TAIL.fullmatch(codes):
+        return None
+    return f"'{' '.join(tokens)[:60]}' is not known behind a value"
+
+
+def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str]) -> str:
+    """The class of a word after a value."""
+    if token in ("^2", "^3", "²", "³", "^ 2", "^ 3"):
+        return "W"
+    if token in ("/", "."):
+        return "/" if token == "/" else ""
+    if not token[0].isalpha():
+        return "?"
+    word = token.lower()
+    follows = tokens[place + 1].lower() if place + 1 < len(tokens) else ""
+    if word in ("each", "every") and not follows:
+        return "L"
+    if word in ("a", "an") and not follows:
+        return "?"
+    if word == "more" and place == 0 and len(tokens) == 2 and known_noun_or_unit(follows, allowed):
+        return "A"
+    if word == "square" or word == "cubic" or word in ("sq", "cu"):
+        return "q" if follows else "?"
+    if word in ("old", "long", "tall") and place == 0:
+        return "?"
+    if word in UNITS and not (word == "in" and place):
+        return "U"
+    if word in TAIL_OF:
+        code = TAIL_OF[word]
+        return "A" if code == "L" and follows and word in ADJECTIVES and place == 0 else code
+    if word in ADJECTIVES:
+        return "A"
+    if word in NOUNS or (known_noun(word, allowed) and not word.endswith("ing")):
+        return "n"
+    return "?"
+
+
+def known_noun_or_unit(word: str, allowed: frozenset[str]) -> bool:
+    """Like `known_noun`, but units count too."""
+    return word in UNITS or known_noun(word, allowed)

@@ -1,0 +1,76 @@
+"""Rewrite a formula for the parser: fractions in place of decimals that it would round, radians in place of degrees."""
+
+import re
+from fractions import Fraction
+
+from strict_answers.numerals import DOTTED, MIXED, PERIOD, mixed_value, period_value
+
+EXACT_DECIMAL = re.compile(r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?![0-9.])")
+SHORT_FRAC = re.compile(r"\\[dtc]?frac ?(?:([0-9A-Za-z])|(\{[^{}]*\})) ?(?:([0-9A-Za-z])|(\{))")
+SIGN = r"(?:\^ ?(?:\{ ?\\circ ?\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])|\\circ(?![A-Za-z])|°)"
+DEGREES = re.compile(SIGN + r"(?:[CF](?![A-Za-z]))?")
+ANGLE = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?(?:{SIGN}| ?degrees?(?![A-Za-z]))")
+TRIGONOMETRIC = re.compile(r"(?<![A-Za-z])(?:a(?:rc)?)?(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+BARE = re.compile(r"(?<![A-Za-z\\{])(arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|ln|log|pi)(?![A-Za-z{])")
+"Functions typed without a backslash."
+PRODUCT = re.compile(r"(?<![0-9A-Za-z_^.,{])([0-9]+) ?(?=\(|\\frac)")
+"A number before a bracket or a fraction: the parser takes 1(1/2) for a mixed number."
+
+
+def radians(span: str) -> str:
+    r"""Convert degrees to radians if there is a trigonometric function; otherwise degree signs are units and dropped.
+
+    \sin 30 has no degree sign and stays as it is: the function takes radians.
+    """
+    if TRIGONOMETRIC.search(span):
+        return ANGLE.sub(lambda found: in_radians(Fraction(found[1])), span)
+    return DEGREES.sub("", span)
+
+
+def in_radians(degrees: Fraction) -> str:
+    """An angle in LaTeX, as a share of pi."""
+    share = degrees / 180
+    return rf"(\frac{{{share.numerator}\pi}}{{{share.denominator}}})"
+
+
+def exact(span: str) -> str:
+    """A formula rewritten for the parser, which would round decimals and drop periods: all become fractions."""
+    span = BARE.sub(r"\\\1 ", span.replace("**", "^"))
+    span = MIXED.sub(lambda found: as_fraction(mixed_value(found), found), span)
+    span = PERIOD.sub(lambda found: as_fraction(period_value(found), found), span)
+    span = DOTTED.sub(lambda found: as_fraction(period_value(found), found), span)
+    span = PRODUCT.sub(r"\1\\cdot ", span)
+    return EXACT_DECIMAL.sub(lambda found: as_fraction(Fraction(found.group().rstrip(".")), found), span)
+
+
+def written(value: str | Fraction) -> str:
+    """A number as it is passed to the parser."""
+    if isinstance(value, str):
+        return value
+    return rf"{'-' * (value < 0)}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def as_fraction(value: Fraction | None, found: re.Match[str]) -> str:
+    """A value in LaTeX, in brackets so that nothing next to it is glued to a part of it; for None the matched text."""
+    if value is None:
+        return found.group()
+    if value.denominator == 1:
+        return f"({value.numerator})"
+    return rf"(\frac{{{value.numerator}}}{{{value.denominator}}})"
+
+
+def braced(span: str) -> str:
+    r"""Write \frac12 as \frac{1}{2}, so that no adjacent digits mean two numbers."""
+    for _ in range(8):
+        before = span
+        span = SHORT_FRAC.sub(
+            lambda m: (
+                rf"\frac{{{m[1]}}}" + (f"{{{m[3]}}}" if m[3] else "{")
+                if m[1]
+                else rf"\frac{m[2]}" + (f"{{{m[3]}}}" if m[3] else "{")
+            ),
+            span,
+        )
+        if span == before:
+            break
+    return span

@@ -1,0 +1,165 @@
+"""The rules of `conventions.TABLE` in order: they decide nearly all responses at once, without parsing mathematics.
+
+Every step is linear in the length of the response and starts no process; what is left is a question for a worker.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from strict_answers import structure
+from strict_answers.extraction import answer_line, last_box
+from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, spelled, squeezed
+from strict_answers.hints import Hints, hints_of
+from strict_answers.limits import too_complex, unknown_symbol
+from strict_answers.normalization import strip_decoration
+from strict_answers.numerals import DOTTED, PLAIN, canonical_integer, parse_number
+from strict_answers.structure import Part
+from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
+
+NO_HINTS = Hints()
+UNFINISHED = re.compile(r"\.\.\.|…|\\[lcd]?dots(?![A-Za-z])")
+ROUNDED = re.compile(
+    r"(?<![A-Za-z])(?:about|approximately|approx\.?|around|roughly|nearly) |\\approx(?![A-Za-z]) ?|≈ ?"
+)
+IS = re.compile(
+    r"(?:the (?:final |correct |right )?(?:answer|choice|option|result|name|day|winner|person|statement|solution) |it )"
+    r"(?:is|must be) ?:? ?(?:option |choice )?",
+    re.IGNORECASE,
+)
+
+
+class Pending(NamedTuple):
+    """A question for a worker: does each member, a list of parts in any order, equal the gold?"""
+
+    members: tuple[tuple[Part, ...], ...]
+    gold: tuple[Part, ...]
+    extracted: str
+
+
+def grade_by_rules(
+    response: str, gold: str, *, boxed: bool = False, truncated: bool = False, problem: str | None = None
+) -> Verdict | Pending:
+    """The verdict, or the comparison that a worker must make."""
+    if truncated:
+        return wrong(None, "rejected", "cut off by the length limit")
+    span = last_box(response) if boxed else answer_line(response)
+    if span is None:
+        return wrong(None, "none", "no \\boxed{} with an answer" if boxed else "no Answer: line with an answer")
+    wanted = read_gold(gold)
+    if wanted.integer is not None and len(span) <= LONGEST and PLAIN.fullmatch(span):
+        return plain_integers(span, wanted.integer)
+    if not wanted.text:
+        return wrong(span, "rejected", "the gold answer is empty")
+    limit = max(LONGEST, 4 * len(gold))
+    if len(span) > limit:
+        return wrong(span, "rejected", f"{len(span)} characters, more than any answer needs")
+    return compare_span(span, gold, NO_HINTS if problem is None else hints_of(problem))
+
+
+@lru_cache(maxsize=2048)
+def compare_span(span: str, gold: str, hints: Hints) -> "Verdict | Pending":
+    """Like `compare_spans`, but cached, since answers within a group repeat."""
+    return compare_spans(span, strip_decoration(span), read_gold(gold), hints)
+
+
+@lru_cache(maxsize=4096)
+def plain_integers(span: str, gold: str) -> Verdict:
+    """The usual case; cached, since answers within a group repeat."""
+    return decided(canonical_integer(span) == gold, span, "integer", "integers compared")
+
+
+def compare_spans(extracted: str, span: str, wanted: Gold, hints: Hints) -> Verdict | Pending:
+    """Apply the rules of conventions.TABLE in order."""
+    if not span:
+        return wrong(extracted, "none", "nothing is left of the answer but decoration")
+    if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
+        return wrong(extracted, "rejected", "dots: the value goes on")
+    if squeezed(span) == wanted.squeezed[0]:
+        path: Path = "integer" if wanted.integer is not None else "symbolic"
+        return decided(True, extracted, path, "the same text")
+    if signs := PERCENT.findall(span):
+        if not wanted.percent or len(signs) > 1:
+            return wrong(extracted, "rejected", "a percent sign that the gold does not have")
+        span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
+    text = opened_span(span)
+    if squeezed(text) == wanted.squeezed[1]:
+        return decided(True, extracted, "integer" if wanted.integer is not None else "symbolic", "the same text")
+    if wanted.plain is not None:
+        same = IS.sub("", text.strip("() ."), count=1).strip("() .").lower() == wanted.plain
+        return decided(same, extracted, "symbolic" if same else "rejected", "the same text" if same else "another text")
+    if hints.rounded:
+        text = ROUNDED.split(text)[-1] if structure.APPROXIMATE.search(text) else ROUNDED.sub("", text)
+    if wanted.parts[0][0] == "raw":
+        return for_worker(extracted, ((("raw", text),),), wanted)
+    reading = structure.read(text, wanted.letters, hints.allowed)
+    if reading.refusal is not None:
+        return wrong(extracted, "rejected", reading.refusal)
+    if wanted.names and "" in reading.names and len(reading.parts) == len(wanted.names) > 1:
+        reading = reading._replace(parts=(("(,)", *(part[-1] for part in reading.parts)),), names=("",))
+    elif len(wanted.parts) == 1 and wanted.parts[0][0] == "(,)":
+        reading = structure.as_tuple(reading)
+    if other_names(reading.names, wanted.names):
+        return wrong(extracted, "rejected", "other names than those of the gold")
+    if wanted.variable and any(part[0] == "raw" for part in reading.parts):
+        wanted = wanted._replace(parts=(("raw", wanted.opened),))
+    if wanted.variable and reading.variable and wanted.variable != reading.variable:
+        return wrong(extracted, "rejected", f"an inequality in another unknown than '{wanted.variable}'")
+    members = tuple(
+        tuple((part[0], *map(spelled, part[1:])) for part in member) for member in (*reading.members, reading.parts)
+    )
+    return compare_members(extracted, members, wanted)
+
+
+def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether an answer names something other than the gold: y = 5 for x = 5, a cosine for a sine. Longer names may."""
+    if len(names) != 1 or not names[0] or not wanted:
+        return False
+    name, gold = names[0], ",".join(wanted)
+    exact_names = "," in name + gold or len(name) == len(gold) == 1 or "\\" in name + gold
+    return exact_names and name != gold and ("," in name) == ("," in gold)
+
+
+def compare_members(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Gold) -> Verdict | Pending:
+    """One commitment: every member of a chain must equal the gold. Plain numbers are compared here."""
+    shape = sorted((part[0], len(part)) for part in wanted.parts)
+    for member in members:
+        if len(member) != len(wanted.parts):
+            reason = "several answers where the gold has one" if len(wanted.parts) == 1 else "another number of answers"
+            return wrong(extracted, "rejected", reason)
+        if sorted((part[0], len(part)) for part in member) != shape:
+            return wrong(extracted, "rejected", "another kind of object than the gold")
+    if len(wanted.parts) == 1 and wanted.parts[0][0] in ("base", "empty"):
+        same = all(member == wanted.parts for member in members)
+        return decided(same, extracted, "symbolic", "digits and bases compared" if same else "other digits or base")
+    if len(wanted.parts) == 1 == len(wanted.parts[0]) - 1:
+        left = []
+        for member in members:
+            equal = equal_numbers(member[0][1], wanted.parts[0][1])
+            if equal is False:
+                contradiction = "numbers compared exactly" if len(members) == 1 else "the members of the chain differ"
+                return decided(False, extracted, "integer", contradiction)
+            if equal is None:
+                left.append(member)
+        if not left:
+            return decided(True, extracted, "integer", "numbers compared exactly")
+        members = tuple(left)
+    return for_worker(extracted, members, wanted)
+
+
+def equal_numbers(piece: str, gold: str) -> bool | None:
+    """Whether two pieces are the same plain number; None if one of them is not a plain number."""
+    one, other = parse_number(piece), parse_number(gold)
+    return None if one is None or other is None else one == other
+
+
+def for_worker(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Gold) -> Verdict | Pending:
+    """The request for a worker, or a verdict that says why the answer must not be parsed."""
+    for member in members:
+        for part in member:
+            for piece in part[1:]:
+                if (reason := too_complex(piece, wanted.text)) is not None:
+                    return wrong(extracted, "rejected", f"not parsed: {reason}")
+                if (reason := unknown_symbol(piece, wanted.text)) is not None:
+                    return wrong(extracted, "rejected", reason)
+    return Pending(members, wanted.parts, printable(extracted, SHOWN))

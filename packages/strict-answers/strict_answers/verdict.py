@@ -1,0 +1,78 @@
+"""What is judged and what comes out: an item, its verdict, and text made safe to print."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Path = Literal["integer", "symbolic", "own", "none", "rejected", "timeout"]
+SHOWN = 1000
+"Characters of an answer that a verdict keeps."
+REASON = 200
+"Maximum length of a reason that comes from other code."
+
+
+@dataclass(frozen=True)
+class Item:
+    """A response to judge against a gold answer.
+
+    Attributes:
+        truncated: the length limit cut the response off.
+        problem: the question, if available; see `verify`. A grader of your own does not get it.
+        row: anything hashable that a grader of your own needs besides.
+    """
+
+    response: str
+    gold: str
+    truncated: bool = False
+    problem: str | None = None
+    row: Any = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One response judged.
+
+    Attributes:
+        correct: True, False, or None if there is no verdict: the response is unscored.
+        extracted: the span taken for the answer, cut and with control characters escaped; None if there is none.
+        path: how it was decided. "integer": exact comparison of plain numbers; "symbolic": math-verify on the
+            extracted span, or the same text; "own": a user's grader; "none": no answer was found; "rejected": decided
+            by a rule without parsing (cut off, an unknown word, several answers, too large to parse); "timeout": the
+            worker ran over its time or memory or died.
+        reason: one short sentence for a person, equally safe to print.
+        value: 1 for right, 0 for wrong, or the number that a user's grader gave; None if unscored.
+    """
+
+    correct: bool | None
+    extracted: str | None
+    path: Path
+    reason: str
+    value: float | None = None
+
+    @property
+    def scored(self) -> bool:
+        """Whether there is a verdict."""
+        return self.correct is not None
+
+
+def decided(correct: bool, extracted: str | None, path: Path, reason: str) -> Verdict:
+    """A verdict of right or wrong, with the matching value."""
+    shown = None if extracted is None else printable(extracted, SHOWN)
+    return Verdict(correct, shown, path, reason, float(correct))
+
+
+def wrong(extracted: str | None, path: Path, reason: str) -> Verdict:
+    """The verdict on a wrong answer."""
+    return decided(False, extracted, path, reason)
+
+
+def unscored(extracted: str | None, reason: str, path: Path = "timeout") -> Verdict:
+    """No verdict, and the reason, made printable: an error of other code may quote the response."""
+    return Verdict(None, extracted, path, printable(reason, REASON), None)
+
+
+def printable(text: str, most: int) -> str:
+    """At most `most` characters for logs and records; terminal and text-direction control characters are escaped."""
+    safe = "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text[:most]
+    )
+    return safe if len(text) <= most and len(safe) <= most else safe[:most] + "..."

@@ -1,0 +1,146 @@
+"""The words that may stand around a value, by class, and those that change it; anything else rejects an answer."""
+
+
+# fmt: off
+def listed(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+CHANGING = listed(
+    """
+    rounding doubling squaring adding subtracting halving tripling negating dividing multiplying estimating excluding
+    ignoring missing guessing pluses minuses radicals surds
+    than of by with what which who whom whose how when where why as
+    some any few many several another whichever whatever assume suppose say let
+    million billion trillion quadrillion quintillion thousand hundred hundreds thousands millions billions trillions
+    tens ones twos threes fours fives sixes sevens eights nines twenties dozen dozens score scores gross grand lakh
+    lakhs crore crores mil bn half halfs halves third thirds quarter quarters twice thrice double doubles triple doubled
+    tripled fold squared cubed factorial factorials not no never none minus negative negatives plus times over under
+    about approximately approx around roughly almost nearly circa close least most less fewer greater above below
+    between until exceed exceeds choose mod modulo modulus base bases wrong incorrect false isn wasn aren doesn don
+    cannot could may might except but other others besides unless without nor neither maybe perhaps possibly probably
+    guess unknown unsure ish reciprocal reciprocals inverse inverses opposite opposites complement binary octal
+    decimal hexadecimal hex percent percents percentage percentages pct per up to or and from root roots power powers
+    exponent exponents logarithm logarithms logs if else more before after repeated reversed swapped short past this
+    thus is was has us yes always towards across its does equals degrees zero one two three four five six seven eight
+    nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty
+    sixty seventy eighty ninety first second digits points basis multiples divisors radicals moduli residues bits
+    """
+)
+"Words that change the number next to them or retract it: they never count as a noun or a name."
+ROUNDING = frozenset(["about", "approximately", "approx", "around", "roughly", "nearly", "≈"])
+"Words of approximation, which only a problem that asks for rounding allows."
+UNITS = listed(
+    """
+    mm cm dm m km kms in ft yd mi nm um inch inches foot feet yard yards mile miles meter meters metre metres
+    centimeter centimeters centimetre centimetres millimeter millimeters millimetre millimetres kilometer kilometers
+    kilometre kilometres mg g gm gms kg kgs lb lbs oz t gram grams kilogram kilograms milligram milligrams ounce
+    ounces pound pounds ton tons tonne tonnes ml mL l L cl liter liters litre litres milliliter milliliters millilitre
+    gallon gallons quart quarts pint pints cup cups teaspoon teaspoons tablespoon tablespoons s sec secs second
+    seconds min mins minute minutes h hr hrs hour hours day days week weeks month months year years yr yrs decade
+    decades century centuries ms mph kmh kph degree degrees deg radian radians rad celsius fahrenheit kelvin acre
+    acres hectare hectares ha unit units cent cents dollar dollars usd euro euros eur gbp rupee rupees rs yuan yen
+    peso pesos buck bucks dime dimes nickel nickels penny pennies pence joule joules watt watts newton newtons volt
+    volts amp amps ampere amperes ohm ohms hertz hz pascal pascals mole moles kw kwh mb gb kb byte bytes calorie
+    calories kilowatt kilowatts mAh knot knots
+    """
+)
+NOUNS = listed(
+    """
+    people children men women mice geese teeth fish sheep deer dice vertices indices matrices data oxen cacti radii
+    formulae polyhedra criteria rice pi person child man woman student pupil apple book car ticket pen pencil marble
+    ball card coin toy game page word letter row column group team class box bag table chair house room floor step
+    point edge side vertex face angle triangle square circle rectangle polygon hexagon pentagon octagon sphere
+    cone cylinder prism pyramid trapezoid parallelogram rhombus quadrilateral segment line lines chord arc diagonal
+    sector region figure shape path way pair triple set subset element integer number numbers solution root roots
+    digit digits prime factor factors divisor divisors multiple multiples term terms sequence series polynomial
+    equation expression function graph plane player bird dog cat cow horse egg cookie cake pie pizza slice piece
+    bottle can jar tree flower plant seed shirt shoe dress hat sock train bus bike truck boat trip lap mile job worker
+    employee customer family town city school shop store garden pool tank field yard farm bolt plum orange lemon
+    banana pear grape tuna bean money time question problem test exam quiz answer salary wage paycheck rent tax tip
+    meal dinner lunch song video photo bead block tile brick candy candies chocolate sticker stamp bucket basket shelf
+    drawer gift present party guest friend boy girl member kid adult baby month day week hour minute second year
+    morning evening coordinates tetrahedron octahedron points paths months lengths widths births ellipse parabola
+    hyperbola
+    """
+)
+HEADS = listed(
+    """
+    answer value result total sum difference product quotient remainder average mean median mode range area perimeter
+    circumference volume length width height depth radius diameter distance speed rate velocity time duration age
+    weight mass cost price profit loss revenue income salary wage amount number count probability chance odds ratio
+    angle measure degree slope intercept midpoint point vertex center centre coordinate coordinates solution solutions
+    root roots expression function formula equation interval domain set minimum maximum gcd gcf lcm coefficient
+    constant discriminant determinant rank order term size population investment bill change balance tip discount tax
+    interest budget hypotenuse leg side base altitude diagonal inradius circumradius pair vector percentage fraction
+    option choice day winner limit integral derivative score points earnings savings temperature money
+    """
+)
+MEASURES = listed(
+    "total value cost price length distance score amount height width depth weight volume area perimeter profit "
+    "population speed rate probability measure maximum minimum average mean"
+)
+"Nouns whose `of` is followed by their number: a total of 34."
+ADJECTIVES = listed(
+    """
+    final correct required desired requested total overall combined new original initial remaining smallest largest
+    greatest least minimum maximum minimal maximal highest lowest shortest longest only unique possible positive
+    nonnegative real integer integral whole natural prime common rational distinct different unordered ordered such
+    full extra additional old young big small large tall short long red blue green yellow white black brown pink
+    purple orange grey gray gold silver right acute obtuse equal regular congruent consecutive even odd lattice adult
+    wooden ripe fresh solid complete entire monthly weekly daily yearly annual hourly expected average mean exact
+    simplified resulting good sold left-over shaded surface lateral individual single numerical
+    """
+) - {"least", "short"}
+# Classes of words before a value: l discourse, s pronoun, d determiner, p preposition, c copula, m modal, v verb, x
+# "exactly", u currency; and assigned by lead_class: h noun that has a value, a adjective, n other noun, y letters, Y
+# capitalised name.
+LEAD_CLASSES = {
+    "l": "so thus therefore hence then finally consequently ergo accordingly altogether overall also",
+    "s": "it this that which there we i he she they you",
+    "d": "the a an this his her their our your each every all these those both",
+    "p": "of for in on with at",
+    "c": "is are was were be equals equal gives yields becomes",
+    "t": "to",
+    "T": "that",
+    "m": "will can must would should",
+    "v": (
+        "has have had need needs get gets got earn earns earned make makes made pay pays paid spend spends spent buy "
+        "buys bought receive receives received save saves saved sell sells sold use uses used eat eats ate walk walks "
+        "walked run runs ran drive drives drove travel travels traveled travelled weigh weighs weighed cost costs "
+        "take takes took obtain find found read reads bake bakes baked collect collects collected contain contains "
+        "hold holds see exist exists lose loses lost owe owes owed charge charges drink drinks score scores scored "
+        "give want wants wins win won"
+    ),
+    "x": "exactly only just precisely simply",
+    "u": "usd eur gbp rs inr",
+}
+LEAD_OF = {word: code for code, words in LEAD_CLASSES.items() for word in words.split()}
+# After a value: U unit, n noun, A adjective, q before a unit of area, W its power, P per, C total, L left or long,
+# I in, d and D determiners.
+TAIL_CLASSES = {
+    "q": "square cubic sq cu",
+    "W": "squared cubed",
+    "P": "per a an each every",
+    "C": "total altogether overall",
+    "L": "left remaining old long tall wide high deep away apart apiece exactly together",
+    "I": "in for at on during",
+    "d": "the this a",
+    "D": "this that last next",
+}
+TAIL_OF = {word: code for code, words in TAIL_CLASSES.items() for word in words.split()}
+# fmt: on
+TWISTED = listed(
+    """
+    answer answers result value twice half double doubled triple square squared cube cubed root reciprocal negative
+    inverse opposite times minus plus percent percentage approximately about roughly
+    """
+)
+MATHEMATICS = listed(
+    """
+    sqrt sin cos tan cot csc log ln exp pi abs floor ceil gcd lcm arcsin arccos arctan sinh cosh tanh and or binom
+    frac infty infinity
+    """
+)
+"Words that belong to a formula."

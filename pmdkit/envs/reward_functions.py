@@ -1,0 +1,330 @@
+"""A user's own reward functions: graded in the processes of strict_answers, with the arguments that they name.
+
+The names follow TRL where it has them: a function with `prompts` or `completions` among its parameters scores all
+responses to a prompt in one call. A `FunctionGrader` makes the rows; in a worker, `load` imports the function, and
+`OwnReward` calls it.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from pmdkit import foreign, plugins
+from pmdkit.errors import ComponentDied, UsageError
+from pmdkit.extras import need
+from strict_answers import Grader, Item, Verdict
+from strict_answers.grader import WorkerRequest
+from strict_answers.journal import key_of
+from strict_answers.process import CannotLoad, Judge, WorkerFailed
+from strict_answers.verdict import REASON, decided, printable, unscored
+
+Message = dict[str, Any]
+Takes = Literal["pair", "row", "rows"]
+"""What a function is called with: (response, gold), one response by name, or all responses to a prompt together."""
+ROW = ("prompt", "response", "response_ids", "cut_off", "gold", "columns")
+GROUP = ("prompts", "completions", "completion_ids", "cut_off", "gold", "columns")
+
+
+@dataclass(frozen=True)
+class RewardRow:
+    """What a reward function may ask about a response besides its text and the gold answer.
+
+    Attributes:
+        messages: the prompt as messages, in JSON.
+        tokens: ids of the response.
+        columns: the data row, in JSON.
+        group: responses to one prompt have the same number.
+    """
+
+    messages: str
+    tokens: tuple[int, ...]
+    columns: str
+    group: int = 0
+
+
+def row_message(response: str, gold: str, cut_off: bool, row: RewardRow) -> Message:
+    """The arguments of one response by name, as a worker gets them."""
+    return {
+        "prompt": json.loads(row.messages),
+        "response": response,
+        "response_ids": list(row.tokens),
+        "cut_off": cut_off,
+        "gold": gold,
+        "columns": json.loads(row.columns),
+    }
+
+
+def adjacent_groups(groups: Sequence[int]) -> list[slice]:
+    """The slices of equal numbers: responses to one prompt are adjacent."""
+    sizes = [len(list(run)) for _, run in groupby(groups)]
+    starts = [sum(sizes[:n]) for n in range(len(sizes))]
+    return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+
+
+class OwnReward:
+    """A user's own function, called with the arguments it asks for.
+
+    Args:
+        function: takes two parameters, (response, gold) under any names; or parameters by name: those in ROW for one
+            response, those in GROUP for all responses to a prompt, and columns of the data. If there are only two, put
+            a `*` before them to take them by name. It may be async, and is then called by name.
+        seconds: time limit of an async call; the pool enforces that of any other call.
+
+    Attributes:
+        takes: what the pool has to send.
+    """
+
+    def __init__(self, function: Callable[..., Any], seconds: float) -> None:
+        self.function = function
+        self.seconds = seconds
+        self.is_async = inspect.iscoroutinefunction(function)
+        parameters = inspect.signature(function).parameters
+        self.anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        self.wanted = {
+            name: p.default is p.empty
+            for name, p in parameters.items()
+            if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        }
+        by_name = any(name in {*ROW, *GROUP} - {"response", "gold"} for name in self.wanted)
+        swapped = list(self.wanted) == ["gold", "response"]
+        named_only = any(p.kind is p.KEYWORD_ONLY for p in parameters.values())
+        self.positional = len(self.wanted) == 2 and not (
+            by_name or swapped or named_only or self.anything or self.is_async
+        )
+        self.whole_group = not self.positional and any(name in ("prompts", "completions") for name in self.wanted)
+        self.takes: Takes = "pair" if self.positional else "row"
+        if self.is_async or self.whole_group:
+            self.takes = "rows"
+
+    def __call__(self, request: Message) -> Message:
+        """The reply to a request: `value` of one response, or `values` and `reasons` of several."""
+        if "rows" in request:
+            return self.score_rows(request["rows"])
+        if "row" in request:
+            found = self.function(**self.arguments(request["row"], request["row"]["columns"]))
+        else:
+            found = self.function(request["response"], request["gold"])
+        value, reason = self.number(found)
+        return {"error": reason} if value is None else {"value": value}
+
+    def score_rows(self, rows: list[Message]) -> Message:
+        """The values of the responses to one prompt; None means no verdict and comes with a reason."""
+        if self.whole_group:
+            columns = {name: [row["columns"].get(name) for row in rows] for row in rows for name in row["columns"]}
+            known = {
+                "prompts": [row["prompt"] for row in rows],
+                "completions": [[{"role": "assistant", "content": row["response"]}] for row in rows],
+                "completion_ids": [row["response_ids"] for row in rows],
+                **{name: [row[name] for row in rows] for name in ("cut_off", "gold", "columns")},
+            }
+            given = self.function(**self.arguments(known, columns))
+            found = list(asyncio.run(asyncio.wait_for(given, self.seconds)) if self.is_async else given)
+            if len(found) != len(rows):
+                return {"error": f"the function returned {len(found)} numbers for {len(rows)} responses"}
+        else:
+            found = asyncio.run(self.gather(rows))
+        judged = [self.number(one) for one in found]
+        return {"values": [value for value, _ in judged], "reasons": [reason for _, reason in judged]}
+
+    async def gather(self, rows: list[Message]) -> list[Any]:
+        """Run an async function on several responses concurrently; an exception counts as the result of one of them."""
+
+        calls = [asyncio.wait_for(self.function(**self.arguments(row, row["columns"])), self.seconds) for row in rows]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    def arguments(self, known: Mapping[str, Any], columns: Mapping[str, Any]) -> Message:
+        """The arguments that the function asks for, from what is known about a response and from its data row."""
+        names = GROUP if self.whole_group else ROW
+        everything = {**columns, **{name: known[name] for name in names}}
+        missing = [name for name, needed in self.wanted.items() if needed and name not in everything]
+        if missing:
+            raise ValueError(f"the data have no column {missing[0]}; there are {', '.join(everything)}")
+        return everything if self.anything else {name: everything[name] for name in self.wanted if name in everything}
+
+    def number(self, found: Any) -> tuple[float | None, str]:
+        """A value, or None and the reason. A function of (response, gold) gives 0 to 1, others any finite number."""
+        wanted = "a number from 0 to 1" if self.positional else "a finite number"
+        if isinstance(found, BaseException):
+            return None, f"{type(found).__name__}: {str(found)[:200]}"
+        try:
+            value = float(found)
+        except (TypeError, ValueError):
+            return None, f"the grader returned {type(found).__name__}; expected {wanted}"
+        if not math.isfinite(value) or (self.positional and not 0 <= value <= 1):
+            return None, f"the grader returned {value}; expected {wanted}"
+        return value, ""
+
+
+def load(grade: str, seconds: float) -> OwnReward:
+    """In a worker: the function that `my.py:grade` names, or the reward `reasoning-gym`.
+
+    Raises:
+        ValueError: the file cannot be imported or has no such function.
+    """
+    if grade == "reasoning-gym":
+        from pmdkit.envs.math.reasoning import score_puzzle
+
+        need("reasoning_gym", "the reward reasoning-gym")  # imports it now, since that takes seconds
+        return OwnReward(score_puzzle, seconds)
+    file, _, name = grade.rpartition(":")
+    plugins.trust(grade)  # the process that started this one has checked it
+    function = getattr(plugins.module_from_file(Path(file)), name, None)
+    if not callable(function):
+        raise ValueError(f"{file} has no function '{name}'; expected def {name}(response: str, gold: str) -> float")
+    return OwnReward(function, seconds)
+
+
+def identify(grade: str) -> tuple[str, str]:
+    """(what a worker loads, the identity of the judge: another file or version is another judge).
+
+    Raises:
+        UsageError: it names no function of a file.
+    """
+    if grade == "reasoning-gym":
+        need("reasoning_gym", "the reward reasoning-gym")
+        return grade, f"{grade} {metadata.version(grade)}"
+    file, _, name = grade.rpartition(":")
+    path = Path(file).resolve()
+    if not file or not name.isidentifier():
+        raise UsageError(f"'{grade}' names no grader; expected \"math\", or a file and a function such as my.py:grade")
+    if not path.is_file():
+        raise UsageError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
+    return f"{path}:{name}", f"own {name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+class FunctionGrader(Grader):
+    """Judges responses with a function, in workers that may be killed; see `strict_answers.Grader`.
+
+    Args:
+        grade: a function of a file, such as "my.py:grade", called as grade(response, gold) and returning a number from
+            0 to 1, or with its parameters by name, see `OwnReward`; or "reasoning-gym".
+        seconds: wall-clock limit per answer, since a function may wait. An answer over it is tried once more, alone.
+        score_cut_off: call a function of (response, gold) for cut-off responses too, instead of judging them wrong. A
+            function that takes its arguments by name gets `cut_off` and is always called.
+        options: workers, memory_mb, journal and most_unscored of `strict_answers.Grader`.
+
+    Raises:
+        UsageError: the file cannot be loaded (tried in a worker), or a number makes no sense.
+        ComponentDied: the worker that tried it was killed, for example by a kernel short of memory.
+    """
+
+    def __init__(
+        self, grade: str, *, seconds: float = 0.8, memory_mb: int = 1024, score_cut_off: bool = False, **options: Any
+    ) -> None:
+        path, self.identity = identify(grade)
+        judge = Judge(f"{__name__}:load", path, seconds, memory_mb, sealed=False)
+        super().__init__(seconds=seconds, memory_mb=memory_mb, judge=judge, patience=seconds, **options)
+        self.score_cut_off = score_cut_off
+        try:
+            self.pool.ensure(1)
+        except WorkerFailed as error:
+            self.close()
+            if isinstance(error, CannotLoad):
+                raise UsageError(f"the grader {grade} cannot be used: {error}") from error
+            raise ComponentDied(f"the grader {grade} was not ready: {error}; run again, with --resume") from error
+        self.takes: Takes = self.pool.processes[0].takes
+        if self.takes == "rows":
+            self.pool.patience = 2 * seconds + 1  # an async call ends at its own limit, and the others' values count
+
+    def submit(self, item: Callable[[], Item]) -> None:
+        """Judge an item ahead, unless the function needs the rest of its group, which is still being generated."""
+        if self.takes != "rows":
+            super().submit(item)
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item; a function that scores all responses to a prompt together gets each group as one item."""
+        if self.takes != "rows":
+            return super().grade(items)
+        groups = adjacent_groups([row_of(item).group for item in items])
+        whole = [Item(json.dumps([arguments(item) for item in items[group]]), "") for group in groups]
+        found: list[Verdict] = []
+        for group, verdict in zip(groups, super().grade(whole), strict=True):
+            count = group.stop - group.start
+            if verdict.extracted is None:
+                found += [verdict] * count
+            else:
+                values, reasons = json.loads(verdict.extracted)
+                found += [own_verdict(value, reason) for value, reason in zip(values, reasons, strict=True)]
+        return found
+
+    def prepare(self, item: Item) -> Verdict | WorkerRequest:
+        """The request for a worker; only a cut-off response may be judged without one."""
+        if self.takes == "rows":
+            return WorkerRequest({"rows": json.loads(item.response)}, None)
+        if self.takes == "row":
+            return WorkerRequest({"row": arguments(item)}, None)
+        if item.truncated and not self.score_cut_off:
+            return decided(False, None, "rejected", "cut off by the length limit")
+        return WorkerRequest({"response": item.response, "gold": item.gold}, None)
+
+    def key(self, item: Item) -> str:
+        """The key of a verdict depends on the arguments that the function may take."""
+        more = [json.dumps(arguments(item))] if self.takes == "row" else []
+        return key_of(self.identity, item.gold, item.response, *more)
+
+    def parse(self, request: WorkerRequest, message: Message) -> Verdict:
+        """The verdict in a reply; WorkerFailed if the function has written something else to the pipe."""
+        if "error" in message:
+            return unscored(request.extracted, message["error"], "own")
+        if self.takes == "rows":
+            return group_verdict(message, len(request.message["rows"]))
+        value = message.get("value")
+        if not (
+            foreign.is_number(value) if self.takes == "row" else isinstance(value, int | float) and 0 <= value <= 1
+        ):
+            raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
+        return own_verdict(message["value"])
+
+    def probe(self) -> Verdict:
+        """Ask the function about 34 and 34. One that takes its arguments by name is not called: there is no row."""
+        with self.lock:
+            if self.takes == "pair":
+                request = WorkerRequest({"response": "Answer: 34", "gold": "34"}, "34")
+                return self.ask_workers({"probe": request})[0]["probe"]
+            try:
+                self.pool.ensure(1)
+            except WorkerFailed as error:
+                return unscored(None, str(error), "own")
+        return own_verdict(1.0)
+
+
+def row_of(item: Item) -> RewardRow:
+    """The row of an item, for a function that takes its arguments by name."""
+    if not isinstance(item.row, RewardRow):
+        raise UsageError(
+            "a reward function takes its arguments by name, and an item has no row; give Item(..., row=RewardRow(...))"
+        )
+    return item.row
+
+
+def arguments(item: Item) -> Message:
+    """All arguments that a reward function may take by name, for one item."""
+    return row_message(item.response, item.gold, item.truncated, row_of(item))
+
+
+def own_verdict(value: float | None, reason: str = "") -> Verdict:
+    """The verdict of a user's function: a value of 0.5 or more passes."""
+    if value is None:
+        return unscored(None, reason, "own")
+    return Verdict(value >= 0.5, None, "own", f"graded {value:g}", value)
+
+
+def group_verdict(message: Message, count: int) -> Verdict:
+    """The values and reasons of a group in one verdict, as JSON in `extracted`; unscored if no response has a value."""
+    values, reasons = message.get("values"), message.get("reasons")
+    checked = [isinstance(x, list) and len(x) == count for x in (values, reasons)]
+    if not all(checked) or not all(value is None or foreign.is_number(value) for value in values or ()):
+        raise WorkerFailed(f"the worker sent nonsense: values of {str(values)[:80]}")
+    assert values is not None
+    assert reasons is not None
+    told = json.dumps([values, [printable(str(reason), REASON) for reason in reasons]])
+    some = any(value is not None for value in values)
+    return Verdict(True if some else None, told, "own", "a group", 1.0 if some else None)
