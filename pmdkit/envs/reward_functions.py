@@ -240,7 +240,7 @@ class FunctionGrader(Grader):
             super().submit(item)
 
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict per item; a function that scores all responses to a prompt together gets each group as one item."""
+        """One verdict per item; a function that scores whole groups gets each as one item."""
         if self.takes != "rows":
             return super().grade(items)
         groups = adjacent_groups([row_of(item).group for item in items])
