@@ -1,8 +1,7 @@
 #!/bin/sh
 # The adapters against the real verl and TRL, each in an environment of its own beside the repository's .venv.
-#   tests/adapters/run.sh                 build what is missing, run all, write tests/adapters/tested.json
-#   tests/adapters/run.sh --if-changed    the same, but nothing where tested.json says that these very files passed
-#   tests/adapters/run.sh trl             one of them; tested.json stays as it is
+#   tests/adapters/run.sh        build what is missing, run both
+#   tests/adapters/run.sh trl    one of them
 # PYTHON picks the interpreter of the environments, PIP_FLAGS passes options to pip.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -11,13 +10,10 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1 HF_HUB_DISABLE_T
 
 wanted="verl trl"
 case "${1:-}" in
---if-changed)
-  if "$PYTHON" tests/adapters/tested.py --check; then exit 0; fi
-  ;;
 "") ;;
 verl | trl) wanted=$1 ;;
 *)
-  echo "run.sh got '$1'; expected --if-changed, verl, trl, or nothing" >&2
+  echo "run.sh got '$1'; expected verl, trl, or nothing" >&2
   exit 2
   ;;
 esac
@@ -33,7 +29,7 @@ build() {
   rm -rf "$venv"
   "$PYTHON" -m venv "$venv"
   # shellcheck disable=SC2086  # PIP_FLAGS is a list of words
-  for what in "$(grep '^torch==' "$list")" "-r $list" "--no-deps -r $alone -e ."; do
+  for what in "$(grep '^torch==' "$list")" "-r $list" "--no-deps -r $alone -e packages/strict-answers -e ."; do
     "$venv/bin/python" -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} $what
   done
   cat "$list" "$alone" pyproject.toml >"$venv/installed.txt" # pyproject.toml has the entry points
@@ -43,4 +39,3 @@ for adapter in $wanted; do
   build "$adapter"
   timeout 1800 ".venv-$adapter/bin/python" -m pytest -q "tests/adapters/$adapter"
 done
-if [ "$wanted" = "verl trl" ]; then "$PYTHON" tests/adapters/tested.py --write; fi

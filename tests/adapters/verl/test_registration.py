@@ -57,5 +57,5 @@ def test_a_loss_that_disagrees_stops_the_run(monkeypatch):
     monkeypatch.setattr(loss_config, "STARTED", [])
     monkeypatch.setitem(core_algos.POLICY_LOSS_REGISTRY, "pmd", other)
     for _ in range(2):  # and says it again
-        with pytest.raises(CheckFailed, match=r"the loss registered in verl is off by .* in the recorded case"):
+        with pytest.raises(CheckFailed):
             checked(config("+pmd=mean", f"{LOSS}pmd_tau=0.05"))

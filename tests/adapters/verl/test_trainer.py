@@ -38,5 +38,5 @@ def test_tau_reaches_the_batch_and_the_workers_get_their_loss(tmp_path):
 def test_reward_penalties_are_refused():
     from pmdkit.adapters.verl.trainer import PMDTrainerSync
 
-    with pytest.raises(UsageError, match="use_kl_in_reward is true; expected false"):
+    with pytest.raises(UsageError):
         PMDTrainerSync(config("+pmd=mean_adaptive", "algorithm.use_kl_in_reward=true"))
