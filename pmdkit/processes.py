@@ -14,8 +14,9 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ STARTUP = 60.0
 "Seconds for a worker to import what it needs; about half a second on an idle machine."
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT")
 "Environment variables that a worker sees; the others may hold secrets."
+MERCY = 20.0
+"Seconds for a run to finish its step and to save once it is asked to stop."
 GRACE = 4.0
 "Seconds for a guarded command to end by itself after SIGTERM; an idle vLLM server needs two."
 TIDY = 10.0
@@ -126,6 +129,34 @@ def control(option: int, value: int) -> None:
     """Call prctl for this process. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM stop the block as Ctrl-C does, so that children save and end first."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, interrupt) for n in ((signal.SIGTERM, signal.SIGINT) if main else ())}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def visible_devices() -> list[str]:
+    """The accelerators that this process may use, as CUDA names them; empty on a machine without any."""
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        names = [name.strip() for name in named.split(",")]
+        return names if all(names) and "-1" not in names else []
+    try:
+        import torch
+    except ModuleNotFoundError:  # a base install, where nothing uses a device
+        return []
+    return [str(number) for number in range(torch.cuda.device_count())]
 
 
 # Workers: requests and replies through pipes, each four bytes of length and then JSON. No pickle, because what a worker

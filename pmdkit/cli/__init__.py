@@ -34,20 +34,10 @@ GROUPS = {  # as --help shows them; every verb is in exactly one group
     "Look": ("figure", "eval", "compare", "export"),
 }
 
-MODULES = {  # verbs that share a module; any other verb has a module of the same name
-    **dict.fromkeys(("bandit", "toy", "figure"), "train"),
-    **dict.fromkeys(("objectives", "envs"), "listings"),
-    "export": "llm",
-    "compare": "sweep",
-}
-
 EPILOGUE = """\
 Data goes to stdout, progress to stderr; --json prints one JSON value; --debug shows the traceback of an error.
-
-Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing here, 4 a check failed, \
-5 no loadable checkpoint or a resume refused, 6 not finite, 7 a component died, 75 stopped, resumable.
+Exit codes: docs/use/exit-codes.md.
 """
-
 
 LONGEST_WORD = 300
 SPINS = 10_000  # iterations of a waiting loop, less than a millisecond; OpenMP's own default is 300,000
@@ -68,15 +58,15 @@ def make_app() -> App:
     for number, (title, names) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=number)
         for name in names:
-            place = f"pmdkit.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}"
-            if name in added:  # a companion may do more under the same name: pmdkit figure fig2
-                place = added[name][1]
+            # a companion may do more under the same name: pmdkit figure fig2
+            place = added[name][1] if name in added else f"pmdkit.cli.{name}:{name}"
             app.command(place, name=name, help=VERBS[name], group=group, sort_key=names.index(name))
     extra = Group("From companions", sort_key=len(GROUPS))
     for number, (name, (text, place)) in enumerate(added.items()):
         if name not in VERBS:
             app.command(place, name=name, help=text, group=extra, sort_key=number)
     other = Group("Other", sort_key=len(GROUPS) + 1)
+    app.register_install_completion_command(help="Install the completion of this shell's command line.", group=other)
     for flag in ("--help", "--version"):
         app[flag].group = other
     return app
@@ -151,7 +141,7 @@ def usage_sentence(problem: CycloptsError) -> str:
     """The parser's own message without its final full stop, plus the nearest option if it suggests none."""
     if isinstance(problem, UnknownCommandError) and len(problem.command_chain or ()) < 1:
         return unknown(
-            "command", problem.unused_tokens[0] if problem.unused_tokens else "", [*VERBS, *companions.HOMES]
+            "command", problem.unused_tokens[0] if problem.unused_tokens else "", {*VERBS, *companions.HOMES}
         )
     sentence = str(problem).strip().rstrip(".")
     if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
-from pmdkit.errors import CheckFailed, EnvironmentLacks, UsageError
+from pmdkit.errors import CheckFailed, EnvironmentLacks
 from pmdkit.extras import remedy
 
 TIERS = {  # "base" is what pmdkit always needs; the others are its extras
@@ -28,20 +28,16 @@ HOSTS = {"trl": "1.16", "verl": "0.9.1"}
 def doctor(
     *,
     parity: Flag = False,
-    own: str | None = None,
     json: Flag = False,
 ) -> None:
     """Check the installation: versions, threads, accelerator, and one exact solve against a known value.
 
     Args:
         parity: run the golden vectors through every way a loss is computed here instead.
-        own: a loss of your own for --parity as well, my.py:loss; docs/use/golden.md says what it is given.
         json: print one JSON value.
     """
-    if own is not None and not parity:
-        raise UsageError("--own is a loss to compare with the golden vectors; give --parity as well")
     if parity:
-        check_parity(own, json)
+        check_parity(json)
         return
     found = examine()
     if json:
@@ -54,14 +50,11 @@ def doctor(
         )
 
 
-def check_parity(own: str | None, json: bool) -> None:
+def check_parity(json: bool) -> None:
     """Print the largest error of each path; an error beyond the tolerance fails the check."""
     from pmdkit.testing import golden
 
     paths, absent = golden.parity(), golden.absent()
-    if own is not None:
-        found = list(golden.errors(golden.from_file(own)).values())
-        paths[own] = {"max_error": max(found, default=0.0), "cases": len(found)}
     if json:
         print_json({"paths": paths, "not_installed": absent, "tolerance": golden.TOLERANCE})
     else:
@@ -76,8 +69,6 @@ def check_parity(own: str | None, json: bool) -> None:
         raise CheckFailed(
             f"{worst} is off by {paths[worst]['max_error']:.1e}, more than {golden.TOLERANCE:g}; do not train with it"
         )
-    if own is not None and not paths[own]["cases"]:
-        raise CheckFailed(f"{own} returned None for every case; nothing was compared")
 
 
 def examine() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from pmdkit import plugins
-from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole, assignments
+from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import PmdkitError, UsageError, printable, unknown
 
@@ -39,7 +39,6 @@ def eval(  # the verb's name
     resume: Flag = False,
     jobs: Whole = 1,
     launcher: str = "local",
-    launcher_options: Texts = None,
     trust: Texts = None,
     json: Flag = False,
 ) -> None:
@@ -65,7 +64,6 @@ def eval(  # the verb's name
         resume: continue the evaluation in --out; finished problems are not asked again.
         jobs: how many runs to evaluate at a time.
         launcher: where several runs are evaluated: local, slurm or ray.
-        launcher_options: options of the cluster, see pmdkit sweep --help.
         trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.
     """
@@ -79,7 +77,7 @@ def eval(  # the verb's name
     if len(model_or_run) > 1:
         if given := [name for name, value in only.items() if value is not None]:
             raise UsageError(f"--{given[0]} is for one language model, and these are {len(model_or_run)}; leave it out")
-        makes_them = make_launcher(launcher, jobs, assignments(launcher_options or []))
+        makes_them = make_launcher(launcher, jobs)
         options = {"k": k, "problems": problems, "seed": seed, "data": data}
         several(model_or_run, options, out, resume, trust or [], makes_them, json)
         return
@@ -118,8 +116,8 @@ def several(
     json: bool,
 ) -> None:
     """Evaluate several runs with a launcher; one that fails does not stop the others."""
+    from pmdkit.calls import Call
     from pmdkit.evaluation.checkpoint_source import tier_of
-    from pmdkit.launchers import Call
 
     if resume and out is None:
         raise UsageError("--resume got no evaluation; give its folder with --out")

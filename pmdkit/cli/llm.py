@@ -1,14 +1,12 @@
-"""`pmdkit llm RECIPE`, with --dry-run, --fit and --field-test, `llm-starter` and `export`: the verbs of tier 3.
+"""`pmdkit llm`: train a language model.
 
 A recipe with several processes is launched from here, and each process enters `be_rank`. The outcome is printed once,
 not by every process.
 """
 
-import faulthandler
 import os
-import signal
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +15,16 @@ from rich.console import Console
 
 from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
-from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, merged
+from pmdkit.cli.options import Number, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
-from pmdkit.cli.train import begin, command_context, print_error
-from pmdkit.errors import CheckFailed, Stopped, UsageError
-from pmdkit.llm import launcher, torchrun
+from pmdkit.cli.run import begin
+from pmdkit.cli.signals import command_context, print_error
+from pmdkit.errors import ComponentDied, Stopped, UsageError
+from pmdkit.llm import ranks
 from pmdkit.observe.glossary import format_tau
-from pmdkit.observe.run_folder import RunFolder, new_folder
+from pmdkit.observe.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from pmdkit.objectives import Objective
     from pmdkit.specs import LLMSpec
 
 
@@ -69,52 +67,48 @@ class LLMOptions(RunOptions):
         return merged([*super().changes().items(), *given.items()])
 
 
-def llm(
-    recipe: RecipeName | None = None,
-    /,
-    *,
-    options: LLMOptions | None = None,
-    fit: Flag = False,
-    field_test: Flag = False,
-) -> None:
+def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = None) -> None:
     """Tier 3: a causal language model of transformers on problems with checkable answers.
 
     The same objective, loop, folder and options as the other tiers. `pmdkit llm starter` builds a tiny model, teaches
     it on this machine and needs no download. A recipe with [parallel] processes above 1 is started in as many
-    processes. --dry-run prints batch, staleness, memory and files, and starts nothing. Without a recipe, --model and
-    --data are enough: the token budget is then measured as by --fit.
+    processes. --dry-run prints batch, staleness and files, and starts nothing. Without a recipe, --model and --data
+    are enough.
 
     Args:
         recipe: a recipe on the shelf (calculator, one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, starter, starter-100m,
             starter-moe) or a .toml file; by default own, which --model and --data fill.
-        fit: first measure the largest token budget that fits on this machine, then run with it.
-        field_test: check step by step that this machine can run the recipe; minutes.
     """
-    from pmdkit.llm.recipe_checks import check_requirements
+    from pmdkit.llm.recipe_checks import check_processes, check_requirements
 
     options = options or LLMOptions()
     if recipe is None:
         if options.model is None or options.data is None:
             raise UsageError("no recipe was given; name one, such as starter, or give --model FOLDER and --data FILE")
-        recipe, fit = OWN, fit or not (options.resume or options.dry_run or field_test)
-    several = launcher.launched_ranks() > 1
-    if not several or fit or field_test or options.dry_run:
-        check_requirements()
-    if options.dry_run or field_test:
+        recipe = OWN
+    if ranks.launched_ranks() > 1 and not options.dry_run:
+        be_rank(recipe, options)
+        return
+    check_requirements()
+    if options.dry_run:
         from pmdkit.training import plan
 
         plugins.trust(options.trust or ())
-        spec, objective = plan("llm", recipe, options.changes())
+        spec, _ = plan("llm", recipe, options.changes())
         save_recipe(spec, options)
-        if options.dry_run:
-            show_plan(spec, options.json)
-        else:
-            check_machine(spec, objective, options)
-    elif several:
-        be_rank(recipe, options, fit)
-    else:
-        with command_context():
-            start_here(recipe, options, fit)
+        show_plan(spec, options.json)
+        return
+    with command_context():
+        spec = asked(recipe, options)
+        save_recipe(spec, options)
+        if spec.parallel is None or spec.parallel.processes == 1:
+            begin("llm", recipe, options)
+            return
+        check_processes(spec.parallel.processes, getattr(spec.model, "device", "auto"))
+        code, reason = ranks.start_ranks(sys.argv[1:], spec.parallel.processes, spec.run.threads)
+        if reason:
+            fail(reason, code)
+        sys.exit(code)
 
 
 def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
@@ -126,35 +120,6 @@ def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
             what = "exists" if options.save_recipe.exists() else "does not end in .toml"
             raise UsageError(f"--save-recipe got {options.save_recipe}, which {what}; give a new .toml file")
         options.save_recipe.write_text(to_toml(spec.tables()), encoding="utf-8")
-
-
-def start_here(recipe: str, options: LLMOptions, fit: bool) -> None:
-    """The process that the user started: run alone, or launch the ranks."""
-    spec = asked(recipe, options)
-    table = spec.parallel
-    if table is None or table.processes == 1:
-        found = measured(spec) if fit else {}
-        save_recipe(spec.override(found), options)
-        begin("llm", recipe, options, found)
-        return
-    save_recipe(spec, options)
-    refuse_fit(fit)
-    if table.restarts and options.out is None:
-        raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it can be found again")
-    device, threads = getattr(spec.model, "device", "auto"), spec.run.threads
-    code, told = launcher.start_ranks(sys.argv[1:], table.processes, device, threads, table.timeout, table.restarts)
-    if told:
-        fail(told, code)
-    sys.exit(code)
-
-
-def refuse_fit(fit: bool) -> None:
-    """Refuse --fit with several processes."""
-    if fit:
-        raise UsageError(
-            "--fit measures one process; run it with --set parallel.processes=1 first, then set what it found: "
-            "--set update.token_budget=..."
-        )
 
 
 def asked(recipe: str, options: RunOptions) -> "LLMSpec":
@@ -169,18 +134,6 @@ def asked(recipe: str, options: RunOptions) -> "LLMSpec":
         if isinstance(stored, LLMSpec):
             return with_objective(stored, changes).override(changes)
     return plan("llm", recipe, changes)[0]
-
-
-def measured(spec: "LLMSpec") -> dict[str, Any]:
-    """The token budget that fits, as a change of the spec."""
-    from pmdkit.llm import backend, selfcheck
-
-    model, _ = backend.build_model(spec.model, spec.env, spec.run.seed)
-    budget, tried = selfcheck.fit_token_budget(model, spec)
-    for tokens, gib in tried:
-        print(f"pmdkit: {tokens:,} tokens at once: {gib:.2f} GiB", file=sys.stderr)
-    print(f"pmdkit: update.token_budget is {budget:,}", file=sys.stderr)
-    return {"update.token_budget": budget}
 
 
 def show_plan(spec: "LLMSpec", json: bool) -> None:
@@ -205,121 +158,8 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     console.print("Nothing was started. pmdkit plan, of pmdkit-lab, predicts memory and time.")
 
 
-def check_machine(spec: "LLMSpec", objective: "Objective", options: RunOptions) -> None:
-    """Run the field test, print its verdicts and the row for benchmarks/README.md."""
-    import torch
-
-    from pmdkit.llm.selfcheck import SelfCheck, SelfCheckStep
-
-    torch.set_num_threads(spec.run.threads)
-    folder = new_folder(options.out, f"field-test-{spec.name}").path
-    console = Console(file=sys.stderr if options.json else None, highlight=False)
-
-    def show_check(check: SelfCheckStep) -> None:
-        verdict = "[green]pass[/green]" if check.passed else "[red]FAIL[/red]"
-        head = f"{verdict}  [bold]{check.name:9s}[/bold] {check.seconds:6.1f} s"
-        console.print(f"{head}  {shown(check.told)}", soft_wrap=True)
-
-    test = SelfCheck(spec, objective, folder)
-    checks = test(show_check)
-    row = test.row(checks)
-    (folder / "row.md").write_text(row + "\n", encoding="utf-8")
-    if options.json:
-        print_json({"checks": [asdict(check) for check in checks], "row": row, "out": str(folder)})
-    else:
-        console.print(f"\n{row}\n\nwritten to {folder}", soft_wrap=True)
-    failed = [check for check in checks if not check.passed]
-    if failed:
-        raise CheckFailed(f"the field test failed at {failed[0].name}: {failed[0].told}")
-
-
-def export(
-    run: str,
-    step_or_folder: str,
-    folder: Path | None = None,
-    /,
-    *,
-    size: str = "starter",
-    seed: Whole = 0,
-    json: Flag = False,
-) -> None:
-    """Write the model of a checkpoint in Hugging Face layout, or build the starter model: pmdkit export starter DIR.
-
-    A checkpoint: pmdkit export RUN STEP DIR. The shards of several processes are put together. Every file is compared
-    with its checksum before it is copied. Weights are float32, as they were trained; adapters are merged.
-
-    Args:
-        run: folder of a run of a language model; or the word starter.
-        step_or_folder: step of one of the run's checkpoints; for the starter the new folder.
-        folder: new folder to write.
-        size: of the starter: starter (a tiny Qwen2), starter-moe (a tiny Qwen3-MoE) or starter-100m (for a GPU).
-        seed: of the starter: seed of weights, lessons and measurement.
-        json: print one JSON value.
-    """
-    if run == "starter" and folder is None:
-        export_starter(Path(step_or_folder), size, seed, json)
-        return
-    from pmdkit.llm.export import export_step
-
-    if folder is None or not step_or_folder.isdigit():
-        raise UsageError(f"export got {run} {step_or_folder}; expected RUN STEP DIR, or: starter DIR")
-    step = int(step_or_folder)
-    names = export_step(Path(run), step, folder)
-    if json:
-        print_json({"run": run, "step": step, "folder": str(folder), "files": names})
-    else:
-        print(f"{folder}: {', '.join(names)}")
-
-
-def export_starter(out: Path, size: str, seed: int, json: bool) -> None:
-    """Build the starter model and teach it sums told as stories, about half a minute on one core; no download."""
-    import torch
-
-    from pmdkit.llm.recipe_checks import check_requirements
-
-    check_requirements()
-    torch.set_num_threads(1)
-    from pmdkit.llm.starter.model import make
-
-    made = make(out, size, seed, 0.3, lambda text: print(text, file=sys.stderr, flush=True))
-    if json:
-        print_json(made)
-        return
-    print(
-        f"{made['out']}: {made['weights']:,} weights, pass rate {made['pass_rate']:.3f} on {made['problems']} held-out "
-        f"problems, {made['seconds']:.0f} s"
-    )
-
-
-def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
+def be_rank(recipe: str, options: RunOptions) -> None:
     """Run as one of several ranks: the main one shows progress and reports, the others only work."""
-    launcher.die_with_launcher()
-    if hasattr(signal, "SIGUSR2"):  # the launcher sends it before it kills a process that hangs
-        faulthandler.register(signal.SIGUSR2, all_threads=True)
-    try:
-        if (final := torchrun.final_reason()) is not None:
-            launcher.write_error_file(*final, consequence=False)
-            os._exit(final[1])
-        with command_context(lambda sentence: end_rank(sentence, 75)):
-            refuse_fit(fit)
-            torchrun.check_restarts(options.resume, options.out is not None)
-            work(recipe, options)
-    except Exception as problem:
-        from pmdkit.llm.collectives import RankLost
-
-        if "--debug" in sys.argv:
-            raise
-        sentence, code = explain_error(problem)
-        lost = isinstance(problem, RankLost)
-        rank = int(os.environ["RANK"])
-        who = "" if rank == 0 or lost or isinstance(problem, Stopped) else f"{launcher.rank_name(rank)}: "
-        end_rank(" ".join(sentence.split()), code, lost, who)
-
-
-def work(recipe: str, options: RunOptions) -> None:
-    """The run of one process."""
-    import torch
-
     from pmdkit.observe.console import SilentDisplay
     from pmdkit.training import launch
 
@@ -329,21 +169,32 @@ def work(recipe: str, options: RunOptions) -> None:
         def warn(self, sentence: str) -> None:
             """Print nothing."""
 
-    if os.environ["RANK"] == "0":
-        begin("llm", recipe, options)
-    else:
-        launch(
-            "llm", recipe, options.changes(), options.out, options.resume, Mute(),
-            trust=options.trust or (), accept_changes=options.accept_changes,
-        )  # fmt: skip
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    rank = int(os.environ["RANK"])
 
+    def leave(sentence: str, code: int = Stopped.exit_code) -> None:
+        # a rank that other ranks made stop, or that all stop with, has nothing of its own to say
+        common = rank == 0 or code in (Stopped.exit_code, ComponentDied.exit_code)
+        sentence = sentence if common else f"{ranks.rank_name(rank)}: {sentence}"
+        ranks.write_reason(sentence)
+        if ranks.LAUNCHER not in os.environ and (rank == 0 or not common):  # torchrun or accelerate started it
+            print_error(sentence)
+        os._exit(code)  # frees what the run held; gloo's threads would abort an ordinary exit, with another exit code
 
-def end_rank(sentence: str, code: int, lost: bool = False, who: str = "") -> None:
-    """End this process and leave the reason for its launcher; if that is not ours, the first rank to end prints it."""
-    launcher.write_error_file(who + sentence, code, lost)
-    told = "another rank is lost" if lost else sentence
-    if launcher.LAUNCHER not in os.environ and torchrun.first_to_print(told, code, lost):
-        print_error(who + sentence)
-    os._exit(code)  # frees what the run held; gloo's threads would abort an ordinary exit, with another exit code
+    try:
+        with command_context(leave):
+            if rank == 0:
+                begin("llm", recipe, options)
+            else:
+                launch(
+                    "llm", recipe, options.changes(), options.out, options.resume, Mute(),
+                    trust=options.trust or (), accept_changes=options.accept_changes,
+                )  # fmt: skip
+            import torch
+
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+    except Exception as problem:
+        if "--debug" in sys.argv:
+            raise
+        sentence, code = explain_error(problem)
+        leave(" ".join(sentence.split()), code)

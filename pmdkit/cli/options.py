@@ -148,8 +148,6 @@ class RunOptions:
     "Files such as my.py that the recipe or the stored run names and whose code may run; --objective names its own."
     accept_changes: Flag = False
     "Resume even if data, code or weights differ from those that the run began with; inputs.json records the change."
-    figure: bool | None = None
-    "Draw figures/run.png at the end, or do not; by default after 20 seconds of training, and never with --json."
     json: Flag = False
     "Print the summary as one JSON value."
     dry_run: Flag = False

@@ -1,6 +1,6 @@
 """Several processes in one run, through accelerate: what they exchange, and how they notice a lost one.
 
-Collectives carry numbers and JSON, never pickles. launcher.py starts the processes.
+Collectives carry numbers and JSON, never pickles. ranks.py starts the processes.
 """
 
 import json
@@ -17,9 +17,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
-from pmdkit.llm import fsdp, launcher, torchrun
+from pmdkit.llm import fsdp, ranks
+from pmdkit.llm.recipe_checks import check_processes
 from pmdkit.llm.sharded_checkpoint import SaveLost, ShardedCheckpoints
 from pmdkit.observe.checkpoint import Checkpoints
+from pmdkit.processes import die_with_parent
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import ParallelTable
 
@@ -33,7 +35,7 @@ class RankLost(ComponentDied):
 
 def make_process_group(spec: LLMSpec) -> ProcessGroup:
     """The process group of a run; joins the other processes if there are any."""
-    table, here = spec.parallel, launcher.launched_ranks()
+    table, here = spec.parallel, ranks.launched_ranks()
     assert isinstance(table, ParallelTable)
     if table.processes != here:
         raise UsageError(
@@ -43,7 +45,7 @@ def make_process_group(spec: LLMSpec) -> ProcessGroup:
     if here == 1:
         return SINGLE
     device = getattr(spec.model, "device", "auto")
-    torchrun.check_rank(device, table.timeout)
+    check_processes(int(os.environ.get("LOCAL_WORLD_SIZE", here)), device)
     return AccelerateGroup(table.strategy, table.timeout, cpu=device == "cpu")
 
 
@@ -64,7 +66,7 @@ class AccelerateGroup(ProcessGroup):
             from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
         except ImportError as problem:
             raise EnvironmentLacks("several processes need accelerate; pip install 'accelerate>=1.12'") from problem
-        launcher.die_with_launcher()
+        die_with_parent(os.getppid())
         cpu = cpu or not torch.cuda.is_available()
         handlers = [
             InitProcessGroupKwargs(timeout=timedelta(seconds=timeout)),
@@ -162,7 +164,7 @@ class AccelerateGroup(ProcessGroup):
             if not lost(problem):
                 raise
             what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
-            raise RankLost(f"{launcher.rank_name(self.rank)} {what} another rank; {launcher.GO_ON}") from problem
+            raise RankLost(f"{ranks.rank_name(self.rank)} {what} another rank; {ranks.GO_ON}") from problem
 
     def close(self) -> None:
         """Leave the group after a successful run."""

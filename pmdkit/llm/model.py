@@ -12,10 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit import foreign
-from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import chat_template, empty_weights, model_folder, shard_loading, weights
+from pmdkit.llm import empty_weights, model_folder, shard_loading, weights
 from pmdkit.llm.packing import use_packing
 from pmdkit.observe import shards
 from pmdkit.observe.console import quietly
@@ -46,7 +45,6 @@ def load_model(
     if here:
         check_folder(folder)
         model_folder.check_weights(folder, model_folder.read_config(folder))
-        chat_template.check_tokenizer(folder, (BEFORE + AFTER,))
     elif path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise UsageError(
             f"model.path {path} does not exist; give a folder in Hugging Face layout, or a name on the hub"

@@ -24,5 +24,5 @@ def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
             raise
         raise EnvironmentLacks(
             f"out of memory in the {phase}; the last checkpoint is intact: lower {key}, say by half with "
-            f"--set {key}=..., or let --fit measure it"
+            f"--set {key}=..."
         ) from problem

@@ -10,7 +10,7 @@ from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import remedy
-from pmdkit.llm import engines, launcher
+from pmdkit.llm import engines, ranks
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 from pmdkit.specs import LLMSpec
@@ -162,7 +162,7 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
 
 def resolve_parallel(spec: LLMSpec) -> ParallelTable:
     """[parallel], with the processes that `accelerate launch` or torchrun started, if one of them did."""
-    table, here = spec.parallel or ParallelTable(), launcher.launched_ranks()
+    table, here = spec.parallel or ParallelTable(), ranks.launched_ranks()
     device = getattr(spec.model, "device", "auto")
     if max(here, table.processes) > 1 and ":" in device:
         raise UsageError(f"model.device is '{device}' for several processes; expected auto or cpu: each has its own")
@@ -170,6 +170,19 @@ def resolve_parallel(spec: LLMSpec) -> ParallelTable:
         return table
     sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
     return table.model_copy(update={"processes": here, "strategy": "fsdp2" if sharded else table.strategy})
+
+
+def check_processes(processes: int, device: str) -> None:
+    """Raise if this machine cannot run so many processes of a run: each takes its own accelerator, or a core."""
+    if find_spec("accelerate") is None:
+        raise EnvironmentLacks(f"several processes need accelerate; {remedy('llm')}")
+    gpus, cores = torch.cuda.device_count() if device != "cpu" else 0, os.cpu_count() or 1
+    most = gpus or max(2, cores)
+    if device != "cpu" and processes > most:
+        raise EnvironmentLacks(
+            f"{processes} processes are to run here, and this machine shows {gpus} accelerators and {cores} cores: "
+            f"--set parallel.processes={most}, or model.device=cpu, or several machines (docs/use/cluster.md)"
+        )
 
 
 def check_requirements() -> None:

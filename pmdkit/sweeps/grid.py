@@ -66,12 +66,8 @@ def expand(
             [(32, 1), (512, 16)]} is two settings, not four.
         fixed: options that all runs share.
     """
-    return variants(tier, env, combine(over), seeds, fixed)
-
-
-def combine(over: Mapping[str, Sequence[Any]]) -> list[Options]:
-    """The options of every combination of values."""
-    return [combination_options(over, values) for values in product(*over.values())]
+    settings = [combination_options(over, values) for values in product(*over.values())]
+    return variants(tier, env, settings, seeds, fixed)
 
 
 def variants(

@@ -34,8 +34,6 @@ def write(
     folder: Path,
     failed: Mapping[str, str],
     about: Entry,
-    stopped: Mapping[str, str] | None = None,
-    steps: int = 0,
 ) -> Entry:
     """Write the record of a sweep, with every run as far as it got, and return it.
 
@@ -43,16 +41,12 @@ def write(
         folder: the folder that contains runs/.
         failed: reasons of failed runs, by name.
         about: what else the record says about the sweep as a whole.
-        stopped: reasons, by name, of runs that successive halving ended before their last step.
-        steps: a run with fewer steps does not count as finished.
     """
     entries = []
     for trial in {trial.name: trial for trial in trials}.values():
         run = run_folder.RunFolder(folder / "runs" / trial.name)
         head = {"name": trial.name, "tier": trial.tier, "env": trial.env, "seed": trial.seed, "options": trial.options}
-        if reason := (stopped or {}).get(trial.name):
-            entries.append({**head, "state": "stopped", "reason": reason, **(digest(run) if run.finished else {})})
-        elif run.finished and run.read_summary()["steps"] >= steps:
+        if run.finished:
             entries.append({**head, "state": "finished", **digest(run)})
         else:
             reason = failed.get(trial.name)

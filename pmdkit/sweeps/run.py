@@ -10,12 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pmdkit.calls import Call, CallResult
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, Stopped, UsageError
-from pmdkit.launchers import MERCY, ONE, POLL, Call, CallResult, Launcher, sigterm_interrupts
+from pmdkit.launchers import ONE, POLL, Launcher
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
-from pmdkit.processes import exit_reason
+from pmdkit.processes import MERCY, exit_reason, sigterm_interrupts
 from pmdkit.specs import LLMSpec
-from pmdkit.sweeps import grid, record, search
+from pmdkit.sweeps import grid, record
 from pmdkit.training import plan
 
 KILLED = "was killed by"  # how the message of `exit_reason` begins
@@ -31,7 +32,6 @@ def sweep(
     *,
     launcher: Launcher = ONE,
     resume: bool = False,
-    halving: search.Halving | None = None,
     log: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, Any]:
     """Run the trials of a sweep in `out`, write the results to `out`/`name`.json, and return them.
@@ -44,34 +44,22 @@ def sweep(
         about: what the record says about the sweep as a whole.
         launcher: where the runs are made, and how many at a time.
         resume: skip finished runs and resume started ones.
-        halving: give the most steps to the settings that are best after few steps.
-        log: called with a sentence about each step of the work.
+        log: called with a sentence about each run that ends.
     """
     devices = check_trials(trials)
-    steps = 0 if halving is None else search.common_steps(trials)
     check_folder(out, resume)
     make_writable(out)
     path = out / f"{name}.json"
     failed: dict[str, str] = {}
-    stopped: dict[str, str] = {}
-
-    def go_on(some: Sequence[grid.Trial], until: int) -> dict[str, str]:
-        log(f"{len(some)} runs go on to step {until} of {steps}")
-        return run_all(some, out, launcher, devices, log, until)
-
     with locked(RunFolder(out)):
-        record.write(path, trials, out, failed, about, stopped, steps)
+        record.write(path, trials, out, failed, about)
         try:
             with sigterm_interrupts():
-                if halving is None:
-                    failed = run_all(trials, out, launcher, devices, log)
-                else:
-                    rungs = out / f"{name}-rungs.json"
-                    failed, stopped = search.halve(trials, halving, steps, out / "runs", rungs, go_on)
+                run_all(trials, out, launcher, devices, log, failed)
         except KeyboardInterrupt:
-            record.write(path, trials, out, failed, about, stopped, steps)
+            record.write(path, trials, out, failed, about)
             raise Stopped(f"the sweep in {out} was stopped; run again with --resume to go on") from None
-        result = record.write(path, trials, out, failed, about, stopped, steps)
+        result = record.write(path, trials, out, failed, about)
     if not any(run["state"] == "finished" for run in result["runs"]):
         reason = next(iter(failed.values()))
         kind = ComponentDied if reason.startswith(KILLED) else PmdkitError
@@ -106,54 +94,28 @@ def run_all(
     launcher: Launcher,
     devices: int,
     log: Callable[[str], None],
-    steps: int | None = None,
-) -> dict[str, str]:
-    """Finish every run; if this call ends early, the runs are stopped first.
-
-    Args:
-        trials: what to run; a run in `folder`/runs that already got this far is left alone.
-        launcher: where the runs are made.
-        devices: number of devices per run.
-        log: called with a sentence about each run that ends.
-        steps: the step at which all runs stop; by default as their options say.
-
-    Returns:
-        The reason of each failed run, by name.
-    """
+    failed: dict[str, str],
+) -> None:
+    """Finish every run; if this ends early, the runs are stopped first. Adds the reasons of failed runs, by name."""
     distinct = {trial.name: trial for trial in trials}
-    calls = {name: run_call(trial, folder, devices, steps) for name, trial in distinct.items()}
-    calls = {call.name: call for name, call in calls.items() if not got_to(run_folder(folder, distinct[name]), steps)}
-    total, skipped = len(calls), len(distinct) - len(calls)
-    if skipped:
-        log(f"{skipped} of {len(distinct)} runs are already finished and left alone")
-    failed: dict[str, str] = {}
+    calls = []
+    for name, trial in distinct.items():
+        place = folder / "runs" / name
+        if RunFolder(place).finished:
+            continue
+        arguments = {"tier": trial.tier, "env": trial.env, "options": trial.options, "out": str(place)}
+        arguments["log"] = str(folder / "logs" / f"{name}.log")
+        calls.append(Call(name, "pmdkit.sweeps.run:run_trial", arguments, apart=True, devices=devices))
+    if len(calls) < len(distinct):
+        log(f"{len(distinct) - len(calls)} of {len(distinct)} runs are already finished and left alone")
     began = time.monotonic()
-    with closing(launcher.run(list(calls.values()), folder / LAUNCH)) as results:
+    with closing(launcher.run(calls, folder / LAUNCH)) as results:
         for ended, result in enumerate(results, 1):
-            name = Path(result.call.arguments["out"]).name
+            name = result.call.name
             if reason := failure_reason(result):
                 failed[name] = reason
-            left = (time.monotonic() - began) / ended * (total - ended)
-            log(f"{ended}/{total} {progress_line(name, folder, result, failed)}; about {left:.0f} s left")
-    return failed
-
-
-def got_to(run: RunFolder, steps: int | None) -> bool:
-    """Whether a run has finished, after at least this many steps."""
-    return run.finished and (steps is None or run.read_summary()["steps"] >= steps)
-
-
-def run_folder(folder: Path, trial: grid.Trial) -> RunFolder:
-    """The folder of a run of the sweep."""
-    return RunFolder(folder / "runs" / trial.name)
-
-
-def run_call(trial: grid.Trial, folder: Path, devices: int, steps: int | None = None) -> Call:
-    """The call that starts or resumes a run, in its own process."""
-    options = trial.options if steps is None else {**trial.options, "schedule.steps": steps}
-    arguments = {"tier": trial.tier, "env": trial.env, "options": options, "out": str(run_folder(folder, trial).path)}
-    name = trial.name if steps is None else f"{trial.name}-{steps}"
-    return Call(name, "pmdkit.sweeps.run:run_trial", {**arguments, "log": str(log_path(folder, trial))}, True, devices)
+            left = (time.monotonic() - began) / ended * (len(calls) - ended)
+            log(f"{ended}/{len(calls)} {progress_line(name, folder, result, failed)}; about {left:.0f} s left")
 
 
 def run_trial(tier: str, env: str, options: dict[str, Any], out: str, log: str) -> dict[str, Any]:
@@ -189,11 +151,6 @@ def in_use(run: RunFolder) -> bool:
             return False
     except EnvironmentLacks:
         return True
-
-
-def log_path(folder: Path, trial: grid.Trial) -> Path:
-    """The file with a run's stderr."""
-    return folder / "logs" / f"{trial.name}.log"
 
 
 def failure_reason(result: CallResult) -> str:

@@ -26,7 +26,7 @@ def figure(
         json: print one JSON value.
     """
     if len(names) == 1 and Path(names[0]).is_dir():
-        from pmdkit.cli.train import figure as picture_of_a_run
+        from pmdkit.cli.figure import figure as picture_of_a_run
 
         picture_of_a_run(Path(names[0]), trust=trust, json=json)
         return

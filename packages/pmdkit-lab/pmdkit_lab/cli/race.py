@@ -45,7 +45,7 @@ def race(
         print_json({"protocol": protocol.sha256, "short": short, "runs": runs}, indent=2)
         return
     place = new_folder(None, "race-sweep").path if out is None else out
-    result = room.race(place, protocol, launcher=make_launcher("local", jobs, {}), resume=resume, log=log)
+    result = room.race(place, protocol, launcher=make_launcher("local", jobs), resume=resume, log=log)
     if json:
         print_json(result)
     else:

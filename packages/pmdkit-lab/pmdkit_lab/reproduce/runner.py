@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pmdkit.errors import PmdkitError, Stopped
-from pmdkit.launchers import Launcher, sigterm_interrupts
+from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
+from pmdkit.processes import sigterm_interrupts
 from pmdkit_lab.reproduce.part import RESERVED, Part, PartContext, ReportFolder, Result, budget_of, choose, clock
 from pmdkit_lab.reproduce.report import write_report
 

@@ -42,7 +42,7 @@ def run(name: str, /, *, out: Path | None = None, jobs: Whole = 1, resume: Flag 
         alone(name, out, json)
         return
     place = new_folder(None, f"{name}-sweep").path if out is None else out
-    launcher = make_launcher("local", jobs, {})
+    launcher = make_launcher("local", jobs)
     if name in studies:
         from pmdkit_lab.studies.adaptive import study
 

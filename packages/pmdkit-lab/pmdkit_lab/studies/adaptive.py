@@ -20,9 +20,11 @@ import numpy as np
 import torch
 
 from pmdkit import envs, loop, stats
+from pmdkit.calls import Call
 from pmdkit.errors import Stopped, UsageError
-from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
+from pmdkit.launchers import ONE, Launcher
 from pmdkit.observe import files, run_folder
+from pmdkit.processes import sigterm_interrupts
 from pmdkit.specs import Spec, from_record
 from pmdkit.sweeps import record, run
 from pmdkit.training import build, plan, train

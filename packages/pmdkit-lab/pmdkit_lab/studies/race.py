@@ -23,9 +23,11 @@ import torch
 from filelock import FileLock
 
 from pmdkit import envs, loop, stats
+from pmdkit.calls import Call
 from pmdkit.errors import Diverged, Stopped, UsageError
-from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
+from pmdkit.launchers import ONE, Launcher
 from pmdkit.observe import files, run_folder
+from pmdkit.processes import sigterm_interrupts
 from pmdkit.specs import Spec, from_record
 from pmdkit.sweeps import record, run
 from pmdkit.training import build, plan, train

@@ -15,7 +15,7 @@ import torch
 from scipy.stats import ttest_rel
 
 from pmdkit import train
-from pmdkit.launchers import LocalProcesses
+from pmdkit.launchers import Launcher
 from pmdkit.objectives import Groups, make_tau
 from pmdkit_lab.studies.adaptive import (
     ARMS,
@@ -151,7 +151,7 @@ def test_the_best_value_is_used_on_fresh_seeds_and_processes_change_nothing(tmp_
         means = {json.dumps(row["tau"]): row["auc"] for row in alone["tuning"] if row["arm"] == arm}
         assert means[json.dumps(tau)] == max(means.values())
     assert {run["seed"] for run in alone["runs"]} == {0, 1}
-    assert study("bandit", tmp_path / "many", cells={"c": CELL}, launcher=LocalProcesses(2)) == alone
+    assert study("bandit", tmp_path / "many", cells={"c": CELL}, launcher=Launcher(2)) == alone
 
 
 @pytest.mark.slow

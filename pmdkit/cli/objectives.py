@@ -1,6 +1,5 @@
 """`pmdkit objectives` and `pmdkit envs`: what there is by name."""
 
-from itertools import takewhile
 from typing import Any
 
 from rich.console import Console
@@ -42,36 +41,3 @@ def objectives(name: str | None = None, *, json: Flag = False) -> None:
         table.add_row(f"[bold]{entry['name']}[/bold]", entry["summary"], shown)
     console.print(table)
     console.print("pmdkit objectives NAME shows the equation, its source, good values and what to watch.")
-
-
-def envs(*, json: Flag = False) -> None:
-    """List the environments that exist by name.
-
-    Args:
-        json: print one JSON value.
-    """
-    from pmdkit.specs import find
-
-    entries = []
-    for tier in find.SHELVES:
-        for name in find.names(tier):
-            path = find.spec_file(name, tier)
-            about = first_paragraph(path.read_text(encoding="utf-8"))
-            entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
-    if json:
-        print_json(entries)
-        return
-    table = simple_table("tier", "name", "what it shows")
-    for entry in entries:
-        table.add_row(entry["tier"], f"[bold]{entry['name']}[/bold]", entry["about"])
-    console = Console()
-    console.print(table)
-    folder = find.root() / "envs"
-    console.print(f"Specs: {folder}. Copy one, change it, and give its path in place of a name.", soft_wrap=True)
-
-
-def first_paragraph(text: str) -> str:
-    """The comment at the head of a spec, up to the line that says what it shows."""
-    lines = text.splitlines()
-    head = takewhile(lambda line: line.startswith("# ") and not line.startswith("# Shows:"), lines)
-    return " ".join(line.removeprefix("#").strip() for line in head)

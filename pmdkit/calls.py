@@ -1,0 +1,85 @@
+"""A call that is made in another process: a function by its name, JSON arguments, and a result that is a file.
+
+`python -m pmdkit.calls FILE` makes the calls in a file, one after another, with one thread.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pmdkit import errors
+from pmdkit.observe import files
+from pmdkit.processes import MERCY, ChildProcess, exit_reason, sigterm_interrupts, stop_all
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function "package.module:function" of JSON arguments. `name` is a plain file name. A call that is `apart` gets
+    a process of its own, as a run needs, and `devices` accelerators, if there are any."""
+
+    name: str
+    function: str
+    arguments: dict[str, Any]
+    apart: bool = False
+    devices: int = 1
+
+    def make(self) -> dict[str, Any]:
+        """Call the function here; returns the fields of its CallResult."""
+        module, _, name = self.function.partition(":")
+        try:
+            value = getattr(import_module(module), name)(**self.arguments)
+            return {"value": json.loads(json.dumps(value))}  # as it would arrive from another process
+        except errors.PmdkitError as problem:
+            return {"reason": str(problem), "kind": type(problem).__name__}
+        except Exception as problem:
+            traceback.print_exc()
+            return {"reason": f"{type(problem).__name__}: {errors.first_line(problem)}", "kind": "RuntimeError"}
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """How a call ended: its JSON value, or the reason why there is none and the kind of error; "" if its task ended."""
+
+    call: Call
+    value: Any = None
+    reason: str = ""
+    kind: str = ""
+
+    def result(self) -> Any:
+        """The value. Raises the PmdkitError of the function, a RuntimeError for another one, or ComponentDied."""
+        if not self.reason:
+            return self.value
+        known = {"": errors.ComponentDied, "RuntimeError": RuntimeError}
+        raise (known.get(self.kind) or getattr(errors, self.kind))(f"{self.call.name}: {self.reason}")
+
+
+def start_process(calls: str, environment: dict[str, str]) -> ChildProcess:
+    """Start the process that makes the calls in a file; it is asked to stop when this one ends, however it ends."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    whole = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-m", "pmdkit.calls", calls]
+    return ChildProcess(command, whole, signal.SIGTERM, stdout=subprocess.DEVNULL)
+
+
+def make_calls(calls: str, cwd: str) -> str:
+    """In a task on a cluster: make the calls in the same process as a launcher does here; returns how it ended."""
+    os.chdir(cwd)
+    with sigterm_interrupts():
+        child = start_process(calls, {})
+        try:
+            return exit_reason(child.popen.wait())
+        finally:
+            stop_all([child], MERCY)
+
+
+if __name__ == "__main__":
+    for entry in json.loads(Path(sys.argv[1]).read_bytes()):
+        result = Path(sys.argv[1]).parent / "results" / f"{entry['name']}.json"
+        files.replace(result, json.dumps(Call(**entry).make()).encode())

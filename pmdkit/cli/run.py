@@ -1,0 +1,106 @@
+"""What the verbs of all tiers share: starting a run, its final report, and its picture."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pmdkit import plugins
+from pmdkit.cli.options import RunOptions
+from pmdkit.cli.output import print_json, shown, simple_table
+from pmdkit.observe.glossary import format_tau
+
+if TYPE_CHECKING:
+    from pmdkit.training import Run
+
+LONG = 20.0  # seconds; a run at least this long gets its picture at the end, which takes three seconds to draw
+
+
+def begin(tier: str, env: str, options: RunOptions) -> None:
+    """Run a spec of a tier, or print what would run."""
+    from pmdkit.observe.console import make_display
+    from pmdkit.training import launch, plan
+
+    changes = options.changes()
+    trust = options.trust or ()
+    if options.dry_run:
+        plugins.trust(trust)
+        spec, _ = plan(tier, env, changes)
+        print_json(spec.record(), indent=2)
+        return
+    display = make_display(quiet=options.json)
+    started = time.monotonic()
+    run = launch(
+        tier, env, changes, options.out, options.resume, display, trust=trust, accept_changes=options.accept_changes
+    )
+    if options.json:
+        print_json(run.summary)
+    else:
+        report(run, save_picture(run) if time.monotonic() - started >= LONG else "")
+    sys.stdout.flush()
+
+
+def save_picture(run: "Run") -> str:
+    """Write the run's figure as PNG and SVG, unless they are newer than its end; returns the path of the PNG."""
+    from pmdkit.figures.style import save
+
+    path = run.folder.figures / "run.png"
+    if not path.exists() or path.stat().st_mtime < run.folder.summary.stat().st_mtime:
+        save(run.figure(), path.with_suffix(""))
+    return str(path)
+
+
+def report(run: "Run", picture: str) -> None:
+    """Print the summary and the gauge of a run, and where its picture is, or the command that draws it."""
+    from pmdkit.envs.kinds import reward_scale
+    from pmdkit.observe import gauge
+
+    console = Console(highlight=False)
+    summary = run.summary
+    console.print()
+    tier, env, name = (shown(summary[key]) for key in ("tier", "env", "objective"))
+    console.print(f"[bold]{tier} {env}[/bold], {name}, {summary['steps']} steps")
+    console.print(shown(format_tau(summary["tau"], reward_scale(run.spec))))
+    table = simple_table("", ">before", ">after")
+    for key, name in (("pass_rate", "pass rate, evaluated"), ("reward", "reward, evaluated")):
+        if summary[f"{key}_first"] is not None:
+            table.add_row(name, f"{summary[f'{key}_first']:.6g}", f"{summary[f'{key}_last']:.6g}")
+    console.print(table)
+    rows = gauge.merge(row["gauge"] for row in run.metrics if row["gauge"])
+    if rows:
+        console.print(gauge_table(rows))
+    console.print(f"run: {shown(run.path)}", soft_wrap=True)
+    console.print(f"picture: {shown(picture or f'pmdkit figure {run.path}')}", soft_wrap=True)
+
+
+def gauge_table(rows: list[dict[str, Any]]) -> Table:
+    """Log-ratios of wrong and right responses, measured and predicted, by pass rate before the step."""
+    from pmdkit.observe import gauge
+
+    titles = (">pass rate", ">prompts", ">wrong", ">exact", ">reached", ">right", ">exact", ">reached")
+    title = "log-ratio of one step by pass rate: measured, and of the exact update"
+    table = simple_table(*titles, no_wrap=True, title=title, title_justify="left", title_style="")
+    for row in rows:
+        cells = [gauge.label(row["bucket"]), str(row["prompts"])]
+        for kind in ("neg", "pos"):
+            measured, predicted = row[f"log_ratio_{kind}"], row[f"theory_log_ratio_{kind}"]
+            cells += [number(measured), number(predicted), share(measured, predicted)]
+        table.add_row(*cells)
+    table.caption = "nats, mean over the prompts of all steps; reached = measured / exact"
+    table.caption_justify = "left"
+    return table
+
+
+def number(value: float | None) -> str:
+    """Two significant digits, or a dash for None: eight such columns fit a terminal 80 columns wide."""
+    return "-" if value is None else f"{value:.2g}"
+
+
+def share(measured: float | None, predicted: float | None) -> str:
+    """Fraction of the target reached."""
+    if measured is None or predicted is None or abs(predicted) < 1e-12:
+        return "-"
+    percent = 100 * measured / predicted
+    return f"{percent:.0f}%" if abs(percent) >= 10 else f"{percent:.2g}%"

@@ -1,0 +1,101 @@
+"""Signals and closed pipes around a whole command.
+
+`pmdkit.trainer` handles SIGTERM and SIGINT within its steps. `command_context` handles them before the first step and
+after the last, handles SIGHUP, and keeps a run alive when the reader of its output goes away.
+"""
+
+import contextlib
+import errno
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from pmdkit.errors import Stopped
+
+GONE = (errno.EPIPE, errno.EIO)  # the reader closed the pipe; the terminal hung up
+OUTSIDE = "stopped outside a step, and nothing that was saved is lost; run again with --resume"
+
+
+def print_error(sentence: str) -> None:
+    """Print one line on stderr."""
+    print(f"pmdkit: error: {sentence}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def command_context(report: Callable[[str], None] = print_error) -> Iterator[None]:
+    """Handle signals and closed streams around a whole command.
+
+    Args:
+        report: called with the sentence when a stop request ends the command while no other handler is installed.
+    """
+    tolerate_closed_streams()
+
+    def leave(number: int, frame: Any) -> None:
+        report(OUTSIDE)
+        os._exit(Stopped.exit_code)  # an exception could be swallowed by a try block during an import
+
+    def hang_up(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a closing terminal sends it twice: from the kernel, then from the shell
+        signal.raise_signal(signal.SIGTERM)
+
+    wanted = {signal.SIGTERM: leave, signal.SIGINT: leave}
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        wanted[signal.SIGHUP] = hang_up
+    if threading.current_thread() is not threading.main_thread():
+        wanted = {}
+    before = {number: signal.getsignal(number) for number in wanted}
+    for number, old in before.items():
+        if old is not signal.SIG_IGN:  # ignored under nohup, and in jobs that a script runs in the background
+            signal.signal(number, wanted[number])
+    try:
+        yield
+    except KeyboardInterrupt as second:
+        before = dict.fromkeys(before, signal.SIG_IGN)  # exiting as fast as possible; a third request must do no harm
+        raise Stopped("interrupted; the last checkpoint is intact: run again with --resume") from second
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+class PipeTolerantFile(io.FileIO):
+    """A descriptor whose reader may go away: undeliverable output is dropped. The run's folder has it all."""
+
+    def write(self, data: Any, /) -> int:
+        """Write what the descriptor takes, or discard everything if the reader is gone."""
+        try:
+            return super().write(data)
+        except OSError as problem:
+            if problem.errno not in GONE:
+                raise
+            return memoryview(data).nbytes
+
+
+def tolerate_closed_streams() -> None:
+    """Let stdout and stderr outlive their readers. A closed descriptor would be reused by the next file opened."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None or (stream is getattr(sys, f"__{name}__") and not isinstance(stream, PipeTolerantStream)):
+            setattr(sys, name, tolerant_stream(stream, descriptor))
+
+
+class PipeTolerantStream(io.TextIOWrapper):
+    """A stream over a `PipeTolerantFile`."""
+
+
+def tolerant_stream(stream: TextIO | None, descriptor: int) -> TextIO:
+    """The stream of a descriptor, with the encoding of the one it replaces."""
+    if stream is not None:
+        stream.flush()
+    raw = PipeTolerantFile(descriptor, "w", closefd=False)
+    live = raw.isatty() or descriptor == 2
+    encoding = stream.encoding if stream is not None else "utf-8"
+    return PipeTolerantStream(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=live)

@@ -1,0 +1,188 @@
+"""One table of exit codes: a verb, what is wrong with it, and the value or the near name that the line must hold."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pmdkit import extras, train
+from pmdkit.cli import companions
+
+TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
+MISTAKES = [
+    ("bandti needle", 2, "'bandit'"),
+    ("bandit", 2, "ENV"),
+    ("bandit nedle", 2, "'needle'"),
+    ("bandit nowhere.toml", 2, "nowhere.toml"),
+    ("bandit needle --stepz 2", 2, "--steps"),
+    ("bandit needle --TAU 1", 2, "--tau"),
+    ("bandit needle --objective pmd-meen", 2, "'pmd-mean'"),
+    ("bandit needle --objective mine.py:MyLoss", 2, "mine.py"),
+    ("bandit needle --objective rloo --tau 0.1", 2, "objective.tau"),
+    ("bandit needle --tau 0", 2, "0.0"),
+    ("bandit needle --tau nan", 2, "nan"),
+    ("bandit needle --tau small", 2, "small"),
+    ("bandit needle --tau 0,1", 2, "'0,1'"),
+    ("bandit needle --steps -3", 2, "-3"),
+    ("bandit needle --steps 3.7", 2, "'3.7'"),
+    ("bandit needle --steps 1_0", 2, "'1_0'"),
+    ("bandit needle --seed 010", 2, "'010'"),
+    ("bandit needle --group 1", 2, ""),
+    ("bandit needle --lr nan", 2, "nan"),
+    ("bandit needle --ministeps 2", 2, ""),
+    ("bandit needle --set", 2, "--set"),
+    ("bandit needle --set arms", 2, "key=value"),
+    ("bandit needle --set objective.taw=0.1", 2, "'objective.tau'"),
+    ("bandit needle --set armz=5", 2, "'env.arms'"),
+    ("bandit needle --set Schedule.steps=5", 2, "'schedule'"),
+    ("bandit needle --set steps=3 steps=4", 2, "3 and 4"),
+    ("bandit needle --set schedule.steps=ten", 2, "'ten'"),
+    ("bandit needle --set update=regression --group 8", 2, ""),
+    ("bandit shared-features --set update=exact", 2, ""),
+    ("bandit needle --objective grpo --set update=exact", 2, ""),
+    ("bandit needle --objective rebel --set update=regression", 2, ""),
+    ("bandit needle --resume", 2, "--out"),
+    ("bandit needle --out file", 2, "file"),
+    ("bandit needle --out folder", 2, "folder"),
+    ("bandit needle --out file/run", 3, "file/run"),
+    ("bandit needle --out locked/run", 3, "locked/run"),
+    ("bandit needle --prompts 2 --ministeps 2 --set update=gradient optimizer=sgd --lr 1e200", 6, "inf"),
+    ("toy parityy", 2, "'parity'"),
+    ("llm", 2, "--model"),
+    ("llm --model x", 2, "--data"),
+    ("llm starte", 2, "'starter'"),
+    ("llm starter --tau 0", 2, "tau"),
+    ("llm starter --set rollout.widht=3", 2, "rollout.width"),
+    ("llm starter --set trust_remote_code=true", 2, "trust_remote_code"),
+    (f"llm {TINY} --set model.path=./nowhere model.build=null", 2, "./nowhere"),
+    ("llm starter --set parallel.processes=4000", 3, "4000"),
+    ("llm starter --save-recipe file", 2, "file"),
+    ("eval", 2, ""),
+    ("eval nowhere", 2, "nowhere"),
+    ("eval folder", 2, "folder"),
+    ("eval graded", 2, ""),
+    ("eval run run --width 3", 2, "--width"),
+    ("eval run folder", 2, "folder"),
+    ("eval run --k 0", 2, "0"),
+    ("eval run --k 2.7", 2, "'2.7'"),
+    ("eval run --k 5000", 2, "4096"),
+    ("eval run --problems 0", 2, "0"),
+    ("eval run --seed many", 2, "many"),
+    ("eval run --data held-uot", 2, "'held-out'"),
+    ("eval run --temperature 1", 2, "--temperature"),
+    ("eval run --resume", 2, "--resume"),
+    ("eval run run --launcher slrum", 2, "'slurm'"),
+    ("sweep", 2, ""),
+    ("sweep bandid needle", 2, "'bandit'"),
+    ("sweep bandit nedle", 2, "'needle'"),
+    ("sweep bandit needle --over taw=1,2", 2, "objective.tau"),
+    ("sweep bandit needle --over tau=1,-2", 2, "-2"),
+    ("sweep bandit needle --over tau", 2, "key=v1,v2"),
+    ("sweep bandit needle --over tau=1 --set tau=2", 2, "objective.tau"),
+    ("sweep bandit needle --seeds 0", 2, "0"),
+    ("sweep bandit needle --jobs 0", 2, "0"),
+    ("sweep bandit needle --launcher slrum", 2, "'slurm'"),
+    ("sweep bandit needle --out file", 2, "file"),
+    ("sweep bandit needle --out folder", 2, "folder"),
+    ("compare", 2, ""),
+    ("compare nowhere", 2, "nowhere"),
+    ("compare folder", 2, ""),
+    ("compare run --metric pass_rate", 2, "'pass_rate_last'"),
+    ("compare run --csv file", 2, "file"),
+    ("figure nowhere", 2, "nowhere"),
+    ("figure", 2, "RUN"),
+    ("export run", 2, ""),
+    ("export run one out", 2, "one"),
+    ("export starter folder", 2, "folder"),
+    ("theory --p 2", 2, "2.0"),
+    ("theory --p 0,1", 2, "'0,1'"),
+    ("theory --tau 0", 2, "0.0"),
+    ("theory --rewards 0,2", 2, "0,2"),
+    ("objectives grop", 2, "'grpo'"),
+    ("doctor --parrity", 2, "--parity"),
+    ("tour --objective grpo", 2, "grpo"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two finished runs, which no test changes."""
+    place = tmp_path_factory.mktemp("runs")
+    for name, env in (("run", "needle"), ("graded", "graded")):
+        train("pmd-mean", "bandit", env, steps=1, out=place / name)
+    return place
+
+
+@pytest.mark.parametrize(("words", "code", "held"), MISTAKES, ids=[words[:60] for words, *_ in MISTAKES])
+def test_a_mistake_is_one_line_and_its_exit_code(words, code, held, call, runs, tmp_path, capsys):
+    Path("file").write_text("keep")
+    Path("folder").mkdir()
+    Path("folder/keep").write_text("keep")
+    Path("locked").mkdir(mode=0o500)
+    for name in ("run", "graded"):
+        os.symlink(runs / name, name)
+    if "locked" in words and os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    before = {path.name for path in tmp_path.iterdir()}
+    assert call(*words.split()) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    error = told.err.splitlines()[-1]
+    assert error.startswith("pmdkit: error: ")
+    assert told.err.count("pmdkit: error: ") == 1
+    assert held in error
+    assert Path("file").read_text() == "keep"
+    assert [path.name for path in Path("folder").iterdir()] == ["keep"]
+    if code == 2:
+        assert len(told.err.splitlines()) == 1
+        assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_checkpoints_that_are_all_damaged_are_exit_5(call, tmp_path, capsys):
+    assert call("bandit", "needle", "--steps", 2, "--out", "run") == 0
+    for path in Path("run/checkpoints").glob("step-*/model.safetensors"):
+        path.write_bytes(b"no")
+    assert call("eval", "run") == 5
+    Path("run/summary.json").unlink()
+    capsys.readouterr()
+    assert call("bandit", "needle", "--steps", 2, "--out", "run", "--resume") == 5
+    assert capsys.readouterr().err.count("pmdkit: error: ") == 1
+
+
+@pytest.mark.parametrize("verb", sorted(companions.HOMES))
+def test_a_verb_of_a_missing_companion_names_the_package_and_how_to_install_it(verb, call, capsys, monkeypatch):
+    monkeypatch.setattr(companions, "entry_points", lambda group: [])
+    assert call(verb, "fig2") == 3
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"pip install -e {extras.CHECKOUT / 'packages' / companions.HOMES[verb]}" in error
+
+
+def test_every_exit_code_stands_on_its_page():
+    from pmdkit import errors
+
+    page = (Path(__file__).parents[2] / "docs" / "use" / "exit-codes.md").read_text()
+    codes = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
+    for code in codes | {0}:
+        assert f"| {code} |" in page
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_on_a_terminal_the_advice_has_a_line_of_its_own(terminal, call, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    assert call("bandti", "needle") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1 + terminal
+
+
+def test_json_is_one_value_and_progress_is_elsewhere(call, tmp_path, capsys):
+    assert call("bandit", "needle", "--steps", 1, "--json", "--out", tmp_path / "run") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert abs(summary["pass_rate_first"] - 0.01) < 1e-12
+    assert abs(summary["pass_rate_last"] - 0.37942) < 1e-5
+
+
+def test_dry_run_starts_nothing(call, tmp_path, capsys):
+    assert call("bandit", "needle", "--group", 8, "--dry-run", "--out", tmp_path / "run") == 0
+    assert json.loads(capsys.readouterr().out)["schedule"]["update"] == "gradient"
+    assert not (tmp_path / "run").exists()
