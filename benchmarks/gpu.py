@@ -579,7 +579,7 @@ def softplus_root(value: torch.Tensor) -> torch.Tensor:
 
 
 def one_gpu(scale: Scale, place: Path) -> Iterator[Measured]:
-    """The recipe `one-gpu` with random weights of its shape on generated problems: its field test, then two steps."""
+    """The recipe `one-gpu` with random weights of its shape on generated problems: two steps."""
     changes = {
         "model.path": str(folder_for(scale.dense, place)),
         "env.path": str(problems_in(place)),
@@ -588,7 +588,7 @@ def one_gpu(scale: Scale, place: Path) -> Iterator[Measured]:
         "evaluation.k": 1,
         "run.checkpoint_every": 2,
     }
-    yield from field(scale, place, "one-gpu", changes, steps=2, prompts=16)
+    yield from recipe_run(scale, place, "one-gpu", changes, steps=2, prompts=16)
 
 
 def problems_in(place: Path) -> Path:
@@ -602,13 +602,13 @@ def problems_in(place: Path) -> Path:
 
 
 def starter_100m(scale: Scale, place: Path) -> Iterator[Measured]:
-    """The whole recipe `starter-100m`: its field test, phase 0, and training steps."""
+    """The whole recipe `starter-100m`: phase 0, and training steps."""
     name = "starter" if scale.tiny else "starter-100m"
     changes = {"evaluation.every": 0} | ({"warm_start.pass_rate": 0.05, "env.problems": 300} if scale.tiny else {})
-    yield from field(scale, place, name, changes, steps=2 if scale.tiny else 20, key="starter-100m")
+    yield from recipe_run(scale, place, name, changes, steps=2 if scale.tiny else 20, key="starter-100m")
 
 
-def field(
+def recipe_run(
     scale: Scale,
     place: Path,
     recipe: str,
@@ -617,7 +617,7 @@ def field(
     prompts: int | None = None,
     key: str = "",
 ) -> Iterator[Measured]:
-    """Run `--field-test`, then `pmdkit llm`, then `pmdkit plan` on the same recipe, all as from the command line."""
+    """Run `pmdkit llm`, then `pmdkit plan` on the same recipe, as from the command line."""
     changes = dict(changes)
     if importlib.util.find_spec("vllm") is None:
         changes["rollout.engine"] = "transformers"
@@ -628,11 +628,6 @@ def field(
     key = f"gpu/{key or recipe}"
     options = ["--set", *(f"{name}={value}" for name, value in changes.items())]
     options += [] if prompts is None else ["--prompts", str(prompts)]
-    found = pmdkit("llm", recipe, "--field-test", "--json", "--out", str(place / f"{recipe}-test"), *options)
-    checks = found["checks"]
-    passed = sum(check["passed"] for check in checks)
-    note = "; ".join(f"{check['name']}: {check['told']}" for check in checks)
-    yield Measured(f"{key}-checks", [passed], note=note.replace("|", "/"))
     out = place / f"{recipe}-run"
     summary = pmdkit("llm", recipe, "--json", "--steps", str(steps), "--out", str(out), *options)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -650,7 +645,7 @@ def pmdkit(*arguments: str) -> dict[str, Any]:
     """The JSON that a command prints; its errors reach the terminal."""
     command = [sys.executable, "-m", "pmdkit", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **ENVIRONMENT})
-    if done.returncode not in (0, 4):  # 4: a check failed, which is a result
+    if done.returncode:
         raise RuntimeError(f"pmdkit {' '.join(arguments[:2])} ended with code {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -4,7 +4,7 @@
         qwen2.5-7b --resume --out /shared/runs/seven --set rollout.engine=vllm
 
 Everything after these options is the command line of `pmdkit llm`. Checkout, environment, model and folder of runs must
-have the same paths on all machines, as with slurm. Ctrl-C and SIGTERM stop the run after its step; the exit code is 75.
+have the same paths on all machines, as with slurm. Ctrl-C and SIGTERM stop the run after its step.
 """
 
 import argparse
@@ -20,7 +20,6 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-DIED, STOPPED = 7, 75  # exit codes of pmdkit
 TICK = 0.5  # seconds between polls
 
 
@@ -43,7 +42,7 @@ class Machine:
             name: value for name, value in os.environ.items() if name.startswith(("RAY_", "CUDA_", "ROCR_", "HIP_"))
         }
         local = ["--local-addr", ray.util.get_node_ip_address(), "--rdzv-conf", f"is_host={str(first).lower()}"]
-        command = [sys.executable, "-m", "pmdkit.llm.torchrun", *local, *arguments]
+        command = [sys.executable, "-m", "torch.distributed.run", *local, *arguments]
         self.process = subprocess.Popen(command, cwd=folder, env={**environment, **mine})
 
     def code(self) -> int | None:
@@ -58,7 +57,7 @@ class Machine:
 
 
 def main() -> int:
-    """Start the agents, wait for them, and leave with the exit code of the cause."""
+    """Start the agents, wait for them, and leave with the largest exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -108,18 +107,12 @@ def run_on(group: PlacementGroup, chosen: argparse.Namespace, run: list[str]) ->
         except ray.exceptions.RayActorError as problem:
             reason = str(problem).splitlines()[0]
             print(f"error: Ray lost a machine of the run: {reason}; start again, --resume goes on", file=sys.stderr)
-            return DIED  # Ray ends the remaining actors, which end their agents
+            return 7  # Ray ends the remaining actors, which end their agents
         if asked and not told:
             ray.get([machine.stop.remote() for machine in machines])
             told = True
         if None not in codes:
-            return cause(codes)
-
-
-def cause(codes: list[int]) -> int:
-    """The exit code that says why the run ended: machines that lost another one only follow it."""
-    failed = [code for code in codes if code]
-    return next((code for code in failed if code not in (DIED, STOPPED)), max(failed, default=0))
+            return max(codes)
 
 
 if __name__ == "__main__":

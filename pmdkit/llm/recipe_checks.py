@@ -1,4 +1,4 @@
-"""Check a recipe before a model is loaded: fill in defaults, refuse what cannot work or is not installed."""
+"""Checks before a run, while no model is loaded: fill in defaults, refuse what cannot work or is not installed."""
 
 import os
 from importlib.util import find_spec

@@ -91,7 +91,6 @@ MISTAKES = [
     ("compare run --metric pass_rate", 2, "'pass_rate_last'"),
     ("compare run --csv file", 2, "file"),
     ("figure nowhere", 2, "nowhere"),
-    ("figure", 2, "RUN"),
     ("export run", 2, ""),
     ("export run one out", 2, "one"),
     ("export starter folder", 2, "folder"),

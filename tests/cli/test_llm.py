@@ -1,4 +1,4 @@
-"""`pmdkit llm` on the command line: the plan, the summary, and errors as one line with a code."""
+"""`pmdkit llm` on the command line: the plan, the summary, and a recipe of one's own."""
 
 import json
 from pathlib import Path
@@ -31,9 +31,7 @@ def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
     told = json.loads(printed("llm", "starter", "--dry-run", "--json", "--out", tmp_path / "run"))
     assert told["plan"]["batch"]["responses per step"] == 256
     assert told["config"]["model"]["build"] == "starter"
-    text = printed("llm", "starter", "--dry-run", "--out", tmp_path / "run")
-    for words in ("staleness of the last ministep", "memory, GiB", "checkpoints/step-N/", "tau 0.05 on rewards"):
-        assert words in text
+    assert "checkpoints/step-N/" in printed("llm", "starter", "--dry-run", "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -47,19 +45,15 @@ def test_json_is_the_summary(printed, tmp_path):
 
 
 @pytest.mark.slow
-def test_fit_measures_a_budget_and_runs_with_it(printed, tmp_path):
-    summary = json.loads(printed("llm", TINY, "--steps", 1, "--fit", "--json", "--out", tmp_path / "run"))
-    config = json.loads((Path(summary["out"]) / "config.json").read_text())
-    budget = config["update"]["token_budget"]
-    assert budget >= 1024
-    assert budget & (budget - 1) == 0
-
-
-@pytest.mark.slow
 def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
-    """No recipe: the budget is measured, the reward is one's own, and the recipe that is written is the run's."""
+    """No recipe: the reward is one's own, and the recipe that is written is the run's."""
     monkeypatch.chdir(tmp_path)
-    printed("llm-starter", "model", "--pass-rate", 0)
+    from pmdkit.envs.math import make_math
+    from pmdkit.llm.starter.model import build, train_tokenizer
+
+    tokenizer = train_tokenizer(make_math({"kind": "arithmetic", "problems": 300}))
+    build("starter", tokenizer, 0).save_pretrained("model")
+    tokenizer.save_pretrained("model")
     rows = [{"problem": f"What is {n} + {n}?", "answer": str(2 * n), "level": "easy"} for n in range(40)]
     Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("my.py").write_text("def short(response, level, cut_off):\n    return 1 / (1 + len(response))\n")
@@ -87,25 +81,3 @@ def test_help_lists_the_shelf():
     from pmdkit.cli.llm import llm
 
     assert all(name in llm.__doc__ for name in names("llm"))
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["starte"], 2, "did you mean 'starter'"),
-        (["--model", "x"], 2, "give --model FOLDER and --data FILE"),
-        (["starter", "--set", "rollout.widht=3"], 2, "rollout.width"),
-        (["starter", "--tau", "0"], 2, "tau"),
-        (["starter", "--set", "env.kind=arithmetics"], 2, "arithmetic"),
-        ([TINY, "--set", "model.path=./nowhere", "model.build=null"], 2, "./nowhere does not exist"),
-        (["starter", "--set", "trust_remote_code=true"], 2, "trust_remote_code"),
-    ],
-)
-def test_errors_are_one_line_with_a_code(words, code, told, capsys, tmp_path):
-    with pytest.raises(SystemExit) as left:
-        main(["llm", *words, "--out", str(tmp_path / "run")])
-    assert left.value.code == code
-    said = capsys.readouterr().err.strip().splitlines()
-    assert told in said[-1]
-    assert said[-1].startswith("pmdkit: error: ")
-    assert not (tmp_path / "run").exists()

@@ -1,41 +1,8 @@
-"""`pmdkit sweep`: wrong usage is one line and a code, a dry run starts nothing."""
+"""`pmdkit sweep`: a dry run starts nothing, a sweep ends in one JSON value."""
 
 import json
 
 import pytest
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "expected both"),
-        (["bandit", "nedle"], "did you mean 'needle'"),
-        (["bandid", "needle"], "did you mean 'bandit'"),
-        (["bandit", "needle", "--over", "taw=1,2"], "objective.tau"),
-        (["bandit", "needle", "--over", "tau=1,-2"], "tau is -2"),
-        (["bandit", "needle", "--over", "tau"], "expected key=v1,v2"),
-        (["bandit", "needle", "--over", "tau=1", "--set", "tau=2"], "both in --over and in --set"),
-        (["bandit", "needle", "--seeds", "0"], "--seeds is 0"),
-        (["bandit", "needle", "--jobs", "0"], "--jobs is 0"),
-        (["--experiment", "taus"], "did you mean 'tau'"),
-        (["toy", "copy", "--experiment", "tau"], "leave TIER"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_2(call, arguments, told, capsys, tmp_path):
-    assert call("sweep", *arguments, "--out", tmp_path / "sweep") == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("pmdkit: error: ")
-    assert captured.err.count("\n") == 1
-    assert told in captured.err
-    assert not (tmp_path / "sweep").exists()
-
-
-def test_an_output_that_exists_is_not_touched(call, tmp_path, capsys):
-    (tmp_path / "file").write_text("keep")
-    assert call("sweep", "bandit", "needle", "--out", tmp_path / "file") == 2
-    assert (tmp_path / "file").read_text() == "keep"
-    assert "is a file" in capsys.readouterr().err
 
 
 def test_dry_run_names_the_runs_and_starts_nothing(call, tmp_path, capsys):

@@ -7,11 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-from rich.text import Text
 
 from pmdkit import theory
 from pmdkit.cli import main
-from pmdkit_lab import finite_samples
 
 
 @pytest.fixture
@@ -43,30 +41,13 @@ def test_theory_on_the_other_reward_scale_is_the_same_update(call):
     assert plus_minus == zero_one
 
 
-@pytest.mark.slow
-def test_theory_spends_a_budget_as_the_law_says(call):
-    options = ["--pass-rates", "0.1,0.5", "--budget", 800, "--length", 10, "--overhead", 40, "--lr", "4"]
-    told = json.loads(call("theory", *options, "--tau", 0.2, "--json"))
-    best = finite_samples.best_budget([0.1, 0.5], 800, length=10, overhead=40, lr=(4.0,), taus=(0.2,))[0]
-    assert told["best"] == {name: getattr(best, name) for name in told["best"]}
-    assert told["ways"][0] == told["best"]
-    assert [way["ministeps"] for way in told["by_ministeps"]] == sorted({way["ministeps"] for way in told["ways"]})
-    assert "the best for each number of ministeps" in call("theory", *options)
-    solved = json.loads(call("theory", "--pass-rates", "0.1", "--budget", 16, "--lr", "solve", "--json"))
-    assert solved["best"]["ministeps"] is None
-    assert solved["by_ministeps"] == []
-
-
 def test_lists_are_complete(call):
     from pmdkit.objectives import OBJECTIVES
     from pmdkit.specs import find
-    from pmdkit_lab.ledger import claims
 
     assert [row["name"] for row in json.loads(call("objectives", "--json"))] == list(OBJECTIVES)
     shown = {(row["tier"], row["name"]) for row in json.loads(call("envs", "--json"))}
     assert shown == {(tier, name) for tier in find.SHELVES for name in find.names(tier)}
-    assert len(json.loads(call("ledger", "--json"))) == len(claims())
-    assert json.loads(call("ledger", "--verdict", "disagrees", "--json"))
 
 
 def test_every_objective_and_environment_is_told_to_a_person(call):
@@ -88,14 +69,8 @@ def test_doctor_finds_this_installation_and_checks_the_solver(call):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_printed(call, shell):
-    assert "pmdkit" in call("completion", shell)
-
-
-@pytest.mark.slow
 def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
-    """The exact update reaches all of what the theory predicts for that pass rate; a picture is drawn if asked for."""
+    """The exact update reaches all of what the theory predicts for that pass rate; the picture is drawn later."""
     run = tmp_path / "run"
     text = call("bandit", "needle", "--steps", 1, "--out", run)
     assert "0.01" in text
@@ -108,8 +83,15 @@ def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
     assert f"picture: {run / 'figures' / 'run.png'}" in call("figure", run)
     for kind in ("png", "svg"):
         assert (run / "figures" / f"run.{kind}").stat().st_size > 1000
-    at_once = call("bandit", "needle", "--steps", 1, "--figure", "--out", tmp_path / "other")
-    assert f"picture: {tmp_path / 'other' / 'figures' / 'run.png'}" in at_once
+
+
+def test_every_verb_has_a_file_of_its_name():
+    from importlib import import_module
+
+    from pmdkit.cli import VERBS
+
+    for verb in VERBS:
+        assert callable(getattr(import_module(f"pmdkit.cli.{verb}"), verb))
 
 
 def candidates(*words):
@@ -135,30 +117,14 @@ def test_the_shell_completes_environments_objectives_recipes_and_runs(tmp_path, 
     assert "runs/needle-pmd-mean-001" in candidates("figure", "runs/n")
 
 
-def test_every_verb_is_in_one_group_and_help_shows_them(call):
+def test_every_verb_is_in_one_group_and_help_shows_them_and_how_to_install_completion(call):
     from pmdkit.cli import GROUPS, VERBS
 
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(VERBS)
     text = call("--help")
     places = [text.index(f"─ {title} ─") for title in GROUPS]
     assert places == sorted(places)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["bandti", "needle"], "unknown command 'bandti'; did you mean 'bandit'? Known: bandit, "),
-        (["bandit", "needle", "--tau", "abc"], "'abc'; Expected a number, such as 0.05, or a rule: chi2-budget, "),
-    ],
-)
-def test_an_error_names_what_is_wanted_and_on_a_terminal_puts_it_on_a_second_line(words, sentence, capsys, monkeypatch):
-    for terminal in (False, True):
-        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
-        with pytest.raises(SystemExit, match="2"):
-            main(words)
-        plain = Text.from_ansi(capsys.readouterr().err).plain
-        assert sentence in plain.replace("\n  ", "; ")
-        assert len(plain.splitlines()) == 1 + terminal
+    assert "--install-completion" in text
 
 
 def test_what_an_environment_shows_is_a_whole_sentence(call):
@@ -172,20 +138,8 @@ def test_the_tour_goes_through_and_draws(call, monkeypatch, tmp_path):
     text = call("tour", "--out", tmp_path / "tour")
     assert max(map(len, text.splitlines())) <= max(80, len(str(tmp_path)) + 25)  # the path of the picture is not cut
     assert text.count("\n") <= 24
-    both = [line for line in text.splitlines() if "mean reward" in line]
-    assert [line.split()[0] for line in both] == ["pmd-part", "pmd-mean"]
-    assert "mean reward 1.000: all on the best arm" in both[0]
-    assert "mean reward 0.867" in both[1] or "mean reward 0.866" in both[1]
-    assert text.index("exactly") < text.index("full expectation") < text.index("from draws")
-    for line in (
-        "1. Exactly, 2 updates",
-        "2. Minimising the loss",
-        "3. From 16 draws",
-        "4. The same object",
-        "5. And a Qwen2",
-        "Next: ",
-    ):
-        assert line in text
+    assert "mean reward 1.000: all on the best arm" in text  # PMD-part; PMD-mean stays above the average
+    assert "mean reward 0.86" in text
     assert (tmp_path / "tour" / "tour.png").exists()
     summary = json.loads((tmp_path / "tour" / "from-draws" / "summary.json").read_text())
     assert summary["pass_rate_last"] > 0.9

@@ -31,7 +31,7 @@ from filelock import FileLock
 from pmdkit.observe import checkpoint
 
 from .kills import PHASES, WORKERS, explain_broken, run_all, table
-from .processes import command_line, points_to
+from .sockets import command_line, points_to
 
 ROOT = Path(__file__).parents[2]
 FIGURES = Path(__file__).with_name("soak.json")

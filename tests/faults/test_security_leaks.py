@@ -18,7 +18,8 @@ from pmdkit.observe.redact import BLANK
 from pmdkit.observe.run_folder import RunFolder, make_writable
 from pmdkit.observe.trackers import NO_TELEMETRY, no_telemetry
 
-from .processes import ROOT, address, loopback, watch
+from .processes import ROOT
+from .sockets import address, loopback, watch
 
 TOKENS = {
     "Hugging Face": "hf_" + "aB3" * 11,

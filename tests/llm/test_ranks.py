@@ -17,7 +17,7 @@ from pmdkit.llm.recipe_checks import check_processes
 TINY = str(Path(__file__).with_name("tiny.toml"))
 QUICK = ["evaluation.every=0", "warm_start.pass_rate=0", "model.device=cpu"]
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-ACCELERATE = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+ACCELERATE = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"]
 
 
 @pytest.mark.parametrize(
