@@ -1,8 +1,8 @@
 """Child processes: each runs in its own session, ends with its parent, and is killed as a whole group.
 
-The verifier's workers, the sandbox of `pmdkit learn`, the launcher's workers, vLLM servers and the ranks of a run all
-start here. Standard library only: workers import it before their memory is limited, and as a script (`guard`) it runs
-without the rest of the package.
+The verifier's workers, the launcher's workers, vLLM servers and the ranks of a run all start here. Standard library
+only: workers import it before their memory is limited, and as a script (`guard`) it runs without the rest of the
+package.
 """
 
 import contextlib

@@ -2,8 +2,8 @@
 
 The lessons are executed by `docs/build.py`, which stops at a claim that is false, or that stays true when its numbers
 are changed. The first test of the night at the end does the same, with the same cache. The second one executes them as
-other processors would: the kernels of torch and NumPy for those add numbers in another order, and training makes much
-of the last bit.
+an older processor would: its kernels of torch and NumPy add numbers in another order, and training makes much of the
+last bit.
 """
 
 import platform
@@ -55,56 +55,31 @@ def test_every_number_that_the_prose_reads_off_an_output_is_a_claim(path):
     assert QUOTED.findall(text) == []
 
 
-NAMES = {"p": 0.375, "rates": [0.2, 0.9], "names": ["a"]}
+NAMES = {"p": 0.375, "rates": [0.2, 0.9]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "false"),
+    [
+        ("the pass rate is 0.38", "said(p)", "the pass rate is 0.39"),
+        ("from 0.2 to 0.9 in 10 steps", "said(*rates, None)", "from 0.2 to 0.8 in 10 steps"),
+        ("0.2 or more", "min(rates) >= quoted[0]", "0.3 or more"),
+        ("down to \N{MINUS SIGN}0.4", "said(-p)", "down to 0.4"),
+    ],
+)
+def test_a_true_claim_holds_and_fails_with_another_number(text, expression, false):
+    claims.check(text, expression, NAMES)
+    with pytest.raises(AssertionError):
+        claims.check(false, expression, NAMES)
 
 
 @pytest.mark.parametrize(
     ("text", "expression"),
-    [
-        ("the pass rate is 0.38", "said(p)"),
-        ("from 0.2 to 0.9 in 10 steps", "said(*rates, None)"),
-        ("about 0.4", "about(p)"),
-        ("0.2 or more", "min(rates) >= quoted[0]"),
-        ("it rises", "rates[0] < rates[1]"),
-        ("down to \N{MINUS SIGN}0.4", "said(-p)"),
-        ("costs 3,000", "said(8000 * p)"),
-    ],
+    [("0.38 of 10", "said(p)"), ("all are small", "all(x < 1 for x in [])"), ("it is so", "True")],
 )
-def test_a_true_claim_holds_and_fails_with_another_number(text, expression):
-    claims.check(text, expression, NAMES)
-    claim = claims.Claim(text, expression)
-    for _, false in claims.falsified(claim):
-        assert not all(claims.holds(one, numbers, NAMES) for one, numbers in false)
-
-
-@pytest.mark.parametrize(
-    ("text", "expression", "error", "told"),
-    [
-        ("the pass rate is 0.39", "said(p)", AssertionError, "not so.*p = 0.375"),
-        ("it falls", "rates[0] > rates[1]", AssertionError, "not so"),
-        ("0.38 of 10", "said(p)", ValueError, "1 values for 2 numbers"),
-        ("all are small", "all(x < 1 for x in [])", AssertionError, "claims nothing"),
-        ("0.2 or more", "quoted[0] == quoted[0] and min(rates) >= 0.2", AssertionError, "claims nothing"),
-        ("it is so", "True", ValueError, "a fact is a comparison"),
-    ],
-)
-def test_a_claim_that_is_false_or_cannot_be_is_refused(text, expression, error, told):
-    with pytest.raises(error, match=told):
+def test_a_claim_that_cannot_be_false_is_refused(text, expression):
+    with pytest.raises((AssertionError, ValueError)):
         claims.check(text, expression, NAMES)
-
-
-def test_a_claim_is_checked_after_its_text_and_no_reader_sees_it():
-    source = "It is 2.\n<!-- claim: is 2 ::\n  said(1 + 1) -->\n\nMore."
-    notebook = jupytext.reads(f'# %% [markdown]\n"""\n{source}\n"""\n\n# %%\n1 + 1', fmt="py:percent")
-    text, check, code = lessons.with_claims(notebook.cells)
-    assert "claim" in check.metadata
-    assert code.source == "1 + 1"
-    assert claims.without_claims(text.source) == "It is 2.\n\nMore."
-    exec(check.source, {})
-    with pytest.raises(AssertionError, match="not so"):
-        exec(check.source.replace("1 + 1", "1 + 2"), {})
-    with pytest.raises(ValueError, match="a claim is written"):
-        claims.claims_of("<!-- claim: no expression -->")
 
 
 @pytest.mark.nightly
@@ -118,26 +93,17 @@ def test_the_claims_of_the_executed_lesson_hold(path):
     assert executed.exists()
 
 
-# read by NumPy, torch, oneDNN and MKL when they are loaded
-PROCESSORS = {
-    "avx2": {
-        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    },
-    "sse": {
-        "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
-        "ATEN_CPU_CAPABILITY": "default",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
-    },
+# read by NumPy, torch, oneDNN and MKL when they are loaded: the kernels of an older processor
+OLDER = {
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
 }
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the variables choose among kernels for x86-64")
-@pytest.mark.parametrize("processor", PROCESSORS)
 @each_lesson
-def test_the_claims_hold_on_other_processors(path, processor):
-    lessons.execute(jupytext.read(path), path.parent, PROCESSORS[processor])
+def test_the_claims_hold_on_another_processor(path):
+    lessons.execute(jupytext.read(path), path.parent, OLDER)

@@ -10,7 +10,6 @@ import pytest
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 LESSONS = [path for number in range(100, 107) for path in TUTORIALS.glob(f"{number}_*.py")]
-WHOLE = {"100", "103"}  # without any cell that needs torch
 # What a base install lacks, and what Python in a browser lacks besides: Pyodide takes these modules out of its standard
 # library. A cell that fails is reported, and the next one runs all the same.
 RUNNER = """
@@ -39,10 +38,7 @@ def needs_torch(cell):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[] if path.stem[:3] == "103" else pytest.mark.slow, id=path.stem) for path in LESSONS],
-)
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_only_tagged_cells_need_torch(path, tmp_path):
     cells = [(i, cell) for i, cell in enumerate(jupytext.read(path).cells) if cell.cell_type == "code"]
     done = subprocess.run(
@@ -54,15 +50,3 @@ def test_only_tagged_cells_need_torch(path, tmp_path):
     tagged = {str(i) for i, cell in cells if needs_torch(cell)}
     wrong = {number: failed.get(number, "ran without torch") for number in failed.keys() ^ tagged}
     assert not wrong
-
-
-def test_the_lessons_are_the_first_seven_and_two_of_them_run_whole():
-    assert [path.stem[:3] for path in LESSONS] == [str(number) for number in range(100, 107)]
-    whole = {path.stem[:3] for path in LESSONS if not any(map(needs_torch, jupytext.read(path).cells))}
-    assert whole == WHOLE
-
-
-def test_lessons_after_these_have_no_such_tag():
-    """A tag promises that the others run without torch, which nobody checks there."""
-    for path in set(TUTORIALS.glob("[0-9]*.py")) - set(LESSONS):
-        assert not any(map(needs_torch, jupytext.read(path).cells)), path.name

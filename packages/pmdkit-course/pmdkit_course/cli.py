@@ -4,6 +4,7 @@ import shutil
 import sys
 import textwrap
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +94,16 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
         json: print one JSON value.
     """
     verdicts: list[AnswerVerdict] = []
-    with sandbox.SandboxedGrader(unsafe=True) as grader:
-        for e, cells, path in questions(which, file, all):
-            if code := notebooks.answer_to(e, cells):
-                verdict = grader.judge(e, code)
-            else:
-                nothing = f"{path} defines no function `{e.name}`."
-                verdict = AnswerVerdict(False, nothing, exercise=e.id, untouched=True)
-            progress.note(verdict)
-            verdicts.append(verdict)
-            if not json:
-                print_verdict(verdict)
+    for e, cells, path in questions(which, file, all):
+        if code := notebooks.answer_to(e, cells):
+            verdict = sandbox.judge_code(e, code, sandboxed=False)
+        else:
+            nothing = f"{path} defines no function `{e.name}`."
+            verdict = AnswerVerdict(False, nothing, exercise=e.id, untouched=True)
+        progress.note(verdict)
+        verdicts.append(verdict)
+        if not json:
+            print_verdict(verdict)
     if json:
         print_json([record(verdict) for verdict in verdicts])
     if not verdicts or any(not verdict.right for verdict in verdicts):  # nothing checked counts as a failure
@@ -254,8 +254,8 @@ def grade(
     """Grade a folder of submissions. A line per student and exercise; the summary goes to stderr.
 
     The folder holds STUDENT/NOTEBOOK.ipynb (or .py), nbgrader's STUDENT/ASSIGNMENT/NOTEBOOK.ipynb, or files side by
-    side. Code runs in processes with limits, in namespaces of their own: it sees none of your files and leaves nothing
-    behind. If the system offers no namespaces, it exits with 3 and grades nothing.
+    side. Each answer runs in a process of its own, with limits, under bubblewrap: it sees none of your files and leaves
+    nothing behind. Where bubblewrap does not run, this exits with 3 and grades nothing.
 
     Args:
         folder: the submissions.
@@ -265,7 +265,7 @@ def grade(
         seed: seed of the inputs; another seed catches answers that are right for the usual inputs only.
         csv: print a table for a spreadsheet: student, exercise, right, verdict, seconds.
         json: print one JSON value.
-        unsafe: grade without namespaces, as in a container of your own; the page on grading says what that gives up.
+        unsafe: grade without bubblewrap, as in a container of your own; the page on grading says what that gives up.
     """
     if csv and json:
         raise UsageError("--csv and --json both write to stdout; choose one")
@@ -276,9 +276,11 @@ def grade(
     def log(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    with sandbox.SandboxedGrader(judging.SEED if seed is None else seed, seconds, memory_mb, unsafe) as grader:
-        grader.started()  # if it cannot start, report that first
-        rows = grading.grade(handed_in, wanted, grader, log)
+    if not unsafe:
+        sandbox.require_sandbox()
+    seed = judging.SEED if seed is None else seed
+    judge = partial(sandbox.judge_code, sandboxed=not unsafe, seed=seed, seconds=seconds, memory_mb=memory_mb)
+    rows = grading.grade(handed_in, wanted, judge, log)
     if not rows:
         raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function named after one")
     if csv:
@@ -292,8 +294,8 @@ def grade(
             table.add_row(*(Text(printable(word)) for word in words))  # untrusted: no markup, no terminal commands
         Console().print(table)
     log(grading.summary(rows))
-    if missing := grader.missing():
-        log(f"note: unsafe: the system did not confine {', '.join(missing)} ({printable(grader.lacking)})")
+    if unsafe:
+        log("note: --unsafe: the answers ran without a sandbox")
 
 
 @learn.command

@@ -1,4 +1,4 @@
-"""Grade a folder of submissions, each answer in a process with limits. Nothing is written, and nothing resumed."""
+"""Grade a folder of submissions: who handed in what, a verdict on each answer, a table. Nothing is written."""
 
 import csv
 import io
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pmdkit.errors import UsageError, printable
 from pmdkit_course.exercises import AnswerVerdict, Exercise
-from pmdkit_course.notebooks import SUFFIXES, NotebookCell, answer_to, exercises_in, parsed, read
-from pmdkit_course.sandbox import SandboxedGrader
+from pmdkit_course.notebooks import SUFFIXES, Code, NotebookCell, answer_to, exercises_in, parsed, read
 
 ABSENT = "Not handed in."
 MOST_FILES = 20
 "Per student. Each file may hold an answer to every exercise, and each answer takes time."
+Judge = Callable[[Exercise, Code], AnswerVerdict]
 COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
 
 
@@ -82,12 +82,12 @@ class Grade:
 def grade(
     handed_in: Sequence[Submission],
     exercises: Sequence[Exercise],
-    judging: SandboxedGrader,
-    say: Callable[[str], None] = lambda line: None,
+    judge: Judge,
+    log: Callable[[str], None] = lambda line: None,
 ) -> list[Grade]:
     """A row for every student and every exercise that anybody handed in, ordered by name and by course.
 
-    If two files of a student answer the same exercise, the better one counts. `say` receives a line per student.
+    If two files of a student answer the same exercise, the better one counts. `log` receives a line per student.
     """
     files = {each.student: opened(each) for each in handed_in}
     asked = set()
@@ -100,10 +100,9 @@ def grade(
         new = [Grade(each.student, "", False, complaint, 0.0) for complaint in complaints]
         for exercise in exercises:
             if exercise.id in asked:
-                new.append(graded(each.student, exercise, list(cells.values()), judging))
-        judging.stop()  # no student's code runs in the process of another
+                new.append(graded(each.student, exercise, list(cells.values()), judge))
         parsed.cache_clear()  # hostile code can make it large
-        say(f"{printable(each.student)}: {sum(row.right for row in new)} of {len(asked)} right")
+        log(f"{printable(each.student)}: {sum(row.right for row in new)} of {len(asked)} right")
         rows += new
     return rows
 
@@ -122,14 +121,14 @@ def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list
     return cells, complaints
 
 
-def graded(student: str, exercise: Exercise, files: list[list[NotebookCell]], judging: SandboxedGrader) -> Grade:
+def graded(student: str, exercise: Exercise, files: list[list[NotebookCell]], judge: Judge) -> Grade:
     """The row for a student and an exercise."""
     start = time.perf_counter()
     verdict = AnswerVerdict(False, ABSENT)
     for cells in files:
         code = answer_to(exercise, cells)
         if code is not None and not verdict.right:
-            verdict = judging.judge(exercise, code)
+            verdict = judge(exercise, code)
     return Grade(student, exercise.id, verdict.right, verdict.says, round(time.perf_counter() - start, 2))
 
 

@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pmdkit import extras
+import jupytext
+import nbformat
+
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit_course import notebooks
 from pmdkit_course.exercises import Exercise, lessons, of_lesson
@@ -86,7 +88,7 @@ README = """\
 | `timing.md`, `timing.csv` | how long each lesson takes |
 | `nbgrader_config.py` | settings, if you use nbgrader |
 
-Only the parts that you asked for are here. The solutions ship with pmdkit too (`pmdkit learn solution 103.2`):
+Only the parts that you asked for are here. The solutions ship with pmdkit-course too (`pmdkit learn solution 103.2`):
 they are out of sight, but anyone who looks finds them. Grades that matter need a conversation.
 
 ## Grade without nbgrader
@@ -95,13 +97,13 @@ Collect the notebooks as `submitted/STUDENT/LESSON.ipynb`, then
 
     pmdkit learn grade submitted --csv > grades.csv
 
-Each answer runs alone in a process with limits; a notebook takes seconds. `--seed 7` uses other
-inputs than the students saw.
+Each answer runs alone under bubblewrap, in a second or so. `--seed 7` uses other inputs than the
+students saw.
 
 ## Grade with nbgrader
 
-This folder is an nbgrader course folder. Its Jupyter kernel needs `pmdkit[course]`, and `pmdkit[course,llm]` for some
-lessons of parts 2 and 3.
+This folder is an nbgrader course folder. Its Jupyter kernel needs `pmdkit-course`, and `pmdkit[llm]` for some lessons
+of parts 2 and 3.
 
     nbgrader generate_assignment 103_hidden_regulariser
     nbgrader autograde 103_hidden_regulariser
@@ -181,11 +183,11 @@ def write_page(lesson: Any, path: Path, katex: Path | None, execute: bool) -> No
 
 def page(notebook: Any, typeset: bool) -> str:
     """The whole page as HTML."""
-    extras.need("nbconvert", "pages to print (--print)")
-    from nbconvert.exporters.html import HTMLExporter
+    from nbconvert.exporters.html import HTMLExporter  # slow to import
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath, markdown2html_mistune
+    from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 
-    bw = extras.need("pygments.formatters", "pages to print (--print)").HtmlFormatter(style="bw")
+    bw = HtmlFormatter(style="bw")
 
     class Renderer(IPythonRenderer):
         """Marks equations for KaTeX."""
@@ -219,10 +221,11 @@ def page(notebook: Any, typeset: bool) -> str:
 
 def executed(lesson: Any) -> Any:
     """An executed copy; an exception in a cell stops the run."""
-    client = extras.need("nbclient", "--execute").NotebookClient
+    from nbclient import NotebookClient
+
     notebook = copy.deepcopy(lesson)
-    notebook.cells.insert(0, extras.need("nbformat", "--execute").v4.new_code_cell(PICTURES))
-    running = client(notebook, timeout=600, kernel_name="python3")
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(PICTURES))
+    running = NotebookClient(notebook, timeout=600, kernel_name="python3")
     running.extra_arguments = ["--log-level=40"]  # errors only: the kernel warns of its local port at every start
     running.execute()
     del notebook.cells[0]
@@ -240,7 +243,6 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 def open_lesson(path: Path) -> Any:
     """A lesson as a notebook without outputs, identical in every build."""
-    jupytext = extras.need("jupytext", "the course")
     notebook = jupytext.read(path)
     notebook.metadata = {"kernelspec": dict(notebook.metadata["kernelspec"]), "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -301,10 +303,9 @@ def bound_in(cells: Sequence[Any]) -> set[str]:
 
 def graded_cell(exercise: Exercise) -> Any:
     """The cell that an autograder runs. Students see it; "Run all" continues after it even if it fails."""
-    nbformat = extras.need("nbformat", "the course")
     source = (
         "# Graded: passes when the answer is right on other inputs too. Leave it as it is.\n"
-        "from pmdkit import learn\n\n"
+        "import pmdkit_course as learn\n\n"
         f'verdict = learn.check("{exercise.id}", {exercise.name}, seed={GRADED_SEED})\n'
         "assert verdict.right, verdict.says"
     )
@@ -341,7 +342,7 @@ def build(
     only: Sequence[str] | None = None,
     place: Path | None = None,
     execute: bool = False,
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """Write the kit; returns lines that say what it contains.
 
@@ -351,7 +352,7 @@ def build(
         only: numbers of lessons; all by default.
         place: folder of the lessons.
         execute: run lessons before they are printed.
-        say: receives progress messages.
+        log: receives progress messages.
     """
     if execute and "print" not in parts:
         raise UsageError("--execute runs the lessons for the printed pages; add --print")
@@ -360,8 +361,6 @@ def build(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: give another --out")
     place = notebooks.lessons_folder(place, lessons())
-    for module in ("jupytext", "nbformat", *(("nbconvert",) if "print" in parts else ())):
-        extras.need(module, "pages to print (--print)" if module == "nbconvert" else "the course")
     opened = [
         (path.stem, open_lesson(path), of_lesson(path.stem[:3]) if path.stem[:3] in lessons() else ())
         for path in notebooks.lesson_files(place)
@@ -376,7 +375,7 @@ def build(
     with beside as folder:
         aside = Path(folder) / out.name  # the folder around it is private, this one is not
         aside.mkdir()
-        lines = write(aside, opened, parts, katex if katex.is_dir() else None, execute, say)
+        lines = write(aside, opened, parts, katex if katex.is_dir() else None, execute, log)
         aside.replace(out)  # onto nothing, or onto an empty folder
     return [f"{out}/{line}" for line in lines]
 
@@ -387,10 +386,9 @@ def write(
     parts: Collection[str],
     katex: Path | None,
     execute: bool,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> list[str]:
     """Write all files of the kit."""
-    nbformat = extras.need("nbformat", "the course")
     make = {"student": ("release", for_students), "solutions": ("source", with_solutions)}
     for part, (name, notebook_of) in make.items():
         for stem, lesson, exercises in opened if part in parts else ():
@@ -400,10 +398,10 @@ def write(
     if "print" in parts:
         (out / "print").mkdir()
         if katex is None:
-            say("docs/assets/katex is not next to the lessons: equations in print/ stay as LaTeX source")
+            log("docs/assets/katex is not next to the lessons: equations in print/ stay as LaTeX source")
         for stem, lesson, _ in opened:
             if execute:
-                say(f"running {stem}")
+                log(f"running {stem}")
             write_page(lesson, out / "print" / f"{stem}.html", katex, execute)
     rows = [timing(stem[:3], lesson, exercises) for stem, lesson, exercises in opened]
     texts = {"timing.csv": to_csv(rows), "timing.md": to_markdown(rows), "README.md": README}

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import UsageError
-from pmdkit.extras import need
-from pmdkit.specs.find import root
 from pmdkit_course.exercises import Exercise
 from pmdkit_course.source import is_import, loaded, names_of
 
@@ -107,7 +105,8 @@ def regular_text(path: Path) -> str:
 
 def from_percent(text: str, path: Path) -> list[NotebookCell]:
     """The cells of a .py file with cells marked `# %%`."""
-    jupytext = need("jupytext", f"a file with cells such as {path.name}")
+    import jupytext  # slow, and .ipynb files do without
+
     try:
         cells = jupytext.reads(text, fmt="py:percent").cells
         return [cell_of(c.source, c.metadata.get("tags")) for c in cells if c.cell_type == "code"]
@@ -116,7 +115,7 @@ def from_percent(text: str, path: Path) -> list[NotebookCell]:
 
 
 def from_notebook(text: str, path: Path) -> list[NotebookCell]:
-    """The cells of an .ipynb file, read as JSON: a base install has no notebook library and needs none."""
+    """The cells of an .ipynb file, read as JSON, which is quick."""
     try:
         notebook = json.loads(text)
         assert notebook["nbformat"] == 4
@@ -286,8 +285,8 @@ def lessons_folder(given: Path | None, among: Iterable[str]) -> Path:
 
 def shipped() -> Path:
     """The folder of lessons that comes with the package, in a checkout or a wheel. It is read, never changed."""
-    held = Path(__file__).parent / "tutorials"  # of the wheel
-    return held if held.is_dir() else root() / "tutorials"
+    inside = Path(__file__).parent / "tutorials"
+    return inside if inside.is_dir() else Path(__file__).parents[3] / "tutorials"
 
 
 def copy_lessons(folder: Path) -> list[Path]:

@@ -1,279 +1,275 @@
-"""Judge untrusted code: it runs in a process with limits, is called through a pipe, and is judged on this side.
+"""Run the code of an answer in a process of its own, ask it for values through a socket, and judge them on this side.
 
-The process (worker.py) computes and never judges, so an answer cannot declare itself right. It runs in namespaces
-(isolation.py) where the system provides them. docs/teach/grading.md says what is not prevented.
+The process (worker.py) computes and never judges, so an answer cannot declare itself right. Other people's code runs
+under bubblewrap, by the one command line of `bwrap_command`; one's own runs in a plain process. Both have the limits of
+worker.py and a clock on this side. docs/teach/grading.md shows the command line and says what it does not cover.
 """
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pmdkit import extras
 from pmdkit.errors import EnvironmentLacks, printable
-from pmdkit.processes import STARTUP, Message, WorkerFailed, WorkerProcess
-from pmdkit_course import isolation, notebooks, serialization
+from pmdkit.extras import LESSONS
+from pmdkit_course import serialization
 from pmdkit_course.exercises import AnswerVerdict, Exercise
 from pmdkit_course.judging import SEED, Failed, TooLong, judge
+from pmdkit_course.notebooks import Code
 
 MEMORY_MB = 2048
-FOLDER_MB = 64
-LONGEST = 1000
-"Most characters of the process's message about a failure."
-LOADING = 60.0
-"Seconds of wall time to load the course's own packages, before an answer's clock starts: a busy disk is slow."
+PROCESSES = 32
+"Per answer, threads included. NumPy and torch start none where OMP_NUM_THREADS is 1."
+STARTUP = 60.0
+"Seconds for Python to start and to load the course's own packages, before an answer's clock starts."
 LAST_BREATH = 1.0
-"Seconds for an answer's process to end when asked to; with namespaces, for the kernel to end everything in them."
-KEPT = ("processes", "writing", "network", "reading")
-"What grading wants the system to refuse; see `confinement.confine`."
-LACKING = "" if sys.platform == "linux" else f"{sys.platform} has no namespaces"
+"Seconds for a process that closed its socket to end, so that its exit code says why."
+LARGEST = 2**23
+"Longest reply, in bytes; decoded it takes twenty times as much. An array of `serialization.LARGEST` bytes fits."
+LONGEST = 1000
+"Most characters of what the process says about a failure."
+NOBODY = "65534"
+Message = dict[str, Any]
 
 
-class SandboxProcess(WorkerProcess):
-    """A process for the code of one learner, alive until `kill`.
+def bwrap_command() -> list[str]:
+    """The command line in front of `python`: what bubblewrap 0.8 lets the process see, which is everything it lists.
+
+    Nothing else of the file system exists in there, and /tmp is the only place that can be written to.
+    """
+    command = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    root = os.geteuid() == 0
+    command += [] if root else ["--unshare-user", "--disable-userns"]
+    command += ["--die-with-parent", "--new-session", "--clearenv"]
+    for name, value in environment("/tmp").items():
+        command += ["--setenv", name, value]
+    command += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(64 * 2**20), "--tmpfs", "/tmp"]
+    # alternatives: Debian's libblas is a link there; cpu: torch asks which processor it runs on
+    system = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system/cpu"]
+    python = python_folders()
+    for parent in sorted({str(parent) for path in (*system, *python) for parent in Path(path).parents} - {"/"}):
+        command += ["--perms", "0755", "--dir", parent]  # without this line, parents are closed to all but their owner
+    for path in (*system, *python):
+        command += ["--ro-bind-try", path, path]
+    for path in sorted(both_names([folder_of("pmdkit_course.exercises")])):
+        # the solutions are in lesson_*.py: an empty folder over them, with the definition of an exercise alone
+        command += ["--tmpfs", path, "--ro-bind", f"{path}/__init__.py", f"{path}/__init__.py", "--remount-ro", path]
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+    if root:  # becomes nobody, because the kernel does not limit the number of root's processes
+        command += ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all"]
+    return command
+
+
+def environment(home: str) -> dict[str, str]:
+    """All variables of the process; those of the grader may hold secrets."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    python = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
+    python |= {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    places = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home, "MPLBACKEND": "Agg"}
+    libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    return places | python | threads | libraries
+
+
+def python_folders() -> list[str]:
+    """Folders of the interpreter and of the packages that answers import; of a checkout, the packages alone."""
+    folders = [sys.prefix, sys.base_prefix]
+    folders += [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    folders += [folder_of(name) for name in ("pmdkit_course", *LESSONS) if importlib.util.find_spec(name)]
+    named = {path for path in both_names(folders) if not f"{path}/".startswith("/usr/")}
+    return sorted(path for path in named if not any(path.startswith(f"{other}/") for other in named))
+
+
+def folder_of(package: str) -> str:
+    """The folder of a package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return spec.submodule_search_locations[0]
+
+
+def both_names(folders: list[str]) -> set[str]:
+    """Folders as they are named and without links: an environment may be reached by either."""
+    return {name(path) for path in folders for name in (os.path.abspath, os.path.realpath)}
+
+
+def require_sandbox() -> None:
+    """Raise EnvironmentLacks, with the reason, unless bubblewrap runs this Python here."""
+    if sys.platform != "linux":
+        problem = f"bubblewrap needs Linux, and this is {sys.platform}"
+    elif shutil.which("bwrap") is None:
+        problem = "bwrap is not installed (Debian and Ubuntu: apt install bubblewrap)"
+    else:
+        command = [*bwrap_command(), sys.executable, "-c", "import numpy, pmdkit_course"]
+        tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=STARTUP)
+        if tried.returncode == 0:
+            return
+        problem = printable(" ".join(tried.stderr.split())[-300:]) or f"bwrap ended with code {tried.returncode}"
+    raise EnvironmentLacks(
+        f"other people's answers are graded in a sandbox only, and there is none here: {problem}; grade in a container "
+        "(docs/teach/grading.md), or with --unsafe, and answers can read and change all that you can"
+    )
+
+
+class AnswerProcess:
+    """The process of one answer, from start to end of a `with` block.
 
     Args:
-        isolated: run it in its own namespaces.
-
-    Attributes:
-        kept: what the system refuses, as the first answer's process reports before it has run any code.
+        sandboxed: run it under bubblewrap.
     """
 
-    # decoded, a reply takes twenty times its size; an array of `serialization.LARGEST` bytes fits
-    largest = 2**23
-
-    def __init__(self, isolated: bool) -> None:
-        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="pmdkit-learn-"))
-        self.sound = True  # False between a request and its reply, and after a reply that did not come
-        self.kept: list[str] | None = None
-        # SAFEPATH: an answer cannot leave a numpy.py in its folder for the next one to import
-        environment = dict.fromkeys(("TMPDIR", "HOME", "MPLCONFIGDIR"), self.folder) | {"PYTHONSAFEPATH": "1"}
-        before = [sys.executable, "-I", "-S", isolation.__file__, json.dumps(self.view())] if isolated else []
+    def __init__(self, sandboxed: bool) -> None:
+        self.buffer = bytearray()
+        self.folder = tempfile.mkdtemp(prefix="pmdkit-learn-")
+        self.socket, theirs = socket.socketpair()
+        command = [*(bwrap_command() if sandboxed else ()), sys.executable, "-m", "pmdkit_course.worker"]
         try:
-            options = {"folder": self.folder, "isolated": isolated}
-            super().__init__("pmdkit_course.worker", options, environment, self.folder, before)
+            self.popen = subprocess.Popen(
+                command,
+                env=environment(self.folder),
+                cwd=self.folder,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         except OSError as error:
-            shutil.rmtree(self.folder, ignore_errors=True)
             raise EnvironmentLacks(f"a process for an answer cannot be started: {error}; free some memory") from error
+        finally:
+            theirs.close()
 
-    def view(self) -> Message:
-        """The options of `isolation.main`: what the process sees."""
-        visible = isolation.visible_paths(extras.LESSONS)
-        return {"visible": visible, "folder": self.folder, "folder_mb": FOLDER_MB, "parent": os.getpid()}
+    def __enter__(self) -> "AnswerProcess":
+        try:
+            self.receive(time.monotonic() + STARTUP)
+        except (TooLong, Failed) as failure:  # none of the answer's code has run yet
+            self.__exit__()
+            raise EnvironmentLacks("a process for an answer did not start; free some memory and try again") from failure
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        # bwrap ends with --die-with-parent everything in its namespaces; a plain process and its group end here
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+        self.socket.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def ask(self, message: Message, seconds: float) -> Message:
         """Send a request and return its reply, which must come within so many seconds of wall time.
 
         Raises:
             TooLong: no reply came.
-            Failed: the process is gone; the message says why.
+            Failed: the process is gone, or sends nonsense; the message says why.
         """
         deadline = time.monotonic() + seconds
-        self.sound = False
+        self.socket.settimeout(max(seconds, 1e-3))
         try:
-            self.send(message, deadline)
-            reply = self.receive_by(deadline)
-        except (WorkerFailed, RecursionError) as failure:  # RecursionError: a reply nested too deeply
-            raise Failed(self.how_it_broke(str(failure))) from failure
-        if reply is None:
-            raise TooLong
-        if "ended" in reply:
-            raise Failed(how_it_ended(reply["ended"]))
-        self.sound = True
+            self.socket.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
+        except TimeoutError:
+            raise TooLong from None
+        except OSError:
+            raise Failed(self.how_it_ended()) from None
+        return self.receive(deadline)
+
+    def receive(self, deadline: float) -> Message:
+        """The next reply, by a time of `time.monotonic`."""
+        while b"\n" not in self.buffer:
+            self.socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+            try:
+                part = self.socket.recv(2**16)
+            except TimeoutError:
+                raise TooLong from None
+            except OSError:
+                part = b""
+            if not part:
+                raise Failed(self.how_it_ended())
+            self.buffer += part
+            if len(self.buffer) > LARGEST:
+                raise Failed("It broke the connection: a reply without an end.")
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        try:
+            reply = json.loads(line)
+            assert isinstance(reply, dict)
+        except (ValueError, AssertionError, RecursionError):
+            raise Failed("It broke the connection: a reply that is none.") from None
         return reply
 
-    def prepare(self, request: Message) -> list[str]:
-        """Load packages and start an answer's process. Returns the entries of `KEPT` that the system refuses it.
-
-        A process that an earlier answer took over may claim anything here: a reply unlike the first one is rejected.
-        """
-        kept = self.ask(request, LOADING).get("kept")
-        if self.kept is None:
-            self.kept = kept
-        if kept is None or kept != self.kept:
-            self.sound = False
-            raise Failed("It broke the connection: an earlier answer is still running.")
-        return kept
-
-    def how_it_broke(self, failure: str) -> str:
-        """Why the process stopped replying, as far as the exit code tells."""
-        code = self.wait(LAST_BREATH)
-        code = 128 - code if code is not None and code > 128 else code  # isolation.py adds 128 to a signal's number
-        return how_it_ended(code) if code else f"It broke the connection: {failure}."
-
-    def end_answer(self) -> None:
-        """End the process of the last answer; the next one is forked with the same packages loaded."""
-        self.sound = False
-        with contextlib.suppress(WorkerFailed, RecursionError):
-            deadline = time.monotonic() + LAST_BREATH
-            self.send({"end": True}, deadline)
-            self.sound = self.receive_by(deadline) == {"ended": 0} and not self.buffer
-
-    def forget_folder(self) -> None:
-        """Remove the folder where the root was assembled, so that a killed grader leaves nothing behind.
-
-        Inside the namespaces, a folder in memory has its name.
-        """
-        with contextlib.suppress(OSError):
-            os.rmdir(self.folder)
-
-    def kill(self) -> None:
-        """End the process and remove what it wrote."""
-        if self.alive:
-            self.send_signal(signal.SIGTERM)  # isolation.py ends the namespace, and waits until it is empty
-            self.wait(LAST_BREATH)
-        super().kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def how_it_ended(self) -> str:
+        """Why the process closed its socket, as far as its exit code tells."""
+        try:
+            code = self.popen.wait(LAST_BREATH)
+        except subprocess.TimeoutExpired:
+            return "It broke the connection, and stayed."
+        number = code - 128 if code > 128 else -code  # bwrap adds 128 to a signal's number, as shells do
+        if number == signal.SIGXCPU:
+            return "It used up its processor time; is there an endless loop?"
+        if number in list(signal.Signals):
+            return f"Python was killed by {signal.Signals(number).name}: out of memory, or a crash in compiled code."
+        return f"It ended Python itself, with code {code}; an answer must return, not exit."
 
 
-def how_it_ended(code: Any) -> str:
-    """Why an answer's process is gone, as far as its exit code tells. The code is as untrusted as any reply."""
-    if code == -signal.SIGXCPU:
-        return "It used up its processor time; is there an endless loop?"
-    if isinstance(code, int) and -code in list(signal.Signals):
-        return f"Python was killed by {signal.Signals(-code).name}: out of memory, or a crash in compiled code."
-    return f"It ended Python itself, with code {printable(str(code)[:10])}; an answer must return, not exit."
-
-
-class SandboxedGrader:
-    """Judges code, one exercise after another; restarts the process if an answer breaks it.
-
-    As a context manager, it ends the process when the block is left.
+def judge_code(
+    exercise: Exercise,
+    code: Code,
+    *,
+    sandboxed: bool,
+    seed: int = SEED,
+    seconds: float | None = None,
+    memory_mb: int = MEMORY_MB,
+) -> AnswerVerdict:
+    """The verdict on an answer that is given as code.
 
     Args:
+        exercise: the question.
+        code: the cell with what it uses of other cells.
+        sandboxed: run it under bubblewrap; `require_sandbox` says whether that is possible.
         seed: seed for the inputs.
-        seconds: time limit of an answer, if shorter than its exercise allows.
-        memory_mb: memory of an answer, beyond what Python and the lessons' own packages take.
-        unsafe: continue if the system provides no namespaces.
-
-    Attributes:
-        kept: the entries of `KEPT` that the system refuses answers; None before the first answer.
-        lacking: why the system provides no namespaces; empty if it does.
+        seconds: time limit of the answer, if shorter than its exercise allows.
+        memory_mb: memory of its process, beyond what Python and the lessons' own packages take.
     """
-
-    def __init__(
-        self, seed: int = SEED, seconds: float | None = None, memory_mb: int = MEMORY_MB, unsafe: bool = False
-    ) -> None:
-        self.seed, self.seconds, self.memory_mb, self.unsafe = seed, seconds, memory_mb, unsafe
-        self.runner: SandboxProcess | None = None
-        self.kept: list[str] | None = None
-        self.lacking = LACKING
-
-    def __enter__(self) -> "SandboxedGrader":
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.stop()
-
-    def judge(self, exercise: Exercise, code: notebooks.Code) -> AnswerVerdict:
-        """The verdict on an answer, given as code."""
-        if self.seconds is not None:
-            exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, self.seconds))
-        runner = self.started()
+    if seconds is not None:
+        exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, seconds))
+    request = {
+        "cell": code.cell,
+        "imports": [*code.imports, *code.helpers],
+        "sample": serialization.pack(exercise.inputs(np.random.default_rng(seed))[0]),  # its packages load first
+        "memory_mb": memory_mb,
+        "seconds": exercise.deadline,
+        "processes": PROCESSES if sandboxed else 0,  # outside, everything that the account runs would count
+    }
+    where = f"The packages that it imports did not load in {STARTUP:g} s; is the machine busy?"
+    with AnswerProcess(sandboxed) as process:
         try:
-            return self.judged(exercise, code, runner)
+            process.ask(request, STARTUP)
+            where = f"The cell itself, before the function was called, was not done after {exercise.deadline:g} s."
+            answer = Remote(process, exercise.deadline)
+            reply = answer.ask({"run": exercise.name})
+            return judge(exercise, answer if reply.get("callable") else carried(reply), seed)
+        except TooLong:
+            return AnswerVerdict(False, f"{where} Is there an endless loop?", exercise=exercise.id)
         except Failed as failure:
             return AnswerVerdict(False, str(failure), exercise=exercise.id)
-        finally:
-            if runner.sound:
-                runner.end_answer()
-            if not runner.sound:
-                self.stop()
-
-    def judged(self, exercise: Exercise, code: notebooks.Code, runner: SandboxProcess) -> AnswerVerdict:
-        """The same with a process that has started; raises Failed if the answer broke it."""
-        first = exercise.inputs(np.random.default_rng(self.seed))[0]
-        request = {
-            "cell": code.cell,
-            "imports": [*code.imports, *code.helpers],
-            "sample": serialization.pack(first),  # its packages load before the clock starts
-            "memory_mb": self.memory_mb,
-            "seconds": exercise.deadline,
-        }
-        try:
-            self.kept = runner.prepare(request)
-        except TooLong:
-            says = f"The packages that it imports did not load in {LOADING:g} s; is the machine busy?"
-            return AnswerVerdict(False, says, exercise=exercise.id)
-        self.require()
-        answer = Remote(runner, exercise.deadline)
-        try:
-            reply = answer.ask({"run": exercise.name})
-        except TooLong:
-            says = f"The cell itself, before the function was called, was not done after {exercise.deadline:g} s."
-            return AnswerVerdict(False, f"{says} Is there an endless loop?", exercise=exercise.id)
-        return judge(exercise, answer if reply.get("callable") else carried(reply), self.seed)
-
-    def missing(self) -> list[str]:
-        """The entries of `KEPT` that the system is known not to refuse."""
-        return [what for what in KEPT if self.kept is not None and what not in self.kept]
-
-    def require(self) -> None:
-        """Raise EnvironmentLacks unless the system refuses enough."""
-        if (missing := self.missing()) and not self.unsafe:
-            raise EnvironmentLacks(unsafe_remedy(f"it does not confine {', '.join(missing)}"))
-
-    def started(self) -> SandboxProcess:
-        """The process, started if necessary."""
-        if self.runner is not None:
-            return self.runner
-        if not self.lacking:
-            message = self.first_message(isolated=True)
-            self.lacking = str(message.get("isolation", ""))
-        if self.lacking and not self.unsafe:
-            self.stop()
-            raise EnvironmentLacks(unsafe_remedy(self.lacking))
-        if self.lacking:
-            self.stop()
-            self.first_message(isolated=False)
-        assert self.runner is not None
-        return self.runner
-
-    def first_message(self, isolated: bool) -> Message:
-        """Start the process; returns its message that it is ready, or why the system does not isolate it."""
-        self.runner = SandboxProcess(isolated)
-        try:
-            message = self.runner.receive_by(time.monotonic() + STARTUP)
-        except WorkerFailed:
-            message = None
-        if message is None:
-            self.stop()
-            raise EnvironmentLacks(f"a process for an answer did not start in {STARTUP:g} s; free memory and try again")
-        if message.get("ready") and isolated:
-            self.runner.forget_folder()
-        return message
-
-    def stop(self) -> None:
-        """End the process; the next answer gets a new one."""
-        if self.runner is not None:
-            self.runner.kill()
-            self.runner = None
-
-
-def unsafe_remedy(lacking: str) -> str:
-    """The error message for a system that cannot isolate untrusted code."""
-    return (
-        f"this system does not isolate other people's code: {printable(lacking)}. Grade in a container "
-        "(docs/teach/grading.md), or with --unsafe: answers can then read your files and do more, as that page says"
-    )
 
 
 class Remote:
-    """A function that lives in a SandboxProcess.
+    """A function that lives in an AnswerProcess.
 
     All requests share one clock: its cell, the first inputs, the last ones. The clock runs only during requests.
     """
 
-    def __init__(self, runner: SandboxProcess, seconds: float) -> None:
-        self.runner = runner
+    def __init__(self, process: AnswerProcess, seconds: float) -> None:
+        self.process = process
         self.left = seconds
 
     def __call__(self, *case: Any) -> Any:
@@ -284,7 +280,7 @@ class Remote:
         """Send a request on the clock; raises TooLong if the time runs out."""
         begun = time.monotonic()
         try:
-            reply = self.runner.ask(message, max(self.left, 0.0))
+            reply = self.process.ask(message, max(self.left, 0.0))
         finally:
             self.left -= time.monotonic() - begun
         if "failed" in reply:

@@ -1,94 +1,102 @@
-"""Run one learner's code under limits and send back what it returned. It judges nothing.
+"""Run the code of one answer under limits and send back what it returns. It judges nothing.
 
-sandbox.py starts it with its options as JSON; pipes and messages are the same as for the verifier's workers. It loads
-the course's packages and, on Linux, runs no answer itself: for each it forks a process, which confines itself
-(confinement.py), runs the code, and serves the calls. So each answer starts from the same state as the first, no limit
-has to be undone for the next, and packages are loaded once.
+sandbox.py starts it with a socket as standard input and output, where requests and replies are lines of JSON: no
+pickle, because neither side trusts what the answer sends.
 """
 
 import ast
 import builtins
 import contextlib
+import importlib
 import json
+import math
 import os
+import resource
 import sys
+import time
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from pmdkit import extras
-from pmdkit.processes import Message, claim_pipes, control, die_with_parent, receive_request, send_reply
-from pmdkit_course import confinement, notebooks, serialization
+from pmdkit_course import notebooks, serialization
 from pmdkit_course.judging import ONLY_ITSELF, Failed, call, raised
 
-DUMPABLE = 4
-"PR_SET_DUMPABLE: at 0, no process of the same account can access this one through /proc."
+FILE_SIZE = 64 * 2**20
+"Largest file in bytes. Under bubblewrap, all of /tmp is that large."
+OPEN_FILES = 256
+Message = dict[str, Any]
 
 
-def main(options: Message) -> None:
-    """Report that it is ready, then serve one answer after another until the pipe closes."""
-    requests, replies = claim_pipes()
-    if not options["isolated"]:  # otherwise isolation.py has done so
-        die_with_parent(options["parent"])
-    control(DUMPABLE, 0)
+def main() -> None:
+    """Report that it is ready, load packages, confine itself, then answer requests until the socket closes."""
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):  # what an answer prints goes nowhere, and it reads no input
+        os.dup2(nowhere, descriptor)
     warnings.simplefilter("ignore")
-    send_reply(replies, {"ready": True})
-    while (request := receive_request(requests)) is not None:
-        import_known(request)
-        if sys.platform != "linux":  # macOS libraries do not survive a fork: one answer, then the grader restarts it
-            serve(options, request, requests, replies)
-            return
-        own = os.getpid()
-        child = os.fork()
-        if child == 0:
-            try:
-                if not options["isolated"]:
-                    die_with_parent(own)
-                serve(options, request, requests, replies)
-                os._exit(0)
-            finally:  # for example, if the answer closed the pipes
-                os._exit(1)
-        send_reply(replies, {"ended": ended(child)})
-
-
-def ended(child: int) -> int:
-    """Wait for a process; returns its exit code. As process 1 of a namespace, this one also reaps orphans."""
-    while True:
-        found, status = os.wait()
-        if found == child:
-            return os.waitstatus_to_exitcode(status)
-
-
-def serve(options: Message, request: Message, requests: int, replies: int) -> None:
-    """The life of an answer's process: it confines itself before any of the learner's code runs."""
-    memory = confinement.address_space()
-    confinement.limit(memory and memory + request["memory_mb"] * 2**20, request["seconds"], options["isolated"])
-    kept = confinement.confine(options["folder"], options["isolated"])
-    send_reply(replies, {"kept": kept})
+    send(replies, {"ready": True})
+    request = json.loads(requests.readline())
+    import_known(request)
+    limit(request["memory_mb"], request["seconds"], request["processes"])
+    send(replies, {"loaded": True})
     function: Any = None
-    while (message := receive_request(requests)) is not None:
-        if "case" in message:
-            reply = call_answer(function, message)
-        elif "run" in message:
+    for message in map(json.loads, requests):
+        if "run" in message:
             function, reply = load(request, message["run"])
         else:
-            return
-        send_reply(replies, reply)
+            reply = call_answer(function, message["case"])
+        send(replies, reply)
+
+
+def send(replies: BinaryIO, message: Message) -> None:
+    """Send one reply."""
+    replies.write(json.dumps(message, allow_nan=False).encode() + b"\n")
+    replies.flush()
 
 
 def import_known(request: Message) -> None:
-    """Load those of the course's own packages that the code imports, before any clock runs and any memory counts.
+    """Load those of the lessons' packages that the code imports, before its clock runs and its memory counts.
 
     A torch build for accelerators takes gigabytes of address space before it is used.
     """
     serialization.unpack(request["sample"])
-    sources = [*request["imports"], request["cell"]]
-    for node in (node for source in sources for node in notebooks.parsed(source)):
-        if not isinstance(node, ast.Import | ast.ImportFrom):
-            continue
-        module = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
-        if module.partition(".")[0] in extras.LESSONS and "__" not in module:  # a module __main__ is a program
-            with contextlib.suppress(Exception, SystemExit):  # the learner's own import meets the same error
-                exec(compile(ast.Module([node], []), "<known>", "exec"), {})
+    for node in (node for source in (*request["imports"], request["cell"]) for node in notebooks.parsed(source)):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            if name.partition(".")[0] in extras.LESSONS and "__" not in name:  # a module __main__ is a program
+                with contextlib.suppress(Exception, SystemExit):  # the answer's own import meets the same error
+                    importlib.import_module(name)
+
+
+def limit(memory_mb: int, seconds: float, processes: int) -> None:
+    """Set hard limits for this process and its children, which an answer cannot raise.
+
+    Args:
+        memory_mb: address space beyond what it has now. Not where the system does not tell what it has, as macOS.
+        seconds: time of an answer; twice as much processor time is allowed. The clock on the other side is the limit
+            that counts, this one also works when the grader itself was killed.
+        processes: how many there may be with this one, threads included; 0 for no limit.
+    """
+    processor = math.ceil(time.process_time() + 2 * seconds) + 2
+    bounds = {
+        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_FSIZE: (FILE_SIZE, FILE_SIZE),
+        resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
+        resource.RLIMIT_CPU: (processor, processor + 1),  # SIGXCPU says why; SIGKILL follows where that is ignored
+    }
+    if processes:
+        bounds[resource.RLIMIT_NPROC] = (processes, processes)
+    if sys.platform == "linux":
+        memory = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + memory_mb * 2**20
+        bounds[resource.RLIMIT_AS] = (memory, memory)
+        # should several processes together fill the memory, the kernel ends them and not the grader
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    for which, wanted in bounds.items():
+        hard = resource.getrlimit(which)[1]
+        soft, highest = (value if hard == resource.RLIM_INFINITY else min(value, hard) for value in wanted)
+        resource.setrlimit(which, (soft, highest))
 
 
 def load(request: Message, name: str) -> tuple[Any, Message]:
@@ -115,16 +123,15 @@ def load(request: Message, name: str) -> tuple[Any, Message]:
         return value, {"callable": False, "value": serialization.encode(None)}
 
 
-def call_answer(function: Any, request: Message) -> Message:
+def call_answer(function: Any, case: Message) -> Message:
     """The reply to a call: what the function returns, or why it returns nothing."""
-    case = serialization.unpack(request["case"])
     try:
-        return {"value": serialization.encode(call(function, case))}
+        return {"value": serialization.encode(call(function, serialization.unpack(case)))}
     except Failed as failure:
-        said = str(failure)
-        if "It raised NameError" in said:
-            said += f" In a notebook, {ONLY_ITSELF}."
-        return {"failed": said}
+        says = str(failure)
+        if "It raised NameError" in says:
+            says += f" In a notebook, {ONLY_ITSELF}."
+        return {"failed": says}
     except RecursionError:
         return {"failed": "It returned a list that contains itself."}
     except (ValueError, MemoryError) as error:
@@ -134,6 +141,4 @@ def call_answer(function: Any, request: Message) -> Message:
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
-    os.environ["MPLBACKEND"] = "Agg"
-    main(json.loads(sys.argv[1]))
+    main()

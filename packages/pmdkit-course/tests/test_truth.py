@@ -1,16 +1,35 @@
-"""The solutions of lessons 101 to 302 against something that they were not made from: theory, losses, counting."""
+"""The solutions against something they were not made from: theory, losses, counting, other libraries, many digits."""
 
 import math
-from functools import partial
+import sys
+from itertools import combinations, product
 
 import mpmath
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ttest_1samp, ttest_rel
 
 from pmdkit import theory
-from pmdkit.objectives import DAPO, Batch, Groups, PMDMean, credit, response_loss, row_weight, total
-from pmdkit_course.exercises import exercise
+from pmdkit.objectives import (
+    DAPO,
+    Batch,
+    Groups,
+    PMDMean,
+    PMDPart,
+    credit,
+    load_objective,
+    response_loss,
+    row_weight,
+    total,
+)
+from pmdkit.stats import paired_difference
+from pmdkit_course import exercise
+from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_401
+from pmdkit_lab.explain import RATIOS
+from pmdkit_lab.explain.regulariser import regulariser_curve
+from pmdkit_lab.explain.solver import stationary_point
+from pmdkit_lab.explain.tabular import TabularPrompt
 
 rng = np.random.default_rng(0)
 
@@ -96,6 +115,96 @@ def test_lambda_is_that_of_theorem_1():
         exact = theory.pmd_mean(pi, reward, tau)
         assert solution("103.2")(pi, reward, tau) == pytest.approx(exact.lam, rel=1e-8)
         assert solution("103.3")(pi, exact.probs, tau) == pytest.approx(exact.lam, rel=1e-8)
+
+
+def test_the_strength_comes_back_from_the_mixed_problem_at_any_lambda():
+    """The mixed problem is solved on its own, with a lambda that is drawn; 0 is KL alone."""
+    rng = np.random.default_rng(0)
+    p, tau = rng.uniform(0.05, 0.9, size=5), 0.3
+    lam = np.array([0.0, 0.01, 0.05, 0.2, 2.0])
+    u = theory.mixed(np.stack([p, 1 - p], -1), [1.0, 0.0], tau, lam).log_ratio
+    found = lesson_104.solved_strength_of(u[:, 0], u[:, 1], tau)
+    np.testing.assert_allclose(found, lam / tau, rtol=1e-9, atol=1e-12)
+
+
+def test_lambda_over_tau_tends_to_the_mean_positive_advantage():
+    """With two rewards that is the variance."""
+    rng = np.random.default_rng(1)
+    for pi, reward in lesson_104.graded(rng):
+        wanted = lesson_104.solved_limit_strength(pi, reward)
+        np.testing.assert_allclose(theory.pmd_mean(pi, reward, 1e-6).lam / 1e-6, wanted, rtol=1e-3)
+    assert lesson_104.solved_limit_strength(np.array([0.4, 0.6]), np.array([1.0, 0.0])) == pytest.approx(0.24)
+
+
+LONE = np.where(np.arange(16) == 3, 1.0, -1.0)
+
+
+def groups(reward):
+    rows = torch.from_numpy(np.atleast_2d(reward))
+    return Groups(rows, torch.full_like(rows, 1 / rows.shape[1]))
+
+
+def test_advantages_are_those_of_the_objective_and_of_the_theory():
+    reward = np.random.default_rng(0).uniform(size=(4, 6))
+    found = lesson_105.solved_loo_advantage(reward)
+    np.testing.assert_allclose(found, PMDMean(tau=0.3).advantage(groups(reward)).numpy(), atol=1e-14)
+    np.testing.assert_allclose(found / 0.3, theory.leave_one_out_targets(reward, 0.3), atol=1e-13)
+
+
+@pytest.mark.parametrize(("reward", "tau"), [(LONE, 0.005), (LONE, 0.001), (np.linspace(-1, 1, 5), 0.7)])
+def test_targets_are_those_of_four_hundred_digits(reward, tau):
+    """A lone success at tau = 0.001 has e^2000 beside e^-1000; mpmath holds all of it."""
+    with mpmath.workdps(1800):
+        grown = [mpmath.e ** (mpmath.mpf(float(r)) / mpmath.mpf(tau)) for r in reward]
+        exact = [
+            float(mpmath.mpf(float(r)) / mpmath.mpf(tau) - mpmath.log((sum(grown) - own) / (len(reward) - 1)))
+            for r, own in zip(reward, grown, strict=True)
+        ]
+    found = lesson_105.solved_part_targets(reward, tau)
+    np.testing.assert_allclose(found, exact, rtol=1e-12)
+    np.testing.assert_allclose(found, theory.leave_one_out_targets(reward, tau, "pmd-part"), rtol=1e-12)
+    np.testing.assert_allclose(found, PMDPart(tau=tau).advantage(groups(reward))[0].numpy() / tau, rtol=1e-12)
+
+
+def test_closed_steps_are_those_of_the_trajectory():
+    """The trajectory divides by Z in every step; the solution never does."""
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        p0, tau, goal = 10 ** rng.uniform(-6, -0.4), rng.uniform(0.02, 4), rng.uniform(0.5, 0.999)
+        path = theory.trajectory(p0, tau, 100, "pmd-part")
+        assert lesson_106.solved_part_steps(p0, tau, goal) == np.argmax(path >= goal)
+
+
+def test_the_formula_is_off_by_the_share_there_and_by_less_below():
+    for p, share in ((1e-4, 0.01), (0.03, 0.05), (0.5, 0.01)):
+        tau = lesson_106.solved_holds_below(p, share)
+        error = (
+            1
+            - theory.binary_small_tau(p, np.array([0.5, 0.9, 1, 1.1]) * tau).eta
+            / theory.binary(p, np.array([0.5, 0.9, 1, 1.1]) * tau).eta
+        )
+        assert error[0] < error[1] < share < error[3]
+        np.testing.assert_allclose(error[2], share, rtol=1e-6)
+
+
+def test_the_interval_is_scipys_and_the_sweeps():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(2, 7))
+    found = lesson_107.solved_paired_interval(first, second)
+    exact = ttest_rel(second, first).confidence_interval(0.95)
+    np.testing.assert_allclose(found, (exact.low, exact.high), rtol=1e-10)
+    sweep = paired_difference(first, second).difference
+    np.testing.assert_allclose(found, (sweep.low, sweep.high), rtol=1e-12)
+
+
+def test_chances_of_coins_by_counting_every_row_of_heads_and_tails():
+    contexts, arms = 4, 6
+    counted = np.zeros((contexts, arms))
+    for arm in range(arms):
+        for row in product((0, 1), repeat=arm + 1):
+            if 1 <= sum(row) <= contexts:
+                counted[sum(row) - 1, arm] += 0.5 ** (arm + 1)
+    np.testing.assert_allclose(lesson_107.solved_coin_success(contexts, arms), counted, atol=1e-14)
 
 
 def test_first_order_is_what_a_step_of_a_transformer_does():
@@ -229,26 +338,12 @@ def test_micro_batches_add_up_to_the_whole_loss_of_dapo():
         torch.testing.assert_close(summed, total(objective, batch), atol=1e-12, rtol=1e-9)
 
 
-def test_trls_words_are_those_of_the_export():
-    from dataclasses import replace
-
-    from pmdkit.training import plan
-    from pmdkit_lab.planner.export import export
-    from pmdkit_lab.planner.hardware import cluster
-    from pmdkit_lab.planner.predict import Prediction
-    from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
-
-    spec, _ = plan("llm", "qwen2.5-7b", {})
-    work = work_of(spec)
-    prediction = Prediction(sizes_of(spec), work, lengths("direct", spec.rollout.width), cluster("32xH100"))
-    keys = {key.split(".")[-1]: value for key, value in export("trl", spec, prediction).values.items()}
-    names = "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "num_generations"
-    said = solution("302.1")(*(int(keys[name]) for name in names), 32)
-    assert said == (work.prompts, prediction.staleness)
-    # the state of training in shares, as the planner books it
-    update = replace(prediction, work=replace(work, fsdp2=True)).memory.phases["update"]
-    state = 32 * (update["weights"] + update["optimizer"] + update["gradients"])
-    assert state == pytest.approx(16 * prediction.sizes.weights / 2**30, rel=1e-9)
+def test_trls_words_are_counted_as_its_trainer_does():
+    """A generation is cut into the micro-batches of all GPUs; each update takes `accumulate` of them."""
+    for micro, accumulate, rounds, group, gpus in cases("302.1"):
+        responses = sum(micro for _ in range(gpus) for _ in range(rounds))
+        ages = [step // accumulate for step in range(rounds)]  # in updates since the responses were drawn
+        assert solution("302.1")(micro, accumulate, rounds, group, gpus) == (responses / group, ages[-1])
 
 
 def test_one_gpu_fewer_does_not_hold_the_model():
@@ -272,10 +367,143 @@ def test_no_other_division_has_a_shorter_step():
         assert all(seconds(best) <= seconds(serve) for serve in range(1, gpus))
 
 
-@pytest.mark.parametrize("which", ["102.2", "101.2"])
-def test_solutions_stay_finite_where_the_plain_formula_does_not(which):
-    plain = partial(exercise(which).slips[0].wrong)
-    with np.errstate(all="ignore"):
-        lost = [not np.all(np.isfinite(plain(*case))) for case in cases(which)]
-    assert any(lost)
-    assert all(np.all(np.isfinite(solution(which)(*case))) for case in cases(which))
+def test_the_squared_error_over_draws_is_unbiased():
+    """Over all outcomes of three draws on two problems, weighted by their probability, it averages to the variance."""
+    p, draws = np.array([0.2, 0.7]), 3
+    expected = (p * (1 - p) / draws).sum() / len(p) ** 2
+    found = 0.0
+    for flips in product((0, 1), repeat=2 * draws):
+        right = np.array(flips).reshape(2, draws)
+        chance = np.where(right, p[:, None], 1 - p[:, None]).prod()
+        found += chance * lesson_303.solved_two_errors(right.sum(1), draws)[0] ** 2
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_the_squared_error_over_problems_is_unbiased_for_problems_and_draws_together():
+    """Problems are drawn from {0.1, 0.8} with chance 1/2 each, then their draws; again by enumeration."""
+    kinds, draws = np.array([0.1, 0.8]), 2
+    total = found = mean = square = 0.0
+    for which in product((0, 1), repeat=2):
+        p = kinds[list(which)]
+        for flips in product((0, 1), repeat=2 * draws):
+            right = np.array(flips).reshape(2, draws)
+            chance = 0.25 * np.where(right, p[:, None], 1 - p[:, None]).prod()
+            score = right.mean()
+            total, mean, square = total + chance, mean + chance * score, square + chance * score**2
+            found += chance * lesson_303.solved_two_errors(right.sum(1), draws)[1] ** 2
+    np.testing.assert_allclose(total, 1.0, rtol=1e-12)
+    np.testing.assert_allclose(found, square - mean**2, rtol=1e-12)
+
+
+def test_pass_at_k_counts_the_sets_that_hold_a_right_answer():
+    right, draws, k = np.array([0, 1, 3, 7]), 7, 3
+    counted = [np.mean([min(chosen) < c for chosen in combinations(range(draws), k)]) for c in right]
+    np.testing.assert_allclose(lesson_303.solved_pass_at(right, draws, k), np.mean(counted), rtol=1e-12)
+
+
+def test_the_paired_interval_is_that_of_scipy():
+    for first, second in lesson_303.seeds(np.random.default_rng(1)):
+        known = ttest_1samp(second - first, 0.0).confidence_interval(0.95)
+        found = lesson_303.solved_difference(first, second)
+        np.testing.assert_allclose(found, [(second - first).mean(), known.low, known.high], rtol=1e-9)
+
+
+def test_the_honest_best_of_equal_checkpoints_is_not_flattered():
+    """All are equally good: the reported best is too high by more than 2 points, the honest one right on average."""
+    rng = np.random.default_rng(2)
+    p = rng.beta(0.5, 1, size=30)
+    scores = rng.binomial(8, p, size=(2000, 16, 30)) / 8
+    honest = np.array([lesson_303.solved_honest_best(each) for each in scores])
+    error = honest.std(ddof=1) / np.sqrt(len(honest))
+    assert abs(honest.mean() - p.mean()) < 4 * error
+    assert scores.mean(2).max(1).mean() > p.mean() + 0.02
+
+
+CAPPED = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from pmdkit.objectives.baselines import peer_mean, zero_absent
+
+
+@dataclass(frozen=True)
+class Capped:
+    first_step_is_policy_gradient: ClassVar[bool] = False
+    equal_groups: ClassVar[str] = "anchor"
+
+    tau: float = 0.05
+    cap: float = 3.0
+    norm: str = "none"
+
+    def advantage(self, groups):
+        return zero_absent(groups.reward - peer_mean(groups), groups)
+
+    def loss(self, batch):
+        target = self.cap * torch.tanh(batch.advantage / (self.cap * batch.tau))
+        return batch.tau / 2 * (target - batch.seq_log_ratio) ** 2
+"""
+
+
+def test_a_wide_bound_leaves_the_loss_of_the_package():
+    rng = np.random.default_rng(0)
+    log_ratio, advantage, tau = rng.normal(size=6), rng.uniform(-1, 1, size=6), 0.3
+    rows = torch.ones(6, dtype=torch.float64)
+    batch = Batch(
+        logp=torch.from_numpy(log_ratio)[:, None] - 3,
+        logp_old=torch.full((6, 1), -3.0, dtype=torch.float64),
+        mask=torch.ones(6, 1, dtype=torch.bool),
+        length=rows,
+        advantage=torch.from_numpy(advantage),
+        weight=rows / 6,
+        tau=tau * rows,
+        mass=rows / 6,
+        group=torch.zeros(6, dtype=torch.long),
+    )
+    known = PMDMean(tau=tau).loss(batch).numpy()
+    np.testing.assert_allclose(lesson_401.solved_bounded_loss(log_ratio, advantage, tau, 1e6), known, rtol=1e-12)
+
+
+def test_the_push_is_the_residual_up_to_the_width_and_never_more():
+    """The slope by the log ratio, by central differences, is the clipped residual: no jump, no kink, no zero."""
+    log_ratio, advantage, tau, width, step = np.linspace(-9, 9, 401), 0.4, 0.25, 0.7, 1e-6
+    above, below = (lesson_401.solved_bounded_loss(log_ratio + s, advantage, tau, width) for s in (step, -step))
+    push = (below - above) / (2 * step)
+    np.testing.assert_allclose(push, np.clip(advantage - tau * log_ratio, -width, width), atol=1e-6)
+
+
+@pytest.fixture
+def capped(tmp_path):
+    (tmp_path / "capped_401.py").write_text(CAPPED)
+    yield load_objective(f"{tmp_path}/capped_401.py:Capped", tau=0.5, cap=2.0)
+    sys.modules.pop("capped_401", None)
+
+
+def test_the_explainer_reads_the_same_slope_off_the_loss_alone(capped):
+    """Normalisation adds x z to the target of ratio z; there f' is the solution's slope, less its value at ratio 1."""
+    problem = TabularPrompt.of([0.25, 0.25, 0.25, 0.25], [0.2, 0.4, 0.6, 0.8])
+    found = stationary_point(capped, problem, True)
+    x = -found.multiplier / 0.5
+    slope = regulariser_curve(capped, problem, found.log_ratio).slope
+    known = np.isfinite(slope)
+    assert known.sum() > 15
+    ratio = np.exp(np.log(RATIOS[known]) + x * RATIOS[known])
+    needed = lesson_401.solved_implied_slope(ratio, 0.5, 2.0) - lesson_401.solved_implied_slope(np.exp(x), 0.5, 2.0)
+    np.testing.assert_allclose(slope[known], needed, atol=1e-9)
+
+
+def test_a_verdict_is_wrong_as_rarely_as_it_says():
+    """Races between equals: among ten comparisons one or more is called in at most one case of twenty."""
+    rng = np.random.default_rng(3)
+    called = np.array(
+        [
+            any(lesson_401.solved_verdict(np.zeros(5), rng.normal(size=5), 10) != "undecided" for _ in range(10))
+            for _ in range(150)
+        ]
+    )
+    assert called.mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 150)
+    alone = np.array(
+        [lesson_401.solved_verdict(np.zeros(5), rng.normal(size=5), 1) != "undecided" for _ in range(1000)]
+    )
+    assert abs(alone.mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1000)

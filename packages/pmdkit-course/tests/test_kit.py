@@ -2,7 +2,6 @@
 
 import ast
 import csv
-import importlib
 import json
 import re
 from pathlib import Path
@@ -11,8 +10,6 @@ import nbformat
 import pytest
 
 import pmdkit_course as learn
-from pmdkit.extras import remedy
-from pmdkit_course import notebooks
 from pmdkit_course.exercises import of_lesson
 from pmdkit_course.notebooks import parsed
 
@@ -100,36 +97,14 @@ def test_graded_cells_pass_with_solutions_and_fail_without(kit):
                     exec(graded.source, names)
 
 
-def test_a_build_is_the_same_every_time(kit, tmp_path):
-    from pmdkit_course.kit import build
-
-    build(tmp_path / "again", {"student", "solutions"}, ["103"], TUTORIALS)
-    for path in (tmp_path / "again").rglob("*"):
-        if path.is_file():
-            assert path.read_bytes() == (kit / path.relative_to(tmp_path / "again")).read_bytes()
-
-
 def test_a_page_loads_nothing_from_elsewhere(kit):
     page = (kit / "print" / f"{STEM}.html").read_text()
     loaded = re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"([^\"]*)\"", page)
     assert loaded == ["katex/katex.min.css", "katex/katex.min.js"]
     assert all((kit / "print" / path).exists() for path in loaded)
-    assert "@import" not in page
-    assert not re.search(r"url\((?!data:)", page)
-    assert '<html lang="en">' in page
-    assert page.count("<h1") == 1
+    assert not re.search(r"@import|url\((?!data:)", page)
     assert 'class="math-block"' in page
     assert "$" not in re.sub(r"<(script|pre|code)\b.*?</\1>", "", page, flags=re.DOTALL)
-
-
-@pytest.mark.nightly
-def test_an_executed_page_has_pictures_in_words_too(tmp_path, call):
-    out = tmp_path / "kit"
-    assert call("learn", "course", "--print", "--execute", "--only", "103", "--lessons", TUTORIALS, "--out", out) == 0
-    page = (out / "print" / f"{STEM}.html").read_text()
-    pictures = re.findall(r'<img\b[^>]*src="data:image/png[^>]*>', page)
-    assert len(pictures) >= 3
-    assert all(len(re.search(r'alt="([^"]*)"', tag)[1]) > 50 for tag in pictures)
 
 
 def test_the_timing_sheet_adds_up(kit):
@@ -137,9 +112,6 @@ def test_the_timing_sheet_adds_up(kit):
     assert row["lesson"] == "103"
     assert int(row["exercises"]) == len(of_lesson("103"))
     assert int(row["exercise_minutes"]) == sum(e.minutes for e in of_lesson("103"))
-    assert 0 < int(row["minutes_to_read"]) <= 60
-    assert int(row["seconds_to_run"]) > 0
-    assert "| **all** |" in (kit / "timing.md").read_text()
 
 
 def test_the_answers_hold_solution_hints_and_slips(kit):
@@ -149,60 +121,9 @@ def test_the_answers_hold_solution_hints_and_slips(kit):
         assert all(part in text for part in (*exercise.hints, *(slip.says for slip in exercise.slips)))
 
 
-def test_only_what_is_asked_for_is_built(tmp_path, call, capsys):
-    assert call("learn", "course", "--student", "--only", "103", "--lessons", TUTORIALS, "--out", tmp_path / "kit") == 0
-    names = {path.name for path in (tmp_path / "kit").iterdir()}
-    assert names == {"release", "README.md", "timing.csv", "timing.md", "nbgrader_config.py"}
-    assert [path.name for path in tmp_path.iterdir()] == ["kit"]
-
-
-def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path, call, capsys):
-    (tmp_path / "mine.txt").write_text("mine")
-    assert call("learn", "course", "--lessons", TUTORIALS, "--out", tmp_path) == 2
-    assert "not empty; nothing was changed" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
 def test_a_build_that_fails_leaves_nothing(tmp_path, call, capsys):
     place = tmp_path / "lessons"
     place.mkdir()
     (place / "103_name.py").write_text((TUTORIALS / f"{STEM}.py").read_text().replace('"check", "103.2"', '"check"'))
     assert call("learn", "course", "--lessons", place, "--out", tmp_path / "kit") == 2
-    assert '103_name has 0 cells tagged "check", "103.2"' in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["lessons"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--lessons", "."), "holds no lesson such as 103_name.py"),
-        (("--only", "104x"), "unknown lesson '104x'; did you mean '104'"),
-        (("--student", "--execute"), "add --print"),
-    ],
-)
-def test_wrong_usage_is_told(tmp_path, call, capsys, arguments, told):
-    assert call("learn", "course", "--out", tmp_path / "kit", *arguments) == 2
-    assert told in capsys.readouterr().err
-
-
-def test_where_no_lessons_came_with_the_package_there_is_a_sentence(tmp_path, call, capsys, monkeypatch):
-    monkeypatch.setattr(notebooks, "shipped", lambda: tmp_path / "absent")
-    assert call("learn", "course", "--out", tmp_path / "kit") == 2
-    assert "install pmdkit again, or give --lessons FOLDER" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("module", ["jupytext", "nbformat", "nbconvert", "nbclient"])
-def test_a_missing_extra_is_told_with_what_to_do(tmp_path, call, capsys, monkeypatch, module):
-    real = importlib.import_module
-
-    def without(name, *more):
-        if name == module:
-            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
-        return real(name, *more)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    options = ("--print", "--execute") if module == "nbclient" else ()
-    code = call("learn", "course", "--only", "103", "--lessons", TUTORIALS, "--out", tmp_path / "kit", *options)
-    assert code == 3
-    assert remedy("course") in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

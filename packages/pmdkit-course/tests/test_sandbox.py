@@ -1,0 +1,354 @@
+"""The code of others under bubblewrap: a class of attackers is graded with honest students, and nothing is achieved.
+
+Every attack goes past Python, by way of the C library, and hands in the list of what it achieved: the verdict shows it.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pmdkit.errors import EnvironmentLacks
+from pmdkit_course import exercise, sandbox
+from pmdkit_course.notebooks import Code
+from pmdkit_course.source import solution_source
+
+PAGE = Path(__file__).parents[3] / "docs" / "teach" / "grading.md"
+GRADE = [sys.executable, "-m", "pmdkit", "learn", "grade"]
+SECONDS = 2
+SOLVED = solution_source(exercise("103.1"))
+HONEST = ("ada", "max", "zoe")
+QUESTION = exercise("103.2")
+
+try:
+    sandbox.require_sandbox()
+    WHY = ""
+except EnvironmentLacks as lacks:
+    WHY = str(lacks)
+in_sandbox = pytest.mark.skipif(bool(WHY), reason=WHY or "bubblewrap runs here")
+
+BEGIN = """
+import ctypes, os, signal, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+done = []
+def tries(name, call):
+    try:
+        result = call()
+    except Exception:
+        return
+    if result is not None and result is not False and result != -1:
+        done.append(name)
+"""
+END = """
+raise ValueError(f"achieved {done}")
+def tau_for(*a): ...
+"""
+NOTHING = "achieved []"
+ATTACKS = {  # name: (code of the cell, what the verdict says)
+    "fork bomb": (
+        """
+made = 0
+while (pid := libc.fork()) > 0:
+    made += 1
+if pid == 0:
+    libc.setsid()
+    while True:
+        libc.fork()
+        time.sleep(0.1)
+if made > 40:
+    done.append(f"{made} processes")
+""",
+        NOTHING,
+    ),
+    "writer": (
+        """
+beside = os.path.dirname(sys.executable) + "/new"
+for path in (NEIGHBOUR, GRADES, FOLDER + "/new.py", "/usr/new", beside, "/new", "/dev/shm/new", os.__file__):
+    tries(f"write {path}", lambda: libc.open(path.encode(), os.O_WRONLY | os.O_CREAT, 0o600))
+    tries(f"chmod {path}", lambda: libc.chmod(path.encode(), 0o777))
+    tries(f"touch {path}", lambda: libc.utime(path.encode(), None))
+""",
+        NOTHING,
+    ),
+    "reader": (
+        """
+import pmdkit_course
+exercises = os.path.dirname(pmdkit_course.__file__) + "/exercises"
+secret = exercises + "/lesson_103.py"
+for path in (NEIGHBOUR, GRADES, SOLUTIONS, FOLDER, "/home", "/etc/passwd", "/root/.bashrc", secret):
+    tries(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
+tries("secrets", lambda: [name for name in os.environ if name == "SECRET"] or None)
+if (count := sum(name.isdigit() for name in os.listdir("/proc"))) > 3:
+    done.append(f"sees {count} processes")
+""",
+        NOTHING,
+    ),
+    "killer": (
+        """
+for pid in (1, os.getppid() or 1):
+    for number in (9, 15, 19):
+        tries(f"kill {pid}", lambda: libc.kill(pid, number))
+tries("attach", lambda: libc.ptrace(16, 1, 0, 0))
+tries("mount", lambda: libc.mount(b"none", b"/", None, 32 | 4096, None))
+tries("remount", lambda: libc.mount(None, b"/usr", None, 32, None))
+tries("root", lambda: os.setuid(0) or "root")
+if os.getuid() == 0:
+    done.append("is root")
+""",
+        "",  # where pid 1 is its own, SIGKILL to it is accepted and ignored: the verdict is checked below
+    ),
+    "network": (
+        """
+import socket
+for address in (("127.0.0.1", PORT), ("192.0.2.1", 80)):
+    tries(f"connect {address}", lambda: socket.create_connection(address, 0.5))
+""",
+        NOTHING,
+    ),
+    "memory": (
+        """
+import resource
+for which in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
+    tries(f"limit {which}", lambda: resource.setrlimit(which, (2**40, 2**40)) or "raised")
+kept = []
+try:
+    while len(kept) < 3000:
+        kept.append(b"x" * 2**20)
+except MemoryError:
+    pass
+if len(kept) > 300:
+    done.append(f"{len(kept)} MiB")
+del kept
+written = 0
+for name in "abcdef":
+    try:
+        with open(name, "wb", buffering=0) as file:
+            while (count := file.write(bytes(2**20))) == 2**20:
+                written += count
+    except OSError:
+        pass
+if written > 64 * 2**20:
+    done.append(f"{written} bytes")
+""",
+        NOTHING,
+    ),
+    "loop": (
+        """
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass
+""",
+        "was not done after 2 s",
+    ),
+    "forger": (
+        """
+import json
+for message in ({"value": {"is": "float", "text": "0x1p0"}}, {"right": True, "says": "Right."}, {"callable": True}):
+    for number in range(3, 20):
+        try:
+            os.write(number, json.dumps(message).encode() + b"\\n")
+        except OSError:
+            pass
+print("Right.")
+""",
+        "",
+    ),
+    "flood": ("for number in range(3, 20):\n    libc.write(number, bytes(2**24), 2**24)\n", "broke the connection"),
+    "poison": (  # what the next student would import
+        """
+import pmdkit_course
+for place in (".", "/tmp", os.path.dirname(pmdkit_course.__file__)):
+    for name in ("numpy.py", "sitecustomize.py"):
+        try:
+            open(f"{place}/{name}", "w").write("import os\\nos._exit(0)\\n")
+        except OSError:
+            pass
+libc.kill(os.getpid(), 9)
+""",
+        "SIGKILL",
+    ),
+    "terminal \x1b[2J": ("raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')\n", "owned"),
+}
+
+
+def processes(mark):
+    """Processes that name a text in their command line or working folder, whatever session they are in."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            named = (folder / "cmdline").read_bytes() + os.readlink(folder / "cwd").encode()
+            if str(mark).encode() in named and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+    return found
+
+
+def states(*places):
+    """Mode, owner, size and time of change of everything in these folders."""
+    found = {path: path.lstat() for place in places for path in (place, *place.rglob("*"))}
+    return {str(path): (s.st_mode, s.st_uid, s.st_size, s.st_mtime_ns) for path, s in found.items()}
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """The class, graded once by the command line: its rows, and what there was before and after."""
+    if WHY:
+        pytest.skip(WHY)
+    root = tmp_path_factory.mktemp("class")
+    home, folder, temporary = root / "home", root / "submitted", root / "temporary"
+    known = {"GRADES": home / "grades.csv", "SOLUTIONS": home / "kit" / "source" / "103.ipynb", "FOLDER": folder}
+    for path in (known["GRADES"], known["SOLUTIONS"], temporary / "x"):
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+    folder.mkdir()
+    for name in HONEST:
+        (folder / f"{name}.py").write_text(SOLVED)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        known |= {"NEIGHBOUR": folder / "ada.py", "PORT": listening.getsockname()[1]}
+        names = "".join(f"{key} = {value!r}\n" for key, value in known.items()).replace("PosixPath", "str")
+        for name, (code, _) in ATTACKS.items():
+            cell = {"source": names + BEGIN + code + END, "metadata": {"tags": ["exercise", "103.1"]}}
+            cells = [{"cell_type": "code", "outputs": [], **cell}]
+            (folder / name).mkdir()
+            (folder / name / "103.ipynb").write_text(json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
+        before = states(folder, home)
+        variables = os.environ | {"TMPDIR": str(temporary), "HOME": str(home), "SECRET": "x"}
+        command = [*GRADE, str(folder), "--csv", "--seconds", str(SECONDS), "--memory-mb", "200"]
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=400)
+    assert done.returncode == 0, done.stderr
+    rows = {row["student"]: row for row in csv.DictReader(io.StringIO(done.stdout))}
+    return {"root": root, "rows": rows, "done": done, "unchanged": before == states(folder, home)}
+
+
+@pytest.mark.parametrize("student", HONEST)
+def test_an_honest_student_among_attackers_is_right(graded, student):
+    assert graded["rows"][student]["verdict"] == "Right."
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_achieves_nothing(graded, attack):
+    row = graded["rows"]["".join(char if char.isprintable() else " " for char in attack)]
+    assert row["right"] == "no"
+    assert ATTACKS[attack][1] in row["verdict"]
+    assert float(row["seconds"]) < SECONDS + 100, row  # to start a process on a busy machine
+
+
+def test_afterwards_nothing_is_left_nothing_has_changed_and_the_terminal_is_not_steered(graded):
+    assert graded["unchanged"]
+    assert [path.name for path in (graded["root"] / "temporary").iterdir()] == ["x"]
+    assert processes(graded["root"]) == []
+    for text in (graded["done"].stdout, graded["done"].stderr):
+        assert all(char.isprintable() or char == "\n" for char in text)
+
+
+@in_sandbox
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_grader_leaves_no_process(tmp_path, number):
+    mark = "import time  # " + tmp_path.name
+    (tmp_path / "ada.py").write_text(f"{mark}\ndef tau_for(*a):\n    time.sleep(600)\n")
+    grader = subprocess.Popen(
+        [*GRADE, str(tmp_path), "--seconds", "60"],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    own = f"{tmp_path}/pmdkit-learn-"
+    until = time.monotonic() + 60
+    while not processes(own) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert processes(own)
+    grader.send_signal(number)
+    grader.wait(20)
+    until = time.monotonic() + 10
+    while (left := processes(own)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert left == []
+
+
+# One's own code, in a plain process.
+
+
+def code(*lines):
+    """A function that answers with these lines."""
+    body = "".join(f"    {line}\n" for line in lines)
+    return Code(("import os, sys", "import numpy as np"), f"def find_lambda(pi, reward, tau):\n{body}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        (code("os._exit(3)"), "code 3"),
+        (code("sys.exit(3)"), "SystemExit in line 2"),
+        (Code((), "print('x'\n"), "line 1 of the cell"),
+        (Code((), "1 / 0"), "The cell itself raised ZeroDivisionError"),
+        (Code((), "find_lambda = 0.5"), "float"),
+        (code("return np.ones(2 * 10**7)"), "160 MB"),
+        (code("x = []", "x.append(x)", "return x"), "contains itself"),
+        (code("return helper(pi)"), "no other cell is run"),
+        (code("import ctypes", "ctypes.string_at(0)"), "SIGSEGV"),
+        (code("import time", "time.sleep(100)"), "0.5 s"),
+        (code("return type('T\\x1b[2J', (), {'__repr__': lambda self: '\\x1b[2J'})()"), "\\x1b[2J"),
+        (code("print('x' * 10**7)", "return ..."), "Not filled in yet."),
+        (Code((), solution_source(QUESTION)), "Right."),
+    ],
+)
+def test_whatever_an_answer_does_there_is_a_sentence(answer, value):
+    verdict = sandbox.judge_code(QUESTION, answer, sandboxed=False, seconds=0.5 if "sleep" in answer.cell else None)
+    assert value in verdict.says
+    assert verdict.says.isprintable()
+    assert verdict.right == (value == "Right.")
+
+
+def test_all_that_an_answer_does_is_on_one_clock():
+    """Its cell, its own imports, each call: together they take no longer than one of them may."""
+    nap = "import time\ntime.sleep(0.5)\ndef find_lambda(pi, reward, tau):\n    time.sleep(0.5)\n    return 1.0\n"
+    assert "0.8 s" in sandbox.judge_code(QUESTION, Code((), nap), sandboxed=False, seconds=0.8).says
+
+
+# Where there is no sandbox.
+
+
+@pytest.mark.parametrize("lacks", ["bwrap", "linux", "namespaces"])
+def test_without_a_sandbox_grade_refuses_and_check_and_unsafe_go_on(tmp_path, call, capsys, monkeypatch, lacks):
+    if lacks == "bwrap":
+        monkeypatch.setattr("shutil.which", lambda name: None)
+    elif lacks == "linux":
+        monkeypatch.setattr("sys.platform", "darwin")
+    else:
+        monkeypatch.setattr(sandbox, "bwrap_command", lambda: ["sh", "-c", "echo no namespaces >&2; exit 1"])
+        monkeypatch.setattr("shutil.which", lambda name: name)
+    (tmp_path / "ada.py").write_text(SOLVED)
+    assert call("learn", "grade", tmp_path) == 3
+    assert "--unsafe" in capsys.readouterr().err
+    assert call("learn", "grade", tmp_path, "--unsafe", "--csv") == 0
+    assert "ada,103.1,yes,Right." in capsys.readouterr().out
+    assert call("learn", "check", "103.1", tmp_path / "ada.py") == 0
+
+
+def test_the_page_shows_the_command_line(monkeypatch):
+    """That of an ordinary account: every option and value, but for the folders of this machine."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    (block,) = re.findall(r"```\n(bwrap .*?)```", PAGE.read_text(), flags=re.DOTALL)
+    shown = shlex.split(block.replace("\\\n", " "))
+    used = [word for word in sandbox.bwrap_command() if "/" not in word]
+    assert [word for word in used if word not in shown] == []
+    assert [word for word in shown if word.startswith("--") and word not in used] == []
