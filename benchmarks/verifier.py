@@ -17,8 +17,9 @@ from pmdkit.plugins import module_from_file, trust
 from strict_answers import Grader, Item, Verdict, verify
 from strict_answers.extraction import BOXES, MARKER, last_box
 
-CASES = Path(__file__).parents[1] / "tests" / "data" / "verifier_cases.jsonl"
-ATTACKS = Path(__file__).parents[1] / "tests" / "faults" / "attacks.py"
+LABELLED = Path(__file__).parents[1] / "packages" / "strict-answers" / "tests"
+CASES = LABELLED / "suites.jsonl"
+ATTACKS = LABELLED / "helpers" / "hostile.py"
 KINDS = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 JSON_ANSWER = re.compile(r'"answer"\s*:\s*("(?:[^"\\]|\\.)*"|[^,}\n]+)')

@@ -2,19 +2,17 @@
 
 import pytest
 
-from pmdkit import envs
 from strict_answers import Item, verify
 from strict_answers.conventions import TABLE
 from strict_answers.extraction import answer_line, last_box
 from strict_answers.rules import Pending, grade_by_rules
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
-def test_row(row, grader):
-    (verdict,) = grader.grade([Item("Answer: " + row.answer, row.gold)])
-    assert (verdict.correct, verdict.path) == (row.correct, row.path), verdict
-    assert verdict.value == float(row.correct)
+def test_every_row_of_the_table(grader):
+    verdicts = grader.grade([Item("Answer: " + row.answer, row.gold) for row in TABLE])
+    found = {row.what: (verdict.correct, verdict.path) for row, verdict in zip(TABLE, verdicts, strict=True)}
+    assert found == {row.what: (row.correct, row.path) for row in TABLE}
+    assert all(verdict.value == float(verdict.correct) for verdict in verdicts)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +67,6 @@ def test_the_marker_is_searched_alike_at_any_distance_from_the_end():
 
 
 def test_place_and_length_decide_before_anything_is_read():
-    assert verify("Answer: 34", "34") == envs.math_answers.verify("Answer: 34", "34")
     assert verify("Answer: 34", "34", truncated=True).path == "rejected"
     assert verify("Answer: 34", "34", truncated=True).correct is False
     assert verify(r"\boxed{34}", "34").path == "none"
@@ -89,5 +86,5 @@ def test_golds_in_the_forms_of_data_sets_are_integers(gold):
 @pytest.mark.parametrize(
     "answer", ["25√2", r"25\sqrt2", "25x", r"25\pi", "25i", r"25.\overline{3}", "25e3", "2_5", "25:1"]
 )
-def test_no_reading_takes_a_part_for_the_whole(answer, grader):
-    assert grader.grade([Item("Answer: " + answer, "25")])[0].correct is False
+def test_no_reading_takes_a_part_for_the_whole(answer, judge):
+    assert judge("Answer: " + answer, "25")[0] is False

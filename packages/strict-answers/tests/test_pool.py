@@ -1,4 +1,4 @@
-"""Worker processes: killed, replaced, limited; and a journal that makes their verdicts last."""
+"""The pool: workers are killed, hang and grow; every item gets its verdict, in order, and a journal makes it last."""
 
 import json
 import os
@@ -10,133 +10,75 @@ import time
 from pathlib import Path
 
 import pytest
+from own_judge import OwnGrader
 
-from pmdkit.envs.reward_functions import FunctionGrader
-from pmdkit.errors import UsageError
 from strict_answers import Grader, Item, Verdict, verify
+from strict_answers import grader as grader_module
 from strict_answers import pool as pool_module
 from strict_answers.journal import JournalDamaged, VerdictJournal
+from strict_answers.process import CannotLoad
 
-OWN = """
-import math, os, sys, time
-
-def grade(response, gold):
-    print("noise on the pipe")
-    if response == "hang":
-        time.sleep(60)
-    if response == "hang once":
-        if not os.path.exists(gold):
-            open(gold, "w").close()
-            time.sleep(60)
-        return 1
-    if response == "eat":
-        return len(bytearray(10 * 2**30)) > 0
-    if response == "die":
-        os._exit(1)
-    if response == "leave":
-        sys.exit("bye")
-    if response == "modules":
-        return "torch" not in sys.modules
-    if response == "secret":
-        return "PMDKIT_SECRET" not in os.environ
-    if response == "raise":
-        raise KeyError("no such thing")
-    return {"nan": math.nan, "inf": math.inf, "two": 2, "minus": -0.1, "text": "good", "none": None,
-            "half": 0.5, "true": True, "false": False, "third": 1 / 3}[response]
-"""
-HARD = "Answer: (x+y+z+w+u+v)^{18}(x^2+y^2+z^2+2xy+2xz+2yz+(w+u+v)^2+2(x+y+z)(w+u+v))"
-HARD_GOLD = "(x+y+z+w+u+v)^{20}"
+GOOD = Item("Answer: 2^5+2", "34")
+HARD = Item("Answer: (x+y+z+w+u+v)^{18}(x^2+y^2+z^2+2xy+2xz+2yz+(w+u+v)^2+2(x+y+z)(w+u+v))", "(x+y+z+w+u+v)^{20}")
+"Equal, by an expansion that takes seconds and a lot of memory; the limits let it pass as the gold is of its kind."
 
 
 @pytest.fixture(scope="module")
-def own_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("own") / "mine.py"
-    path.write_text(OWN)
-    return path
-
-
-@pytest.fixture(scope="module")
-def own(own_file):
-    with FunctionGrader(f"{own_file}:grade", seconds=0.4, memory_mb=256) as grader:
+def own():
+    with OwnGrader() as grader:
         yield grader
 
 
-def gone(pid: int) -> bool:
+def pid_of(grader):
+    assert grader.probe().correct is True
+    return grader.pool.processes[0].popen.pid
+
+
+def ended(pid):
+    """Whether a process is gone or waits to be collected."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
         return True
-    return False
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("response", "correct", "path", "reason"),
+    ("response", "path", "reason"),
     [
-        ("true", True, "own", "graded 1"),
-        ("false", False, "own", "graded 0"),
-        ("half", True, "own", "graded 0.5"),
-        ("third", False, "own", "graded 0.333"),
-        ("nan", None, "own", "nan; expected a number from 0 to 1"),
-        ("inf", None, "own", "inf"),
-        ("two", None, "own", "2.0"),
-        ("minus", None, "own", "-0.1"),
-        ("text", None, "own", "str; expected a number"),
-        ("none", None, "own", "NoneType"),
-        ("raise", None, "own", "KeyError: 'no such thing'"),
-        ("leave", None, "own", "SystemExit: bye"),
-        ("hang", None, "timeout", "no answer within 0.4 s, twice"),
-        ("eat", None, "timeout", "over its memory limit, twice"),
-        ("die", None, "timeout", "the worker died, twice"),
-        ("modules", True, "own", ""),
-        ("secret", True, "own", ""),
+        ("hang", "timeout", "0.4 s, twice"),
+        ("eat", "timeout", "memory limit, twice"),
+        ("die", "timeout", "died, twice"),
+        ("raise", "own", "KeyError"),
+        ("leave", "own", "SystemExit: bye"),
     ],
 )
-def test_own_grader(own, monkeypatch, response, correct, path, reason):
-    """Whatever it does, the verdict says so, a failure is never 0, and the next item is graded as ever."""
-    monkeypatch.setenv("PMDKIT_SECRET", "x")
-    bad, good = own.grade([Item(response, "34"), Item("true", "34")])
-    assert (bad.correct, bad.path) == (correct, path)
+def test_whatever_a_judge_does_is_no_verdict_and_the_next_item_is_judged(own, tmp_path, response, path, reason):
+    bad, good = own.grade([Item(response, str(tmp_path / "mark")), Item("four", "")])
+    assert (bad.correct, bad.value, bad.path) == (None, None, path)
     assert reason in bad.reason
-    assert (bad.value is None) == (correct is None)
-    assert good.value == 1.0
+    assert len(bad.reason) < 300
+    assert good.value == 0.5
 
 
-@pytest.mark.slow
-def test_a_second_chance_is_taken(own, tmp_path):
-    assert own.grade([Item("hang once", str(tmp_path / "mark"))])[0].value == 1.0
-
-
-def test_cut_off_responses_are_wrong_for_own_graders_too(own):
-    assert own.grade([Item("true", "34", truncated=True)])[0] == Verdict(
-        False, None, "rejected", "cut off by the length limit", 0.0
-    )
-
-
-@pytest.mark.slow
-def test_own_graders_that_cannot_be_used(tmp_path):
-    (tmp_path / "broken.py").write_text("import no_such_module_anywhere")
-    (tmp_path / "empty.py").write_text("")
-    for name, words in (
-        ("broken.py:grade", "no_such_module"),
-        ("empty.py:grade", "no function"),
-        ("no.py:grade", "not a"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            FunctionGrader(str(tmp_path / name))
-    with pytest.raises(UsageError, match="names no grader"):
-        FunctionGrader("mine.py")
+def test_a_judge_that_cannot_be_loaded():
+    with OwnGrader("bad") as grader:
+        with pytest.raises(CannotLoad, match="no_such_module_anywhere"):
+            grader.pool.ensure(1)
+        assert grader.grade([Item("four", "")])[0].correct is None
     with pytest.raises(ValueError, match="workers = 0"):
         Grader(workers=0)
 
 
-def test_the_example_on_the_shelf():
-    from pmdkit.specs import find
-
-    file = find.spec_file("needle", "bandit").parents[1] / "own_reward.py"
-    with FunctionGrader(f"{file}:grade") as grader:
-        values = [grader.grade([Item(text, "34")])[0].value for text in ("Answer: 34", "Answer: 33", "34")]
-    assert values == [1.0, 0.5, 0.0]
+def test_a_second_chance_is_taken_and_no_secret_is_seen(own, tmp_path, monkeypatch):
+    """Also when the worker is killed in the middle of a call, as by a kernel short of memory."""
+    assert own.grade([Item("hang once", str(tmp_path / "mark"))])[0].value == 9 / 8
+    victim = own.pool.processes[0].popen.pid
+    threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
+    assert own.grade([Item("hang once", str(tmp_path / "other"))])[0].value == 9 / 8
+    own.close()
+    monkeypatch.setenv("MY_SECRET", "x")
+    assert own.grade([Item("secret", "")])[0].value == 0
 
 
 def test_integers_start_no_process():
@@ -147,64 +89,111 @@ def test_integers_start_no_process():
 
 
 @pytest.mark.slow
-def test_order_is_kept_and_equal_items_agree_over_two_workers():
+def test_order_is_kept_over_two_workers_which_end_with_the_grader():
     items = [Item(f"Answer: 2^5+{k % 4}", "34") for k in range(40)]
     with Grader(workers=2) as grader:
         assert [verdict.correct for verdict in grader.grade(items)] == [k % 4 == 2 for k in range(40)]
         pids = [process.popen.pid for process in grader.pool.processes]
         assert len(pids) == 2
-    assert all(gone(pid) for pid in pids)
+    assert all(ended(pid) for pid in pids)
 
 
-@pytest.mark.slow
-def test_a_hard_item_is_unscored_and_the_others_are_right():
+def test_items_submitted_ahead_get_the_same_verdicts():
+    items = [Item(f"Answer: 2^5+{k}", "34") for k in range(4)]
+    with Grader() as grader:
+        for item in items:
+            grader.submit(lambda item=item: item)
+        assert [verdict.correct for verdict in grader.grade(items)] == [False, False, True, False]
+
+
+def test_over_its_time_is_no_verdict_at_once_and_not_wrong():
+    """The worker ends itself by its processor time, and the others are right."""
     with Grader(seconds=0.5) as grader:
-        items = [Item("Answer: 2^5+2", "34"), Item(HARD, HARD_GOLD), Item("Answer: 2^5+3", "34")]
-        verdicts = grader.grade(items)
+        pid_of(grader)
+        first = grader.pool.processes[0]
+        verdicts = grader.grade([GOOD, HARD, Item("Answer: 2^5+3", "34")])
+        assert first.popen.returncode == -signal.SIGPROF
     assert [verdict.correct for verdict in verdicts] == [True, None, False]
-    assert verdicts[1].path == "timeout"
-    assert verdicts[1].value is None
+    assert (verdicts[1].value, verdicts[1].path) == (None, "timeout")
+    assert "0.5 s" in verdicts[1].reason
 
 
-def test_a_worker_killed_in_the_middle_of_a_call(own, tmp_path):
-    """SIGKILL from outside, as by the kernel short of memory: tried again in a new worker, nobody else notices."""
-    own.grade([Item("true", "34")])
-    victim = own.pool.processes[0].popen.pid
-    threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
-    assert own.grade([Item("hang once", str(tmp_path / "mark")), Item("true", "35")])[0].value == 1.0
-    assert own.pool.processes[0].popen.pid != victim
+@pytest.mark.nightly
+def test_over_its_memory_is_no_verdict_and_not_wrong():
+    """math-verify takes a lack of memory for unequal; the worker sees that it was near its limit."""
+    with Grader(seconds=100, memory_mb=16) as grader:
+        bad, good = grader.grade([HARD, GOOD])
+    assert (bad.correct, bad.path) == (None, "timeout")
+    assert "memory" in bad.reason
+    assert good.correct is True
 
 
-@pytest.mark.slow
-def test_a_worker_that_died_idle_costs_nothing(grader):
-    grader.probe()
-    os.kill(grader.pool.processes[0].popen.pid, signal.SIGKILL)
-    assert grader.grade([Item("Answer: 2^5+2", "34")])[0].correct is True
+@pytest.mark.nightly
+def test_a_stopped_worker_is_tried_again(monkeypatch):
+    """SIGSTOP, as on a machine that swaps: no processor time passes, so the clock decides."""
+    monkeypatch.setattr(grader_module, "PATIENCE", 1)
+    with Grader(seconds=3) as grader:
+        os.kill(pid_of(grader), signal.SIGSTOP)
+        assert grader.grade([GOOD])[0].correct is True
+
+
+@pytest.mark.nightly
+def test_load_changes_no_verdict():
+    """Four busy processes beside it: time by the clock is many times that of the processor, and nothing is unscored."""
+    items = [Item(f"Answer: (x+{k})^2", f"x^2+{2 * k}x+{k * k}") for k in range(1, 9)]
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        with Grader() as grader:
+            assert [verdict.correct for verdict in grader.grade(items)] == [True] * 8
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("kills", [0, 1, 2])
+def test_a_worker_killed_when_idle_or_as_it_starts_is_replaced(monkeypatch, kills):
+    """Once is an accident; twice in a row is an outage, which scores nothing and says so."""
+    killed = []
+
+    class Doomed(pool_module.WorkerProcess):
+        def __init__(self, *args):
+            super().__init__(*args)
+            if len(killed) < kills:
+                killed.append(self.popen.pid)
+                os.kill(self.popen.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(pool_module, "WorkerProcess", Doomed)
+    with Grader() as grader:
+        if kills == 0:
+            os.kill(pid_of(grader), signal.SIGKILL)
+        verdict = grader.grade([GOOD])[0]
+        if kills == 2:
+            assert verdict.correct is None
+            verdict = grader.grade([GOOD])[0]
+        assert verdict.correct is True
 
 
 @pytest.mark.slow
 def test_workers_are_replaced_after_many_calls(grader, monkeypatch):
-    grader.probe()
-    before = grader.pool.processes[0].popen.pid
+    before = pid_of(grader)
     monkeypatch.setattr(pool_module, "CALLS", 1)
-    assert grader.probe().correct is True
-    assert grader.pool.processes[0].popen.pid != before
-    assert gone(before)
+    assert pid_of(grader) != before
+    assert ended(before)
 
 
 def test_a_pool_that_cannot_start_says_why_and_scores_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     with Grader(journal=tmp_path / "journal.jsonl") as grader:
-        assert "cannot start" in grader.probe().reason
-        verdicts = grader.grade([Item("Answer: 2^5+2", "34"), Item("Answer: 34", "34")])
-    assert [verdict.correct for verdict in verdicts] == [None, True]
+        assert "no-python" in grader.probe().reason
+        assert [verdict.correct for verdict in grader.grade([GOOD, Item("Answer: 34", "34")])] == [None, True]
     assert (tmp_path / "journal.jsonl").read_text() == "", "an outage is no verdict to remember"
 
 
 @pytest.mark.slow
 def test_a_worker_dies_with_its_parent():
     script = (
-        "import os, time\nfrom strict_answers import Grader\n"
+        "import time\nfrom strict_answers import Grader\n"
         "grader = Grader()\ngrader.probe()\nprint(grader.pool.processes[0].popen.pid, flush=True)\ntime.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -212,19 +201,11 @@ def test_a_worker_dies_with_its_parent():
     parent.kill()
     parent.communicate()
     deadline = time.monotonic() + 5
-    while not dead_or_zombie(worker) and time.monotonic() < deadline:
+    while not ended(worker) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert dead_or_zombie(worker)
+    assert ended(worker)
 
 
-def dead_or_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
-
-
-@pytest.mark.slow  # many workers
 def test_verify_works_from_any_thread():
     found = []
     threads = [threading.Thread(target=lambda: found.append(verify("Answer: 2^5+2", "34").correct)) for _ in range(4)]
@@ -235,34 +216,33 @@ def test_verify_works_from_any_thread():
     assert found == [True] * 4
 
 
-@pytest.mark.slow
-def test_the_worker_imports_no_torch():
-    code = "import sys, strict_answers.symbolic as w; w.load(None, 1.0); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+def test_a_file_of_the_current_folder_is_not_taken_for_the_library(tmp_path, monkeypatch):
+    """A worker starts with -P: a json.py beside the data does not run."""
+    (tmp_path / "json.py").write_text("raise SystemExit('taken')")
+    monkeypatch.chdir(tmp_path)
+    with Grader() as grader:
+        assert grader.probe().correct is True
 
 
 @pytest.mark.slow
-def test_a_resumed_run_gets_the_same_verdicts(tmp_path, own_file):
-    """Also for a time-out, and without asking a worker; a torn last line is dropped."""
+def test_a_resumed_run_gets_the_same_verdicts(tmp_path):
+    """Also for a time-out, and without asking a worker; a torn last line is dropped; another judge is asked anew."""
     path = tmp_path / "journal.jsonl"
-    items = [Item("hang", "34"), Item("third", "34"), Item("lone \ud800", "34")]
-    with FunctionGrader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
+    items = [Item("hang", str(tmp_path / "mark")), Item("six", "34"), Item("lone \ud800", "34")]
+    with OwnGrader(seconds=0.3, journal=path) as grader:
         first = grader.grade(items)
     rows = path.read_bytes()
     assert len(rows.splitlines()) == 3
     with open(path, "ab") as file:
         file.write(rows[:50])
-    with FunctionGrader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
-        before = grader.pool.processes[0].calls
+    with OwnGrader(seconds=0.3, journal=path) as grader:
         assert grader.grade(items) == first
-        assert grader.pool.processes[0].calls == before
-        grader.grade([Item("half", "34")])
+        assert grader.pool.processes == []
+        grader.grade([Item("seven", "34")])
+        grader.identity = "another"
+        grader.grade([Item("seven", "34")])
     assert path.read_bytes().startswith(rows)
-    assert len(VerdictJournal(path).verdicts) == 4
-    own_file.write_text(own_file.read_text() + "\n# edited: another judge\n")
-    with FunctionGrader(f"{own_file}:grade", seconds=0.3, journal=path) as grader:
-        grader.grade([Item("third", "34")])
-    assert len(path.read_bytes().splitlines()) == 5
+    assert len(VerdictJournal(path).verdicts) == 5
 
 
 def test_a_damaged_journal_is_refused(tmp_path):
@@ -271,4 +251,4 @@ def test_a_damaged_journal_is_refused(tmp_path):
     with pytest.raises(JournalDamaged, match="line 1"):
         VerdictJournal(path)
     path.write_text(json.dumps({"key": "a", "correct": True, "extracted": "1", "path": "own", "reason": ""}) + "\n")
-    assert VerdictJournal(path).get("a").correct is True
+    assert VerdictJournal(path).get("a") == Verdict(True, "1", "own", "")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-FILE = Path(__file__).with_name("attacks.jsonl")
+FILE = Path(__file__).parents[1] / "attacks.jsonl"
 PARSERLESS = ("never parsed", "huge", "place", "unicode", "control")
 "Classes that rules decide: no wrong answer of theirs may reach the parser."
 
@@ -52,32 +52,9 @@ def unpacked(part: str | list) -> str:
 # A grammar of LaTeX, mutations of what it makes, and floods.
 
 Draw = random.Random
-GOLDS = (
-    *(
-        "34",
-        "34",
-        "34",
-        "34",
-        "34",
-        r"\frac{1}{2}",
-        r"\sqrt{2}",
-        "0.5",
-        r"\pi",
-        "(1,2)",
-        r"\{1,2\}",
-        r"[0,\infty)",
-        "x^2+1",
-    ),
-    *(
-        "x^2+y^2=1",
-        "x>3",
-        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
-        r"\frac{a}{b+k}",
-        "(x+y+z)^{3}",
-        r"28\%",
-        r"x \in [1,2]",
-    ),
-)
+PLAIN = r"34 34 34 34 34 \frac{1}{2} \sqrt{2} 0.5 \pi (1,2) \{1,2\} [0,\infty) x^2+1 x^2+y^2=1 x>3"
+OTHERS = (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\frac{a}{b+k}", "(x+y+z)^{3}", r"28\%", r"x \in [1,2]")
+GOLDS = (*PLAIN.split(), *OTHERS)
 LETTERS = "xyznabk"
 FUNCTIONS = (r"\sin", r"\cos", r"\tan", r"\log", r"\ln", r"\exp", r"\arctan", r"\gcd", r"\max", r"\det", r"\cosh")
 RELATIONS = ("=", "<", ">", r"\leq", r"\geq", r"\neq", r"\approx", r"\equiv", r"\in", "≤", r"\implies", r"\sim")
@@ -86,42 +63,10 @@ CHARACTERS = (
     "\x00\x07\x1b\x7f\u0085\u00a0\u00ad\u0301\u0660\u0663\u2028\u200b\u200d\u202e\u2066\ufeff\uff13\ud800\udfff"
     "³½√π∞∑∫≤×÷𝟑😀\U000e0033\\{}()[]$^_!%&#~|'\"`<>=+-*/.,;: \n\t0123456789abcxyz"
 )
-PIECES = (
-    *(
-        "^",
-        "_",
-        "{",
-        "}",
-        "!",
-        "\\frac",
-        "\\sqrt",
-        "\\left(",
-        "\\right)",
-        "^{",
-        "}{",
-        "\\\\",
-        "&",
-        "\\text{",
-        "=",
-        "\\boxed{",
-    ),
-    *(
-        ",",
-        "%",
-        "\\cdot",
-        "e",
-        "i",
-        "\\pm",
-        "\\begin{matrix}",
-        "\\end{cases}",
-        "\\sum",
-        "\\int",
-        "**",
-        "//",
-        "1e9",
-        "\\,",
-    ),
-)
+OPEN, CLOSED = r"(|{|\left(|[|$|\boxed{|", r")|}|\right)|]||$"
+SIGNS = r"""^ _ { } ! \frac \sqrt \left( \right) ^{ }{ \\ & \text{ = \boxed{ , % \cdot e i \pm \begin{matrix}
+\end{cases} \sum \int ** // 1e9 \,"""
+PIECES = tuple(SIGNS.split())
 
 
 def expression(draw: Draw, depth: int = 3) -> str:
@@ -212,62 +157,24 @@ def related(draw: Draw, depth: int) -> str:
 
 
 def worded(draw: Draw, depth: int) -> str:
-    """Words, units and fences around a term."""
+    """Words, units and fences around a term, roots and absolute values of it, or a bracket that need not close."""
     inner = expression(draw, depth)
-    unit = draw.choice(UNITS)
-    return draw.choice(
-        (
-            f"{inner}{unit}",
-            rf"\text{{{inner}}}",
-            f"The answer is {inner}",
-            f"{inner} or {inner}",
-            f"$${inner}$$",
-            f"**{inner}**",
-        )
-    )
+    unit, start, end = draw.choice(UNITS), draw.choice(OPEN.split("|")), draw.choice(CLOSED.split("|"))
+    forms = [f"{inner}{unit}", rf"\text{{{inner}}}", f"The answer is {inner}", f"{inner} or {inner}", f"$${inner}$$"]
+    forms += [f"**{inner}**", rf"\sqrt{{{inner}}}", rf"\sqrt[{leaf(draw)}]{{{inner}}}", f"sqrt({inner})", f"√{inner}"]
+    return draw.choice([*forms, rf"|{inner}|", rf"\lfloor {inner} \rfloor", *[start + inner + end] * 5])
 
 
 def fraction(draw: Draw, depth: int) -> str:
     """Fractions in four spellings."""
-    top, bottom = expression(draw, depth), expression(draw, depth)
-    return draw.choice(
-        (
-            rf"\frac{{{top}}}{{{bottom}}}",
-            rf"\dfrac{top}{bottom}",
-            f"({top})/({bottom})",
-            rf"\cfrac{{{top}}}{{1+{bottom}}}",
-        )
-    )
-
-
-def rooted(draw: Draw, depth: int) -> str:
-    """Roots, absolute values, floors."""
-    inner = expression(draw, depth)
-    return draw.choice(
-        (
-            rf"\sqrt{{{inner}}}",
-            rf"\sqrt[{leaf(draw)}]{{{inner}}}",
-            f"sqrt({inner})",
-            f"√{inner}",
-            rf"|{inner}|",
-            rf"\lfloor {inner} \rfloor",
-        )
-    )
-
-
-def unbalanced(draw: Draw, depth: int) -> str:
-    """A bracket that need not close."""
-    inner = expression(draw, depth)
-    return (
-        draw.choice(("(", "{", r"\left(", "[", "$", r"\boxed{", ""))
-        + inner
-        + draw.choice((")", "}", r"\right)", "]", "", "$"))
-    )
+    top, low = expression(draw, depth), expression(draw, depth)
+    forms = [rf"\frac{{{top}}}{{{low}}}", rf"\dfrac{top}{low}", f"({top})/({low})", rf"\cfrac{{{top}}}{{1+{low}}}"]
+    return draw.choice(forms)
 
 
 RULES: tuple[Callable[[Draw, int], str], ...] = (
-    *(binary, binary, binary, fraction, fraction, power, power, rooted, called, listed, related),
-    *(tower, counted, big, matrix, worded, unbalanced),
+    *(binary, binary, binary, fraction, fraction, power, power, called, listed, related, worded),
+    *(tower, counted, big, matrix, worded),
 )
 
 

@@ -1,0 +1,71 @@
+"""Reward functions of a user's own, in the processes of strict_answers, and the bridge that gives errors exit codes.
+
+What a function may name is tested in tests/llm/test_rewards.py, the processes in packages/strict-answers.
+"""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from pmdkit.envs import math_answers
+from pmdkit.envs.math_answers import FunctionGrader, Item, Verdict, make_grader, open_journal
+from pmdkit.errors import ResumeRefused, UsageError
+from strict_answers import verify
+
+SHELF = Path(__file__).parents[2] / "envs"
+OWN = """
+import math, sys
+
+def grade(response, gold):
+    if response == "raise":
+        raise KeyError(response + "\\x1b[2J")
+    if response == "torch":
+        return "torch" not in sys.modules
+    return {"half": 0.5, "third": 1 / 3, "true": True, "nan": math.nan, "two": 2, "text": "good", "none": None}[response]
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own") / "mine.py"
+    path.write_text(OWN)
+    with FunctionGrader(f"{path}:grade", seconds=5) as grader:
+        yield grader
+
+
+def test_a_number_from_0_to_1_is_a_verdict_and_anything_else_is_none(own):
+    """A failure is never 0."""
+    names = ("half", "third", "true", "torch", "nan", "two", "text", "none", "raise")
+    verdicts = own.grade([Item(name, "34") for name in names])
+    assert [v.value for v in verdicts] == [0.5, 1 / 3, 1.0, 1.0, None, None, None, None, None]
+    assert [v.correct for v in verdicts] == [True, False, True, True, None, None, None, None, None]
+    assert all(v.path == "own" and v.reason.isprintable() for v in verdicts)
+    assert own.probe().correct is None, "it knows no 34"
+    cut_off = own.grade([Item("true", "34", truncated=True)])[0]
+    assert cut_off == Verdict(False, None, "rejected", cut_off.reason, 0.0)
+
+
+def test_functions_that_cannot_be_used_are_refused_before_a_run(tmp_path):
+    (tmp_path / "broken.py").write_text("import no_such_module_anywhere")
+    (tmp_path / "empty.py").write_text("")
+    for name in ("broken.py:grade", "empty.py:grade", "no.py:grade", "empty.py"):
+        with pytest.raises(UsageError):
+            make_grader(str(tmp_path / name))
+    with pytest.raises(UsageError, match="workers = 0"):
+        make_grader(workers=0)
+    assert math.isclose(make_grader(boxed=True).grade([Item(r"\boxed{34}", "34")])[0].value, 1)
+
+
+def test_a_damaged_journal_refuses_to_resume(tmp_path):
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text('{"key": "a"}\n')
+    with pytest.raises(ResumeRefused):
+        open_journal(path)
+
+
+def test_the_example_on_the_shelf_and_the_public_name():
+    with FunctionGrader(f"{SHELF / 'own_reward.py'}:grade") as grader:
+        values = [grader.grade([Item(text, "34")])[0].value for text in ("Answer: 34", "Answer: 33", "34")]
+    assert values == [1.0, 0.5, 0.0]
+    assert math_answers.verify is verify
