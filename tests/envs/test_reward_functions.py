@@ -22,7 +22,8 @@ def grade(response, gold):
         raise KeyError(response + "\\x1b[2J")
     if response == "torch":
         return "torch" not in sys.modules
-    return {"half": 0.5, "third": 1 / 3, "true": True, "nan": math.nan, "two": 2, "text": "good", "none": None}[response]
+    values = {"half": 0.5, "third": 1 / 3, "true": True, "nan": math.nan, "two": 2, "text": "good", "none": None}
+    return values[response]
 """
 
 
