@@ -207,16 +207,6 @@ def tables() -> str:
         f"Peaks of the allocator in {len(peaks)} runs of RL: predicted over measured {min(peaks):.2f} to "
         f"{max(peaks):.2f}, {sum(0.8 <= one <= 1.25 for one in peaks)} of them from 0.8 to 1.25.",
         "",
-        '??? note "Every run, predicted and published"',
-        "    | run | half | published | predicted | ratio | GiB published | predicted |",
-        "    |---|---|---|---|---|---|---|",
-        *(f"    {line(row)}" for row in COUNTED),
-        "",
-        f'??? note "The other {len(ROWS) - len(COUNTED)} that were found, and why they are not predicted"',
-        "    | run | published | why not |",
-        "    |---|---|---|",
-        *(f"    | {row['id']} | {shown(row)} | {row['left_out']} |" for row in ROWS if "left_out" in row),
-        "",
     ]
     return "\n".join(lines) + "\n"
 
@@ -225,26 +215,6 @@ def counts(row: dict[str, Any]) -> bool:
     """Whether the prediction for a row is within a factor of two."""
     _, published, predicted = compare(row)[0]
     return within(published, predicted)
-
-
-def line(row: dict[str, Any]) -> str:
-    """A row of the first table; one that misses is bold."""
-    what, published, predicted = compare(row)[0]
-    ratio = f"{predicted / published:.2f}"
-    cells = [row["id"], row["split"], f"{published:.4g} {what}", f"{predicted:.4g}"]
-    cells.append(ratio if counts(row) else f"**{ratio}**")
-    measured = row.get("peak_gib") if row.get("task") == "rl" else None
-    cells += [f"{measured:.1f}", f"{peak_gib(row):.1f}"] if measured else ["", ""]
-    return "| " + " | ".join(cells) + " |"
-
-
-def shown(row: dict[str, Any]) -> str:
-    """The published figure of a row that is not predicted."""
-    if "mfu" in row:
-        return f"{100 * row['mfu']:.0f} % of peak"
-    if "tokens_per_second" in row:
-        return f"{row['tokens_per_second']:,.0f} tokens/s"
-    return f"{row['seconds']:g} s" if "seconds" in row else ""
 
 
 def with_tables(page: str) -> str:
