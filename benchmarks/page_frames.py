@@ -7,7 +7,6 @@ machine does not count.
 import functools
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from pmdkit.objectives import OBJECTIVES
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT))
-from tests.explore.frames import drawn_frames  # noqa: E402  # needs the path above
-
-SITE = ROOT / "site"
+SITE = Path(__file__).parents[1] / "site"
 BATCH = "batch/#lag=1&serve=8&recompute=0&gpus=32&prompts=512&ministeps=64"
 CASES = {
     "simplex": ("simplex/", "tau", [*range(100, 250, 5)]),
@@ -31,6 +26,20 @@ CASES = {
     "batch-prompts": (BATCH, "prompts-field", [32, 64, 96, 128, 256, 512, 1024] * 4),
     "batch-mean": (BATCH, "mean-field", [*range(900, 2400, 50)]),
 }
+SWEEP = """async ([key, values]) => {
+  const field = document.querySelector(`[data-key="${key}"]`);
+  const { frames } = document.querySelector(".explore");
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  await frame();
+  frames.reset();
+  for (const value of values) {
+    field.value = value;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    await frame();
+  }
+  await frame();
+  return frames.script.length;
+}"""
 
 
 def measure(rounds: int) -> Iterator[Measured]:
@@ -63,7 +72,7 @@ def frame_cost(page: Page, key: str, values: list[float]) -> float:
         return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
 
     before = busy()
-    drawn = int(drawn_frames(page, key, values))
+    drawn = drawn_frames(page, key, values)
     return 1e3 * (busy() - before) / drawn
 
 
@@ -84,3 +93,8 @@ def served() -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def drawn_frames(page: Page, key: str, values: list[float]) -> int:
+    """How many frames drew while a number field went through values, one a frame."""
+    return int(page.evaluate(SWEEP, [key, values]))

@@ -1,4 +1,4 @@
-"""Every verb of the command line with its help, as a page: what `pmdkit VERB --help` prints, companions' verbs included."""
+"""Every verb of the command line with its help as a page, companions included: what `pmdkit VERB --help` prints."""
 
 import os
 import subprocess

@@ -6,7 +6,7 @@ import numpy as np
 
 from pmdkit.training import plan
 from pmdkit_lab.planner.hardware import cluster
-from pmdkit_lab.planner.predict import Prediction
+from pmdkit_lab.planner.predict import Prediction, best
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 
 TOLERANCE = 1e-9  # relative: both sum up to 32,768 terms in float64, in another order
@@ -48,6 +48,12 @@ def predicted(setting):
     place = cluster(f"{setting['gpus']}x{setting['gpu']}", setting["tp"])
     work = work_of(spec, setting["prompt"])
     return spec, Prediction(sizes_of(spec), work, shape, place, serve=setting["serve"])
+
+
+def best_of(setting):
+    """The accelerators that generate in the planner's best division, or None where none fits."""
+    division = best(predicted(setting)[1])
+    return division and division.serve
 
 
 def close(told, wanted, where=""):

@@ -1,13 +1,8 @@
 """The batch and staleness planner: its mathematics in Node against pmdkit's planner. The page: test_batch_page.py."""
 
-import json
-import shlex
-
 import numpy as np
 import pytest
 
-from pmdkit.errors import UsageError
-from pmdkit_lab.planner.export import export
 from pmdkit_lab.planner.predict import best
 from pmdkit_lab.planner.simulate import timeline
 
@@ -106,33 +101,6 @@ def test_the_best_division_is_that_of_the_planner(node):
     assert wanted[0] is not None
 
 
-def test_the_words_of_trl_and_verl_are_those_of_the_exports(node, golden):
-    """Every key that the page shows has the value that `pmdkit plan --as` gives it; none where that refuses."""
-    code = """
-    const { trl, verl } = await load("batch.js");
-    const { memoryOf, predict } = await load("prediction.js");
-    return given.settings.map((setting) => {
-      const found = predict(given.tables, setting);
-      const together = memoryOf(given.tables, { ...setting, serve: 0, lag: 0 });
-      return { trl: trl(setting, found), verl: verl(setting, given.tables, together) };
-    });
-    """
-    refused = 0
-    for (_, _, spec, wanted), told in zip(
-        golden, in_node(node, code, {"tables": tables(), "settings": SETTINGS}), strict=True
-    ):
-        for name in ("trl", "verl"):
-            try:
-                keys = export(name, spec, wanted).values
-            except UsageError:
-                assert told[name] is None
-                refused += 1
-                continue
-            assert told[name], name
-            assert {key: keys[key] for key in told[name]} == told[name]
-    assert refused
-
-
 def test_the_words_of_openrlhf_say_the_same_batch(node, golden):
     """Its keys, read back with the arithmetic of its trainer, give prompts, responses, updates and accelerators."""
     code = """
@@ -158,43 +126,3 @@ def test_the_words_of_openrlhf_say_the_same_batch(node, golden):
         assert engines == wanted.generators.count
         assert keys.get("train.colocate_all", False) == (engines == trainers == setting["gpus"])
         assert keys["data.max_len"] - keys["rollout.max_new_tokens"] == setting["max_prompt"]
-
-
-def test_the_command_asks_the_planner_for_the_same_setting(node, golden):
-    """`pmdkit plan ... --json` as the page writes it gives the page's seconds and GiB."""
-    code = """
-    const { command } = await load("batch.js");
-    return given.settings.map((setting) => command(setting, given.tables.recipes["qwen2.5-7b"]));
-    """
-    lines = in_node(node, code, {"tables": tables(), "settings": SETTINGS})
-    assert lines[0] == "pmdkit plan qwen2.5-7b --gpus 32xH100 --tp 1 --prompts 512 --group 16 --ministeps 16"
-    for (_, found, _, _), line in zip(golden[2:6], lines[2:6], strict=True):
-        report = from_command_line(line)
-        close(found["seconds"], report["seconds_step"])
-        close(found["memory"]["phases"], report["memory_parts_gib"])
-        assert found["staleness"] == report["staleness"]
-
-
-def from_command_line(line):
-    """What the command prints, parsed and run in this process."""
-    import contextlib
-    import io
-
-    from pmdkit_lab.cli.plan import plan as command
-
-    words = shlex.split(line)
-    assert words[:3] == ["pmdkit", "plan", "qwen2.5-7b"]
-    given, sets = {}, []
-    for key, value in zip(words[3::2], words[4::2], strict=True):
-        if key == "--set":
-            sets.append(value)
-        else:
-            given[key.removeprefix("--").replace("-", "_")] = value
-    whole = ("tp", "serve", "prompts", "group", "ministeps")
-    typed = {key: int(value) if key in whole else value for key, value in given.items()}
-    if "mean_length" in typed:
-        typed["mean_length"] = float(typed["mean_length"])
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        command("qwen2.5-7b", json=True, set=sets or None, **typed)
-    return json.loads(out.getvalue())

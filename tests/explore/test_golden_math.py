@@ -1,16 +1,13 @@
 """The mathematics of the explorables, run in Node, against pmdkit.theory and against mpmath with 40 digits: 1e-9."""
 
-import json
-import subprocess
-from pathlib import Path
-
 import mpmath
 import numpy as np
 import pytest
 
 from pmdkit import theory
 
-RUNNER = Path(__file__).with_name("run_math.mjs")
+from .in_node import in_node
+
 METHODS = ("pmd-mean", "pmd-part")
 RNG = np.random.default_rng(8)
 TAUS = (0.005, 0.02, 0.05, 0.2, 1.0, 1000.0)  # the largest is beyond the sliders: there digits are easily lost
@@ -27,15 +24,34 @@ def simplex_cases():
     return [(pi / pi.sum(), reward, tau) for pi, reward, tau in cases]
 
 
+CALLS = """
+const test = {
+  both: async (pi, reward, tau, steps) => {
+    const { pmdMean, pmdPart } = await load("pmd.js");
+    const { iterate } = await load("geometry.js");
+    return { mean: iterate(pmdMean, pi, reward, tau, steps), part: iterate(pmdPart, pi, reward, tau, steps) };
+  },
+  histogram: async (seed, p, n, groups) => {
+    const dice = new (await load("targets.js")).Dice(seed);
+    const counts = Array(n + 1).fill(0);
+    for (let k = 0; k < groups; k++) counts[dice.successes(p, n)] += 1;
+    return counts;
+  },
+};
+const called = given.module === "test" ? test : await load(given.module + ".js");
+const found = [];
+for (const each of given.arguments) found.push(await called[given.call](...each));
+return found;
+"""
+
+
 @pytest.fixture(scope="module")
 def javascript(node):
     """`javascript(module, call, argument lists)`: all results of one run of Node."""
 
     def run(module, call, arguments):
-        calls = [{"module": module, "call": call, "args": [plain(a) for a in args]} for args in arguments]
-        done = subprocess.run([node, RUNNER], input=json.dumps(calls), capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        rows = [[plain(a) for a in args] for args in arguments]
+        return in_node(node, CALLS, {"module": module, "call": call, "arguments": rows})
 
     return run
 
@@ -51,7 +67,7 @@ def close(got, want, rtol=1e-9, atol=0.0):
 
 def test_wright_omega_against_mpmath(javascript):
     z = np.concatenate([np.linspace(-650, 750, 281), np.linspace(-6, 6, 121)])
-    got = javascript("math/pmd", "omega", [[v] for v in z])
+    got = javascript("pmd", "omega", [[v] for v in z])
     with mpmath.workdps(40):
         want = [float(mpmath.lambertw(mpmath.exp(mpmath.mpf(float(v)))).real) for v in z]
     close(got, want, rtol=1e-12)
@@ -59,7 +75,7 @@ def test_wright_omega_against_mpmath(javascript):
 
 def test_pmd_part_is_the_theory(javascript):
     cases = simplex_cases()
-    for got, (pi, reward, tau) in zip(javascript("math/pmd", "pmdPart", cases), cases, strict=True):
+    for got, (pi, reward, tau) in zip(javascript("pmd", "pmdPart", cases), cases, strict=True):
         want = theory.pmd_part(pi, reward, tau)
         # a log ratio that crosses zero between two actions has no relative digits: nats of the largest one
         close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
@@ -69,7 +85,7 @@ def test_pmd_part_is_the_theory(javascript):
 
 def test_pmd_mean_is_the_theory(javascript):
     cases = simplex_cases()
-    for got, (pi, reward, tau) in zip(javascript("math/pmd", "pmdMean", cases), cases, strict=True):
+    for got, (pi, reward, tau) in zip(javascript("pmd", "pmdMean", cases), cases, strict=True):
         want = theory.pmd_mean(pi, reward, tau)
         close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
         close(got["probs"], want.probs, atol=1e-300)
@@ -81,7 +97,7 @@ def test_pmd_mean_is_the_theory(javascript):
 def test_pmd_mean_is_theorem_1_in_40_digits(javascript):
     """u = Delta/tau - W(x e^(Delta/tau)) with E e^u = 1, by bisection in mpmath: no line is shared with pmdkit."""
     cases = [case for case in simplex_cases()[::7] if case[0].min() > 1e-9]
-    for got, (pi, reward, tau) in zip(javascript("math/pmd", "pmdMean", cases), cases, strict=True):
+    for got, (pi, reward, tau) in zip(javascript("pmd", "pmdMean", cases), cases, strict=True):
         with mpmath.workdps(40):
             weight, target = theorem_1(pi, reward, tau)
 
@@ -109,7 +125,7 @@ def theorem_1(pi, reward, tau):
 def test_equal_rewards_move_nothing(javascript):
     args = [[[0.2, 0.3, 0.5], [0.7, 0.7, 0.7], 0.05]]
     for call in ("pmdMean", "pmdPart"):
-        (got,) = javascript("math/pmd", call, args)
+        (got,) = javascript("pmd", call, args)
         assert got["probs"] == [0.2, 0.3, 0.5]
 
 
@@ -118,10 +134,10 @@ def test_the_mixed_problem_is_the_theory_and_holds_both_ends(javascript):
     cases = [case for case in simplex_cases() if case[0].min() > 1e-9]
     lams = [float(theory.pmd_mean(*case).lam) for case in cases]
     weights = [(*case, lam * factor) for case, lam in zip(cases, lams, strict=True) for factor in (0, 0.1, 1, 10)]
-    for got, (pi, reward, tau, lam) in zip(javascript("math/pmd", "mixed", weights), weights, strict=True):
+    for got, (pi, reward, tau, lam) in zip(javascript("pmd", "mixed", weights), weights, strict=True):
         want = theory.mixed(pi, reward, tau, lam)
         close(got["logRatio"], want.log_ratio, atol=1e-9 * np.abs(want.log_ratio).max())
-    at_mean = javascript("math/pmd", "mixed", [(*case, lam) for case, lam in zip(cases, lams, strict=True)])
+    at_mean = javascript("pmd", "mixed", [(*case, lam) for case, lam in zip(cases, lams, strict=True)])
     for got, case in zip(at_mean, cases, strict=True):
         close(got["probs"], theory.pmd_mean(*case).probs, rtol=1e-7, atol=1e-300)
 
@@ -130,7 +146,7 @@ def test_divergences_are_the_theory(javascript):
     pairs = [(RNG.dirichlet(np.ones(3)), RNG.dirichlet(np.ones(3))) for _ in range(40)]
     pairs += [(p, p * (1 + 1e-5 * np.array([1, 0, -p[0] / p[2]]))) for p, _ in pairs[:10]]
     for call, function in (("kl", theory.kl), ("chi2", theory.chi2)):
-        close(javascript("math/pmd", call, pairs), [function(new, old) for new, old in pairs])
+        close(javascript("pmd", call, pairs), [function(new, old) for new, old in pairs])
 
 
 @pytest.mark.slow
@@ -139,7 +155,7 @@ def test_level_lines_have_their_level(javascript):
     pi = np.array([0.6, 0.3, 0.1])
     for weights, function in (((1, 0), theory.kl), ((0, 1), theory.chi2)):
         for level in (0.01, 0.2, 1.0):
-            (points,) = javascript("math/geometry", "levelLine", [[pi, list(weights), level]])
+            (points,) = javascript("geometry", "levelLine", [[pi, list(weights), level]])
             inside = np.array([point for point in points if point is not None])
             assert len(inside) > 8
             close(function(inside / inside.sum(1, keepdims=True), pi), level, rtol=2e-5)
@@ -147,7 +163,7 @@ def test_level_lines_have_their_level(javascript):
 
 def test_the_reward_line_has_its_reward(javascript):
     reward = np.array([0.1, 0.7, 1.0])
-    (ends,) = javascript("math/geometry", "rewardLine", [[reward, 0.8]])
+    (ends,) = javascript("geometry", "rewardLine", [[reward, 0.8]])
     close(np.array(ends) @ reward, 0.8)
 
 
@@ -168,7 +184,7 @@ def test_iterates_are_the_steps_one_after_the_other(javascript):
 def test_binary_rewards_are_the_theory(javascript):
     for method in METHODS:
         cases = [(p, tau, method) for p in PS for tau in TAUS]
-        for got, case in zip(javascript("math/pmd", "binary", cases), cases, strict=True):
+        for got, case in zip(javascript("pmd", "binary", cases), cases, strict=True):
             want = theory.binary(*case)
             close(got["right"], want.log_ratio_pos)
             close(got["wrong"], want.log_ratio_neg)
@@ -179,7 +195,7 @@ def test_binary_rewards_are_the_theory(javascript):
 def test_targets_of_a_group_are_the_theory(javascript):
     for method in METHODS:
         cases = [(s, n, tau, method) for n in (2, 5, 16) for s in range(n + 1) for tau in TAUS]
-        for got, (s, n, tau, _) in zip(javascript("math/targets", "groupTargets", cases), cases, strict=True):
+        for got, (s, n, tau, _) in zip(javascript("targets", "groupTargets", cases), cases, strict=True):
             targets = theory.leave_one_out_targets(np.arange(n) < s, tau, method)
             if s > 0:
                 close(got["right"], targets[0], atol=1e-12 / tau)
@@ -190,7 +206,7 @@ def test_targets_of_a_group_are_the_theory(javascript):
 def test_expected_errors_are_the_theory(javascript):
     for method in METHODS:
         cases = [(p, n, tau, method) for p in PS for n in (2, 16, 257) for tau in TAUS]
-        for got, case in zip(javascript("math/targets", "targetError", cases), cases, strict=True):
+        for got, case in zip(javascript("targets", "targetError", cases), cases, strict=True):
             want = theory.target_error(*case)
             close([got["right"], got["wrong"], got["mean"]], [want.positive, want.negative, want.mean])
 
@@ -201,7 +217,7 @@ def test_a_group_s_error_averages_to_the_expected_one(javascript):
 
     p, n, tau = 0.05, 16, 0.05
     for method in METHODS:
-        errors = javascript("math/targets", "groupError", [(p, n, tau, method, s) for s in range(n + 1)])
+        errors = javascript("targets", "groupError", [(p, n, tau, method, s) for s in range(n + 1)])
         close(binom.pmf(np.arange(n + 1), n, p) @ errors, theory.target_error(p, n, tau, method).mean)
 
 
@@ -209,7 +225,7 @@ def test_binomials_are_scipy_s(javascript):
     from scipy.stats import binom
 
     cases = [(m, p) for m in (1, 15, 1023) for p in (0.0, *PS, 1.0)]
-    for got, (m, p) in zip(javascript("math/targets", "binomial", cases), cases, strict=True):
+    for got, (m, p) in zip(javascript("targets", "binomial", cases), cases, strict=True):
         close(got, binom.pmf(np.arange(m + 1), m, p), rtol=1e-9, atol=1e-280)
 
 

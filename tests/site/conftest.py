@@ -1,4 +1,4 @@
-"""The built site on a loopback port. `make docs` builds it; PMDKIT_SITE names another folder."""
+"""The built site on a loopback port, in one Chromium. `make docs` builds it; PMDKIT_SITE names another folder."""
 
 import functools
 import os
@@ -34,3 +34,68 @@ def address(site):
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture(scope="session")
+def contexts(browser):
+    """One browser context per kind of screen: its pages share the cache of the files."""
+    kept = {}
+
+    def get(**options):
+        key = repr(sorted(options.items()))
+        if key not in kept:
+            kept[key] = browser.new_context(**options)
+        return kept[key]
+
+    return get
+
+
+@pytest.fixture
+def look(contexts, address):
+    """`look("explore/simplex/", hash="tau=0.2", width=390, scheme="slate")`: an open page of the site.
+
+    After the test: no request to anywhere else, no error in the console.
+    """
+    opened, troubles = [], []
+
+    def watch(request):
+        if not request.url.startswith((address, "data:", "blob:")):
+            troubles.append(f"request for {request.url}")
+
+    def go(path, hash="", width=1200, height=1000, scheme="default", live=True, **options):
+        context = contexts(viewport={"width": width, "height": height}, java_script_enabled=live, **options)
+        page = context.new_page()
+        opened.append(page)
+        page.set_default_timeout(30_000)
+        page.on("request", watch)
+        page.on("console", lambda told: troubles.append(told.text) if told.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(address + path + (f"#{hash}" if hash else ""), wait_until="networkidle")
+        if live:
+            page.add_style_tag(content="* { transition: none !important }")  # colours on their way: another contrast
+            page.evaluate("scheme => { document.body.dataset.mdColorScheme = scheme }", scheme)
+        return page
+
+    yield go
+    for page in opened:
+        page.close()
+    assert not troubles, f"a page asked for something else than its own files, or complained: {troubles}"
+
+
+@pytest.fixture
+def open_page(look):
+    """`open_page("simplex", hash="tau=0.2")`: an explorable, live."""
+
+    def go(name, live=True, **options):
+        page = look("" if name == "home" else f"explore/{name}/", live=live, **options)
+        if live:
+            page.wait_for_selector("[data-ready=true]")
+        return page
+
+    return go
+
+
+@pytest.fixture(scope="session")
+def cell():
+    """A number of the readout with all its digits: `cell(page, "J/mean")`."""
+    return lambda page, name: float(page.get_attribute(f'[data-cell="{name}"]', "data-value"))

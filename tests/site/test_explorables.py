@@ -1,0 +1,272 @@
+"""The explorables in Chromium: after drags, keys and touch their numbers are those of Python; they fit a phone."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pmdkit import theory
+from tests.explore.by_torch import SHOWN, TOLERANCE, at
+from tests.explore.planned import PAPER, best_of, close, predicted
+
+pytestmark = pytest.mark.site
+PAGES = ("simplex", "rollouts", "losses", "atlas", "biography", "batch")
+BOTH = (("part", "pmd-part", theory.pmd_part), ("mean", "pmd-mean", theory.pmd_mean))
+
+
+def equal(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-15)
+
+
+def settle(page):
+    """Wait until what was changed is drawn."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def centre(locator):
+    box = locator.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def drag(page, handle, dx, dy):
+    handle.scroll_into_view_if_needed()
+    x, y = centre(handle)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + dx, y + dy, steps=6)
+    page.mouse.up()
+    settle(page)
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "slate"), (390, "default")])
+def test_the_page_fits_its_window(open_page, name, width, scheme):
+    page = open_page(name, width=width, scheme=scheme)
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".explore-static").is_hidden()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_without_javascript_there_is_a_picture_with_words(open_page, name):
+    picture = open_page(name, live=False).locator(".explore-static img")
+    assert picture.is_visible()
+    assert len(picture.get_attribute("alt")) > 100
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_an_address_with_nonsense_still_opens(open_page, name):
+    nonsense = "tau=1e99&pi=5,-1,0&r=9,9,-9&k=1e9&p=7&n=&s=-4&gpus=-3&mean=1e9&model=x&on=nothing&prompt=99&step=-7&&=%ff"
+    page = open_page(name, hash=nonsense)
+    settle(page)
+    assert page.locator(".explore svg, .explore table").count() > 0
+
+
+def check_simplex(page, cell, steps=1):
+    """Every number of the table is pmdkit's; returns policy, rewards and temperature as the page shows them."""
+    pi = np.array([cell(page, f"p{i}/now") for i in (1, 2, 3)])
+    reward = np.array(page.eval_on_selector_all("[data-key^=reward-]", "all => all.map(n => Number(n.ariaValueNow))"))
+    tau = float(page.input_value("[data-key=tau-field]"))
+    equal(cell(page, "J/now"), pi @ reward)
+    for short, _, solve in BOTH:
+        now = pi
+        for _ in range(steps):
+            before, solution = now, solve(now, reward, tau)
+            now = solution.probs / solution.probs.sum()
+        equal([cell(page, f"p{i}/{short}") for i in (1, 2, 3)], now)
+        equal(cell(page, f"J/{short}"), now @ reward)
+        equal(cell(page, f"kl/{short}"), theory.kl(now, before))
+        equal(cell(page, f"chi2/{short}"), theory.chi2(now, before))
+        equal(cell(page, f"weight/{short}"), solution.lam / (2 * tau) if short == "mean" else 0)
+    return pi, reward, tau
+
+
+STAR = "svg [aria-label^='policy']"
+
+
+def test_the_simplex_is_dragged(open_page, cell):
+    """It starts with the figure's numbers; a drag out of the triangle leaves the policy inside."""
+    page = open_page("simplex")
+    pi, reward, tau = check_simplex(page, cell)
+    assert (pi.tolist(), reward.tolist(), tau) == ([0.6, 0.3, 0.1], [0.0, 0.7, 1.0], 0.2)
+    star = page.locator(STAR)
+    before = np.array(centre(star))
+    drag(page, star, 90, -70)
+    np.testing.assert_allclose(np.array(centre(star)) - before, [90, -70], atol=1)
+    drag(page, page.locator("[data-key=reward-1]"), 150, 0)
+    assert check_simplex(page, cell)[1][0] > 0.3
+    drag(page, star, -900, 500)
+    assert check_simplex(page, cell)[0].min() >= 0.005
+
+
+def test_the_simplex_works_by_keyboard(open_page, cell):
+    page = open_page("simplex")
+    page.focus(STAR)
+    for key in ("ArrowUp", "ArrowUp", "Shift+ArrowRight"):
+        page.keyboard.press(key)
+    page.focus("[data-key=reward-3]")
+    page.keyboard.press("Home")
+    page.focus("input[data-key=tau]")
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    pi, reward, tau = check_simplex(page, cell)
+    assert pi[2] > 0.1
+    assert reward[2] == 0
+    assert tau < 0.2
+
+
+def test_a_finger_drags_too(open_page, cell):
+    page = open_page("simplex", width=390, has_touch=True, is_mobile=True)
+    star = page.locator(STAR)
+    star.scroll_into_view_if_needed()
+    x, y = centre(star)
+    touch = page.context.new_cdp_session(page)
+    for kind, dx in (("touchStart", 0), ("touchMove", 20), ("touchMove", 60), ("touchEnd", None)):
+        points = [] if dx is None else [{"x": x + dx, "y": y - dx / 2}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    settle(page)
+    assert np.hypot(*(np.array(centre(star)) - [x + 60, y - 30])) < 2
+    check_simplex(page, cell)
+
+
+def test_the_simplex_iterates_and_the_address_brings_it_back(open_page, cell):
+    page = open_page("simplex", reduced_motion="reduce")
+    page.click("[data-key=step]")
+    page.click("[data-key=step]")
+    settle(page)
+    check_simplex(page, cell, steps=3)
+    page.click("[data-key=iterate]")  # with less motion, the end at once
+    page.wait_for_function("location.hash.includes('k=12')")
+    check_simplex(page, cell, steps=12)
+    again = open_page("simplex", hash=page.evaluate("location.hash.slice(1)"), reduced_motion="reduce")
+    equal(cell(again, "J/mean"), cell(page, "J/mean"))
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_first_page_shows_one_step_and_lets_it_be_dragged(open_page, width):
+    """Its sentence has pmdkit's numbers; the middle one is PMD-part's, the last PMD-mean's."""
+    page = open_page("home", width=width, height=900)
+    told = [float(number) for number in re.findall(r"\d\.\d\d(?= to | with )", page.text_content(".ex-sentence"))]
+    pi, reward, tau = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2
+    steps = [solve(pi, reward, tau).probs @ reward for _, _, solve in BOTH]
+    assert told == [round(value, 2) for value in (pi @ reward, *steps)]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    drag(page, page.locator(STAR), 40, -400)
+    assert float(re.search(r"\d\.\d\d(?= to )", page.text_content(".ex-sentence"))[0]) > 0.7
+
+
+def test_the_rollout_lab_shows_the_theory_while_its_bar_is_dragged(open_page, cell):
+    page = open_page("rollouts")
+    bar = page.locator("svg [aria-label^='right responses']")
+    width = page.locator("svg.ex-stage").first.bounding_box()["width"] - 12
+    for s in (1, 6):
+        if s == 6:
+            drag(page, bar, 5 * width / 16, 0)
+        p, n, tau = (float(page.input_value(f"[data-key={key}-field]")) for key in ("p", "n", "tau"))
+        reward = np.arange(int(n)) < s
+        for short, method, _ in BOTH:
+            truth, target = theory.binary(p, tau, method), theory.leave_one_out_targets(reward, tau, method)
+            ideal = np.where(reward, truth.log_ratio_pos, truth.log_ratio_neg)
+            equal(cell(page, f"truth-right/{short}"), truth.log_ratio_pos)
+            equal(cell(page, f"group/{short}"), ((target - ideal) ** 2).mean())
+            equal(cell(page, f"target-right/{short}"), target[0])
+            equal(cell(page, f"expected/{short}"), theory.target_error(p, int(n), tau, method).mean)
+
+
+def test_the_built_figure_of_the_lab_lies_on_the_exact_lines(open_page):
+    """100 groups at ten sizes: each mean within 5 standard errors of the expectation, the errors from 4000 groups."""
+    page = open_page("rollouts", hash="p=0.2&n=16&tau=0.1&seed=5", reduced_motion="reduce")
+    page.click("[data-key=build]")
+    settle(page)
+    for short, method, _ in BOTH:
+        points = page.eval_on_selector_all(
+            f"[data-points={short}] > g", "all => all.map(g => [g.dataset.n, g.dataset.mean].map(Number))"
+        )
+        assert [n for n, _ in points] == [2**k for k in range(1, 11)]
+        for n, mean in points:
+            spread = theory.simulate_target_error(0.2, int(n), 0.1, method, 4000, 1).per_seed.std() / 10
+            assert abs(mean - theory.target_error(0.2, int(n), 0.1, method).mean) < 5 * spread
+
+
+ROW = {"advantage": 0.5, "tau": 0.25, "length": 1, "group": 16, "anchor": 0.0}
+
+
+def test_the_loss_landscape_shows_the_numbers_of_torch(open_page, cell):
+    """Of all twelve, turned on by keyboard, where the probe was dragged to."""
+    page = open_page("losses")
+    for name in SHOWN:
+        key = page.locator(f'[data-key="legend-{name}"]')
+        if key.get_attribute("aria-pressed") == "false":
+            key.focus()
+            page.keyboard.press("Space")
+    drag(page, page.locator('[data-key="probe"]'), 60, 0)
+    s = float(page.get_attribute('[data-key="probe"]', "aria-valuenow"))
+    assert s > 1.2
+    assert page.locator("path[data-curve]").count() == 2 * len(SHOWN)
+    for name in SHOWN:
+        loss, slope = at(name, ROW, {}, s)
+        for key, wanted in (("advantage", ROW["advantage"]), ("loss", loss), ("push", -slope)):
+            np.testing.assert_allclose(cell(page, f"{name}/{key}"), wanted, rtol=TOLERANCE, atol=1e-12, err_msg=name)
+
+
+def test_the_batch_planner_shows_the_planner_s_numbers(open_page, cell):
+    """At the start, after a number in a field, an arrow key, and a lag, which divides the GPUs."""
+    page = open_page("batch")
+
+    def check(setting):
+        one = predicted(setting)[1]
+        wanted = {
+            "generation/value": one.generation.seconds, "update/value": one.update.seconds, "step/value": one.seconds,
+            "speedup/value": one.speedup, "staleness/value": one.staleness,
+            "total/rollout": one.memory.totals["rollout"], "total/update": one.memory.totals["update"],
+        }  # fmt: skip
+        close({name: cell(page, name) for name in wanted}, wanted)
+
+    check(PAPER)
+    page.fill('[data-key="gpus-field"]', "64")
+    page.focus('[data-key="prompts"]')
+    page.keyboard.press("ArrowRight")  # to the next number that frameworks can divide
+    settle(page)
+    check(PAPER | {"gpus": 64, "prompts": 768})
+    page = open_page("batch", hash="gpus=64")
+    page.focus('[data-key="lag"]')
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    setting = PAPER | {"gpus": 64, "lag": 1, "recompute": False}
+    check(setting | {"serve": best_of(setting)})
+
+
+RUN = json.loads((Path(__file__).parents[2] / "docs/explore/biography/biography.json").read_text(encoding="utf-8"))
+EVIL = "</script><img src=x onerror='document.body.dataset.owned=1'><b>bold</b>"
+
+
+def test_a_biography_shows_a_recorded_step_under_another_objective(open_page, cell):
+    page = open_page("biography", hash="prompt=3&step=2&at=old&objective=pmd-part&tau=0.05")
+    group = next(group for group in RUN["prompts"][2]["groups"] if group["step"] == 2)
+    right = {i for i, reward in enumerate(group["reward"]) if reward > RUN["passed"]}
+    assert page.locator(".bi-text").all_text_contents() == group["text"]
+    assert {i for i in range(16) if cell(page, f"{i}/push") > 0} == right
+    part = [cell(page, f"{i}/push") for i in range(16)]
+    page.select_option("[data-key=objective]", "pmd-mean")
+    settle(page)
+    wrong = next(i for i in range(16) if i not in right)
+    assert part[wrong] < 5 * cell(page, f"{wrong}/push") < 0  # one right peer is nearly the whole log-partition
+
+
+def test_texts_of_a_file_are_never_html(open_page, tmp_path):
+    """In prompts, responses and the names of both; nothing runs, nothing is fetched, all of it is there to read."""
+    data = json.loads(json.dumps(RUN))
+    prompt = data["prompts"][0]
+    prompt["name"] = prompt["text"] = data["run"] = prompt["groups"][0]["text"][0] = EVIL
+    path = tmp_path / "biography.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    page = open_page("biography")
+    page.set_input_files("[data-key=file]", path)
+    page.wait_for_function("document.querySelector('.bi-prompt').textContent.includes('onerror')")
+    page.fill("[data-key=step-field]", "1")
+    settle(page)
+    assert page.locator(".bi-text").first.text_content() == EVIL
+    assert page.locator(".explore img:visible, .explore b").count() == 0
+    assert page.evaluate("document.body.dataset.owned") is None
