@@ -503,7 +503,7 @@ def vllm(scale: Scale, place: Path) -> Iterator[Measured]:
                 taken["write"].append(time.perf_counter() - published)
                 tokens.append(int(drawn.mask.sum()))
         rollouts = learner.rollout(torch.arange(prompts), group, scale.rounds + 1)
-        worst = learner.mismatch["mismatch_max"]
+        worst = rollouts.measured["mismatch_max"]
     finally:
         learner.engine.close()
         backend.task.grader.close()

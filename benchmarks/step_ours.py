@@ -10,13 +10,14 @@ from random_models import EOS, ForcedEngine, Lengths
 from step_task import CUT, GROUP, LR, VOCABULARY, WIDTH, lengths_of, model, prompts_of, right
 from torch import Tensor
 
-from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.policy import CausalPolicy
 from pmdkit.loop import Rollouts, Schedule, inline, run
 from pmdkit.objectives import PMDMean
-from pmdkit.specs.llm import UpdateTable
+from pmdkit.specs.llm import RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
 
@@ -66,17 +67,20 @@ def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, f
     task, trained = AnyTask(prompts), prepare_model(model())
     engine = Engine(deepcopy(trained).requires_grad_(False) if lag else trained, EOS)
     schedule, update = ScheduleTable(lr=LR, optimizer="adamw"), UpdateTable()
-    learner = CausalLearner(trained, None, task.tokens, engine, Sampling(CUT), schedule, update)
-    queue = RolloutQueue(learner) if lag else None
+    supervised = DistributedEngine(engine) if lag else engine
+    queue = RolloutQueue(supervised) if lag else None
+    policy = CausalPolicy(trained, token_budget=update.token_budget)
+    table = RolloutTable(width=CUT)
+    learner = CausalLearner(policy, None, task.tokens, supervised, table, schedule, update, queue=queue)
     stream = async_rollouts(lag) if lag else inline
-    scored, score_rows = 0, learner.score_rows
+    scored, score = 0, policy._score
 
     def counted(*given: Any) -> Tensor:
         nonlocal scored
         scored += len(given[2])
-        return score_rows(*given)
+        return score(*given)
 
-    learner.score_rows = counted
+    policy._score = counted
     ends: list[tuple[float, ...]] = []
     updates = [0.0, 0.0]
     plain = learner.update

@@ -1,6 +1,6 @@
 """A calculator as a multi-turn environment: it answers a turn that ends with a line like `Calculate: 3+4*2`.
 
-An environment is a function of the messages so far and of the data row, see `pmdkit.llm.turns.Environment`.
+An environment is a function of the messages so far and of the data row, see `pmdkit.llm.contrib.turns.Environment`.
 """
 
 import ast

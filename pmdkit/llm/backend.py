@@ -18,35 +18,29 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
-from pmdkit.llm import (
-    collectives,
-    evaluate,
-    head,
-    lora,
-    mismatch,
-    offline,
-    recipe_checks,
-    rewards,
-    rollouts,
-    turns,
-    weight_sync_check,
-)
+from pmdkit.llm import collectives, evaluate, head, lora, recipe_checks, rewards, weight_sync_check
+from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.best_model import BestModelCallback
-from pmdkit.llm.callbacks.columns import llm_columns, step_extras
+from pmdkit.llm.callbacks.columns import make_metrics, step_extras
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.model_files import ModelFilesCallback
+from pmdkit.llm.callbacks.problems import ProblemsCallback
+from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
+from pmdkit.llm.contrib import offline, turns
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.empty_weights import is_empty
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.grading import Rows, make_grader, make_rows
-from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.learner import CausalLearner, Report
+from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
+from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.shard_loading import fill_model
-from pmdkit.llm.task import SCALES, MathTask
+from pmdkit.llm.task import MathTask
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
@@ -72,17 +66,18 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
     log = load_log(spec, model, encoder, problems)
-    engine = make_engine(spec, model, encoder, problems, process_group)
-    learner = make_learner(spec, objective, model, encoder, problems, engine, process_group, log)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
-    evaluation = make_evaluation(spec, encoder, problems, verifier)
-    return assemble(spec, objective, learner, task, evaluation, log)
+    progress = ProgressCallback()
+    engine = make_engine(spec, model, encoder, problems, process_group)
+    policy = make_policy(spec, objective, model, process_group, unscored=log is not None and log.unscored > 0)
+    learner = make_learner(spec, policy, encoder, problems, engine, task, progress.progress)
+    evaluation = make_evaluation(spec, encoder, problems, verifier, learner.turns)
+    return assemble(spec, objective, learner, task, evaluation, log, progress)
 
 
 def check_machine(spec: LLMSpec) -> None:
     """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
-    assert spec.rollout is not None
     recipe_checks.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
     recipe_checks.check_lora(spec)
     if spec.rollout.log is not None and not Path(spec.rollout.log).exists():
@@ -99,7 +94,6 @@ def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[Pre
 
     A pretrained model that will be sharded over processes is empty until `make_learner` has sharded it.
     """
-    assert isinstance(spec.model, LanguageModelTable)
     if process_group.strategy == "fsdp2" and spec.model.path is not None:
         model, tokenizer = load_model(spec.model.path, empty=True)
         return prepare_model(model, checkpointing=spec.model.checkpointing), tokenizer
@@ -133,9 +127,6 @@ def make_engine(
 ) -> DistributedEngine:
     """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards."""
     rollout, vllm = spec.rollout, spec.vllm
-    assert rollout is not None
-    assert vllm is not None
-    assert isinstance(spec.model, LanguageModelTable)
     tokenizer, central = encoder.tokenizer, rollout.engine in CENTRAL
     ends = end_tokens(model, tokenizer)
     own = process_group.strategy == "fsdp2" or rollout.lag > 0
@@ -172,8 +163,6 @@ def make_engine(
 
 def context_length(spec: LLMSpec, model: PreTrainedModel) -> int:
     """Tokens of the longest prompt and response together, capped at the model's context length."""
-    assert spec.rollout is not None
-    assert spec.evaluation is not None
     width = max(spec.rollout.width, spec.evaluation.width or 0)
     # a later turn continues a response of up to the width; all rows are drawn together, as wide as any has room for
     longest = spec.rollout.max_prompt + width * (1 if spec.rollout.environment is None else 2)
@@ -197,7 +186,6 @@ def make_encoder(
     spec: LLMSpec, tokenizer: PreTrainedTokenizerBase, problems: MathProblems
 ) -> tuple[Encoder, MathProblems]:
     """The encoder from problems to prompt tokens, and the problems whose prompts are short enough."""
-    assert spec.rollout is not None
     encoder = encoder_of(spec.prompt, tokenizer)
     return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
@@ -206,8 +194,7 @@ def load_log(
     spec: LLMSpec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems
 ) -> offline.RolloutLog | None:
     """The logged responses that a recipe trains on; None if it draws its own."""
-    assert spec.rollout is not None
-    assert spec.schedule.group is not None
+    assert spec.schedule.group is not None  # a recipe without one is refused before
     if spec.rollout.log is None:
         return None
     ends, vocabulary = end_tokens(model, encoder.tokenizer), head.head_weight(model).shape[0]
@@ -220,8 +207,6 @@ def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader
 
     If each has an engine, the others grade ahead of the main one what theirs finishes, with one worker each.
     """
-    assert spec.reward is not None
-    assert spec.rollout is not None
     score = spec.rollout.cut_off == "score"
     if process_group.size == 1:
         return make_grader(spec.reward, score_cut_off=score)
@@ -230,60 +215,6 @@ def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader
         return SharedGrader(make_grader(spec.reward, score_cut_off=score), process_group, spread=spread)
     ahead = make_grader(spec.reward, 1, score) if spread else None
     return SharedGrader(None, process_group, ahead, spread)
-
-
-def make_learner(
-    spec: LLMSpec,
-    objective: Objective,
-    model: PreTrainedModel,
-    encoder: Encoder,
-    problems: MathProblems,
-    engine: base.Engine,
-    process_group: ProcessGroup = SINGLE,
-    log: offline.RolloutLog | None = None,
-) -> CausalLearner:
-    """The learner that trains the model, or adapters on it. With a lag it has a queue of rollouts.
-
-    It keeps a reference policy for objectives that use one, and for logged responses without log-probabilities.
-    """
-    rollout, reward = spec.rollout, spec.reward
-    assert rollout is not None
-    assert reward is not None
-    assert spec.update is not None
-    assert isinstance(spec.model, LanguageModelTable)
-    lora.inject_adapters(model, spec.lora, spec.run.seed)  # the engine has made its copy: it gets merged weights
-    empty = is_empty(model)
-    episodes = None
-    if rollout.environment is not None:
-        environment, ends = turns.make_environment(rollout.environment), end_tokens(model, encoder.tokenizer)
-        episodes = turns.Turns(
-            environment, rollout.environment, encoder, ends, problems.problem, rollout.max_turns, process_group
-        )
-    low, high = SCALES[reward.scale]
-    learner = CausalLearner(
-        model,
-        encoder.tokenizer,
-        encode_numbers(problems, encoder),
-        engine,
-        base.Sampling(rollout.width, rollout.temperature),
-        spec.schedule,
-        spec.update,
-        bfloat16=spec.model.dtype == "bfloat16",
-        reference=traits(objective).uses_reference or (log is not None and log.unscored > 0),
-        old=rollout.old,
-        correction=rollout.correction,
-        correction_cap=rollout.correction_cap,
-        process_group=process_group,
-        monitor=mismatch.MismatchMonitor(high - low, rollout.old == "rollout"),
-        turns=episodes,
-    )
-    if empty:  # its weights have been sharded and now have memory
-        fill_model(model, lora.base_weights(model), Path(str(model.name_or_path)))
-        lora.draw_adapters(model, spec.run.seed)
-        learner.reset_reference()
-    if rollout.lag:
-        rollouts.RolloutQueue(learner)
-    return learner
 
 
 def make_task(
@@ -295,8 +226,6 @@ def make_task(
     process_group: ProcessGroup = SINGLE,
 ) -> MathTask:
     """The task: which problems a step asks, and how the answers are rewarded."""
-    assert spec.reward is not None
-    assert spec.rollout is not None
     assert spec.schedule.prompts is not None
     return MathTask(
         problems,
@@ -314,22 +243,84 @@ def make_task(
 
 def reward_rows(spec: LLMSpec, encoder: Encoder) -> Rows | None:
     """What other reward functions can read about a response; None if the verifier alone grades."""
-    assert spec.reward is not None
     others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
     return make_rows(encoder.messages) if others else None
 
 
+def make_policy(
+    spec: LLMSpec,
+    objective: Objective,
+    model: PreTrainedModel,
+    process_group: ProcessGroup = SINGLE,
+    unscored: bool = False,
+) -> CausalPolicy:
+    """The policy that is trained: the model, or adapters on it.
+
+    It keeps a reference policy for objectives that use one, and for logged responses without log-probabilities.
+    """
+    lora.inject_adapters(model, spec.lora, spec.run.seed)  # the engine has made its copy: it gets merged weights
+    empty = is_empty(model)
+    policy = CausalPolicy(
+        model,
+        process_group,
+        spec.update.token_budget,
+        bfloat16=spec.model.dtype == "bfloat16",
+        reference=traits(objective).uses_reference or unscored,
+    )
+    if empty:  # its weights have been sharded and now have memory
+        fill_model(model, lora.base_weights(model), Path(str(model.name_or_path)))
+        lora.draw_adapters(model, spec.run.seed)
+        policy.reset_reference()
+    return policy
+
+
+def make_learner(
+    spec: LLMSpec,
+    policy: CausalPolicy,
+    encoder: Encoder,
+    problems: MathProblems,
+    engine: DistributedEngine,
+    task: MathTask | None = None,
+    report: Report | None = None,
+) -> CausalLearner:
+    """The learner that trains the policy. With a lag it has a queue of rollouts; `task` grades them as they finish."""
+    rollout = spec.rollout
+    episodes, queue = None, None
+    if rollout.environment is not None:
+        environment, ends = turns.make_environment(rollout.environment), end_tokens(policy.model, encoder.tokenizer)
+        episodes = turns.Turns(
+            environment, rollout.environment, encoder, ends, problems.problem, rollout.max_turns, policy.process_group
+        )
+    if rollout.lag:
+        queue = RolloutQueue(engine)
+    return CausalLearner(
+        policy,
+        encoder.tokenizer,
+        encode_numbers(problems, encoder),
+        engine,
+        rollout,
+        spec.schedule,
+        spec.update,
+        turns=episodes,
+        queue=queue,
+        grade_ahead=None if task is None else task.grade_ahead,
+        **({} if report is None else {"report": report}),
+    )
+
+
 def make_evaluation(
-    spec: LLMSpec, encoder: Encoder, problems: MathProblems, verifier: Grader | SharedGrader
+    spec: LLMSpec,
+    encoder: Encoder,
+    problems: MathProblems,
+    verifier: Grader | SharedGrader,
+    episodes: turns.Turns | None = None,
 ) -> evaluate.Evaluation:
     """The fixed evaluation of [evaluation]."""
-    assert spec.evaluation is not None
-    assert spec.rollout is not None
-    assert spec.reward is not None
     width, most = spec.rollout.width, spec.reward.most_unscored
-    return evaluate.fixed_evaluation(
+    evaluation = evaluate.fixed_evaluation(
         spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most, reward_rows(spec, encoder)
     )
+    return replace(evaluation, turns=episodes)
 
 
 def assemble(
@@ -339,46 +330,44 @@ def assemble(
     task: MathTask,
     evaluation: evaluate.Evaluation,
     log: offline.RolloutLog | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Backend:
     """Assemble the parts into one backend, with metrics, phase 0 and callbacks."""
     schedule, rollout = spec.schedule, spec.rollout
-    assert rollout is not None
     assert schedule.group is not None
-    assert spec.evaluation is not None
-    assert spec.update is not None
-    evaluation = replace(evaluation, turns=learner.turns)
-    if learner.queue is None:
-        if learner.turns is None:  # a turn is judged once its episode is over
-            learner.engine.on_finished = task.on_finished
-    else:
-        learner.queue.grade_ahead = task.grade_ahead
+    progress = progress or ProgressCallback()
     passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
-    sample = max(2, GAUGED // schedule.group)
-    metrics = StepMetrics(objective, passed, sample, lambda *step: llm_columns(learner, task, *step))
-    evaluations = EvaluationCallback(learner, task, evaluation, spec.evaluation.every)
-    others: list[TrainerCallback] = [ResourcesCallback(learner, task, evaluation)]
-    if spec.run.record:
-        extras = partial(step_extras, learner, task, passed, metrics)
-        others.append(Recorder(spec.run.record, extras))
-    if log is not None:
-        others.append(offline.LogCallback(log))
-    if rollout.record_every:
-        others.append(ResponsesCallback(task, rollout.record_every))
+    metrics = StepMetrics(objective, passed, max(2, GAUGED // schedule.group))
+    evaluations = EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
     model_files = ModelFilesCallback(spec, evaluations)
-    best = [BestModelCallback(evaluations, model_files)] if spec.evaluation.keep_best else []
+    found: list[TrainerCallback] = [
+        progress,
+        ResourcesCallback(learner, task),
+        ProblemsCallback(task, evaluation),
+        MismatchMonitor(),
+    ]
+    if spec.run.record:
+        found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
+    if log is not None:
+        found.append(offline.LogCallback(log))
+    if rollout.record_every:
+        found.append(ResponsesCallback(task, rollout.record_every))
+    found += [evaluations, model_files]
+    if spec.evaluation.keep_best:
+        found.append(BestModelCallback(evaluations, model_files))
     return Backend(
         learner=learner,
         task=task,
         schedule=Schedule(
             schedule.steps, schedule.group, schedule.ministeps, spec.run.seed, spec.update.drop_equal_groups
         ),
-        metrics=metrics.row,
+        metrics=make_metrics(metrics, task, in_target=rollout.old == "rollout"),
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
         stream=make_stream(rollout, log),
         process_group=learner.process_group,
-        callbacks=[*others, evaluations, model_files, *best],
+        callbacks=found,
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
 
@@ -388,7 +377,7 @@ def make_stream(rollout: RolloutTable, log: offline.RolloutLog | None = None) ->
     if log is not None:
         return offline.logged_rollouts(log)
     if rollout.lag:
-        return rollouts.async_rollouts(rollout.lag)
+        return async_rollouts(rollout.lag)
     return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
 
 
@@ -396,7 +385,6 @@ def run_inputs(
     spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
 ) -> dict[str, str | Sequence[Path]]:
     """Digests of rows, template and tokenizer, and files of weights and log. Of generated rows only the first count."""
-    assert isinstance(spec.model, LanguageModelTable)
     problems, tokenizer = task.problems, learner.tokenizer
     from_table = isinstance(getattr(problems.problem, "__self__", None), list)
     numbers = problems.train if from_table else problems.train[:GENERATED]
@@ -433,8 +421,6 @@ def make_warm_start(
     Several processes teach the same whole model and evaluate together; after an interruption their phase 0 starts over.
     """
     table, options, size = spec.model, spec.warm_start, learner.process_group.size
-    assert isinstance(table, LanguageModelTable)
-    assert options is not None
     if options.pass_rate == 0:
         return None
 
@@ -454,6 +440,6 @@ def make_warm_start(
         encode, seed = evaluations.evaluation.encode, spec.run.seed
         warm_start(student, learner.tokenizer, task.problems, encode, options, seed, rate, note, folder, learner.turns)
         learner.load_weights(student)
-        learner.reset_reference()
+        learner.policy.reset_reference()
 
     return teach

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, graded, inline
 from pmdkit.objectives import Groups
@@ -33,17 +34,17 @@ def dynamic_sampling(most: int) -> Stream:
         assert isinstance(learner, CausalLearner)
         assert isinstance(task, MathTask)
         for step, rollouts in inline(learner, task, schedule, start):
+            assert isinstance(rollouts, EngineRollouts)
             yield step, resampled(learner, task, schedule, step, rollouts, most)
 
     return stream
 
 
 def resampled(
-    learner: CausalLearner, task: MathTask, schedule: Schedule, step: int, rollouts: Rollouts, most: int
-) -> Rollouts:
+    learner: CausalLearner, task: MathTask, schedule: Schedule, step: int, rollouts: EngineRollouts, most: int
+) -> EngineRollouts:
     """The rollouts of a step, with as many groups of differing rewards as `most` generations give."""
     began = perf_counter()
-    columns, logp_engine = (learner.mismatch, learner.found), learner.logp_engine  # of the whole batch
     informative = differs(graded(task.reward(rollouts), rollouts))
     asked = rollouts.prompts.tolist()
     batches, replaced, dropped = 1, 0, 0
@@ -52,22 +53,19 @@ def resampled(
         prompts = other_prompts(task, step, batches, len(places), asked)
         if not len(prompts):
             break
-        task.report = task.grade_ahead(prompts)
         more = learner.rollout(prompts, schedule.group, derive(schedule.seed, "rollout", step, "resampled", batches))
         good = differs(graded(task.reward(more), more)).nonzero()[:, 0][: len(places)]
         filled = places[: len(good)]
         rows, others = rows_of(filled, rollouts), rows_of(good, more)
         dropped += int(more.mask.sum()) - int(more.mask[others].sum()) + int(rollouts.mask[rows].sum())
-        if logp_engine is not None and learner.logp_engine is not None:
-            logp_engine = put(logp_engine, rows, learner.logp_engine, others)
         rollouts = put_groups(rollouts, filled, more, good)
         informative[filled] = True
         asked += prompts.tolist()
         batches, replaced = batches + 1, replaced + len(good)
-    learner.mismatch, learner.found = columns
-    learner.logp_engine = logp_engine
-    task.sampling = {"gen_batches": batches, "resampled_groups": replaced, "dropped_tokens": dropped}
-    return replace(rollouts, seconds=rollouts.seconds + perf_counter() - began)
+    # the other measurements stay those of the first batch, which was the whole one
+    counts = {"gen_batches": batches, "resampled_groups": replaced, "dropped_tokens": dropped}
+    seconds = rollouts.seconds + perf_counter() - began
+    return replace(rollouts, seconds=seconds, measured={**rollouts.measured, **counts})
 
 
 def differs(groups: Groups) -> Tensor:
@@ -90,12 +88,12 @@ def rows_of(groups: Tensor, rollouts: Rollouts) -> Tensor:
     return (groups[:, None] * size + torch.arange(size)).flatten()
 
 
-def put_groups(rollouts: Rollouts, places: Tensor, more: Rollouts, taken: Tensor) -> Rollouts:
+def put_groups(rollouts: EngineRollouts, places: Tensor, more: EngineRollouts, taken: Tensor) -> EngineRollouts:
     """The rollouts with the groups `taken` from `more` put at `places`."""
     rows, others = rows_of(places, rollouts), rows_of(taken, more)
     changed: dict[str, Any] = {
         name: put(getattr(rollouts, name), rows, getattr(more, name), others)
-        for name in ("responses", "logp_old", "mask", "logp_ref", "correction")
+        for name in ("responses", "logp_old", "mask", "logp_ref", "correction", "logp_engine")
         if getattr(rollouts, name) is not None
     }
     prompts = rollouts.prompts.clone()

@@ -25,7 +25,7 @@ from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import parse_number
 
 if TYPE_CHECKING:
-    from pmdkit.llm.turns import Turns
+    from pmdkit.llm.contrib.turns import Turns
 
 ROWS = 2048  # responses between two writes, at most
 TOKENS = 2**20  # that they may have; about four times what is generated at a time, so that few wait for the last one

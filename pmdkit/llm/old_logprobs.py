@@ -8,15 +8,16 @@ from torch import Tensor
 
 from pmdkit.llm.importance_weights import importance_weights
 from pmdkit.llm.mismatch import mismatch_metrics
+from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.loop import Rollouts
 
 SAMPLE = 32  # responses that are rescored each step if the engine's numbers are used
 
 
 def resolve_old_logprobs(
-    rollouts: Rollouts, score: Callable[[Rollouts], Tensor], old: str, correction: str, cap: float
-) -> tuple[Rollouts, dict[str, float]]:
-    """The rollouts with pi_old and importance weights as asked for, and the mismatch of engine and trainer.
+    rollouts: EngineRollouts, score: Callable[[Rollouts], Tensor], old: str, correction: str, cap: float
+) -> EngineRollouts:
+    """The rollouts with pi_old and importance weights as asked for, and the mismatch of engine and trainer measured.
 
     Args:
         rollouts: with the engine's log-probabilities as logp_old.
@@ -27,19 +28,26 @@ def resolve_old_logprobs(
         cap: bound on a weight, above 1.
 
     Returns:
-        Rollouts, with `correction` [N, T] or [N] where asked for; and `mismatch`: per token, its mean and largest
-        absolute value in nats and its mean with sign, an estimate of KL(engine || trainer); per response, the mean
-        absolute sum.
+        Rollouts, with `correction` [N, T] or [N] where asked for, and the columns of `mismatch_metrics` in `measured`.
     """
     with torch.no_grad():
         if old == "rollout" and correction == "none":
+            # The engine's numbers are pi_old as they are: one forward pass over a few responses only measures them.
             prompts, size = rollouts.mass.shape
             some = rollouts.part(slice(0, min(prompts, max(1, SAMPLE // size))))
-            return rollouts, mismatch_metrics(score(some) - some.logp_old, some.mask)
+            found = mismatch_metrics(score(some) - some.logp_old, some.mask)
+            return replace(rollouts, measured={**rollouts.measured, **found})
         trainer = score(rollouts)
-        # log pi_trainer - log pi_engine
+        # log pi_trainer - log pi_engine. A correction keeps the engine's pi_old in the objective and puts the ratio in
+        # the row's weight; "recompute" puts the trainer's pi_old in the objective. Both together are allowed: the draws
+        # are still the engine's.
         difference = torch.where(rollouts.mask, trainer - rollouts.logp_old, 0.0)
-        measured = mismatch_metrics(difference, rollouts.mask)
+        found = mismatch_metrics(difference, rollouts.mask)
         weights = None if correction == "none" else importance_weights(difference, rollouts.mask, correction, cap)
-        taken = trainer.to(rollouts.logp_old.dtype) if old == "recompute" else rollouts.logp_old
-        return replace(rollouts, logp_old=taken, correction=weights), measured
+        return replace(
+            rollouts,
+            logp_old=trainer.to(rollouts.logp_old.dtype) if old == "recompute" else rollouts.logp_old,
+            logp_engine=rollouts.logp_old if old == "recompute" else None,
+            correction=weights,
+            measured={**rollouts.measured, **found},
+        )

@@ -9,7 +9,7 @@ import torch
 
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm.engines.base import Finished, Tokens
-from pmdkit.llm.epochs import Numbers, apportion, epoch_sampler
+from pmdkit.llm.epochs import apportion, epoch_sampler
 from pmdkit.llm.grading import MOST, Reader, Rows, episode_item, grade_episodes, stop_if_ungraded
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Rollouts
@@ -71,26 +71,18 @@ class MathTask:
         self.rows = rows
         self.rewards = rewards
         self.last: GradedStep | None = None
-        self.sampling: dict[str, int] = {}  # what dynamic sampling did in the last step
-        self.report: Finished | None = None
 
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks; steps count from 1."""
-        numbers = torch.from_numpy(self.asked(step))
-        self.report = self.grade_ahead(numbers)
-        return numbers
-
-    def asked(self, step: int) -> Numbers:
-        """[P] the numbers of the problems of a step: each source gives its share, in its own order."""
         if not self.problems.sources:
-            return epoch_sampler(self.problems.train, step, self.count, self.seed)
+            return torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
+        # each source gives its share, in its own order
         counts = apportion([share for _, share, _ in self.problems.sources], self.count)
-        return np.concatenate(
-            [
-                epoch_sampler(np.intersect1d(numbers, self.problems.train), step, count, derive(self.seed, "source", n))
-                for n, (count, (_, _, numbers)) in enumerate(zip(counts, self.problems.sources, strict=True))
-            ]
-        )
+        parts = [
+            epoch_sampler(np.intersect1d(numbers, self.problems.train), step, count, derive(self.seed, "source", n))
+            for n, (count, (_, _, numbers)) in enumerate(zip(counts, self.problems.sources, strict=True))
+        ]
+        return torch.from_numpy(np.concatenate(parts))
 
     def grade_ahead(self, prompts: torch.Tensor) -> Finished:
         """The callback of an engine for each finished response to these prompts, so that it is graded at once.
@@ -107,14 +99,8 @@ class MathTask:
 
         return finished
 
-    def on_finished(self, place: int, tokens: Tokens) -> None:
-        """The callback of `grade_ahead` for the prompts asked last; between two steps nothing is graded ahead."""
-        if self.report is not None:
-            self.report(place, tokens)
-
     def reward(self, rollouts: Rollouts) -> torch.Tensor:
         """[P, G] float64 reward of each response; NaN where the verifier reached no verdict."""
-        self.report = None  # evaluations may use the same engine
         items = self.items(rollouts)
         verdicts = grade_episodes(self.grader, items, rollouts.episodes)
         self.last = GradedStep(items, verdicts)

@@ -380,9 +380,6 @@ class Marked(EvaluationCallback):
     def audit(self, answers: list[evaluate.Answered]) -> None:
         """Nobody looks."""
 
-    def report_routing(self) -> None:
-        """There are none."""
-
     def scores(self, answers: list[evaluate.Answered]) -> dict[str, float | None]:
         return {"pass_rate": 1.0, "reward": 1.0}
 
@@ -391,7 +388,7 @@ def taught(out: Path, resume: bool) -> None:
     """A run with what a language model's has besides: checkpoints of phase 0, and evaluations with markers."""
     spec, objective = plan("bandit", "needle", {**OPTIONS, "steps": 2}, None)
     backend = build(spec, objective)[1]
-    evaluations = Marked(backend.learner, backend.task, mock.Mock(), every=1)  # type: ignore[arg-type]
+    evaluations = Marked(backend.learner, backend.task, mock.Mock(), mock.Mock(), every=1)  # type: ignore[arg-type]
     evaluations.evaluation.name = "held-out"  # type: ignore[misc]
 
     def warm_start(note: Callable[[str], None]) -> None:

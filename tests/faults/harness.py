@@ -186,9 +186,9 @@ PLACES = {
         "pmdkit.bandit.learner:BanditLearner.rollout",
         "pmdkit.toy.learner:ToyLearner.rollout",
         "pmdkit.llm.learner:CausalLearner.rollout",
-        "pmdkit.llm.rollouts:RolloutQueue.submit",
-        "pmdkit.llm.rollouts:RolloutQueue.collect",
-        "pmdkit.llm.rollouts:RolloutQueue.write",  # in a thread of its own
+        "pmdkit.llm.async_rollouts:RolloutQueue.submit",
+        "pmdkit.llm.async_rollouts:RolloutQueue.collect",
+        "pmdkit.llm.async_rollouts:RolloutQueue.write",  # in a thread of its own
     ),
     "reward": (
         "pmdkit.envs:BanditTask.reward",

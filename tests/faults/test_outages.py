@@ -158,7 +158,7 @@ def at_the_second_step(begin: Outage, folder: Path) -> Iterator[dict[str, int]]:
 
     counts = {"rewards": 0, "updates": 0, "updates after": 0}
     with pytest.MonkeyPatch.context() as patch:
-        prompts, reward, step = MathTask.prompts, MathTask.reward, CausalLearner.optimizer_step
+        prompts, reward, step = MathTask.prompts, MathTask.reward, CausalLearner.update
 
         def asked(self: MathTask, number: int) -> Any:
             if number == 2:
@@ -175,7 +175,7 @@ def at_the_second_step(begin: Outage, folder: Path) -> Iterator[dict[str, int]]:
 
         patch.setattr(MathTask, "prompts", asked)
         patch.setattr(MathTask, "reward", watched)
-        patch.setattr(CausalLearner, "optimizer_step", counted)
+        patch.setattr(CausalLearner, "update", counted)
         yield counts
     (folder / "mode").write_text("honest")
 

@@ -1,6 +1,8 @@
 """Tiny models with random weights, built from configurations: real classes of transformers, no download."""
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -19,6 +21,13 @@ from transformers import (
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
 )
+
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.llm.engines.base import Engine
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.policy import CausalPolicy
+from pmdkit.specs.llm import RolloutTable, UpdateTable
+from pmdkit.specs.spec import ScheduleTable
 
 EOS = 2
 VOCABULARY = 97
@@ -57,6 +66,27 @@ def build(kind: str, dtype: torch.dtype = torch.float32, spread: float = 8.0, se
                 elif "bias" in name:
                     weight.normal_(0, 0.1)
     return model.to(dtype).eval()
+
+
+def learner_of(
+    model: PreTrainedModel,
+    engine: Engine,
+    encode: Callable[[int], list[int]],
+    width: int,
+    schedule: ScheduleTable,
+    update: UpdateTable,
+    *,
+    process_group: ProcessGroup = SINGLE,
+    bfloat16: bool = False,
+    reference: bool = False,
+    tokenizer: Any = None,
+    rollout: dict[str, Any] | None = None,
+    **more: Any,
+) -> CausalLearner:
+    """A learner with the options of tests."""
+    policy = CausalPolicy(model, process_group, update.token_budget, bfloat16, reference)
+    table = RolloutTable(width=width, **rollout or {})
+    return CausalLearner(policy, tokenizer, encode, engine, table, schedule, update, **more)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +18,12 @@ from torch import Tensor
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm import lora
+from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
-from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor
@@ -33,7 +33,7 @@ from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
 
-from .conftest import EOS, VOCABULARY, build
+from .conftest import EOS, VOCABULARY, build, learner_of
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
 CASES = {
@@ -83,6 +83,8 @@ def learner(
     optimizer: str = "sgd",
     checkpointing: bool = False,
     adapters: Sequence[str] = (),
+    given: DistributedEngine | None = None,
+    **more: Any,
 ) -> CausalLearner:
     """A learner in float32, its head tied, whose token budget cuts a step into several passes."""
     model = build(kind)
@@ -96,16 +98,17 @@ def learner(
         with torch.no_grad():
             for layer in lora.adapter_layers(model).values():
                 layer.lora_B[lora.ADAPTER].weight.fill_(0.05)  # or A would have no gradient in the first update
-    return CausalLearner(
+    supervised = given or (engine if process_group.size == 1 else DistributedEngine(engine, process_group, EOS))
+    return learner_of(
         model,
-        None,
+        supervised,
         lambda number: PROMPTS[number],
-        engine if process_group.size == 1 else DistributedEngine(engine, process_group, EOS),
-        Sampling(6),
+        6,
         ScheduleTable(lr=1e-2, optimizer=optimizer),
         UpdateTable(token_budget=14, clip=0.5),
         reference=traits(OBJECTIVES[objective]()).uses_reference,
         process_group=process_group,
+        **more,
     )
 
 
@@ -177,15 +180,13 @@ WRITERS = {
 def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     """Four steps with engines of some kind."""
     lag, central = WRITERS[name]
-    mine = learner(process_group, "qwen2", "pmd-mean")
     elsewhere = central and not process_group.is_main_process
     engine = None if elsewhere else TransformersEngine(deepcopy(build("qwen2")), EOS)
-    mine.engine = DistributedEngine(engine, process_group, EOS, central=central)
-    stream = inline
-    if lag:
-        RolloutQueue(mine)
-        stream = async_rollouts(lag)
     tied(engine)
+    supervised = DistributedEngine(engine, process_group, EOS, central=central)
+    queue = RolloutQueue(supervised) if lag else None
+    mine = learner(process_group, "qwen2", "pmd-mean", given=supervised, queue=queue)
+    stream = async_rollouts(lag) if lag else inline
     seen: dict[str, Tensor] = {}
 
     def keep(step, learner, rollouts, *rest):
@@ -203,8 +204,6 @@ def resampled(process_group: ProcessGroup) -> dict[str, Tensor]:
 
     The main process has the grader, and every other one judges what its own engine finishes, as in a run.
     """
-    mine = learner(process_group, "qwen2", "pmd-mean")
-    mine.encode = lambda number: [*PROMPTS[number % len(PROMPTS)], 3 + number]
     problems = MathProblems("forty", lambda n: Problem(str(n), f"no. {n}", "1"), np.arange(40), np.arange(0))
     grader: Grader | SharedGrader = Grader()
     if process_group.size > 1:
@@ -212,14 +211,17 @@ def resampled(process_group: ProcessGroup) -> dict[str, Tensor]:
         grader = SharedGrader(grader if main else None, process_group, None if main else grader, spread=True)
     every_token = range(VOCABULARY)  # ends a response, so that none counts as cut off
     task = MathTask(problems, 3, 5, grader, lambda tokens: f"Answer: {int(tokens[0] % 7 < 2)}", every_token)
-    mine.engine.on_finished = task.on_finished
+    mine = learner(process_group, "qwen2", "pmd-mean", grade_ahead=task.grade_ahead)
+    mine.encode = lambda number: [*PROMPTS[number % len(PROMPTS)], 3 + number]
     seen: dict[str, Tensor] = {}
 
     def keep(step, learner, rollouts, groups, *rest):
         seen[f"prompts {step}"] = rollouts.prompts
         seen[f"responses {step}"] = rollouts.responses
         seen[f"reward {step}"] = groups.reward
-        seen[f"counted {step}"] = torch.tensor(list(task.sampling.values()))
+        seen[f"counted {step}"] = torch.tensor(
+            [rollouts.measured[key] for key in ("gen_batches", "resampled_groups", "dropped_tokens")]
+        )
 
     run(OBJECTIVES["pmd-mean"](), mine, task, Schedule(3, 4, 2, seed=5), [keep], dynamic_sampling(3))
     grader.close()

@@ -11,7 +11,7 @@ import pmdkit.llm.merged_attention as merging
 from pmdkit.llm import packed_attention
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
 from pmdkit.llm.merged_attention import Attention, KeyBlock, merged_attention, part_scores
-from pmdkit.llm.packed_attention import PackedLayout, choose_kernel
+from pmdkit.llm.packed_attention import PackedLayout
 
 LENGTHS, AFTER = (9, 14, 1, 7, 12, 5), (-1, 0, 0, 0, -1, -1)
 EXACT = {"atol": 1e-12, "rtol": 0}
@@ -102,21 +102,6 @@ def test_parts_are_merged_in_any_number_by_either_kernel(sinks, monkeypatch):
                 torch.testing.assert_close(one, other, **EXACT)
 
 
-def test_half_precision_is_merged_in_float32():
-    """Two parts in bfloat16 are as near to the exact result as one call, although each part is rounded."""
-    layout, how = PackedLayout((40, 600), (-1, 0)), Attention()
-    q, k, v = (x.detach() for x in drawn((40, 600), dtype=torch.bfloat16))
-    exact = layout.attend(0, q.double(), k.double(), v.double(), how)
-    errors = []
-    for most in (0, 2**30):
-        packed_attention.MASK, before = most, packed_attention.MASK
-        try:
-            errors.append(float((layout.attend(0, q, k, v, how).double() - exact).abs().mean()))
-        finally:
-            packed_attention.MASK = before
-    assert errors[0] < 1.3 * errors[1]
-
-
 class Largest(TorchDispatchMode):
     """The most numbers that a tensor had."""
 
@@ -172,16 +157,6 @@ def test_the_rule_of_flex_attention_gives_the_dense_softmax(window, sinks, monke
     torch.testing.assert_close(ours, dense(layout, *tensors[:3], how), atol=1e-6, rtol=0)  # it adds in float32
 
 
-@pytest.mark.slow  # torch's compiler is loaded
-@pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile:UserWarning")
-def test_flex_attention_itself_takes_the_blocks():
-    tensors, how = [x.detach() for x in drawn()], Attention(0.3, 4)
-    layout = PackedLayout(LENGTHS, AFTER)
-    torch.testing.assert_close(
-        layout.attend_flex(*tensors, how), dense(layout, *tensors, how), atol=1e-6, rtol=0
-    )  # it adds in float32
-
-
 def with_lse(query, key, value, *, block_mask, scale, enable_gqa, return_aux):
     """FlexAttention by its definition, with the log-sum-exp that it gives on GPUs."""
     tokens = torch.arange(query.shape[2])
@@ -189,63 +164,6 @@ def with_lse(query, key, value, *, block_mask, scale, enable_gqa, return_aux):
     scores = part_scores(query, key, scale, False, None).masked_fill(~seen, -torch.inf)
     out = scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
     return out if return_aux is None else (out, packed_attention.flex.AuxOutput(lse=scores.logsumexp(-1).float()))
-
-
-@pytest.mark.parametrize("window", [None, 4])
-def test_flash_attention_is_told_the_layout(window, monkeypatch):
-    """The kernel's contract, written out: keys by their ends, aligned at the end, and a window to the left."""
-
-    def contract(q, k, v, ends_q, ends_k, most_q, most_k, *, scale, window_size, enable_gqa):
-        outs, left = [], window_size[0]
-        assert window_size[1] == 0
-        assert (most_q, most_k) == (int(ends_q.diff().max()), int(ends_k.diff().max()))
-        for a, b, c, d in zip(ends_q, ends_q[1:], ends_k, ends_k[1:], strict=False):
-            rows, keys = int(b - a), int(d - c)
-            ends = torch.arange(rows)[:, None] + keys - rows
-            j = torch.arange(keys)
-            seen = (j <= ends) & ((j >= ends - left) | (left < 0))
-            some = part_scores(q[a:b].transpose(0, 1)[None], k[c:d].transpose(0, 1)[None], scale, False, None)
-            share = some.masked_fill(~seen, -torch.inf).softmax(-1)
-            outs.append((share @ v[c:d].transpose(0, 1).repeat_interleave(2, 0))[0].transpose(0, 1))
-        return torch.cat(outs)
-
-    monkeypatch.setattr(packed_attention, "varlen_attn", contract)
-    tensors = drawn()
-    layout, how = PackedLayout(LENGTHS, AFTER), Attention(0.3, window)
-    ours = gradients(lambda: layout.attend_varlen(*tensors, how), tensors)
-    for one, other in zip(ours, gradients(lambda: dense(layout, *tensors, how), tensors), strict=True):
-        torch.testing.assert_close(one, other, **EXACT)
-
-
-@pytest.mark.parametrize(
-    ("cuda", "flash", "triton", "dtype", "d", "d_value", "sinks", "expected"),
-    [
-        ((9, 0), True, True, torch.bfloat16, 128, 128, False, "varlen"),
-        ((8, 0), True, False, torch.float16, 64, 64, False, "varlen"),
-        ((9, 0), True, True, torch.bfloat16, 64, 64, True, "flex"),  # gpt-oss
-        ((9, 0), True, True, torch.bfloat16, 192, 128, False, "flex"),  # DeepSeek's latent attention
-        ((9, 0), True, True, torch.bfloat16, 512, 512, False, "flex"),
-        ((9, 0), False, True, torch.bfloat16, 128, 128, False, "flex"),
-        ((9, 0), True, False, torch.bfloat16, 64, 64, True, "sdpa"),
-        ((9, 0), True, True, torch.bfloat16, 8, 4, False, "sdpa"),
-        ((9, 0), True, True, torch.float32, 128, 128, False, "sdpa"),
-        ((7, 5), True, True, torch.float16, 128, 128, False, "sdpa"),
-        ((0, 0), True, True, torch.bfloat16, 128, 128, False, "sdpa"),  # a CPU
-    ],
-)
-def test_the_kernel_is_the_first_that_the_device_has(
-    cuda, flash, triton, dtype, d, d_value, sinks, expected, monkeypatch
-):
-    monkeypatch.setattr(packed_attention, "capability", lambda device: cuda)
-    monkeypatch.setattr(packed_attention, "has_flash", lambda: flash)
-    monkeypatch.setattr(packed_attention, "has_triton", lambda: triton)
-    query, value = torch.empty(1, 4, 3, d, dtype=dtype), torch.empty(1, 2, 3, d_value, dtype=dtype)
-    assert choose_kernel(query, value, sinks) == expected
-
-
-def test_a_cpu_has_neither_kernel_for_gpus():
-    query = torch.empty(1, 4, 3, 64, dtype=torch.bfloat16)
-    assert choose_kernel(query, query, False) == "sdpa"
 
 
 @pytest.mark.gpu
@@ -281,17 +199,3 @@ def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
     assert ends_q.tolist() == [0, 3, 5, 6, 8]
     assert ends_k.tolist() == [0, 3, 8, 12, 14]
     assert layout.positions().tolist() == [0, 1, 2, 3, 4, 3, 0, 1]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: PackedLayout(()),
-        lambda: PackedLayout((3, 0)),
-        lambda: PackedLayout((3,), (0, 0)),
-        lambda: PackedLayout((1, 1, 1), (-1, 0, 1)),
-    ],
-)
-def test_layouts_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"expected|one level"):
-        wrong()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.micro_batches import token_budget_batches
@@ -27,18 +27,6 @@ def test_shares_are_runs_that_cover_everything(costs, size):
     runs = Of(0, size).split_by_cost(costs)
     assert len(runs) == size
     assert [item for run in runs for item in run] == list(range(len(costs)))
-
-
-@given(COSTS.filter(lambda costs: sum(costs) > 0), st.integers(1, 9))
-def test_shares_are_about_equal(costs, size):
-    """No process has more than its part and the largest item."""
-    for run in Of(0, size).split_by_cost(costs):
-        assert sum(costs[item] for item in run) <= sum(costs) / size + max(costs) + 1e-9
-
-
-def test_equal_prompts_are_dealt_equally():
-    assert [len(run) for run in Of(0, 8).split_by_cost([1.0] * 64)] == [8] * 8
-    assert sorted(len(run) for run in Of(0, 2).split_by_cost([1.0] * 3)) == [1, 2]
 
 
 @st.composite
@@ -69,14 +57,6 @@ def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
         for plan in plans:
             for part in plan:
                 assert all(part.count(row) == 1 for first in part for row in range(first - first % group, first))
-
-
-@given(batches(), st.integers(1, 40), st.booleans())
-@pytest.mark.slow
-def test_alone_the_plan_is_that_of_the_microbatches(batch, budget, whole):
-    prompts, responses, group, counted = batch
-    wanted = list(token_budget_batches(prompts, responses, group, budget, whole, counted))
-    assert shard_by_tokens(SINGLE, prompts, responses, group, budget, whole, counted) == [wanted]
 
 
 class Scribe:
@@ -125,16 +105,3 @@ def test_a_shared_engine_writes_what_one_would(prompts, group, size, random):
         for name in ("tokens", "logp", "mask", "ended"):
             assert torch.equal(getattr(drawn, name), getattr(one, name)), name
         assert drawn.version == 3
-
-
-def test_one_process_is_a_group_without_accelerate():
-    """What a single process asks of its group costs nothing and changes nothing, and initialises nothing of torch."""
-    tensor = torch.arange(3)
-    assert SINGLE.gather(tensor)[0] is tensor
-    assert SINGLE.broadcast_object({"a": 1}) == {"a": 1}
-    assert SINGLE.any_rank(True)
-    assert not SINGLE.any_rank(False)
-    assert SINGLE.is_main_process
-    with pytest.raises(KeyError), SINGLE.error_scope():
-        raise KeyError
-    assert not torch.distributed.is_initialized()

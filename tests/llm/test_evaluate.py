@@ -1,8 +1,5 @@
 """Evaluation of a language model: every response kept, none drawn twice, and votes that know what an answer is."""
 
-import json
-
-import numpy as np
 import pytest
 import torch
 
@@ -10,7 +7,7 @@ from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied
 from pmdkit.llm import evaluate
 from pmdkit.llm.engines.base import Responses, Sampling
-from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws, read_record
+from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws
 from pmdkit.randomness import derive
 from strict_answers import Grader, Verdict
 
@@ -109,42 +106,6 @@ def test_the_record_is_continued_and_nothing_is_asked_twice(tmp_path, small_turn
         assert record.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_turns_do_not_move_with_what_is_done(tmp_path, small_turns):
-    """After a turn the next one begins where it would have begun: the same rows meet in a batch."""
-    whole = Parrot()
-    make(7)(whole)
-    record = tmp_path / "record.jsonl"
-    make(7)(Parrot(), record)
-    record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[: 2 * 8]))
-    engine = Parrot()
-    make(7)(engine, record)
-    assert engine.asked == whole.asked[2:]
-
-
-@pytest.mark.parametrize(
-    ("width", "k", "turn"), [(48, 32, 64), (1024, 32, 32), (8192, 32, 4), (2**21, 32, 1), (1, 1, 2048)]
-)
-def test_long_responses_are_written_in_small_turns(width, k, turn):
-    """Hours of drawing do not hang on one write: a turn has at most 2^20 tokens, and at least one problem."""
-    evaluation = Evaluation(**{**vars(make(k=k)), "sampling": Sampling(width)})
-    assert evaluation.per_turn == turn
-
-
-def test_progress_counts_what_was_done_before(tmp_path, small_turns):
-    record = tmp_path / "record.jsonl"
-    make()(Parrot(), record)
-    record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[:8]))
-    told = []
-    make()(Parrot(), record, lambda *counts: told.append(counts))
-    assert [(done, total) for done, total, _ in told] == [(16, 20), (20, 20)]
-    assert told[-1][2] == 12 * 10
-
-
-def test_a_record_of_another_k_is_not_continued(tmp_path):
-    make(k=4)(Parrot(), tmp_path / "record.jsonl")
-    assert read_record(tmp_path / "record.jsonl", 8) == {}
-
-
 def answered(*verdicts):
     return [Answered("p", n, f"response {n % 2}", True, 3, verdict) for n, verdict in enumerate(verdicts)]
 
@@ -162,16 +123,3 @@ def test_integers_vote_together_whatever_they_wear():
     texts = ["18", "+18", "$018$", "1 8x", "18x", "\\frac{36}{2}", "x"]
     draws = graded_draws(answered(*(Verdict(False, text, "integer", "", 0.0) for text in texts)), 7)
     assert draws.answer[0].tolist() == [0, 0, 0, 3, 3, 0, 6]
-
-
-def test_an_own_grader_votes_by_the_whole_response():
-    """It takes nothing out of a response, so that two different ones are two answers."""
-    own = Verdict(True, None, "own", "graded 1", 1.0)
-    assert np.array_equal(graded_draws(answered(own, own, own), 3).answer, [[0, 1, 0]])
-
-
-def test_lines_are_json_that_comes_back(tmp_path):
-    answers = make(2)(Parrot(), tmp_path / "record.jsonl")
-    rows = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
-    assert set(rows[0]) == {"id", "k", "response", "ended", "tokens", "verdict"}
-    assert [answer for some in read_record(tmp_path / "record.jsonl", 4).values() for answer in some] == answers

@@ -10,10 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pmdkit.errors import UsageError
-from pmdkit.llm import fused_loss
-from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.fused_loss import fused_linear_loss, fused_total
-from pmdkit.llm.head import ChunkedHead, head_logp, head_weight
+from pmdkit.llm.head import head_logp, head_weight
 from pmdkit.llm.logprobs import response_logp, to_rows
 from pmdkit.llm.packing import use_packing
 from pmdkit.objectives import OBJECTIVES, Groups, coefficient, credit, total, traits
@@ -65,25 +63,6 @@ def drawn(lengths, width=6, size=37, seed=0, dtype=torch.float64):
     options = {"generator": generator, "dtype": dtype, "requires_grad": True}
     states, weight = torch.randn(sum(lengths), width, **options), torch.randn(size, width, **options)
     return states, weight, torch.randint(size, (sum(lengths),), generator=generator)
-
-
-def test_the_objectives_that_have_one_number_per_response():
-    assert RESPONSE_LEVEL == [
-        "asymre",
-        "chi2-po",
-        "dro",
-        "gspo",
-        "opmd",
-        "pmd-between",
-        "pmd-mean",
-        "pmd-part",
-        "qrpo",
-        "rebel",
-        "rloo",
-        "sppo",
-        "tb",
-        "topr",
-    ]
 
 
 @pytest.mark.parametrize("head_tokens", [4, 64], ids=["longer-than-the-buffer", "fits"])
@@ -140,16 +119,6 @@ def test_any_lengths_and_any_buffer_give_the_same_gradient(name, dtype, rounding
         torch.testing.assert_close(one, other, atol=rounding * max(1.0, float(other.abs().max())), rtol=0)
 
 
-@pytest.mark.parametrize("head_tokens", [1, 4, 9, 64])
-@pytest.mark.parametrize("name", ["pmd-mean", "rebel"])
-def test_coefficients_are_asked_once_per_response(name, head_tokens, monkeypatch):
-    asked = []
-    monkeypatch.setattr(fused_loss, "coefficient", lambda o, b: asked.extend(b.length.tolist()) or coefficient(o, b))
-    objective, batch = make(name)
-    fused_linear_loss(*drawn(LENGTHS), LENGTHS, objective, batch, head_tokens)
-    assert asked == LENGTHS
-
-
 class Sizes(TorchDispatchMode):
     """What every operation hands out: numbers per tensor, and matrix products."""
 
@@ -165,22 +134,6 @@ class Sizes(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize(
-    ("name", "lengths", "products"),
-    [
-        ("pmd-mean", [4] * 8, 3 * 4),  # two responses to a chunk of 8
-        ("pmd-mean", [32, 32], 3 * 8),  # each in four chunks, none computed twice
-        ("rebel", [4] * 8, 3 * 4),  # a group of two to a chunk
-        ("rebel", [32, 32], 4 * 8),  # a group that does not fit is scored first
-    ],
-)
-def test_logits_are_computed_once(name, lengths, products):
-    objective, batch = make(name, lengths, len(lengths) // 2)
-    with Sizes() as seen:
-        fused_linear_loss(*drawn(lengths), lengths, objective, batch, 8).loss.backward()
-    assert seen.products == products
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [8, 64])
 def test_memory_does_not_grow_with_the_number_of_tokens(length):
@@ -192,25 +145,6 @@ def test_memory_does_not_grow_with_the_number_of_tokens(length):
         with Sizes() as seen:
             fused_linear_loss(states, weight, targets, [length] * rows, objective, batch, chunk).loss.backward()
         assert seen.largest == max(chunk * size, length * rows * width)
-
-
-def test_logits_and_second_buffer_are_given_back_after_the_forward_pass():
-    """What waits for the backward pass is a gradient of the states and one of the weight."""
-    states, weight, targets = drawn(LENGTHS, 4, 500)
-    objective, batch = make("pmd-mean")
-    loss = fused_linear_loss(states, weight, targets, LENGTHS, objective, batch, 4).loss
-    held = [x.shape for x in loss.grad_fn.gradients]
-    assert held == [states.shape, weight.shape]
-    assert all(x.untyped_storage().nbytes() == x.numel() * 8 for x in loss.grad_fn.gradients)
-
-
-def test_the_weight_takes_the_buffer_as_its_gradient():
-    """No copy of [V, d] is made on the way to .grad."""
-    states, weight, targets = drawn(LENGTHS)
-    loss = fused_linear_loss(states, weight, targets, LENGTHS, *make("pmd-mean")).loss
-    place = loss.grad_fn.gradients[1].data_ptr()
-    loss.backward()
-    assert weight.grad.data_ptr() == place
 
 
 @pytest.mark.parametrize("head_tokens", [4, 64])
@@ -276,18 +210,6 @@ def test_rows_without_weight_and_corrections(name, head_tokens):
     assert not ours[0][-LENGTHS[-1] :].any()
 
 
-def test_responses_with_coefficient_0_cost_one_product():
-    """RLOO over groups of equal rewards: there is nothing to follow."""
-    objective = OBJECTIVES["rloo"]()
-    batch = replace(make("rloo")[1], advantage=torch.zeros(8, dtype=torch.float64))
-    states, weight, targets = drawn(LENGTHS)
-    with Sizes() as seen:
-        fused_linear_loss(states, weight, targets, LENGTHS, objective, batch, 64).loss.backward()
-    assert seen.products == 1
-    assert not states.grad.any()
-    assert not weight.grad.any()
-
-
 def test_half_precision_scores_1024_tokens_to_five_thousandths_of_a_nat():
     """Against float64 from the same bfloat16 states and weights; logits rounded to bfloat16 are off by far more."""
     generator = torch.Generator().manual_seed(0)
@@ -307,55 +229,3 @@ def test_half_precision_scores_1024_tokens_to_five_thousandths_of_a_nat():
     assert abs(float(rounded.detach().double().sum() - exact)) > 0.01
     loss.backward()
     assert weight.grad.dtype == states.grad.dtype == torch.bfloat16
-
-
-def test_a_model_in_bfloat16_gets_the_gradient_of_its_weights_in_float32():
-    """The tied and the separate head alike; close to the gradient in float32, to the rounding of bfloat16."""
-    objective, batch = make("pmd-mean")
-    found = []
-    for dtype in (torch.bfloat16, torch.float32):
-        model = build("llama")
-        model.lm_head.weight = model.model.embed_tokens.weight
-        use_packing(model)
-        root = ForwardRoot(model, dtype)
-        root(lambda model: fused_total(model, PROMPTS, RESPONSES, objective, batch, head_tokens=4)).loss.backward()
-        found.append(head_weight(model).grad)
-    assert found[0].dtype == torch.float32
-    assert float((found[0] - found[1]).norm() / found[1].norm()) < 0.05
-
-
-def test_the_products_for_accelerators_give_the_plain_gradient(monkeypatch):
-    """Their kernels exist on accelerators only, so plain products stand in for them here."""
-
-    def product(a, b, out_dtype=None, out=None):
-        return out.copy_(a.to(out.dtype) @ b.to(out.dtype))
-
-    def add(into, a, b, out_dtype, out):
-        return out.add_(a.to(out_dtype) @ b.to(out_dtype))
-
-    states, weight, targets = (x.detach() for x in drawn([8], dtype=torch.float32))
-    states, weight = states.bfloat16(), weight.bfloat16()
-    numbers = torch.linspace(-1, 1, 8)
-    wide = states.float().requires_grad_(), weight.float().requires_grad_()
-    plain = (wide[0] @ wide[1].T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-    expected = torch.autograd.grad((numbers * plain).sum(), wide)
-    monkeypatch.setattr(torch, "mm", product)
-    monkeypatch.setattr(torch, "addmm", add)
-    head = ChunkedHead(states, weight, targets, 8)
-    torch.testing.assert_close(head.forward(slice(0, 8)), plain.detach(), atol=1e-5, rtol=0)
-    head.backward(slice(0, 8), numbers, head.grad_weight)
-    assert head.grad_weight.dtype == torch.float32
-    torch.testing.assert_close(head.grad_states.float(), expected[0], atol=0.02, rtol=0.01)
-    torch.testing.assert_close(head.grad_weight, expected[1], atol=0.02, rtol=0.01)
-
-
-def test_what_does_not_fit_is_refused():
-    states, weight, targets = drawn(LENGTHS)
-    objective, batch = make("pmd-mean")
-    with pytest.raises(UsageError, match="expected the same numbers"):
-        fused_linear_loss(states, weight, targets, LENGTHS[::-1], objective, batch)
-    with pytest.raises(UsageError, match="per token"):
-        fused_linear_loss(states, weight, targets, LENGTHS, OBJECTIVES["grpo"](), batch)
-    apart = replace(batch, group=torch.arange(8) % 2)
-    with pytest.raises(UsageError, match="not next to each other"):
-        fused_linear_loss(states, weight, targets, LENGTHS, OBJECTIVES["rebel"](), apart)

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.errors import ResumeRefused, UsageError
-from pmdkit.llm.engines.base import Sampling
+from pmdkit.errors import ResumeRefused
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.learner import CausalLearner, row_seeds
-from pmdkit.loop import Learner
+from pmdkit.llm.rollouts import row_seeds
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .conftest import EOS, build
+from .conftest import EOS, build, learner_of
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 
@@ -23,12 +21,11 @@ PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False, **update):
     model = build(kind, dtype)
     engine = TransformersEngine(model, EOS)
-    return CausalLearner(
+    return learner_of(
         model,
-        None,
-        lambda number: PROMPTS[number],
         engine,
-        Sampling(6),
+        lambda number: PROMPTS[number],
+        6,
         ScheduleTable(lr=lr, optimizer="sgd"),
         UpdateTable(token_budget=budget, clip=1e9, **update),
         reference=reference,
@@ -41,10 +38,6 @@ def step_of(mine, objective, seed=0):
     reward = (rollouts.responses[:, 0] % 2).double().view(3, 4)
     groups = Groups(reward, rollouts.mass)
     return rollouts, credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
-
-
-def test_it_is_a_learner():
-    assert isinstance(learner(), Learner)
 
 
 def test_it_begins_at_version_0_reports_rows_and_schedules_only_what_varies():
@@ -175,11 +168,6 @@ def test_a_checkpoint_of_another_model_is_refused():
     state = learner("llama").state_dict()
     with pytest.raises(ResumeRefused, match="another model"):
         learner().load_state_dict(state)
-
-
-def test_the_full_support_is_refused():
-    with pytest.raises(UsageError, match="give --group"):
-        learner().rollout(torch.arange(3), None, 0)
 
 
 def test_seeds_are_of_the_prompt_and_not_of_its_place():

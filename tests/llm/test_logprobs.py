@@ -1,17 +1,15 @@
 """Scores are the stock model's log-probabilities and have its gradients, however the rows are laid out and chunked."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.llm.head import WideProduct, head_logp, head_weight, logits
+from pmdkit.llm.head import head_logp
 from pmdkit.llm.logprobs import response_logp, to_rows
-from pmdkit.llm.packing import pack, use_packing
+from pmdkit.llm.packing import use_packing
 
-from .conftest import EOS, VOCABULARY, build
+from .conftest import EOS, build
 
 PROMPTS = [[3, 4, 5], [3, 4, 5], [3, 4, 5], [9], [7, 8, 9, 10, 11, 12], [7, 8, 9, 10, 11, 12]]
 RESPONSES = [[20, 21, EOS], [30], [40, 41, 42, 43, 44, EOS], [50, 51], [60], [61]]
@@ -52,33 +50,6 @@ def test_values_and_gradients_equal_those_of_padded_stock_forward(kind, share):
 
 
 row = st.tuples(st.integers(1, 6), st.integers(1, 9), st.integers(1, 3))
-
-
-@pytest.mark.slow
-@settings(max_examples=15, deadline=None)
-@given(st.lists(row, min_size=1, max_size=5), st.integers(1, 40), st.randoms(use_true_random=False))
-def test_ragged_rows_score_as_on_their_own(shapes, head_tokens, random):
-    model = build("llama", torch.float64)
-    use_packing(model)
-    prompts, responses = [], []
-    for prompt_length, response_length, group in shapes:
-        prompt = [random.randrange(VOCABULARY) for _ in range(prompt_length)]
-        for extra in range(group):
-            prompts.append(prompt)
-            responses.append([random.randrange(VOCABULARY) for _ in range(response_length + extra)])
-    together = response_logp(model, prompts, responses, head_tokens=head_tokens).rows()
-    for prompt, response, ours in zip(prompts, responses, together, strict=True):
-        alone = response_logp(model, [prompt], [response]).logp
-        torch.testing.assert_close(ours, alone, atol=1e-6, rtol=0)  # norms are in float32
-
-
-def test_a_shared_prompt_is_read_once_and_the_last_token_never():
-    plan = pack(PROMPTS, RESPONSES)
-    assert plan.tokens == [3, 4, 5, 20, 21, 40, 41, 42, 43, 44, 9, 50, 7, 8, 9, 10, 11, 12]
-    assert plan.layout.lengths == (3, 2, 5, 2, 6)
-    assert plan.layout.after == (-1, 0, 0, -1, -1)
-    whole = pack(PROMPTS, RESPONSES, share=False)
-    assert len(whole.tokens) == sum(map(len, PROMPTS)) + sum(map(len, RESPONSES)) - len(RESPONSES)
 
 
 @settings(max_examples=20, deadline=None)
@@ -122,28 +93,6 @@ def test_half_precision_is_scored_in_float32():
     assert ((states @ weight.T).log_softmax(-1)[torch.arange(40), targets].double() - exact).abs().max() > 1e-2
 
 
-def test_the_product_for_accelerators_has_the_gradient_of_the_plain_one(monkeypatch):
-    """Its kernel exists on accelerators only, so the plain product stands in for it here."""
-    product = torch.mm
-    monkeypatch.setattr(torch, "mm", lambda a, b, out_dtype: product(a, b).to(out_dtype))
-    generator = torch.Generator().manual_seed(0)
-    make = {"generator": generator, "requires_grad": True}
-    states, weight = torch.randn(5, 4, **make), torch.randn(7, 4, **make)
-    wide = WideProduct.apply(states, weight)
-    ours = torch.autograd.grad((wide**2).sum(), (states, weight))
-    plain = torch.autograd.grad((logits(states, weight) ** 2).sum(), (states, weight))
-    for one, other in zip(ours, plain, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-
-
-def test_a_model_in_half_precision_gets_gradients():
-    model = build("qwen2", torch.bfloat16)
-    use_packing(model)
-    response_logp(model, PROMPTS, RESPONSES).logp.sum().backward()
-    assert head_weight(model).grad.abs().sum() > 0
-    assert all(math.isfinite(float(p.grad.sum())) for p in model.parameters())
-
-
 def test_rows_are_padded_with_zeros_and_keep_their_gradient():
     flat = torch.arange(1.0, 7.0, requires_grad=True)
     table = to_rows(flat, [3, 1, 2], 4)
@@ -154,9 +103,3 @@ def test_rows_are_padded_with_zeros_and_keep_their_gradient():
         to_rows(flat, [3, 1], 4)
     with pytest.raises(ValueError, match="no longer response"):
         to_rows(flat, [5, 1], 4)
-
-
-@pytest.mark.parametrize("wrong", [([], []), ([[1]], [[]]), ([[]], [[1]]), ([[1], [2]], [[1]])])
-def test_rows_without_tokens_are_refused(wrong):
-    with pytest.raises(ValueError, match="expected"):
-        pack(*wrong)

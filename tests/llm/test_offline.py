@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 
 from pmdkit import train
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.errors import UsageError
-from pmdkit.llm.offline import read_log
+from pmdkit.llm.contrib.offline import read_log
 from pmdkit.recording import open_step
 
 from .ranks import ROOT
@@ -118,27 +117,3 @@ def test_groups_are_of_one_problem_and_one_policy_and_what_is_left_out_is_counte
     assert log.problems.tolist() == [0]
     assert log.unscored == 2
     assert sorted(log.left_out.values()) == [1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ({"response": "x"}, "neither an id nor a problem"),
-        ({"id": "a"}, "has no response"),
-        ({"id": "a", "token_ids": [4, 70]}, "holds the token 70; expected ids below 50"),
-        ({"id": "a", "token_ids": [4], "logprobs": [-1.0, -2.0]}, "2 logprobs for 1 token_ids"),
-        ({"id": "a", "response": "x", "logprobs": [-1.0]}, "1 logprobs for no token_ids"),
-        ({"id": "a", "token_ids": [4], "prompt_token_ids": [1, 2]}, "answers another prompt"),
-        ({"id": "a", "response": "x"}, "no group of 2 responses"),
-        ({"id": "a", "token_ids": "x"}, "token_ids is 'x'"),
-    ],
-)
-def test_a_log_that_cannot_be_used_is_refused_with_a_sentence(tmp_path, line, wanted):
-    with pytest.raises(UsageError, match=wanted):
-        read(tmp_path, line)
-
-
-@pytest.mark.parametrize("key", ["lag", "max_num_gen_batches"])
-def test_what_only_a_draw_has_is_refused(tmp_path, key):
-    with pytest.raises(UsageError, match=f"rollout.{key} is 2 with rollout.log"):
-        train("pmd-mean", "llm", TINY, out=tmp_path / "run", options={"rollout.log": "x.jsonl", f"rollout.{key}": 2})

@@ -18,25 +18,20 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from pmdkit.distributed import SINGLE
-from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.head import head_weight
-from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.packed_attention import PackedLayout
-from pmdkit.llm.packing import forward_packed, use_packing
 from pmdkit.llm.precision import cast_model
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .conftest import EOS, VOCABULARY, build
+from .conftest import EOS, VOCABULARY, build, learner_of
 from .ranks import PROMPTS, STRATEGIES, run_two, step_of
 
-ROOT = Path(__file__).parents[2]
 CASES = ("qwen2", "qwen3", "qwen3-moe")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "addmv", "mv")
 NARROW, WIDE = torch.bfloat16, torch.float32
@@ -91,12 +86,11 @@ def learner(kind, process_group=SINGLE, dtype=NARROW, checkpointing=False, objec
         model.lm_head.weight = model.model.embed_tokens.weight
     prepare_model(model, checkpointing=checkpointing)
     engine = TransformersEngine(cast_model(deepcopy(model).requires_grad_(False), dtype), EOS)
-    return CausalLearner(
+    return learner_of(
         model,
-        None,
-        lambda number: PROMPTS[number],
         engine if process_group.size == 1 else DistributedEngine(engine, process_group, EOS),
-        Sampling(24),
+        lambda number: PROMPTS[number],
+        24,
         ScheduleTable(lr=1e-2, optimizer="sgd"),
         UpdateTable(token_budget=60, clip=0.5),
         bfloat16=dtype == NARROW,
@@ -181,53 +175,6 @@ def test_a_tied_head_adds_its_gradient_in_float32():
     assert not torch.equal(gradient, gradient.to(NARROW).float())
 
 
-def test_copies_of_weights_do_not_wait_for_the_backward_pass():
-    """After the forward pass the graph holds activations and references to weights, no copy of a weight."""
-    model = prepare_model(build("qwen2"))
-    root = ForwardRoot(model, NARROW)
-    sizes = {weight.numel() for name, weight in model.named_parameters() if weight.ndim > 1 and "layers" in name}
-    live = Copies(sizes)
-    with live:
-        logp = root(lambda model: response_logp(model, PROMPTS[:3], RESPONSES)).logp
-        assert live.made > 10
-        assert live.alive() == 0
-        logp.sum().backward()
-    assert live.alive() == 0
-
-
-class Copies(TorchDispatchMode):
-    """Counts casts of matrices of some sizes, and which of them are in memory."""
-
-    def __init__(self, sizes):
-        super().__init__()
-        self.sizes, self.made, self.seen = sizes, 0, []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        if function.overloadpacket.__name__ == "_to_copy" and out.dtype == NARROW and out.numel() in self.sizes:
-            self.made += 1
-            self.seen.append(torch.multiprocessing.reductions.StorageWeakRef(out.untyped_storage()))
-        return out
-
-    def alive(self):
-        return sum(not ref.expired() for ref in self.seen)
-
-
-def test_what_is_given_float32_computes_in_it():
-    """Phase 0 teaches the same model in float32, before and after it was scored in bfloat16."""
-    plain, cast = build("qwen2"), build("qwen2")
-    for model in (plain, cast):
-        use_packing(model)
-    root = ForwardRoot(cast, NARROW)
-    with torch.no_grad():
-        half = root(lambda model: response_logp(model, PROMPTS[:3], RESPONSES)).logp
-        one, other = (response_logp(model, PROMPTS[:3], RESPONSES).logp for model in (plain, cast))
-    assert torch.equal(one, other)
-    assert not torch.equal(one, half)
-    assert list(plain.state_dict()) == list(cast.state_dict())
-    assert all(isinstance(weight, torch.nn.Parameter) for weight in cast.parameters())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_engine_and_trainer_agree_to_the_rounding_of_attention(kind):
@@ -289,25 +236,6 @@ def test_products_and_attention_are_in_bfloat16_on_a_gpu(kind):
     attention = [name for name, _, _, _ in trace.calls if "attention" in name and "backward" not in name]
     assert len(attention) == model.config.num_hidden_layers
     assert set(attention) == {"_flash_attention_forward"}
-
-
-@pytest.mark.gpu
-def test_a_packed_forward_pass_can_be_captured():
-    """No copy to the host and no shape that waits for numbers: one graph, replayed on other tokens."""
-    model = cast_model(prepare_model(build("qwen2"), "cuda"), NARROW)
-    layout = PackedLayout((5, 7, 3, 9), (-1, 0, 0, -1))
-    places, ids = layout.positions("cuda"), torch.arange(24, device="cuda") % VOCABULARY
-    with torch.no_grad():
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            forward_packed(model, ids, places, layout)  # kernels are chosen, and the layout's tables are made
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            states = forward_packed(model, ids, places, layout)
-        ids.copy_((ids * 7 + 3) % VOCABULARY)
-        graph.replay()
-        assert torch.equal(states, forward_packed(model, ids, places, layout))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Prompts by real tokenizers: the text arrives, its control tokens do not."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -116,18 +115,6 @@ def test_no_control_token_comes_from_data_and_the_text_arrives(text):
     assert text in TOKENIZER.decode(whole)
 
 
-def test_what_the_tokenizer_alone_would_do():
-    """The reason for the cuts: split_special_tokens leaves tokens that are added but not special."""
-    think = TOKENIZER.convert_tokens_to_ids("<think>")
-    assert think in TOKENIZER.encode("a <think> b", split_special_tokens=True)
-    assert think not in ENCODER.data("a <think> b")
-
-
-def test_control_tokens_of_a_trusted_template_count():
-    encoder = Encoder(TOKENIZER, template="{problem_statement}<think>", chat=False)
-    assert encoder.encode("a")[-1] == TOKENIZER.convert_tokens_to_ids("<think>")
-
-
 def test_chat_format_by_default_if_there_is_one():
     assert ENCODER.chat
     assert ENCODER.before[0] == TOKENIZER.convert_tokens_to_ids("<|im_start|>")
@@ -135,55 +122,6 @@ def test_chat_format_by_default_if_there_is_one():
     assert not Encoder(without).chat
     with pytest.raises(ValueError, match="no chat template"):
         Encoder(without, chat=True)
-
-
-def test_the_token_that_begins_every_text_comes_once():
-    bpe = byte_level()
-    start = bpe.token_to_id("<s>")
-    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", start)])
-    ids = Encoder(wrapped(bpe, bos_token="<s>")).encode("What is <s>?")
-    assert ids[0] == start
-    assert ids.count(start) == 1
-
-
-@pytest.mark.parametrize("template", ["no place", "{problem_statement} {problem_statement}"])
-def test_a_template_has_one_place(template):
-    with pytest.raises(ValueError, match=r"expected it once"):
-        Encoder(TOKENIZER, template=template)
-
-
-@pytest.mark.slow
-def test_a_chat_template_that_hides_the_message_is_told():
-    hidden = wrapped(byte_level(), chat_template="<|im_start|>hello")
-    with pytest.raises(ValueError, match="shows the user's message 0 times"):
-        Encoder(hidden)
-
-
-def test_a_control_token_that_a_normaliser_makes_is_told():
-    """Full-width signs become <think> only inside the tokenizer, where no cut can reach."""
-    bpe = byte_level(normalizers.NFKC())
-    bpe.add_tokens([AddedToken("<tool>", special=False, normalized=True)])
-    encoder = Encoder(wrapped(bpe))
-    with pytest.raises(UsageError, match=r"control token <tool> in this tokenizer"):
-        encoder.data("a ＜tool＞ b")
-
-
-def test_unicode_forms_that_a_normaliser_changes_are_no_loss():
-    encoder = Encoder(wrapped(byte_level(normalizers.NFC())))
-    assert TOKENIZER.decode(encoder.data("cafe\u0301")) == "café"
-
-
-def test_a_text_that_the_tokenizer_loses_is_told():
-    words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "<|im_end|>": 2}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    encoder = Encoder(wrapped(words, unk_token="[UNK]"), template="{problem_statement}")
-    with pytest.raises(UsageError, match="cannot represent the text 'a b'"):
-        encoder.encode("a b")
-
-
-def test_half_a_surrogate_pair_is_told():
-    with pytest.raises(UsageError, match="half a surrogate pair"):
-        ENCODER.encode("a\ud83d")
 
 
 def numbered(texts, held_out=0):
@@ -205,15 +143,6 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
     longest = max(len(ENCODER.encode(problems.problem(i).problem)) for i in range(5))
     assert limit_prompts(problems, ENCODER, longest)[1] == 0
     assert limit_prompts(problems, ENCODER, longest - 1)[1] >= 1
-
-
-def test_limits_that_leave_nothing_and_problems_that_cannot_be_encoded_are_told():
-    with pytest.raises(UsageError, match="no prompt of mine has 3 tokens or fewer"):
-        limit_prompts(numbered(["Why?"]), ENCODER, 3)
-    with pytest.raises(ValueError, match="limit on prompts is 0"):
-        limit_prompts(numbered(["Why?"]), ENCODER, 0)
-    with pytest.raises(UsageError, match="problem 'p-1': the text holds half"):
-        limit_prompts(numbered(["Why?", "a\ud83d"]), ENCODER, 1000)
 
 
 # Prompts that fit without a look at their tokens: the same as with one, and only where the tokenizer is sure of it.
@@ -349,35 +278,7 @@ def test_the_same_prompts_and_the_same_first_error_as_one_by_one(name):
         assert outcome(real, encoder, limit) == one_by_one(real, encoder, limit)
 
 
-@pytest.mark.parametrize("name", SURE)
-def test_where_it_is_sure_no_text_has_more_tokens_than_bytes(name):
-    encoder = Encoder(SURE[name](), chat=False)
-
-    @settings(max_examples=200, deadline=None, derandomize=True)
-    @given(st.text(st.characters(max_codepoint=127)).filter(encoder.plain))
-    def check(text):
-        assert len(encoder.data(text)) <= len(text)
-
-    check()
-
-
 # A slow tokenizer is nothing that can be looked into; white space put right changes BPE in some versions only.
-@pytest.mark.parametrize("name", [name for name in UNSURE if name not in ("slow", "white space put right")])
-def test_each_condition_is_needed(name):
-    """A text that has more tokens than bytes, or that is refused: what would go unseen."""
-    make_tokenizer, text = UNSURE[name]
-    encoder = Encoder(make_tokenizer(), "{problem_statement}")
-    assert encoder.plain(text)
-    with suppress(UsageError):
-        assert len(encoder.encode(text)) > len(text)
-
-
-def test_plain_texts_that_fit_are_not_encoded(monkeypatch):
-    encoder, asked = Encoder(SURE["starter"]()), []
-    monkeypatch.setattr(Encoder, "encode", lambda self, text: asked.append(text) or [0])
-    around = len(encoder.before) + len(encoder.after)
-    limit_prompts(numbered_problems(["1" * 9, "1" * 10, "1" * 11, "é", "<|im_end|>", ""]), encoder, around + 10)
-    assert asked == ["1" * 11, "é", "<|im_end|>"]
 
 
 @pytest.mark.slow
@@ -402,16 +303,3 @@ def test_a_prompt_table_is_what_transformers_renders():
     plain = encoder_of(table.model_copy(update={"chat": False, "thinking": None}), own)
     assert own.decode(plain.encode(text)) == f"Be short.\n\n1 + 1?\n\n2\n\nQ: {text}\n\nA:"
     assert encoder_of(None, TOKENIZER).encode(text) == ENCODER.encode(text)
-
-
-@pytest.mark.parametrize(
-    ("table", "told"),
-    [
-        ({"template": "no place"}, r"0 times; expected it once"),
-        ({"system": "{problem_statement}"}, "in prompt.template alone"),
-        ({"chat": False, "thinking": True}, "prompt.thinking is set"),
-    ],
-)
-def test_a_prompt_table_that_cannot_work_is_refused(table, told):
-    with pytest.raises(UsageError, match=told):
-        encoder_of(PromptTable(**table), TOKENIZER)

@@ -1,6 +1,5 @@
 """Several rewards: functions by names, groups, async ones, cut-off responses, parts, and the trust gate around them."""
 
-import json
 import math
 
 import pytest
@@ -8,17 +7,13 @@ import torch
 
 from pmdkit import plugins
 from pmdkit.envs.reward_functions import FunctionGrader, OwnReward, RewardRow, row_message
-from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.grading import make_grader, make_rows
-from pmdkit.llm.recipe_checks import check_rewards
+from pmdkit.llm.grading import make_rows
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
-from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
-from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import RewardTable, RolloutTable
 from strict_answers import Item
 
-from .test_task import END, PROBLEMS, gold, make, read, rollouts_of
+from .test_task import PROBLEMS, gold, make, rollouts_of
 
 OWN = '''
 import asyncio
@@ -98,13 +93,6 @@ def test_functions_are_judged_in_workers_and_journaled(own_file, tmp_path):
     assert [v.value for v in verdicts] == [-2.5, None, None, -2.5, -2.5, -2.5, -2.5], verdicts
 
 
-@pytest.mark.slow
-def test_a_pair_is_asked_about_cut_off_responses_only_when_told(own_file):
-    for score, value in ((False, 0.0), (True, 1.0)):
-        with FunctionGrader(f"{own_file}:two", score_cut_off=score) as grader:
-            assert grader.grade([Item("yes", "2", truncated=True)])[0].value == value
-
-
 def test_the_overlong_penalty_is_that_of_dapo():
     """DAPO's equation 13: 0 up to L_max - L_cache, then a straight line to -1 at L_max."""
     length = torch.tensor([1, 60, 70, 80, 100])
@@ -147,15 +135,6 @@ def test_parts_add_up_and_no_verdict_stays_a_third_value(own_file, monkeypatch):
     rewards.close()
 
 
-def test_an_outage_of_one_part_stops_the_run(own_file):
-    """A part without verdicts would leave the whole batch out, in silence."""
-    task = make()
-    task.rewards = make_reward_sum(RewardTable(others=[{"grade": f"{own_file}:by_name"}]), RolloutTable())
-    with pytest.raises(ComponentDied, match=r"no verdict on 2 of 2 .* without the reward by_name"):
-        task.rewards.total(torch.zeros(2), items(["a", "b"], tokens=0), torch.ones(2), 64)
-    task.rewards.close()
-
-
 def with_columns(problem):
     from dataclasses import replace
 
@@ -169,40 +148,3 @@ def test_masked_cut_off_responses_count_for_nothing():
     rollouts = rollouts_of(task, [[f"Answer: {gold(task, 0)}", "Answer: 7000"]], ends=False)
     assert task.reward(rollouts).isnan().all()
     assert make_reward_sum(RewardTable(), RolloutTable()) is None
-
-
-def test_tables_are_one_reward_and_several(own_file):
-    """[[reward]] in a recipe: the first with the rest beside it; slips are answered with the key that was meant."""
-    tables = {"env": {"kind": "arithmetic"}, "objective": {"name": "grpo"}}
-    several = [{"name": "math"}, {"name": "a.py:fn"}, {"grade": "a.py:g", "name": "b"}]
-    spec = LLMSpec.build({**tables, "reward": several}, "x")
-    assert spec.reward == RewardTable(others=[{"grade": "a.py:fn"}, {"grade": "a.py:g", "label": "b"}])
-    assert [term.part for term in spec.reward.others] == ["fn", "b"]
-    assert LLMSpec(**json.loads(json.dumps(spec.record()))) == spec
-    assert LLMSpec.build({**tables, "reward": [{"name": "math"}]}, "x") == LLMSpec.build(tables, "x")
-    with pytest.raises(UsageError, match=r"'reward 2\.wieght'.*reward 2\.weight"):
-        LLMSpec.build({**tables, "reward": [{"name": "math"}, {"name": "a.py:fn", "wieght": 2}]}, "x")
-    assert {str(file) for file in plugins.code_files(spec.record())} == {"a.py"}
-    for reward, told in (
-        ({"grade": "maths"}, "did you mean 'math'"),
-        ({"grade": "soft-overlong-punishment", "soft_punish_cache": 2}, "decides what passes"),
-        ({"others": [{"grade": "soft-overlong-punishment"}]}, "soft_punish_cache is None"),
-        ({"others": [{"grade": "math"}]}, "two .* called math"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            check_rewards(RewardTable(**reward), RolloutTable())
-
-
-def test_a_reward_file_passes_the_gate(tmp_path):
-    """A file that a table names, and nobody typed, does not run."""
-    (tmp_path / "foreign.py").write_text("raise SystemExit(3)\n")
-    term = RewardTable(others=[{"grade": f"{tmp_path}/foreign.py:fn"}]).others[0]
-    with pytest.raises(UsageError, match="none of it was run"):
-        make_grader(term)
-
-
-def test_a_task_hands_rows_to_a_grader_by_names(own_file):
-    with FunctionGrader(f"{own_file}:by_name") as grader:
-        rows = make_rows(lambda text: [{"role": "user", "content": text}])
-        task = MathTask(PROBLEMS, 1, 5, grader, read, [END], rows=rows)
-        assert task.reward(rollouts_of(task, [["abc", "a"]])).tolist() == [[3.0, 1.0]]

@@ -2,21 +2,18 @@
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from pmdkit import train
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.envs.reward_functions import FunctionGrader
-from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.callbacks import evaluation
+from pmdkit.errors import ComponentDied
+from pmdkit.llm.async_rollouts import Abandoned, RolloutQueue, async_rollouts
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.learner import CausalLearner, row_seeds
-from pmdkit.llm.rollouts import Abandoned, RolloutQueue, async_rollouts
+from pmdkit.llm.rollouts import row_seeds
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.weight_sync_check import WeightSyncCheck
 from pmdkit.loop import Schedule, inline, run
@@ -25,9 +22,8 @@ from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .conftest import EOS, build
+from .conftest import EOS, build, learner_of
 
-TINY = str(Path(__file__).with_name("tiny.toml"))
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
 STEPS, GROUP, MINISTEPS = 5, 4, 2
 OBJECTIVE = OBJECTIVES["pmd-mean"](tau=0.05)
@@ -43,21 +39,20 @@ class Task:
         return (rollouts.responses[:, 0] % 3).double().view(rollouts.mass.shape)
 
 
-def learner(engine=None, lag=0):
+def learner(engine=None, lag=0, **more):
     model = build("qwen2")
     own = TransformersEngine(build("qwen2"), EOS) if engine is None else engine
-    mine = CausalLearner(
+    supervised = DistributedEngine(own, end=EOS)
+    return learner_of(
         model,
-        None,
+        supervised,
         lambda number: PROMPTS[number],
-        DistributedEngine(own, end=EOS),
-        Sampling(6),
+        6,
         ScheduleTable(lr=1e-2, optimizer="adamw"),
         UpdateTable(token_budget=40),
+        queue=RolloutQueue(supervised) if lag else None,
+        **more,
     )
-    if lag:
-        RolloutQueue(mine)
-    return mine
 
 
 def trained(mine, lag, steps=STEPS, start=0, observers=()):
@@ -96,14 +91,6 @@ def test_each_step_is_written_by_exactly_the_weights_that_the_lag_names(lag):
         assert torch.equal(twin.tokens, rollouts.responses)
         assert torch.equal(twin.logp, rollouts.logp_old)
     assert len({tuple(w["model.norm.weight"].tolist()) for w in history.values()}) == STEPS + 1  # weights do move
-
-
-@pytest.mark.slow
-def test_a_lag_changes_what_is_learned():
-    plain, lagged = learner(), learner(lag=1)
-    trained(plain, 0)
-    trained(lagged, 1)
-    assert not same(weights(plain), weights(lagged))
 
 
 @pytest.mark.slow
@@ -226,56 +213,6 @@ def test_the_canary_stops_an_engine_with_other_weights(engine, said, lag):
         trained(watched(engine(build("qwen2"), EOS), lag), lag)
 
 
-LAGGED = {"rollout.lag": 1}
-
-
-@pytest.mark.slow
-def test_a_run_says_its_staleness_and_is_resumed_to_the_same_bits(tmp_path, monkeypatch):
-    """Through the front door: lag 1, killed between the measurement and the checkpoint of a step."""
-
-    def start(out, **more):
-        return train("pmd-mean", "llm", TINY, out=tmp_path / out, steps=4, options=LAGGED, **more)
-
-    whole = start("whole")
-    assert [row["policy_version"] for row in whole.metrics] == [0, 0, 1, 2]
-    assert [row["staleness"] for row in whole.metrics] == [1, 3, 3, 3]
-    assert whole.metrics[-1]["canary_mean"] < 1e-5
-
-    class Killed(BaseException):
-        pass
-
-    observe = evaluation.EvaluationCallback.on_step_end
-
-    def killed(self, run, result):
-        if result.step == 3:
-            raise Killed
-        observe(self, run, result)
-
-    monkeypatch.setattr(evaluation.EvaluationCallback, "on_step_end", killed)
-    with pytest.raises(Killed):
-        start("broken")
-    monkeypatch.setattr(evaluation.EvaluationCallback, "on_step_end", observe)
-    again = start("broken", resume=True)
-    clocks = ("seconds_rollout", "seconds_update")
-    for one, other in zip(whole.metrics, again.metrics, strict=True):
-        assert {k: v for k, v in one.items() if k not in clocks} == {k: v for k, v in other.items() if k not in clocks}
-    one, other = (path / "checkpoints" / "step-4" / "model.safetensors" for path in (whole.path, again.path))
-    assert one.read_bytes() == other.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"rollout.old": "recompute"}, "old is 'recompute' with a lag of 1"),
-        ({"rollout.correction": "sequence-mask"}, "correction is 'sequence-mask' with a lag of 1"),
-        ({"vllm.urls": ["http://127.0.0.1:1"]}, "vllm.urls is set and rollout.engine is 'transformers'"),
-    ],
-)
-def test_what_a_lag_rules_out(tmp_path, changes, said):
-    with pytest.raises(UsageError, match=said):
-        train("pmd-mean", "llm", TINY, out=tmp_path / "run", options=LAGGED | changes)
-
-
 # Verdicts while responses are still being written.
 
 GRADE = """
@@ -323,14 +260,10 @@ def test_verdicts_start_before_the_rollout_ends_and_move_no_bit(tmp_path, lag):
         file = tmp_path / f"{name}.py"
         file.write_text(GRADE)
         engine, rewards = UntilJudged(file.with_suffix(".log")), []
-        mine = learner(engine, lag=lag)
-        mine.encode = lambda number: PROMPTS[number % len(PROMPTS)]
         with FunctionGrader(f"{file}:grade", workers=2, seconds=60, journal=tmp_path / f"{name}.jsonl") as grader:
             task = MathTask(problems, 2, 5, grader, lambda tokens: " ".join(map(str, tokens)), ENDS)
-            if ahead and lag:
-                mine.queue.grade_ahead = task.grade_ahead
-            elif ahead:
-                mine.engine.on_finished = task.on_finished
+            mine = learner(engine, lag=lag, grade_ahead=task.grade_ahead if ahead else None)
+            mine.encode = lambda number: PROMPTS[number % len(PROMPTS)]
             watch = lambda step, learner, rollouts, groups, *rest: rewards.append(groups.reward)  # noqa: B023, E731
             run(OBJECTIVE, mine, task, Schedule(3, GROUP, MINISTEPS, seed=3), [watch], streamed(lag))
             assert not grader.prepared

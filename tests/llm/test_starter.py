@@ -2,7 +2,6 @@
 
 import json
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,13 +9,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
 
 from pmdkit.cli import main
-from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.errors import PmdkitError, UsageError
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
 from pmdkit.llm.starter.model import build, train_tokenizer
-from pmdkit.llm.starter.vocabulary import END, HIGHEST, LOWEST, SIZES, Teacher, operands
+from pmdkit.llm.starter.vocabulary import HIGHEST, LOWEST, Teacher
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.checkpoint import steps
 from pmdkit.randomness import generator
@@ -50,29 +47,6 @@ def test_the_tokenizer_carries_every_text_and_has_one_token_per_digit(problems, 
     assert tokenizer.decode(tokenizer(strange).input_ids) == strange
 
 
-@pytest.mark.slow
-def test_the_tokenizer_is_a_function_of_its_problems_and_small(problems, tokenizer):
-    again = train_tokenizer(Arithmetic().build())
-    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
-    assert again.chat_template == tokenizer.chat_template
-    assert len(tokenizer) < 512
-    assert tokenizer.eos_token == END
-    assert tokenizer.pad_token_id != tokenizer.eos_token_id
-
-
-def test_a_prompt_is_short_and_says_what_the_paper_says(problems, tokenizer):
-    """The template's halves are one token each, and the whole prompt still reads as the template says."""
-    encoder = Encoder(tokenizer)
-    for number in range(0, 20_000, 397):
-        text = problems.problem(number).problem
-        ids = encoder.encode(text)
-        assert len(ids) < 40
-        assert BEFORE + text + AFTER in tokenizer.decode(ids)
-        assert ids.count(tokenizer(BEFORE).input_ids[0]) == ids.count(tokenizer(AFTER).input_ids[0]) == 1
-    assert tokenizer.decode(ids).startswith("<|im_start|>user\n")
-    assert tokenizer.decode(ids).endswith("<|im_end|>\n<|im_start|>assistant\n")
-
-
 @pytest.mark.parametrize(
     ("size", "kind", "low", "high"),
     [
@@ -92,20 +66,6 @@ def test_sizes(tokenizer, size, kind, low, high):
     assert config.eos_token_id == tokenizer.eos_token_id
     if size == "starter-moe":
         assert (config.num_experts_per_tok, config.num_experts >= 4) == (2, True)
-
-
-def test_weights_are_a_function_of_the_seed_and_nothing_else_moves(tokenizer):
-    torch.manual_seed(3)
-    first = build("starter", tokenizer, 1).state_dict()
-    after = torch.rand(2)
-    torch.manual_seed(3)
-    assert torch.equal(torch.rand(2), after)
-    second = build("starter", tokenizer, 1).state_dict()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    other = build("starter", tokenizer, 2).state_dict()
-    assert not torch.equal(first["model.embed_tokens.weight"], other["model.embed_tokens.weight"])
-    with pytest.raises(UsageError, match="starter-moe"):
-        build("starter-mo", tokenizer, 0)
 
 
 @pytest.mark.slow
@@ -134,30 +94,12 @@ def eval_sum(step):
     return left + right == result
 
 
-def test_a_chain_adds_the_numbers_of_the_story_and_goes_on_from_its_own_results(problems):
-    teacher = Teacher(slip=0.3, steps=1.0)
-    for number in range(300):
-        text = problems.problem(number).problem
-        chain, _, answer = teacher.respond(text, generator(2, number)).rpartition("\n")
-        found = [tuple(map(int, re.findall(r"\d+", step))) for step in chain.split(", ")]
-        assert [found[0][0], *(added for _, added, _ in found)] == operands(text)
-        assert all(one[2] == other[0] for one, other in pairwise(found))
-        assert answer == f"Answer: {found[-1][2]}"
-
-
 def test_an_honest_teacher_satisfies_the_verifier(problems):
     teacher = Teacher(slip=0.0, guessed=1.0)
     for number in range(200):
         problem = problems.problem(number)
         verdict = verify(teacher.respond(problem.problem, generator(3, number)), problem.answer)
         assert (verdict.correct, verdict.path) == (True, "integer")
-
-
-def test_what_the_teacher_cannot_do_is_refused():
-    with pytest.raises(UsageError, match=r"expected a number above 0 and up to 0\.5"):
-        Teacher.for_pupil(0.7, 4)
-    with pytest.raises(UsageError, match="expects two or more"):
-        operands("What is 5?")
 
 
 def taught(problems, tokenizer, folder=None, rates=(0.0,) * 5 + (0.5,), seed=0):
@@ -188,34 +130,6 @@ def test_phase_0_killed_and_taken_up_again_ends_on_the_same_bits(problems, token
     assert not all(torch.equal(whole[name], other[name]) for name in whole)
 
 
-def test_phase_0_that_does_not_reach_its_target_says_what_to_do(problems, tokenizer):
-    with pytest.raises(PmdkitError, match=r"pass rate 0.100, below 0.3, after 12 .* raise warm_start.max_steps"):
-        taught(problems, tokenizer, rates=(0.1,) * 7)
-
-
-def test_a_model_that_is_good_enough_is_left_alone(problems, tokenizer):
-    weights, said, reached = taught(problems, tokenizer, rates=(0.3,))
-    untouched = dict(build("starter", tokenizer, 1).named_parameters())
-    assert (said, reached) == ([], 0.3)
-    assert all(torch.equal(weights[name], untouched[name]) for name in weights)
-
-
-def test_phase_0_asks_training_problems_only(problems, tokenizer):
-    asked, rates = [], iter([0.0, 0.0, 0.0, 0.3])
-    encoder = Encoder(tokenizer)
-
-    def encode(text):
-        asked.append(tuple(operands(text)))
-        return encoder.encode(text)
-
-    model = build("starter", tokenizer, 1)
-    warm_start(model, tokenizer, problems, encode, OPTIONS, 0, lambda: next(rates), lambda text: None)
-    assert len(asked) == 3 * OPTIONS.look * OPTIONS.batch
-    assert len(set(asked)) > 0.9 * len(asked)
-    kept = {tuple(operands(problems.problem(int(number)).problem)) for number in problems.held_out}
-    assert not kept.intersection(asked)
-
-
 def call(*arguments):
     """The exit code of a command run in this process."""
     with pytest.raises(SystemExit) as leave:
@@ -244,22 +158,3 @@ def test_the_folder_loads_with_the_auto_classes(untaught):
     assert out.shape[1] > len(ids)
     assert f"| Pass rate | {told['pass_rate']:.3f} on 256 held-out problems" in (folder / "README.md").read_text()
     assert (folder / "generation_config.json").exists()
-
-
-@pytest.mark.slow
-def test_a_folder_that_holds_something_is_refused(untaught, capsys):
-    folder, _ = untaught
-    before = (folder / "README.md").read_bytes()
-    assert call("llm-starter", folder) == 2
-    assert "not an empty folder" in capsys.readouterr().err
-    assert (folder / "README.md").read_bytes() == before
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", ["starter", "starter-moe"])
-def test_phase_0_in_earnest(size, tmp_path, capsys):
-    """Half a minute on one core; the measured pass rate is the target or a little more."""
-    assert call("llm-starter", tmp_path / "model", "--size", size, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["size"] == size in SIZES
-    assert 0.3 <= told["pass_rate"] < 0.5

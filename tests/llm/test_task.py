@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.envs.reward_functions import FunctionGrader
-from pmdkit.errors import ComponentDied, UsageError
+from pmdkit.errors import ComponentDied
 from pmdkit.llm.epochs import epoch_order, epoch_sampler
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
@@ -56,11 +56,6 @@ def test_rewards_are_right_and_wrong_on_the_named_scale(scale, low, high):
     assert reward.tolist() == [[high, low, low]]
 
 
-def test_what_was_cut_off_is_wrong_though_it_reads_right():
-    task = make()
-    assert task.reward(rollouts_of(task, [[f"Answer: {gold(task, 0)}"] * 2], ends=False)).tolist() == [[0.0, 0.0]]
-
-
 def test_every_training_problem_is_asked_once_per_epoch():
     task = MathTask(PROBLEMS, 20, 5, Grader(), read, [END])
     steps = len(PROBLEMS.train) // 20
@@ -97,38 +92,12 @@ def test_a_response_without_verdict_is_in_no_baseline():
     assert total(objective, batch).item() == pytest.approx(total(objective, other).item(), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_a_group_without_peers_teaches_nothing(name):
-    """One verdict left of three, and none at all: finite loss, no weight where a peer is needed."""
-    task = make(grader=Silent({0, 1, 3, 4, 5}), most_unscored=0.9)
-    rollouts = rollouts_of(task, [["Answer: 1", "Answer: 2", "Answer: 3"]] * 3)
-    groups = graded(task.reward(rollouts), rollouts)
-    batch = credit(OBJECTIVES[name](), groups, rollouts.logp_old, rollouts.mask, rollouts.logp_old, rollouts.width)
-    assert batch.weight[3:6].tolist() == [0.0] * 3
-    assert torch.isfinite(total(OBJECTIVES[name](), batch))
-
-
 def test_one_without_verdict_never_stops_a_run_and_many_do():
     task = make(grader=Silent({2}))
     task.reward(rollouts_of(task, [["Answer: 1"] * 3]))
     task = make(grader=Silent({0, 2}))
     with pytest.raises(ComponentDied, match="no verdict on 2 of 3 responses \\(too slow\\)"):
         task.reward(rollouts_of(task, [["Answer: 1"] * 3]))
-
-
-@pytest.mark.slow
-def test_a_grader_killed_while_it_starts_is_exit_7_and_one_that_cannot_load_exit_2(tmp_path):
-    """The one may come back, the other is a slip in the file."""
-    from pmdkit import plugins
-
-    for code, kind in (
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ComponentDied),
-        ("1 / 0", UsageError),
-    ):
-        (tmp_path / "mine.py").write_text(f"{code}\ndef grade(response, gold):\n    return 1.0\n")
-        plugins.trust(f"{tmp_path}/mine.py:grade")
-        with pytest.raises(kind, match="the grader"):
-            FunctionGrader(f"{tmp_path}/mine.py:grade")
 
 
 def test_equal_groups_stay_unless_they_are_dropped():
@@ -201,13 +170,6 @@ def test_steps_are_cut_from_the_epochs_in_a_row(size, count):
         np.testing.assert_array_equal(epoch_sampler(numbers, step, count, 3), wanted)
 
 
-def test_seeds_and_epochs_differ():
-    numbers = np.arange(1000)
-    one, two = (epoch_sampler(numbers, 1, 1000, seed) for seed in (0, 1))
-    assert np.any(one != two)
-    assert np.any(one != epoch_sampler(numbers, 2, 1000, 0))
-
-
 @pytest.mark.slow
 def test_first_places_are_fair():
     """In each of the first places of a straddled epoch every number is equally likely: chi-square within 5 sd."""
@@ -218,20 +180,6 @@ def test_first_places_are_fair():
         for place in places.T:
             chi2 = ((np.bincount(place, minlength=size) - expected) ** 2 / expected).sum()
             assert chi2 < (size - 1) + 5 * np.sqrt(2 * (size - 1))
-
-
-@pytest.mark.parametrize(
-    ("numbers", "step", "count", "message"),
-    [
-        (np.arange(0), 1, 1, r"numbers has shape \[0\]"),
-        (np.zeros((2, 2), int), 1, 1, r"numbers has shape \[2, 2\]"),
-        (np.arange(3), 0, 1, "step is 0"),
-        (np.arange(3), 1, 0, "count is 0"),
-    ],
-)
-def test_bad_input_is_told(numbers, step, count, message):
-    with pytest.raises(ValueError, match=message):
-        epoch_sampler(numbers, step, count, 0)
 
 
 class Two(ProcessGroup):

@@ -5,10 +5,8 @@ from typing import Any
 
 from pmdkit import foreign
 from pmdkit.distributed import SINGLE
-from pmdkit.errors import EnvironmentLacks
-from pmdkit.llm.callbacks.progress import ProgressClock
 from pmdkit.llm.evaluate import Answered, Evaluation, append
-from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files, run_folder
 from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
@@ -23,13 +21,17 @@ class EvaluationCallback(TrainerCallback):
     Args:
         learner, task: of the run.
         evaluation: the fixed evaluation.
+        progress: called with the progress of an evaluation.
         every: steps between evaluations; 0 for the first and last only.
     """
 
-    def __init__(self, learner: CausalLearner, task: MathTask, evaluation: Evaluation, every: int = 0) -> None:
+    def __init__(
+        self, learner: CausalLearner, task: MathTask, evaluation: Evaluation, progress: Report, every: int = 0
+    ) -> None:
         self.learner = learner
         self.task = task
         self.evaluation = evaluation
+        self.progress = progress
         self.every = every
         self.process_group = SINGLE
         self.folder: run_folder.RunFolder | None = None  # in the main process, once the run has begun
@@ -57,7 +59,6 @@ class EvaluationCallback(TrainerCallback):
         answers = self.draw(None if marker is None else marker.with_suffix(".jsonl"))
         if step == 0:
             self.audit(answers[:AUDITED])
-            self.report_routing()
         scores = self.scores(answers)
         if marker is not None:
             counts = {
@@ -74,11 +75,10 @@ class EvaluationCallback(TrainerCallback):
         """All responses of the evaluation, with progress. With several processes, only a complete record is written."""
         self.learner.sync_weights()
         self.learner.engine.enter("rollout")
-        clock = ProgressClock(self.display)
         answers = self.evaluation(
             self.learner.engine,
             record if self.process_group.size == 1 else None,  # every process would have to know a partial one
-            lambda done, total, tokens: clock.progress("evaluation", done, total, tokens),
+            lambda done, total, tokens: self.progress("evaluation", done, total, tokens),
         )
         if record is not None and self.process_group.size > 1:
             record.unlink(missing_ok=True)
@@ -110,28 +110,6 @@ class EvaluationCallback(TrainerCallback):
             example = row["examples"][0]
             decided = f"{row['count']:4d} {row['outcome']:8s} by {row['path']}"
             self.display.note(f"  {decided}: said {example['said']!r} for {example['gold']!r}, {example['reason']}")
-
-    def report_routing(self) -> None:
-        """Report, for a mixture of experts, how often the engine sends a token to other experts than the trainer."""
-        check, config = self.learner.engine.sync_check, self.learner.model.config.get_text_config()
-        if check is None or self.display is None or not getattr(config, "num_experts_per_tok", None):
-            return
-        from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
-        from pmdkit.llm.engines.vllm.outputs import routing_mismatch
-
-        about = "the share of tokens that the engine sends to other experts than the trainer is"
-        engine = getattr(self.learner.engine, "engine", None)  # this process's own
-        if self.process_group.size > 1 or not isinstance(engine, ColocatedEngine):
-            self.display.note(f"{about} measured in one process only")
-            return
-        try:
-            share = routing_mismatch(engine, self.learner.model, check.prompts, check.responses)
-        except EnvironmentLacks as reason:
-            self.display.note(f"{about} not measured: {reason}")
-            return
-        self.display.note(
-            f"the engine sends {share:.2%} of fixed tokens to other experts than the trainer, over all layers"
-        )
 
     def finished(self) -> list[tuple[int, float]]:
         """Step and pass rate of the evaluations on disk, oldest first."""

@@ -11,8 +11,8 @@ from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import Diverged, PmdkitError, UsageError
 from pmdkit.llm import logprobs, packing, weights
+from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.starter.vocabulary import CallingTeacher, Teacher, operands
-from pmdkit.llm.turns import Turns
 from pmdkit.observe.checkpoint import load_newest, save_step
 from pmdkit.randomness import generator
 from pmdkit.specs.toy import WarmStartTable

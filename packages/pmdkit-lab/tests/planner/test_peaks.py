@@ -5,13 +5,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
+from pmdkit.llm.policy import CausalPolicy
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups, credit
-from pmdkit.specs.llm import HEAD_TOKENS, UpdateTable
+from pmdkit.specs.llm import HEAD_TOKENS, RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from pmdkit_lab.planner.memory import trainer_state, update_parts
 from pmdkit_lab.planner.model_size import activations, count
@@ -39,14 +39,13 @@ TOKENS = GROUP * LENGTH + len(PROMPT)  # the prompt of a group is read once
 def measured(model, bfloat16):
     """Bytes at the peak of an update: weights and moments, and what the allocator hands out beside them."""
     learner = CausalLearner(
-        model,
+        CausalPolicy(model, token_budget=2 * TOKENS, bfloat16=bfloat16),
         None,
         lambda number: PROMPT,
         TransformersEngine(model, 2),
-        Sampling(LENGTH),
+        RolloutTable(width=LENGTH),
         ScheduleTable(lr=1e-4, optimizer="adamw"),
         UpdateTable(token_budget=2 * TOKENS),
-        bfloat16=bfloat16,
     )
     tokens = torch.randint(3, 2000, (GROUP, LENGTH), generator=torch.Generator().manual_seed(0))
     mask, logp = torch.ones(GROUP, LENGTH, dtype=torch.bool), torch.full((GROUP, LENGTH), -7.0)

@@ -21,6 +21,7 @@ from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.epochs import epoch_sampler
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.prompts import Encoder
+from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task
 from pmdkit.observe.run_folder import RunFolder
@@ -77,7 +78,7 @@ class RolloutLog:
         """Number of responses without log-probabilities; the reference policy stands in for the one that wrote them."""
         return sum(row.logp is None for group in self.groups for row in group)
 
-    def rollouts(self, places: np.ndarray, seed: int, width: int, filler: int) -> Rollouts:
+    def rollouts(self, places: np.ndarray, seed: int, width: int, filler: int) -> EngineRollouts:
         """The groups at the given places as rollouts, with NaN for missing log-probabilities.
 
         Args:
@@ -95,7 +96,7 @@ class RolloutLog:
             responses[n, :length], mask[n, :length] = torch.tensor(row.tokens), True
             logp[n, :length] = torch.nan if row.logp is None else torch.tensor(row.logp, dtype=torch.float64)
         size = len(rows) // len(places)
-        return Rollouts(
+        return EngineRollouts(
             prompts=torch.from_numpy(self.problems[places]),
             responses=responses,
             logp_old=logp,
@@ -126,7 +127,7 @@ def logged_rollouts(log: RolloutLog) -> Stream:
             rollouts = log.rollouts(places, derive(schedule.seed, "rollout", step), width, filler)
             rollouts = learner.with_reference(rollouts)
             missing = rollouts.logp_old.isnan()
-            task.sampling = {"scored_by_reference": int(missing.any(1).sum())}
+            rollouts = replace(rollouts, measured={"scored_by_reference": int(missing.any(1).sum())})
             if rollouts.logp_ref is not None:
                 rollouts = replace(rollouts, logp_old=torch.where(missing, rollouts.logp_ref, rollouts.logp_old))
             yield step, replace(rollouts, seconds=perf_counter() - began)

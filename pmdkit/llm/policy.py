@@ -1,0 +1,125 @@
+"""The policy that is trained: a causal language model, its reference, and their log-probabilities over all processes.
+
+Which rows share a forward pass, and in which process, is decided here; `logprobs.py` scores one forward pass.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.llm import lora, packing, weights
+from pmdkit.llm.engines.base import Tokens
+from pmdkit.llm.forward_root import ForwardRoot
+from pmdkit.llm.logprobs import response_logp, scored_tokens, to_rows
+from pmdkit.llm.rows_over_ranks import shard_by_tokens
+
+
+class CausalPolicy:
+    """A causal language model of transformers, scored in packed forward passes.
+
+    Args:
+        model: trained in place, float32; switched to packed attention here, permanently.
+        process_group: the processes that share the work. All of them call the same methods with the same arguments,
+            and get the same results.
+        token_budget: most tokens of one forward pass.
+        bfloat16: forward and backward passes in bfloat16, see precision.py; weights stay float32.
+        reference: keep a reference policy: a copy of the model or, if it has adapters, the model without them.
+
+    Attributes:
+        root: the module at which forward passes of the model begin.
+        reference: the copy, if there is one.
+        reference_root: where those of the reference policy begin; None without one.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        process_group: ProcessGroup = SINGLE,
+        token_budget: int = 16_384,
+        bfloat16: bool = False,
+        reference: bool = False,
+    ) -> None:
+        packing.use_packing(model)  # its engine may have switched only a copy
+        self.model = model
+        self.process_group = process_group
+        self.token_budget = token_budget
+        # the copy comes before the model is sharded
+        self.reference = deepcopy(model).requires_grad_(False) if reference and not lora.has_adapters(model) else None
+        dtype, sharded = torch.bfloat16 if bfloat16 else torch.float32, process_group.strategy == "fsdp2"
+        self.root = process_group.wrap(ForwardRoot(model, dtype, sharded))
+        self.reference_root: nn.Module | None = self.root if reference else None
+        if self.reference is not None:
+            self.reference_root = process_group.wrap(ForwardRoot(self.reference, dtype, sharded))
+
+    def logp(
+        self, prompts: Sequence[Tokens], responses: Sequence[Tokens], size: int, width: int, mask: Tensor | None = None
+    ) -> Tensor:
+        """[N, width] log-probabilities of N responses, with gradient unless it is disabled.
+
+        Args:
+            prompts, responses: N each, prompt-major, `size` responses to a prompt.
+            size: G.
+            width: T.
+            mask: [N, T] which tokens are the policy's; without one, all.
+        """
+        return self._score(self.root, prompts, responses, size, width, mask)
+
+    def reference_logp(
+        self, prompts: Sequence[Tokens], responses: Sequence[Tokens], size: int, width: int, mask: Tensor
+    ) -> Tensor:
+        """Like `logp`, under the reference policy, which must exist."""
+        assert self.reference_root is not None
+        with torch.no_grad(), lora.adapters_disabled(self.model):
+            return self._score(self.reference_root, prompts, responses, size, width, mask)
+
+    def _score(
+        self,
+        root: nn.Module,
+        prompts: Sequence[Tokens],
+        responses: Sequence[Tokens],
+        size: int,
+        width: int,
+        mask: Tensor | None,
+    ) -> Tensor:
+        # A gather has no gradient: with gradients enabled, each process scores all rows.
+        group = SINGLE if torch.is_grad_enabled() else self.process_group
+        plans = shard_by_tokens(group, prompts, responses, size, self.token_budget, whole_groups=False)
+        mine = [self.logp_of_rows(root, prompts, responses, rows, width, mask) for rows in plans[group.rank]]
+        logp = torch.zeros(len(responses), width, dtype=torch.float64)
+        for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
+            logp = logp.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
+        return logp
+
+    def logp_of_rows(
+        self,
+        root: nn.Module,
+        prompts: Sequence[Tokens],
+        responses: Sequence[Tokens],
+        rows: Sequence[int],
+        width: int,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """[n, T] log-probabilities of some rows in one forward pass, float64 on the CPU; 0 off the mask."""
+        if not rows:
+            return (self.empty_pass(root, prompts, responses) * torch.zeros(0, width)).double()
+        some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
+        scored = None if mask is None else scored_tokens(mask[rows], answers)
+        scores = root(lambda model: response_logp(model, some, answers, scored=scored))
+        return to_rows(scores.logp, scores.lengths, width, scored).double().cpu()
+
+    def empty_pass(self, root: nn.Module, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> Tensor:
+        """0, with a gradient of 0 for every weight: the forward pass of a process that has no rows.
+
+        It has to take part: under FSDP2 each forward pass gathers the shards of all processes.
+        """
+        scores = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1]]))
+        return scores.logp.double().sum().cpu() * 0.0
+
+    def reset_reference(self) -> None:
+        """Make the current weights the reference policy, after the warm start."""
+        if self.reference is not None:
+            weights.load_weights(self.reference, weights.named_weights(self.model))
