@@ -12,11 +12,11 @@ from cyclopts import App
 from rich.console import Console
 from rich.text import Text
 
-import pmdkit_course as room
+import pmdkit_course
 from pmdkit.cli.options import Flag, Number, Texts, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
-from pmdkit_course import exercises, grading, judging, notebooks, progress, sandbox, source
+from pmdkit_course import answers, exercises, grading, judging, lesson_files, notebooks, progress, sandbox, source
 from pmdkit_course.exercises import AnswerVerdict, Exercise, exercise, ids
 
 learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
@@ -54,7 +54,7 @@ def start(folder: Path, /, *, json: Flag = False) -> None:
         folder: new or empty, such as lessons; what is in it already is never overwritten.
         json: print one JSON value.
     """
-    copied = notebooks.copy_lessons(folder)
+    copied = lesson_files.copy_lessons(folder)
     if json:
         print_json([str(path) for path in copied])
         return
@@ -95,7 +95,7 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
     """
     verdicts: list[AnswerVerdict] = []
     for e, cells, path in questions(which, file, all):
-        if code := notebooks.answer_to(e, cells):
+        if code := answers.answer_to(e, cells):
             verdict = sandbox.judge_code(e, code, sandboxed=False)
         else:
             nothing = f"{path} defines no function `{e.name}`."
@@ -118,7 +118,7 @@ def hint(which: str, *, step: Whole = 1) -> None:
         which: the exercise, such as 103.2.
         step: the higher, the more it gives away.
     """
-    text = room.hint(which, step)
+    text = pmdkit_course.hint(which, step)
     count = len(exercise(which).hints)
     print(wrapped(text))
     if step < count:
@@ -132,7 +132,7 @@ def solution(which: str) -> None:
     Args:
         which: the exercise, such as 103.2.
     """
-    print(room.solution(which))
+    print(pmdkit_course.solution(which))
 
 
 @learn.command(name="progress")
@@ -213,29 +213,29 @@ def questions(
     if every:
         if file is not None:
             raise UsageError("--all takes a folder and no exercise: pmdkit learn check --all tutorials")
-        place = notebooks.lessons_folder(Path(which) if which else None, numbers)
-        paths = [notebooks.lesson_notebook(number, place) for number in numbers if list(place.glob(f"{number}_*"))]
+        place = lesson_files.lessons_folder(Path(which) if which else None, numbers)
+        paths = [lesson_files.lesson_notebook(number, place) for number in numbers if list(place.glob(f"{number}_*"))]
         return [
             (e, cells, path)
             for path in paths
             for cells in [notebooks.read(path)]
-            for e in notebooks.exercises_in(cells, chosen(None))
+            for e in answers.exercises_in(cells, chosen(None))
         ]
     if which is None:
         raise UsageError("check what? An exercise (103.2), a lesson (103), a file, or --all; see pmdkit learn list")
     if which in numbers:
-        path = file or notebooks.lesson_notebook(which)
+        path = file or lesson_files.lesson_notebook(which)
         return [(e, cells, path) for cells in [notebooks.read(path)] for e in exercises.of_lesson(which)]
     if Path(which).suffix in (".ipynb", ".py"):
         if file is not None:
             raise UsageError(f"two files: {which} and {file}; give an exercise and one file, or one file alone")
         cells = notebooks.read(Path(which))
-        found = notebooks.exercises_in(cells, chosen(None))
+        found = answers.exercises_in(cells, chosen(None))
         if not found:
             raise UsageError(f"{which} answers no exercise: no cell is tagged with one, no function named after one")
         return [(e, cells, Path(which)) for e in found]
     one = exercise(which)  # before looking for the file, so that a misspelt id is reported first
-    path = file or notebooks.lesson_notebook(one.lesson)
+    path = file or lesson_files.lesson_notebook(one.lesson)
     return [(one, notebooks.read(path), path)]
 
 

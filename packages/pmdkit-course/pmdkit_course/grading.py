@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmdkit.errors import UsageError, printable
+from pmdkit_course.answers import Code, answer_to, exercises_in
 from pmdkit_course.exercises import AnswerVerdict, Exercise
-from pmdkit_course.notebooks import SUFFIXES, Code, NotebookCell, answer_to, exercises_in, parsed, read
+from pmdkit_course.notebooks import SUFFIXES, NotebookCell, parsed, read
 
 ABSENT = "Not handed in."
 MOST_FILES = 20

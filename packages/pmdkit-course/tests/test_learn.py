@@ -10,9 +10,10 @@ import pytest
 
 import pmdkit_course as learn
 from pmdkit.errors import UsageError
-from pmdkit_course import grading, notebooks, progress
+from pmdkit_course import grading, lesson_files, progress
+from pmdkit_course.answers import answer_to, exercises_in
 from pmdkit_course.exercises import AnswerVerdict
-from pmdkit_course.notebooks import answer_to, exercises_in, read
+from pmdkit_course.notebooks import read
 from pmdkit_course.source import solution_source
 
 QUESTION = learn.exercise("103.2")
@@ -42,7 +43,7 @@ def test_start_copies_the_lessons_and_overwrites_nothing(tmp_path, call, capsys)
     copied = json.loads(capsys.readouterr().out)
     assert len(copied) == 16
     for path in (tmp_path / "mine").iterdir():
-        assert path.read_bytes() == (notebooks.shipped() / path.name).read_bytes()
+        assert path.read_bytes() == (lesson_files.shipped() / path.name).read_bytes()
     cells = read(tmp_path / "mine" / "103_hidden_regulariser.ipynb")
     assert QUESTION in exercises_in(cells, [learn.exercise(which) for which in learn.ids()])
     assert call("learn", "start", tmp_path / "mine") == 2

@@ -21,7 +21,7 @@ import pytest
 
 from pmdkit.errors import EnvironmentLacks
 from pmdkit_course import exercise, sandbox
-from pmdkit_course.notebooks import Code
+from pmdkit_course.answers import Code
 from pmdkit_course.source import solution_source
 
 PAGE = Path(__file__).parents[3] / "docs" / "teach" / "grading.md"
