@@ -39,7 +39,7 @@ def clean_place(tmp_path, monkeypatch):
 
 
 def pytest_collection_modifyitems(items):
-    """Whoever asks for the browser is a test of the site: `make site-tests` runs it. Faults are slow ones."""
+    """Whoever asks for the browser is a test of the site, marked `site`. Faults are slow ones."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("site")

@@ -1,4 +1,4 @@
-"""`make lite`: lessons 100 to 106 as a JupyterLite site, where Python itself runs in the browser.
+"""`sh tools/lite.sh`: lessons 100 to 106 as a JupyterLite site, where Python itself runs in the browser.
 
 `python docs/lite.py JUPYTER FOLDER` writes the notebooks and the wheel, lets `jupyter lite build` make the site, and
 checks it. A cell that needs torch becomes a text with its stored output, since a browser has no torch. The check covers
@@ -27,7 +27,8 @@ INSTALL = f"""# Run this first. It installs pmdkit in your browser; the first ti
 import piplite
 
 await piplite.install({list(PACKAGES)!r})
-await piplite.install("pmdkit", deps=False)  # the wheel that lies beside this page"""
+for name in ("pmdkit", "strict-answers", "pmdkit-lab", "pmdkit-course"):  # wheels beside this page
+    await piplite.install(name, deps=False)"""
 STORED = "**This cell needs torch, which a browser does not have. Here it is with the output of an earlier run.**"
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
@@ -76,7 +77,7 @@ def write_notebooks(folder: Path) -> list[str]:
     return names
 
 
-def problems(site: Path, notebooks: Sequence[str], wheel: str) -> list[str]:
+def problems(site: Path, notebooks: Sequence[str], wheels: Sequence[str]) -> list[str]:
     """What is wrong with a built site, one line each."""
     found = [f"{name} is missing" for name in ("index.html", "lab/index.html") if not (site / name).is_file()]
     index = site / "api" / "contents" / "all.json"
@@ -93,10 +94,9 @@ def problems(site: Path, notebooks: Sequence[str], wheel: str) -> list[str]:
             f"{name}: a cell imports torch" for source in code if re.search(r"^(import|from) torch", source, re.M)
         ]
     packages = json.loads((site / "pypi" / "all.json").read_text()) if (site / "pypi" / "all.json").is_file() else {}
-    offered = [entry["filename"] for each in packages.get("pmdkit", {}).get("releases", {}).values() for entry in each]
-    if offered != [wheel] or not (site / "pypi" / wheel).is_file():
-        found.append(f"the site offers {offered or 'no wheel of pmdkit'}; expected {wheel}")
-    return found
+    releases = [each for package in packages.values() for each in package.get("releases", {}).values()]
+    offered = {entry["filename"] for each in releases for entry in each}
+    return found + [f"the site does not offer {wheel}" for wheel in wheels if wheel not in offered]
 
 
 def main(jupyter: str, site: Path) -> list[str]:
@@ -106,11 +106,10 @@ def main(jupyter: str, site: Path) -> list[str]:
     shutil.rmtree(site, ignore_errors=True)
     (work / "contents").mkdir(parents=True)
     notebooks = write_notebooks(work / "contents")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", work, ROOT],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    (wheel,) = work.glob("*.whl")
+    for source in (ROOT, *sorted((ROOT / "packages").iterdir())):
+        build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", work, source]
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+    wheels = sorted(work.glob("*.whl"))
     # in its own folder, since jupyter lite keeps a database of its builds in the current one
     command = [
         jupyter,
@@ -120,13 +119,14 @@ def main(jupyter: str, site: Path) -> list[str]:
         work / "contents",
         "--output-dir",
         site,
-        "--piplite-wheels",
-        wheel,
+        *(part for wheel in wheels for part in ("--piplite-wheels", wheel)),
     ]
     subprocess.run([str(part) for part in command], cwd=work, check=True, stdout=subprocess.DEVNULL)
-    found = problems(site, notebooks, wheel.name)
+    found = problems(site, notebooks, [wheel.name for wheel in wheels])
     if not found:
-        print(f"{site}: {len(notebooks)} lessons and {wheel.name}; serve it with python -m http.server -d {site}")
+        print(
+            f"{site}: {len(notebooks)} lessons and {len(wheels)} wheels; serve it with python -m http.server -d {site}"
+        )
     return found
 
 

@@ -71,9 +71,10 @@ def run(source: Path, executed: Path, tutorials: Path) -> str:
 
 
 def digest(source: Path, package: Path) -> str:
-    """A hash of the lesson and of everything it may import from the package."""
+    """A hash of the lesson and of everything it may import from the package and its companions in packages/."""
     sha = hashlib.sha256(SETUP.encode())
-    for path in [source, Path(claims.__file__), *sorted(package.rglob("*.py"))]:
+    companions = (package.parent / "packages").glob("*/*_*/**/*.py")
+    for path in [source, Path(claims.__file__), *sorted(package.rglob("*.py")), *sorted(companions)]:
         sha.update(path.read_bytes())
     return sha.hexdigest()[:16]
 

@@ -1,6 +1,6 @@
 """The starter trains on puzzles of reasoning-gym, judged by its own verifier in the workers.
 
-The real package has an environment of its own, `make test-reasoning`; everywhere else a stand-in with its two calls
+The real package has an environment of its own, `sh tools/reasoning.sh`; everywhere else a stand-in with its two calls
 runs the same way, from the recipe to the workers that import it.
 """
 

@@ -1,4 +1,4 @@
-"""reasoning-gym: its puzzles as problems, and its verifiers as a reward; `make test-reasoning` installs the extra."""
+"""reasoning-gym: its puzzles as problems, and its verifiers as a reward; `sh tools/reasoning.sh` installs the extra."""
 
 import json
 
