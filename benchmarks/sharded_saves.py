@@ -92,7 +92,7 @@ def one_rank(rounds: int, folder: Path, out: Path) -> None:
     with peak_memory() as grown:
         model = make_empty_model(folder)
         group.wrap(ForwardRoot(model))
-        fill_model(model, weights.named_weights(model), folder)
+        fill_model(weights.named_weights(model), folder, group)
     held = [weight.detach() for weight in model.parameters()]
     share = sum(local(weight).nbytes for weight in held)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)

@@ -177,7 +177,6 @@ def fit(
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
         if main:
-            checkpoint.flush_checkpoints(folder.checkpoints)
             files.replace(folder.summary, files.encode(summary))
     return summary
 
@@ -246,7 +245,7 @@ def run_steps(
     group, last, every = backend.process_group, backend.schedule.steps, spec.run.checkpoint_every
     for callback in backend.callbacks:
         callback.on_train_begin(context)
-    reporters = trackers.make_trackers(
+    reporters = trackers.Trackers(
         spec.run.report_to if group.is_main_process else [], folder.path, spec.record(), display.warn
     )
     context = replace(context, reporters=reporters)
@@ -278,10 +277,6 @@ def run_steps(
                 save(context, checkpoints, step, first)
                 if stopping or step == last:
                     checkpoints.wait()
-                if group.is_main_process and checkpoints.saved == 1:  # the first one here shows their size
-                    short = checkpoint.shortage(folder.checkpoints, spec.run.keep, -(-(last - step) // every))
-                    if short is not None:
-                        display.warn(short)
             if stopping and step < last:
                 why = "because run.max_time is near" if over and not stop.is_set() else "on request"
                 raise Stopped(f"stopped {why} after step {step} of {last}; run again with --resume to go on")
@@ -305,10 +300,6 @@ def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, fi
     if backend.process_group.is_main_process:
         for callback in backend.callbacks:
             callback.on_save(context, extra_files)
-    if (most := context.spec.run.max_disk) is not None:
-        checkpoints.wait()
-        if backend.process_group.is_main_process:
-            checkpoint.make_room(context.folder.checkpoints, most * 2**30)
     state = {**backend.learner.state_dict(), "first": first}
     checkpoints.save(step, state, context.spec.run.keep, extra_files or None)
 

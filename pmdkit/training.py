@@ -62,7 +62,6 @@ class TrainOptions(TypedDict, total=False):
     checkpoint_every: int | None
     record: int | None
     max_time: float | None
-    max_disk: float | None
     profile: int | None
     callbacks: list[str] | None
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] | None
@@ -388,7 +387,7 @@ def resume_run(
         )
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
-    for key in ("run.max_time", "run.profile", "run.max_disk"):  # they change no results
+    for key in ("run.max_time", "run.profile"):  # they change no results
         differences.pop(key, None)
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:

@@ -10,6 +10,7 @@ from typing import Any
 from pmdkit import foreign
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
+from pmdkit.observe.manifest import MANIFEST, Damaged, Manifest, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.specs import LLMSpec
 from pmdkit.training import stored_spec
@@ -88,7 +89,7 @@ def source_of_run(folder: RunFolder, given: Path, only: int | None = None) -> Ch
         place = given if only is not None else folder.checkpoints / f"step-{step}"
         problem = weights_damage(place, step)
         if problem is None:
-            weights = digest_of_model(checkpoint.read_manifest(place))
+            weights = digest_of_model(read_manifest(place))
             return CheckpointSource(str(place), weights, spec, step, tuple(warnings))
         warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
     trouble = "; ".join(warnings) or "none was written yet"
@@ -101,19 +102,19 @@ def weights_damage(place: Path, step: int) -> str | None:
     A file that the manifest does not name is damage here, since transformers would read it too.
     """
     try:
-        manifest = checkpoint.read_manifest(place)
-        checkpoint.check_origin(manifest, step, checkpoint.run_identity(place.absolute().parent))
+        manifest = read_manifest(place)
+        check_origin(manifest, step, run_identity(place.absolute().parent))
         left_out = {name for part in NOT_NEEDED for name in manifest.files_of(part)} | {"state.json"}
         for name in manifest.sha256.keys() - left_out:
             manifest.check(name)
-    except checkpoint.Damaged as problem:
+    except Damaged as problem:
         return str(problem)
     there = {path.name for path in place.iterdir() if not path.name.startswith(".")}
-    strange = sorted(there - manifest.sha256.keys() - {checkpoint.MANIFEST})
+    strange = sorted(there - manifest.sha256.keys() - {MANIFEST})
     return f"it holds {strange[0]}, which its manifest does not name" if strange else None
 
 
-def digest_of_model(manifest: checkpoint.Manifest) -> str:
+def digest_of_model(manifest: Manifest) -> str:
     """SHA-256 of the weights of a checkpoint; for sharded weights, of the checksums of their files."""
     sums = [manifest.sha256[name] for name in manifest.files_of("model")]
     return sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()

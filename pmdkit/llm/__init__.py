@@ -3,7 +3,7 @@
 import warnings
 from typing import TYPE_CHECKING
 
-from pmdkit.observe.trackers import no_telemetry
+from pmdkit.observe.telemetry import no_telemetry
 
 if TYPE_CHECKING:
     from pmdkit.objectives import Objective

@@ -268,7 +268,7 @@ def make_policy(
         reference=traits(objective).uses_reference or unscored,
     )
     if empty:  # its weights have been sharded and now have memory
-        fill_model(model, lora.base_weights(model), Path(str(model.name_or_path)))
+        fill_model(lora.base_weights(model), Path(str(model.name_or_path)), process_group)
         lora.draw_adapters(model, spec.run.seed)
         policy.reset_reference()
     return policy

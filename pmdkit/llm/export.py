@@ -1,15 +1,17 @@
-"""Export a checkpoint to a folder in Hugging Face layout, merging its shards a few megabytes at a time."""
+"""Export a checkpoint to a folder in Hugging Face layout, merging its shards one file of weights at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from torch import Tensor
 
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint, files, shards
+from pmdkit.observe.manifest import PARTS, Damaged, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.observe.shards import StoredTensor
 
-FILE_BYTES = 5 * 10**9  # of one file of weights, as in transformers; larger models get several files with an index
-PARTS = (*checkpoint.WEIGHTS, "optimizer")
+FILE_BYTES = 2 * 10**9  # of one file of weights, which is in memory while it is written
 
 
 def export_step(run: Path, step: int, out: Path) -> list[str]:
@@ -35,23 +37,18 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
 
 def export(path: Path, out: Path) -> list[str]:
     """Write the model of a checkpoint folder to `out`, replacing what is there: completely, or not at all."""
-    step = int(path.name.removeprefix("step-"))
     try:
-        manifest = checkpoint.read_manifest(path)
-        checkpoint.check_origin(manifest, step, checkpoint.run_identity(path.absolute().parent))
-        checkpoint.check_named(manifest)
+        manifest = read_manifest(path)
+        check_origin(manifest, int(path.name.removeprefix("step-")), run_identity(path.absolute().parent))
         others = {name for part in PARTS for name in manifest.files_of(part)} | {"state.json"}
         beside = sorted(manifest.sha256.keys() - others)
         if "config.json" not in beside:
             raise UsageError(
                 f"{path} is not the checkpoint of a language model; only runs of `pmdkit llm` are exported"
             )
-        for name in manifest.files_of("model"):
-            manifest.check(name)
         contents = {name: manifest.read(name) for name in beside}
-        with checkpoint.decoding():
-            stored = checkpoint.stored_part(manifest, "model")
-    except checkpoint.Damaged as problem:
+        stored = manifest.open_part("model")
+    except Damaged as problem:
         raise ResumeRefused(
             f"checkpoint {path} is damaged ({problem}); nothing was written: export another step"
         ) from problem
@@ -74,23 +71,33 @@ def export(path: Path, out: Path) -> list[str]:
 
 def write_weights(folder: Path, stored: Mapping[str, StoredTensor]) -> list[str]:
     """Write one model.safetensors, or several files with an index if the weights do not fit in one."""
-    groups: list[dict[str, StoredTensor]] = [{}]
-    room = FILE_BYTES
+    held: list[dict[str, tuple[int, tuple[int, ...]]]] = []
+    for number, tensors in enumerate(grouped(stored), 1):
+        files.write(folder / f".{number}.part", checkpoint.encode_tensors(tensors), files.PUBLIC)
+        held.append({name: (0, tuple(tensor.shape)) for name, tensor in tensors.items()})
+    # the names of the files hold their number, which is known only now
+    names = [shards.shard_name("model", number, len(held)) for number in range(1, len(held) + 1)]
+    if len(names) == 1:
+        names = ["model.safetensors"]
+    for number, name in enumerate(names, 1):
+        (folder / f".{number}.part").rename(folder / name)
+    if len(names) > 1:
+        sizes = {name: (folder / name).stat().st_size for name in names}
+        index = shards.encode_index(dict(zip(names, held, strict=True)), sizes)
+        files.write(folder / shards.index_name("model"), index, files.PUBLIC)
+        names.append(shards.index_name("model"))
+    return names
+
+
+def grouped(stored: Mapping[str, StoredTensor]) -> Iterator[dict[str, Tensor]]:
+    """The tensors of each file of an export, read one file at a time."""
+    group: dict[str, Tensor] = {}
+    size = 0
     for name, tensor in stored.items():
-        size = tensor.row_bytes * (tensor.shape[0] if tensor.shape else 1)
-        if size > room and groups[-1]:
-            groups.append({})
-            room = FILE_BYTES
-        groups[-1][name] = tensor
-        room -= size
-    if len(groups) == 1:
-        shards.write_stored(folder / "model.safetensors", groups[0])
-        return ["model.safetensors"]
-    names = [shards.shard_name("model", number, len(groups)) for number in range(1, len(groups) + 1)]
-    sizes = {name: shards.write_stored(folder / name, group)[1] for name, group in zip(names, groups, strict=True)}
-    held = {
-        name: {key: (0, tensor.shape) for key, tensor in group.items()}
-        for name, group in zip(names, groups, strict=True)
-    }
-    files.write(folder / shards.index_name("model"), shards.encode_index(held, sizes), files.PUBLIC)
-    return [*names, shards.index_name("model")]
+        found = tensor.read()
+        if group and size + found.nbytes > FILE_BYTES:
+            yield group
+            group, size = {}, 0
+        group[name] = found
+        size += found.nbytes
+    yield group

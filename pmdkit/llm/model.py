@@ -4,7 +4,7 @@ A folder is data: anything in it that would require trust is refused.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import empty_weights, model_folder, shard_loading, weights
+from pmdkit.llm import empty_weights, shard_loading, weights
 from pmdkit.llm.packing import use_packing
 from pmdkit.observe import shards
 from pmdkit.observe.console import quietly
@@ -44,7 +44,6 @@ def load_model(
     here = os.path.exists(path)  # a Path would raise for some names that no file can have
     if here:
         check_folder(folder)
-        model_folder.check_weights(folder, model_folder.read_config(folder))
     elif path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise UsageError(
             f"model.path {path} does not exist; give a folder in Hugging Face layout, or a name on the hub"
@@ -78,11 +77,11 @@ def load_model(
         return prepare_model(model), tokenizer
     if empty_weights.is_empty(model):
         empty_weights.allocate(model, device)
-        shard_loading.fill_model(model, weights.named_weights(model), folder)
+        shard_loading.fill_model(weights.named_weights(model), folder)
     if missing:  # they have random values now
         raise UsageError(
             f"model.path {path}: config.json asks for weights that no file holds ({missing[0]} and "
-            f"{len(missing) - 1} more); {model_folder.ADVICE}"
+            f"{len(missing) - 1} more); {shard_loading.ADVICE}"
         )
     foreign.check_numbers(model.state_dict(), path)
     return prepare_model(model, device), tokenizer
@@ -163,7 +162,7 @@ def check_trust(folder: Path) -> None:
     for path in sorted(folder.glob("*.json")):
         if path.name in ("tokenizer.json", "vocab.json") or path.name.endswith(".index.json"):
             continue  # large, and read as data only
-        for key, value in model_folder.nested_items(foreign.read_json(path, numbers=False, advice=model_folder.ADVICE)):
+        for key, value in nested_items(foreign.read_json(path, numbers=False, advice=shard_loading.ADVICE)):
             if key in MAPS:
                 raise UsageError(
                     f"{path} asks to run code of its own ({key}); pmdkit never does: "
@@ -174,6 +173,17 @@ def check_trust(folder: Path) -> None:
                     f"{path} asks for compiled code from the hub ({key} is {value!r}); pmdkit never loads it: "
                     f"remove {key} from the file"
                 )
+
+
+def nested_items(value: Any) -> Iterator[tuple[str, Any]]:
+    """All keys of nested JSON, with their values."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key, inner
+            yield from nested_items(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from nested_items(inner)
 
 
 def check_no_trust(options: Mapping[str, object]) -> None:

@@ -67,7 +67,7 @@ def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable
         folder: of the run, locked by this process.
         inputs: of this process. Files are read once: a digest is kept with their size, time and inode.
         accept: continue with other inputs, and record what changed and after which step.
-        warn: called with a sentence about what was accepted, or about a run from a version that kept no digests.
+        warn: called with a sentence about what was accepted.
 
     Raises:
         ResumeRefused: an input has changed, and changes are not accepted.
@@ -81,11 +81,6 @@ def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable
         else:
             found[name], sums[name] = digest_of_files(value, stored["files"].get(name, {}))
     steps = checkpoint.steps(folder.checkpoints)
-    if found and not before and steps:
-        warn(
-            f"{folder.path} was started by a version that kept no digests of its inputs; today's are recorded in "
-            f"their place: {', '.join(found)}"
-        )
     if not accept:
         refuse_changes(folder, before, found)
     for name in changed_inputs(before, found):

@@ -1,65 +1,46 @@
 """Keep secrets out of files: keys and passwords are blanked in output, and refused in configurations.
 
-A secret is recognised by its name, by a password in a URL, or by the format of a well-known service. Other secrets
-are not found: keys belong in the environment, which is never written down.
+A secret is recognised by its name, by a password in a URL, or by the prefix of a well-known service. Other secrets are
+not found: keys belong in the environment, which is never written down.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pmdkit.errors import UsageError
 
 BLANK = "[secret]"
-
-SECRET = re.compile(
-    r"(^|_)(key|secret|passwd|password|pwd|passphrase|credentials?|authorization|bearer|cookie)($|_)"
-    r"|(^|_)(token|apikey)$"
+NAMED = (
+    re.compile(  # `api_key`, `--hf-token`, `vllm.options.password`; not `token_budget`, nor a tokenizer's `eos_token`
+        r"(^|[._-])(key|api_?key|secret|passwd|password|pwd|credentials?|authorization"
+        r"|(?<!eos.)(?<!bos.)(?<!pad.)(?<!unk.)(?<!end.)(?<!stop.)token)$",
+        re.I,
+    )
 )
-"Names of secrets, but not `token_budget` or `max_tokens`."
-ORDINARY = re.compile(r"(^|_)(eos|bos|pad|unk|sep|cls|mask|stop|end|start|next|per|each|special|last|first)_token$")
-"Names of a tokenizer's tokens."
-
 USERINFO = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^\s/@'\"]+@", re.I)
 QUERY = re.compile(r"([?&]([\w.-]+)=)[^\s&#'\"]+")
-HEADER = re.compile(r"\b(Bearer|Authorization:)(\s+)(?=\S*\d)[A-Za-z0-9._~+/=-]{16,}", re.I)
 KNOWN = re.compile(
-    r"\b(hf_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|sk-(?=\S*\d)[A-Za-z0-9_-]{20,}"  # OpenAI, Anthropic
-    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"  # GitHub, GitLab
-    r"|xox[abposr]-[\w-]{10,}"  # Slack
-    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}"  # Amazon, Google
-    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"  # JSON web tokens
-    r"|pypi-[\w-]{20,}|npm_[A-Za-z0-9]{30,})"
+    r"\b((?:hf_|gh[pousr]_|github_pat_|glpat-|pypi-|npm_)[\w-]{20,}"  # hubs of models, code and packages
+    r"|sk-(?=\S*\d)[\w-]{20,}|xox[abposr]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}"  # OpenAI, Slack, clouds
+    r"|eyJ[\w-]{8,}\.[\w.-]{16,}|(?<=Bearer )(?=\S*\d)[\w.~+/=-]{16,})"
 )
-
-
-def named(name: str) -> bool:
-    """Whether a value of this name is a secret: `api_key`, `hf-token`, `vllm.options.password`."""
-    plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z])([A-Z])", r"\1_\2", name.rpartition(".")[2]).lower()).strip("_")
-    return SECRET.search(plain) is not None and ORDINARY.search(plain) is None
 
 
 def text(value: str) -> str:
     """A text with its secrets blanked, as far as their format is recognised."""
     value = USERINFO.sub(rf"\1{BLANK}@", value)
-    value = QUERY.sub(lambda found: found[1] + BLANK if named(found[2]) else found[0], value)
-    return KNOWN.sub(BLANK, HEADER.sub(rf"\1\2{BLANK}", value))
+    value = QUERY.sub(lambda found: found[1] + BLANK if NAMED.search(found[2]) else found[0], value)
+    return KNOWN.sub(BLANK, value)
 
 
 def command(arguments: Sequence[str]) -> list[str]:
     """A command line with its secrets blanked: `--hf-token x`, `--set a.password=x`, and what `text` finds."""
     shown: list[str] = []
-    value_of_secret = False
-    for argument in arguments:
+    for before, argument in zip(("", *arguments), arguments, strict=False):
         name, equals, _ = argument.partition("=")
-        if value_of_secret and not argument.startswith("--"):
-            shown.append(BLANK)
-        elif equals and named(name):
-            shown.append(f"{name}={BLANK}")
-        else:
-            shown.append(text(argument))
-        value_of_secret = argument.startswith("-") and not equals and named(argument)
+        secret = before.startswith("-") and "=" not in before and NAMED.search(before) and not argument.startswith("--")
+        shown.append(BLANK if secret else f"{name}={BLANK}" if equals and NAMED.search(name) else text(argument))
     return shown
 
 
@@ -70,31 +51,17 @@ def value(given: Any, name: str = "") -> Any:
     if isinstance(given, list | tuple):
         return [value(inner, name) for inner in given]
     if isinstance(given, str):
-        return BLANK if given and named(name) else text(given)
+        return BLANK if given and NAMED.search(name) else text(given)
     return given
 
 
-def check(config: dict[str, Any]) -> None:
-    """Raise if a configuration holds a secret: it is written down, copied with the folder, and read by --resume.
-
-    Raises:
-        UsageError: it names the key, not the secret.
-    """
-    for key, given in entries(config):
-        if given and value(given, key) != given:
-            raise UsageError(
-                f"{key} holds what looks like a password or a key, and a run saves its configuration; leave it "
-                "out, and pass it in an environment variable (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
-            )
-
-
-def entries(given: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted key and text of each string in a nested value."""
-    if isinstance(given, dict):
-        for key, inner in given.items():
-            yield from entries(inner, f"{place}.{key}" if place else str(key))
-    elif isinstance(given, list | tuple):
-        for inner in given:
-            yield from entries(inner, place)
-    elif isinstance(given, str):
-        yield place, given
+def check(config: Any, place: str = "") -> None:
+    """Raise UsageError if a configuration holds a secret, which would be written down and copied with the folder."""
+    if isinstance(config, dict | list | tuple):
+        for key, inner in config.items() if isinstance(config, dict) else [(place, inner) for inner in config]:
+            check(inner, f"{place}.{key}".strip(".") if isinstance(config, dict) else place)
+    elif value(config, place) != config:
+        raise UsageError(
+            f"{place} holds what looks like a password or a key, and a run saves its configuration; leave it "
+            "out, and pass it in an environment variable (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
+        )

@@ -69,8 +69,6 @@ class RunTable(Strict):
     "CPU threads, fixed so that a resumed run ends with the same bits."
     keep: Count = 2
     "Checkpoints to keep."
-    max_disk: Positive | None = None
-    "Limit for all checkpoints, GiB: old ones are deleted before the next is written, but never the newest."
     checkpoint_every: Count = 1
     "Steps between checkpoints; the last step always writes one."
     record: int = Field(default=0, ge=0)

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from errno import EDQUOT, EIO, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,8 @@ from pmdkit import train
 from pmdkit.cli import explain_error, fail
 from pmdkit.errors import PmdkitError
 from pmdkit.llm import evaluate
-from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.observe import checkpoint, files, metrics
-from pmdkit.observe.console import SilentDisplay
-from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
-from pmdkit.trainer import fit
-from pmdkit.training import build, plan
+from pmdkit.observe.run_folder import RunFolder
 from strict_answers import Verdict
 
 from .file_calls import REAL, Call, Calls, Fault, forked
@@ -46,7 +42,9 @@ def state(step: int) -> dict[str, Any]:
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two states are the same to the last bit."""
-    return checkpoint.encode_state(one) == checkpoint.encode_state(other)
+    (held, plain), (others, rest) = checkpoint.split_state(one), checkpoint.split_state(other)
+    encoded = [{part: checkpoint.encode_tensors(found) for part, found in some.items()} for some in (held, others)]
+    return encoded[0] == encoded[1] and plain == rest
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
@@ -96,7 +94,7 @@ def save_scene(name: str, before: list[int], step: int, keep: int, leftovers: bo
         assert loaded == {} if found == 0 else same(loaded, state(found))
         there = [number for number in before if number in checkpoint.steps(folder)]
         assert found == step or there == before, "an older checkpoint went before the new one was there"
-        assert all(checkpoint.damage(folder / f"step-{number}", number) is None for number in there)
+        assert all(same(checkpoint.load_step(folder / f"step-{number}", number), state(number)) for number in there)
 
     def again(folder: Path) -> None:
         for number in range(checkpoint.load_newest(folder)[0] + 1, step + 2):
@@ -172,13 +170,12 @@ def rewind_scene() -> Scene:
     return Scene("rewind", prepare, act, look, act)
 
 
-def put_aside_scene() -> Scene:
-    """A damaged newest checkpoint is put aside, and the one before it is taken."""
+def damaged_scene() -> Scene:
+    """A damaged newest checkpoint is renamed, and the one before it is used."""
 
     def prepare(folder: Path) -> None:
         for number in (1, 2):
             checkpoint.save_step(folder, number, state(number), keep=2)
-        checkpoint.flush_checkpoints(folder)
         (folder / "step-2" / "state.json").write_bytes(b"{}")
 
     def act(folder: Path) -> None:
@@ -186,25 +183,7 @@ def put_aside_scene() -> Scene:
         assert step == 1
         assert same(loaded, state(1))
 
-    return Scene("put aside", prepare, act, lambda folder, acknowledged: act(folder), act)
-
-
-def journal_scene(name: str, act: Callable[[Path], object]) -> Scene:
-    """What a loss of power left of a checkpoint is restored from its journal, or the journals are given up."""
-
-    def prepare(folder: Path) -> None:
-        for number in (1, 2):
-            checkpoint.save_step(folder, number, state(number), keep=2)
-        if name == "restore":
-            (folder / "step-2" / "state.json").write_bytes(b"{}")
-            (folder / "step-2" / "manifest.json").unlink()
-
-    def look(folder: Path, acknowledged: bool) -> None:
-        step, loaded, damaged = checkpoint.find_newest(folder)
-        assert (step, damaged) == (2, [])
-        assert same(loaded, state(2))
-
-    return Scene(name, prepare, lambda folder: act(folder) and None, look, lambda folder: act(folder) and None)
+    return Scene("damaged", prepare, act, lambda folder, acknowledged: act(folder), act)
 
 
 def answers(some: list[int]) -> list[evaluate.Answered]:
@@ -240,16 +219,11 @@ SCENES = {
         save_scene("first save", [], 1, 2),
         save_scene("middle save", [1], 2, 2),
         save_scene("pruning save", [1, 2], 3, 2),
-        save_scene("phase 0", [200], 400, 1),
         save_scene("save over leftovers", [1], 2, 2, leftovers=True),
-        append_scene(1),
         append_scene(3),
-        replace_scene(None),
         replace_scene(b'{"steps": 2}\n'),
         rewind_scene(),
-        put_aside_scene(),
-        journal_scene("restore", checkpoint.load_newest),
-        journal_scene("settle", checkpoint.flush_checkpoints),
+        damaged_scene(),
         evaluation_scene(),
     )
 }
@@ -366,44 +340,6 @@ def bandit(out: Path, resume: bool, steps: int = 3) -> None:
     train("pmd-mean", "bandit", "needle", out=out, resume=resume, options=OPTIONS, steps=steps)
 
 
-class Marked(EvaluationCallback):
-    """The evaluation of a language model without the model: records, markers and resume are the real ones."""
-
-    def draw(self, record: Path | None) -> list[evaluate.Answered]:
-        assert record is not None
-        done = evaluate.read_record(record, 2)
-        for turn in ([0, 1], [2, 3]):
-            if missing := [n for n in turn if f"p{n}" not in done]:
-                evaluate.append(record, answers(missing))
-        return answers([0, 1, 2, 3])
-
-    def audit(self, answers: list[evaluate.Answered]) -> None:
-        """Nobody looks."""
-
-    def scores(self, answers: list[evaluate.Answered]) -> dict[str, float | None]:
-        return {"pass_rate": 1.0, "reward": 1.0}
-
-
-def taught(out: Path, resume: bool) -> None:
-    """A run with what a language model's has besides: checkpoints of phase 0, and evaluations with markers."""
-    spec, objective = plan("bandit", "needle", {**OPTIONS, "steps": 2}, None)
-    backend = build(spec, objective)[1]
-    evaluations = Marked(backend.learner, backend.task, mock.Mock(), mock.Mock(), every=1)  # type: ignore[arg-type]
-    evaluations.evaluation.name = "held-out"  # type: ignore[misc]
-
-    def warm_start(note: Callable[[str], None]) -> None:
-        assert evaluations.folder is not None
-        place = evaluations.folder.phase_0
-        place.mkdir(exist_ok=True)
-        for step in range(checkpoint.load_newest(place)[0] + 1, 4):
-            checkpoint.save_step(place, step, state(step), keep=1)
-
-    callbacks = [*backend.callbacks, evaluations]
-    backend = replace(backend, warm_start=warm_start, evaluate=evaluations.evaluate, callbacks=callbacks)
-    folder = RunFolder(make_writable(out)) if resume else new_folder(out, "run")
-    fit(spec, objective, backend, folder, SilentDisplay())
-
-
 @dataclass(frozen=True)
 class RunStory:
     """A run and how far it is before it is struck.
@@ -412,13 +348,11 @@ class RunStory:
         name: for people.
         go: the command; with `resume` it goes on.
         killed_at: the call of a first process at which that one was killed; 0 for none.
-        about: what the paths of the calls that are struck contain.
     """
 
     name: str
     go: Callable[[Path, bool], None]
     killed_at: int = 0
-    about: tuple[str, ...] = ("",)
 
 
 def longer(out: Path, resume: bool) -> None:
@@ -427,16 +361,13 @@ def longer(out: Path, resume: bool) -> None:
 
 
 def stories(place: Path) -> dict[str, RunStory]:
-    """The runs that are struck. A resumed one was killed when its third journal was complete but not renamed."""
+    """The runs that are struck. A resumed one was killed when its third checkpoint was complete but not renamed."""
     place.mkdir(parents=True)
     with Calls(place) as calls:
         longer(place / "counted", False)
-    journal = "checkpoints/journal-3.safetensors"
-    third = [call.kind == "rename" and call.target.endswith(journal) for call in calls.made].index(True)
+    third = [call.kind == "rename" and call.target.endswith("step-3") for call in calls.made].index(True)
     shutil.rmtree(place / "counted")
-    first = ("checkpoints/.step-0", "checkpoints/.journal-0")
-    besides = RunStory("phase 0 and evaluations", taught, about=("phase-0", "evaluations", *first))
-    found = [RunStory("a run", bandit), RunStory("a resumed run", longer, third + 1), besides]
+    found = [RunStory("a run", bandit), RunStory("a resumed run", longer, third + 1)]
     return {story.name: story for story in found}
 
 
@@ -568,7 +499,7 @@ def survive_run(story: RunStory, place: Path, faults: Callable[[list[Call]], Ite
     """Strike a run at all points of a plan; how many there are, and what went wrong at which."""
     with mock.patch("pmdkit.observe.run_folder.describe_machine", return_value={}):  # looking up versions takes long
         wanted, saved, calls = whole(story, place / "whole")
-        planned = [fault for fault in faults(calls) if any(part in calls[fault.at - 1].path for part in story.about)]
+        planned = list(faults(calls))
         wrong = []
         for fault in planned:
             try:
@@ -576,6 +507,16 @@ def survive_run(story: RunStory, place: Path, faults: Callable[[list[Call]], Ite
             except (AssertionError, OSError, ValueError, PmdkitError) as problem:
                 wrong.append(f"{story.name}, {fault}, {calls[fault.at - 1]}: {type(problem).__name__}: {problem}")
         return len(planned), wrong
+
+
+def failures(calls: list[Call]) -> Iterator[Fault]:
+    """Each call fails once, the errors in turn, before it or in its middle, and the disk stays as it is."""
+    locked = False
+    for number, call in enumerate(calls, 1):
+        if call.path == "run/run.lock" and (call.kind != "open" or locked):  # what is written there decides nothing
+            continue
+        locked = locked or call.path == "run/run.lock"
+        yield Fault(number, "half" if call.kind == "write" else "before", ERRORS[number % len(ERRORS)], lasting=True)
 
 
 def kills(calls: list[Call]) -> Iterator[Fault]:

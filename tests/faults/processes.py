@@ -89,7 +89,7 @@ class ProcessRun:
             # the kernel closes the files of a killed process a moment after its folder is gone from /proc
             FileLock(self.out / "run.lock").acquire(timeout=30).lock.release()
         for number in self.saved():
-            assert checkpoint.damage(self.out / "checkpoints" / f"step-{number}", number) is None
+            checkpoint.load_step(self.out / "checkpoints" / f"step-{number}", number)  # raises if it is damaged
         lines = self.lines()
         assert lines[: len(self.kept)] == self.kept  # a step that is made again takes another time: its line tells
         self.kept = lines[: max(self.saved(), default=0)]

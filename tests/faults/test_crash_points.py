@@ -1,15 +1,18 @@
-"""Every call of a save, of a row of metrics, of an evaluation: killed or failed there, nothing acknowledged is lost."""
+"""Killed, failing or without power at any call that changes a folder: nothing acknowledged is lost."""
 
-from contextlib import suppress
-from unittest import mock
+import os
+from pathlib import Path
 
 import pytest
 
-from pmdkit.observe import checkpoint, files
+from pmdkit.observe import checkpoint, files, metrics
+from pmdkit.observe.run_folder import RunFolder, make_writable
 from tests.nightly import mostly_nightly
 
-from .crash_points import SCENES, kills, stories, survive, survive_run
-from .file_calls import quick_place
+from .crash_points import SCENES, failures, kills, row, same, state, stories, survive, survive_run
+from .file_calls import Calls, crashes, quick_place, write
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 
 
 @pytest.fixture
@@ -19,7 +22,7 @@ def place():
         yield folder
 
 
-@pytest.mark.parametrize("name", mostly_nightly(SCENES, "first save", "pruning save", "save over leftovers", "restore"))
+@pytest.mark.parametrize("name", mostly_nightly(SCENES, "first save", "pruning save", "save over leftovers"))
 def test_every_call_may_be_the_last(name, place):
     """Killed or failed before, after and in the middle of each call; the next process ends on the same files."""
     count, wrong = survive(SCENES[name], place)
@@ -27,56 +30,50 @@ def test_every_call_may_be_the_last(name, place):
     assert count >= 12
 
 
-@pytest.mark.parametrize("name", mostly_nightly(["a run", "a resumed run", "phase 0 and evaluations"], "a run"))
+@pytest.mark.parametrize("name", mostly_nightly(["a run", "a resumed run"], "a run"))
 def test_a_run_killed_at_any_call_ends_on_the_same_bits(name, place):
-    story = stories(place / "stories")[name]
-    count, wrong = survive_run(story, place, kills)
+    count, wrong = survive_run(stories(place / "stories")[name], place, kills)
     assert wrong == []
     assert count > 80
 
 
-def prune_first(folder, step, state, keep, beside=None):
-    """The oldest goes before the new one is there."""
-    for old in checkpoint.steps(folder)[: len(checkpoint.steps(folder)) - keep + 1]:
-        files.remove(checkpoint.journal_path(folder, old))
-        files.remove(folder / f"step-{old}")
-    SAVE(folder, step, state, keep, beside)
+@pytest.mark.nightly
+def test_a_disk_that_fails_at_any_call_of_a_run(place):
+    """Where it fails before anything is computed, exit 3; later, exit 1. Repaired, the same command ends the run."""
+    count, wrong = survive_run(stories(place / "stories")["a run"], place, failures)
+    assert wrong == []
+    assert count > 80
 
 
-def in_place(folder, step, state, keep, beside=None):
-    """The manifest first, and nothing aside."""
-    contents = checkpoint.encode_state(state)
-    target = folder / f"step-{step}"
-    target.mkdir()
-    files.write(target / "manifest.json", checkpoint.encode_manifest(step, {}, contents))
-    for name, data in contents.items():
-        files.write(target / name, data)
-    files.sync(folder)
-    checkpoint.prune(folder, step, keep)
+def run(folder: Path, marks: list[int], calls: Calls) -> None:
+    """What a run does to its folder: begin, then a row and a checkpoint a step, of which two are kept."""
+    out = RunFolder(make_writable(folder))
+    out.begin({"seed": 3})
+    for step in (1, 2, 3):
+        metrics.append(out.metrics, row(step))
+        checkpoint.save_step(out.checkpoints, step, state(step), keep=2)
+        marks.append(len(calls.made))
+    files.replace(out.summary, files.encode({"steps": 3}))
 
 
-def leave_it(folder, step, state, keep, beside=None):
-    """What was begun stays when the disk is full."""
-    with mock.patch.object(files, "remove"):
-        SAVE(folder, step, state, keep, beside)
-
-
-def swallow(path, flags, data, mode, flush=True):
-    """An error of a write or a close is not passed on, as when a file is closed by nobody."""
-    with suppress(OSError):
-        PUT(path, flags, data, mode, flush)
-
-
-SAVE, PUT = checkpoint.save_step, files.write_bytes
-PLANTED = {"prune first": prune_first, "in place, manifest first": in_place, "leave it": leave_it, "swallow": swallow}
-
-
-@pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_seen(bug, place, monkeypatch):
-    """Without these the tests above would not be known to see anything; a missing flush is in test_disk.py."""
-    if bug == "swallow":
-        monkeypatch.setattr(files, "write_bytes", swallow)
-    else:
-        monkeypatch.setattr(checkpoint, "save_step", PLANTED[bug])
-    _, wrong = survive(SCENES["pruning save"], place, most=1)
-    assert wrong
+def test_what_was_acknowledged_survives_a_loss_of_power(place):
+    """At any call, whatever part of what was not flushed reaches the disk: see `file_calls.Loss`."""
+    live, after, marks = place / "live", place / "after", []
+    live.mkdir()
+    with Calls(live) as calls:
+        run(live / "run", marks, calls)
+    tried = set()
+    for number, loss, contents in crashes(calls.made):
+        acknowledged = sum(mark <= number for mark in marks)
+        if (disk := (acknowledged, tuple(contents.items()))) in tried:
+            continue
+        tried.add(disk)
+        write(contents, after)
+        found, where = RunFolder(after / "run"), f"{loss} after call {number}"
+        step, loaded, damaged = checkpoint.find_newest(found.checkpoints)
+        assert step >= acknowledged, where
+        assert damaged == [], where
+        assert not step or same(loaded, state(step)), where
+        if acknowledged:
+            assert [entry["step"] for entry in found.read_metrics()][:step] == list(range(1, step + 1)), where
+    assert len(tried) > 100

@@ -1,11 +1,8 @@
-"""What a machine may lack: a documented exit code and a remedy, before any model is loaded, or a run that does without.
+"""What a machine may lack, and what may happen to a run's folder: the exit code, and what is left."""
 
-What cannot be asked in this process, because it belongs to one from its beginning, is asked of processes of their own.
-"""
-
-import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,37 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit import hub
+from pmdkit import Run, hub, train
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder, locked
-from pmdkit.training import train
 
-from .bad_input import run
+from .crash_points import state
+from .file_calls import forked
 
 HERE = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 COMMAND = [sys.executable, "-m", "pmdkit"]
 ONE = ["bandit", "needle", "--steps", "1"]
-REMEDIES = ("pip install", "--out", "--set", "give ", "run:", "download it", "choose ")
+OUT = ["--out", "out"]
+OPTIONS = {"env": "needle", "group": 2, "prompts": 2, "ministeps": 1, "seed": 5, "options": {"env.arms": 4}}
 
 
-def lacks(outcome, told):
-    """Assert exit 3 and one line with what is missing and what to do."""
-    assert outcome.code == 3, outcome
-    assert outcome.err.startswith("pmdkit: error: ")
-    assert outcome.err.count("\n") == 1
-    assert told in outcome.err
-    assert any(remedy in outcome.err for remedy in REMEDIES), outcome.err
-
-
-@pytest.fixture
-def no_model(monkeypatch):
-    """Loading or building a model fails the test."""
-    import transformers
-
-    def loaded(*arguments, **options):
-        pytest.fail("a model was loaded first")
-
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_config", loaded)
-    monkeypatch.setattr("pmdkit.llm.starter.model.build", loaded)
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Commands run in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
@@ -59,80 +45,49 @@ def no_network(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(
-        time, "sleep", lambda seconds: pytest.fail(f"waits {seconds} s for a network that is not there")
-    )
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"waits {seconds} s for a network"))
     hub.reachable.cache_clear()
     yield
     hub.reachable.cache_clear()
 
 
-HUB = ["--set", "model.path=nobody/nothing", "model.build=null", "warm_start.pass_rate=0"]
+HUB = ["llm", "starter", *OUT, "--set", "model.path=nobody/nothing", "--set", "model.build=null"]
 
 
-@pytest.mark.parametrize("more", [["--dry-run"], []])
-def test_without_a_network_a_model_of_the_hub_is_exit_3(more, no_network, tmp_path):
-    outcome = run("llm", "starter", *HUB, "--out", "out", *more)
-    lacks(outcome, "download it first, then name its folder")
-    assert not (tmp_path / "out").exists()
-
-
-def test_without_a_network_a_data_set_of_the_hub_is_exit_3(no_network, no_model, tmp_path):
-    outcome = run("llm", "starter", "--out", "out", "--set", "env={}", "env.kind=gsm8k")
-    assert outcome.code == 2  # [env] is no key
-    (tmp_path / "mine.toml").write_text(
-        '[env]\nkind = "gsm8k"\n[model]\nbuild = "starter"\n[objective]\nname = "pmd-mean"\n[schedule]\ngroup = 2\n'
-    )
-    lacks(run("llm", "mine.toml", "--out", "out"), "download its file elsewhere and give the path")
+def test_without_a_network_a_model_of_the_hub_is_exit_3(no_network, call, tmp_path):
+    assert call(*HUB, "--set", "warm_start.pass_rate=0") == 3
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("absent", "arguments", "told"),
+    ("absent", "arguments"),
     [
-        (["transformers"], ["llm", "starter"], "transformers; pip install"),
-        (["transformers"], ["llm", "starter", "--dry-run"], "transformers; pip install"),
-        (["math_verify", "tokenizers"], ["llm", "starter"], "tokenizers, math-verify; pip install"),
-        (["transformers"], ["plan", "starter", "--gpus", "8xH100"], "transformers; pip install"),
-        (
-            ["accelerate"],
-            ["llm", "starter", "--set", "parallel.processes=2", "device=cpu"],
-            "need accelerate; pip install",
-        ),
-        (["vllm"], ["llm", "starter", "--set", "rollout.engine=vllm"], "pip install"),
-        (["vllm"], ["llm", "starter", "--set", "rollout.engine=vllm-server"], "pip install"),
-        (["peft"], ["llm", "starter", "--set", "lora.rank=2", "warm_start.pass_rate=0"], "pip install"),
-        (["tensorboard"], [*ONE, "--set", 'run.report_to=["tensorboard"]'], "pip install"),
+        (["transformers"], ["llm", "starter", "--dry-run"]),
+        (["math_verify", "tokenizers"], ["llm", "starter", *OUT]),
+        (["accelerate"], ["llm", "starter", *OUT, "--set", "parallel.processes=2", "--set", "model.device=cpu"]),
+        (["vllm"], ["llm", "starter", *OUT, "--set", "rollout.engine=vllm"]),
+        (["vllm"], ["llm", "starter", *OUT, "--set", "rollout.engine=vllm-server"]),
+        (["peft"], ["llm", "starter", *OUT, "--set", "lora.rank=2", "--set", "warm_start.pass_rate=0"]),
+        (["tensorboard"], [*ONE, *OUT, "--set", 'run.report_to=["tensorboard"]']),
+        ([], ["llm", "starter", *OUT, "--set", "model.device=cuda"]),  # there is no GPU
+        ([], [*ONE, "--out", "/proc/pmdkit-run"]),
+        ([], ["toy", "copy", "--steps", "1", "--group", "2", "--out", "/dev/null/run"]),
     ],
 )
-def test_without_an_extra_exit_3_names_it(absent, arguments, told, monkeypatch, no_model, tmp_path):
+def test_what_is_missing_is_exit_3_before_anything_is_written(absent, arguments, monkeypatch, call, capsys, tmp_path):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for name in absent:
         for loaded in [module for module in sys.modules if module.partition(".")[0] == name]:
             monkeypatch.delitem(sys.modules, loaded)
         monkeypatch.setitem(sys.modules, name, None)
-    out = [] if "--dry-run" in arguments or arguments[0] == "plan" else ["--out", "out"]
-    lacks(run(*arguments, *out), told)
+    assert call(*arguments) == 3
+    assert capsys.readouterr().err.startswith("pmdkit: error: ")
     assert not (tmp_path / "out").exists()
 
 
-def test_without_a_gpu_exit_3_says_what_to_set(monkeypatch, no_model, tmp_path):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    lacks(run("llm", "starter", "--out", "out", "--set", "model.device=cuda"), "--set model.device=cpu")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("out", ["/proc/pmdkit-run", "/sys/pmdkit-run", "/dev/null/run"])
-@pytest.mark.parametrize("tier", [ONE, ["toy", "copy", "--steps", "1", "--group", "2"]])
-def test_where_nothing_can_be_written_is_exit_3(tier, out):
-    lacks(run(*tier, "--out", out), "cannot be written")
-
-
-def test_two_runs_in_one_folder_are_exit_3():
+def test_two_runs_in_one_folder_are_exit_3(call):
     """Also where the second would resume; the first goes on, and killed it leaves no lock behind."""
     arguments = ["bandit", "needle", "--steps", "100000", "--out", "run"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -142,8 +97,7 @@ def test_two_runs_in_one_folder_are_exit_3():
             while not list(Path().glob("run/checkpoints/step-*")) and time.monotonic() < deadline:
                 assert first.poll() is None
                 time.sleep(0.05)
-            lacks(run(*arguments, "--resume"), "in use")
-            assert run(*arguments).code == 2
+            assert call(*arguments, "--resume") == 3
             assert first.poll() is None
         finally:
             first.send_signal(signal.SIGKILL)
@@ -159,46 +113,130 @@ def full_disk():
 
 def test_a_full_disk_is_exit_1_and_keeps_what_was_saved():
     arguments = [*ONE, "--set", "env.arms=400", "--out", "run"]
-    full = subprocess.run(
-        [*COMMAND, *arguments], env=HERE, capture_output=True, text=True, timeout=300, preexec_fn=full_disk
-    )
+    full = subprocess.run([*COMMAND, *arguments], env=HERE, capture_output=True, timeout=300, preexec_fn=full_disk)
     assert full.returncode == 1
-    assert full.stderr.splitlines()[-1].startswith("pmdkit: error: ")
-    assert "Traceback" not in full.stderr
+    assert full.stderr.splitlines()[-1].startswith(b"pmdkit: error: ")
+    assert b"Traceback" not in full.stderr
+    assert checkpoint.list_names(Path("run/checkpoints")) == []
     assert train(options={"env.arms": 400}, steps=1, out="run", resume=True).summary["steps"] == 1
-
-
-@pytest.mark.parametrize("arguments", [[*ONE, "--dry-run"], ["envs"]])
-def test_an_output_that_takes_nothing_is_exit_1(arguments):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([*COMMAND, *arguments], env=HERE, stdout=full, stderr=subprocess.PIPE, timeout=300)
-    assert done.returncode == 1
-    assert done.stderr.count(b"\n") == 1
-    assert b"No space left on device" in done.stderr
-
-
-EXTRAS = "transformers tokenizers accelerate math_verify pyarrow datasets peft vllm tensorboard"
-BARE = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split())); from pmdkit.cli import main; main()"
-
-
-def test_a_run_needs_no_home_terminal_unicode_or_extra(tmp_path):
-    """A toy run ends well, and its report is told, where none of these is there."""
-    env = {"TMPDIR": "/nowhere", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "20"}
-    arguments = ["toy", "copy", "--steps", "1", "--group", "2", "--out", "run"]
-    done = subprocess.run(
-        [sys.executable, "-c", BARE, EXTRAS, *arguments], env=HERE | env, capture_output=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert b"Traceback" not in done.stderr
-    assert b"pass rate" in done.stdout
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 1
 
 
 def test_a_run_outlasts_closed_streams_and_a_locked_home(tmp_path):
     """As under cron or a service: nobody holds stdin, stdout or stderr, and HOME takes nothing."""
     script = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
-    env = HERE | {"HOME": "/proc/nowhere", "TERM": "dumb", "PYTHONIOENCODING": "latin-1"}
+    env = HERE | {"HOME": "/proc/nowhere", "TERM": "dumb", "PYTHONIOENCODING": "latin-1", "LC_ALL": "C"}
     done = subprocess.run([*script, *COMMAND, *ONE, "--out", "run"], env=env, timeout=300)
     assert done.returncode == 0
     assert (tmp_path / "run" / "summary.json").exists()
-    assert (tmp_path / "run" / "run.lock").read_bytes() == b""
+
+
+# The folder of a run.
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of four steps."""
+    return train(out=tmp_path_factory.mktemp("damage") / "run", steps=4, **OPTIONS).path
+
+
+@pytest.mark.parametrize("file", ["config.json", "metrics.jsonl", "summary.json"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "list", "binary"])
+def test_damaged_files_of_a_run_are_named(file, damage, finished, call, capsys):
+    shutil.copytree(finished, "run")
+    data = (finished / file).read_bytes()
+    hurt = {"cut": data[: len(data) // 2], "empty": b"", "list": b"[1, 2]\n" * 4, "binary": bytes(range(128, 256)) * 9}
+    Path("run", file).write_bytes(hurt[damage])
+    more = ["--group", 2, "--prompts", 2, "--ministeps", 1, "--seed", 5, "--set", "env.arms=4"]
+    code = call("bandit", "needle", "--resume", "--out", "run", "--steps", 6, "--json", *more)
+    assert code in ((0, 2, 5) if file == "summary.json" else (2, 5))
+    assert not code or file in capsys.readouterr().err
+
+
+def test_rows_beyond_the_checkpoint_are_computed_again_and_rows_before_it_are_needed(finished):
+    shutil.copytree(finished, "run")
+    Path("run/summary.json").unlink()
+    with open("run/metrics.jsonl", "ab") as metrics:
+        metrics.write(b"\0\0\0\0\n{")  # what a loss of power left of the fifth step
+    assert [row["step"] for row in train(out="run", steps=5, resume=True, **OPTIONS).metrics] == [1, 2, 3, 4, 5]
+    lines = Path("run/metrics.jsonl").read_bytes().splitlines(keepends=True)
+    Path("run/metrics.jsonl").write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(ResumeRefused):
+        train(out="run", steps=6, resume=True, **OPTIONS)
+
+
+def test_the_policy_of_a_damaged_run_is_that_of_the_step_before_and_says_so(finished):
+    """Looking at a run changes nothing in it."""
+    shutil.copytree(finished, "run")
+    Path("run/checkpoints/step-4/state.json").unlink()
+    with pytest.warns(UserWarning, match="step-4"):
+        Run("run").policy  # noqa: B018
+    assert checkpoint.steps(Path("run/checkpoints")) == [3, 4]
+    shutil.rmtree("run/checkpoints/step-3")
+    with pytest.raises(ResumeRefused):
+        Run("run").policy  # noqa: B018
+
+
+def unreadable(checkpoints):
+    """Load as a user who is not root, in a process of its own."""
+    for path in (checkpoints.parent, *checkpoints.parent.rglob("*")):
+        if os.geteuid() == 0:
+            os.lchown(path, 65534, 65534)
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        checkpoint.load_newest(checkpoints)
+    except Exception as problem:
+        return getattr(problem, "exit_code", 1)
+    return 0
+
+
+def test_what_may_not_be_read_is_not_damaged(tmp_path_factory):
+    """Exit 3, and nothing is renamed: whoever repairs the permissions has the checkpoint."""
+    place = tmp_path_factory.mktemp("closed")
+    for folder in (place, *place.parents):
+        if folder.stat().st_uid == os.geteuid() and folder.name.startswith(("closed", "pytest")):
+            folder.chmod(0o755)  # those of pytest are closed to other users
+    checkpoints = place / "checkpoints"
+    checkpoints.mkdir()
+    for step in (1, 2):
+        checkpoint.save_step(checkpoints, step, state(step), keep=2)
+    for folder in (checkpoints / "step-2", checkpoints):
+        folder.chmod(0)
+        assert forked(lambda: unreadable(checkpoints)) == 3
+        folder.chmod(0o755)
+    assert checkpoint.list_names(checkpoints) == ["step-1", "step-2"]
+
+
+def test_what_a_run_writes_is_for_its_owner_alone():
+    """Whatever the umask; a folder that was there keeps its mode."""
+    Path("mine").mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        for out in ("mine", "new"):
+            train(out=out, steps=3, record=1, **OPTIONS)
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for out in ("mine", "new") for path in Path(out).rglob("*")}
+    assert {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
+    assert [Path(out).stat().st_mode & 0o777 for out in ("mine", "new")] == [0o755, 0o700]
+
+
+def test_nothing_is_written_through_a_link(finished, tmp_path):
+    """A folder is refused; a file is replaced, or refused where it would be added to."""
+    outside, out = tmp_path / "outside", tmp_path / "run"
+    outside.mkdir()
+    shutil.copytree(finished, out)
+    (out / "checkpoints").rename(outside / "checkpoints")
+    (out / "checkpoints").symlink_to(outside / "checkpoints")
+    with pytest.raises(UsageError, match="link"):
+        train(out=out, steps=6, resume=True, **OPTIONS)
+    (outside / "precious").write_bytes(b"mine")
+    (out / "summary.json").unlink()
+    for name in ("summary.json", ".summary.json.part", "log"):
+        (out / name).symlink_to(outside / "precious")
+    files.replace(out / "summary.json", b"{}")
+    assert not (out / "summary.json").is_symlink()
+    with pytest.raises(OSError, match="symbolic link"):
+        files.append(out / "log", b"more")
+    assert (outside / "precious").read_bytes() == b"mine"

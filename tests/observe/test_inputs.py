@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pmdkit import train
 from pmdkit.errors import ResumeRefused
 from pmdkit.llm import prompts
-from pmdkit.observe import checkpoint, inputs
+from pmdkit.observe import inputs
 from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe.manifest import read_manifest
 from pmdkit.observe.run_folder import RunFolder
 
 ASKED = [{"problem": f"What is {n} plus 2?", "answer": str(n + 2)} for n in range(4)]
@@ -133,7 +134,7 @@ def test_an_accepted_change_is_written_down(place):
     assert [sentence.split(" changed")[0] for sentence in watcher.warnings][:2] == ["file rows.jsonl", "training rows"]
     assert {change["after_step"] for change in record["changes"]} == {1}
     assert len(run.metrics) == 2
-    manifest = checkpoint.read_manifest(place / "run" / "checkpoints" / "step-2")
+    manifest = read_manifest(place / "run" / "checkpoints" / "step-2")
     assert manifest.inputs["training rows"] == record["digests"]["training rows"]
     train("pmd-mean", "llm", "recipe.toml", out="run", resume=True, steps=3)  # they are the run's inputs from now on
 
@@ -159,23 +160,6 @@ def test_a_lost_record_is_in_the_checkpoint(place):
     other_rows(place)
     with pytest.raises(ResumeRefused, match="training rows"):
         resume()
-
-
-@pytest.mark.slow
-def test_a_run_of_an_older_version_takes_digests_on_with_one_warning(place):
-    folder = RunFolder(place / "run")
-    folder.inputs.unlink()
-    path = folder.checkpoints / "step-1"
-    manifest = json.loads((path / checkpoint.MANIFEST).read_bytes())
-    body = {key: value for key, value in manifest.items() if key not in ("inputs", "digest")}
-    body["digest"] = checkpoint.sha256_of(checkpoint.files.encode(body))
-    (path / checkpoint.MANIFEST).write_bytes(checkpoint.files.encode(body))
-    watcher = Watcher()
-    resume(watcher)
-    assert [sentence for sentence in watcher.warnings if "kept no digests" in sentence] == watcher.warnings != []
-    other_rows(place)
-    with pytest.raises(ResumeRefused, match="training rows"):
-        train("pmd-mean", "llm", "recipe.toml", out="run", resume=True, steps=3)
 
 
 def test_a_file_of_an_environment_is_an_input(tmp_path, monkeypatch):

@@ -7,12 +7,10 @@ transformers, whose model classes take longer to import than torch.
 import os
 import warnings
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import model_folder
 from pmdkit.llm.recipe_checks import uses_lora
 from pmdkit.specs import LLMSpec
 
@@ -127,8 +125,6 @@ def shape_of(spec: LLMSpec) -> "ModelShape | PretrainedConfig":
     shipped = known(path)
     if shipped is not None and not there:
         return shipped
-    if there:
-        model_folder.read_config(Path(path))
     from transformers import AutoConfig
 
     try:
