@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,9 @@ from pmdkit.observe.run_folder import RunFolder, make_writable
 from pmdkit.specs.find import names
 from pmdkit.training import plan
 
-from .processes import ROOT, watch
+from .sockets import watch
+
+ROOT = Path(__file__).parents[2]
 
 TOKENS = [
     "hf_" + "aB3" * 11, "ghp_" + "x9Y" * 12, "github_pat_" + "x9Y_" * 12, "glpat-" + "x9Y-" * 6,
