@@ -127,8 +127,9 @@ class ProcessRun:
         return [line for line in self.stderr.splitlines() if "error" in line or "Traceback" in line]
 
     def digest(self) -> tuple[dict[str, str], list[dict]]:
-        """Checkpoints and evaluations by their bytes; metrics and summary without wall-clock keys."""
-        folders = [self.out / name for name in ("checkpoints", "evaluations", "rollouts")]
+        """The last checkpoint, evaluations and rollouts by their bytes; metrics and summary without wall-clock keys."""
+        last = f"checkpoints/step-{max(self.saved())}"  # a run that was stopped has others before it
+        folders = [self.out / name for name in (last, "evaluations", "rollouts")]
         paths = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
         found = {str(path.relative_to(self.out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
         summary = json.loads((self.out / "summary.json").read_text())
