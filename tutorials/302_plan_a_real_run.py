@@ -391,8 +391,8 @@ for name in ("verl", "trl"):
 
 # %% [markdown]
 # verl counts *prompts*, TRL counts *responses on one GPU*, and what verl calls a
-# training step is a rollout batch while TRL's is an update. `pmdkit plan` writes
-# the whole list with `--as verl` and `--as trl`.
+# training step is a rollout batch while TRL's is an update. `export` writes
+# the whole list.
 #
 # ## Exercise
 #

@@ -21,6 +21,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 TICK = 0.5  # seconds between polls
+STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # else processes that torchrun starts again look for dead ones
 
 
 @ray.remote
@@ -43,7 +44,7 @@ class Machine:
         }
         local = ["--local-addr", ray.util.get_node_ip_address(), "--rdzv-conf", f"is_host={str(first).lower()}"]
         command = [sys.executable, "-m", "torch.distributed.run", *local, *arguments]
-        self.process = subprocess.Popen(command, cwd=folder, env={**environment, **mine})
+        self.process = subprocess.Popen(command, cwd=folder, env={**environment, **mine, **STORE})
 
     def code(self) -> int | None:
         """The exit code of the agent; None while it runs."""

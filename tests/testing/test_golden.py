@@ -1,7 +1,6 @@
 """The recorded vectors are the paper's arithmetic, every path gives them, and a wrong path is seen."""
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from pmdkit.adapters.trl.rows import rollout_metrics
-from pmdkit.errors import CheckFailed, EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.objectives import OBJECTIVES, traits
 from pmdkit.testing import check_parity, golden
 from pmdkit.testing import golden as paths
@@ -185,28 +184,20 @@ def test_the_page_names_every_field():
             assert f"`{field}`" in page, field
 
 
-@pytest.mark.slow
-def test_doctor_takes_a_function_of_ones_own(tmp_path, ours, capsys):
-    from pmdkit.cli.doctor import doctor
-
+def test_a_function_of_ones_own(tmp_path, ours):
+    """That of the page: it runs the cases that it can express, and agrees."""
     code = re.search(r"```python\n(.*?)\n\nfor case", PAGE.read_text(encoding="utf-8"), re.S)
     assert code is not None
     mine = tmp_path / "mine.py"
     mine.write_text(code[1] + OWN_FUNCTIONS)
-    doctor(parity=True, own=f"{mine}:loss", json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["paths"][f"{mine}:loss"]["cases"] == 12
-    assert all(set(row) == {"max_error", "cases"} for row in told["paths"].values())
-    with pytest.raises(CheckFailed, match="wrong is off by"):
-        doctor(parity=True, own=f"{mine}:wrong", json=True)
-    with pytest.raises(CheckFailed, match="None for every case"):
-        doctor(parity=True, own=f"{mine}:nothing", json=True)
-    with pytest.raises(UsageError, match="has no function other"):
-        doctor(parity=True, own=f"{mine}:other", json=True)
-    with pytest.raises(UsageError, match="names no function"):
-        doctor(parity=True, own="mine.py", json=True)
-    with pytest.raises(UsageError, match="give --parity as well"):
-        doctor(own=f"{mine}:loss")
+    found = golden.errors(golden.from_file(f"{mine}:loss"))
+    assert len(found) == 12
+    assert max(found.values()) <= golden.TOLERANCE
+    assert max(golden.errors(golden.from_file(f"{mine}:wrong")).values()) > golden.TOLERANCE
+    assert not golden.errors(golden.from_file(f"{mine}:nothing"))
+    for place in (f"{mine}:other", "mine.py"):
+        with pytest.raises(UsageError):
+            golden.from_file(place)
 
 
 def test_another_version_of_a_package_is_listed_with_what_to_do(monkeypatch):

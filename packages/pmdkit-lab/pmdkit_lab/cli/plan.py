@@ -1,21 +1,14 @@
 """`pmdkit plan RECIPE --gpus 32xH100`: predicts memory, time and staleness of a run without the accelerators."""
 
-import sys
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import Any
 
-from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, number_list
 from pmdkit.cli.output import pair_table, print_json, shown, simple_table
-from pmdkit.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from pmdkit.specs import LLMSpec
-    from pmdkit_lab.planner import export, predict
+from pmdkit.errors import UsageError
 
 
 def plan(
@@ -24,15 +17,11 @@ def plan(
     *,
     gpus: str | None = None,
     tp: Whole | None = None,
-    ep: Whole = 1,
     serve: Whole | None = None,
     lengths: str = "direct",
     mean_length: Number | None = None,
     prompt_length: Whole | None = None,
-    as_: Annotated[str | None, Parameter(name="--as")] = None,
-    scale: Flag = False,
     pass_rates: str | None = None,
-    out: Path | None = None,
     objective: str | None = None,
     steps: Whole | None = None,
     prompts: Whole | None = None,
@@ -50,17 +39,13 @@ def plan(
         recipe: a recipe on the shelf (qwen2.5-7b, one-gpu) or a .toml file.
         gpus: number and kind, such as 32xH100; by default an H100 of 80 GB for each of parallel.processes.
         tp: accelerators that one engine cuts its matrices over; by default vllm.tensor_parallel.
-        ep: accelerators that share one copy of the experts while generating.
         serve: accelerators that only generate while the others train; by default as many as [vllm] asks for where
             rollout.engine is vllm-server, else none.
         lengths: measured shape of response lengths: direct, or thinking for models that reason at length.
         mean_length: mean tokens of a response; by default the shape's share of the width.
         prompt_length: mean tokens of a prompt.
-        as_: print the keys of accelerate, trl or verl for the same batch instead.
-        scale: simulate the recipe on a quarter to sixteen times the accelerators, in turns and with a lag.
         pass_rates: pass rates of the problems, such as 0.05,0.2,0.5; the law of draws then says in which groups the
             same responses teach more; by default pass rates from 0.05 to 0.95.
-        out: folder for the figure of --scale.
         objective: name, or my.py:MyLoss; changes no cost.
         steps: rollout batches in all.
         prompts: per step.
@@ -73,21 +58,17 @@ def plan(
     from pmdkit_lab.planner import hardware, workload
 
     if gpus is not None:
-        hardware.cluster(gpus, tp or 1, ep)
-    if out is not None and not scale:
-        raise UsageError("--out is the folder of the figure that --scale draws; give both")
-    if scale and as_ is not None:
-        raise UsageError("--scale simulates and --as translates; give one of them")
+        hardware.cluster(gpus, tp or 1)
     check_requirements()
     from pmdkit.training import plan as resolve
-    from pmdkit_lab.planner import export, predict
+    from pmdkit_lab.planner import predict
 
     options = RunOptions(objective=objective, steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
     spec, _ = resolve("llm", recipe, options.changes())
     assert spec.rollout is not None
     tensor, asked = workload.serving(spec)
     gpus = gpus or f"{spec.parallel.processes if spec.parallel is not None else 1}xH100"
-    where = hardware.cluster(gpus, tp or tensor, ep)
+    where = hardware.cluster(gpus, tp or tensor)
     apart = hardware.divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
     work = workload.work_of(spec, prompt_length)
     found = predict.Prediction(
@@ -97,29 +78,12 @@ def plan(
         where,
         serve=apart,
     )
-    if scale:
-        show_scaling(spec, found, out, json)
-    elif as_ is not None:
-        show_keys(export.export(as_, spec, found), json)
-    else:
-        rates = predict.POOL if pass_rates is None else number_list("--pass-rates", pass_rates)
-        try:
-            told = predict.report(spec, found) | {"draws": predict.draws_advice(spec, rates)}
-        except ValueError as error:
-            raise UsageError(f"--pass-rates: {error}") from error
-        print_json(told) if json else show_plan_tables(told)
-
-
-def show_keys(keys: "export.Keys", json: bool) -> None:
-    """Print keys on stdout, as a file or as overrides, with what each counts after a #."""
-    from pmdkit_lab.planner.export import lines
-
-    if json:
-        print_json(asdict(keys))
-        return
-    print(f"# {keys.version}")
-    for line in lines(keys):
-        print(printable(line))
+    rates = predict.POOL if pass_rates is None else number_list("--pass-rates", pass_rates)
+    try:
+        told = predict.report(spec, found) | {"draws": predict.draws_advice(spec, rates)}
+    except ValueError as error:
+        raise UsageError(f"--pass-rates: {error}") from error
+    print_json(told) if json else show_plan_tables(told)
 
 
 def show_plan_tables(told: dict[str, Any]) -> None:
@@ -253,88 +217,3 @@ def assumed(told: dict[str, Any]) -> dict[str, str]:
 def number(value: float) -> str:
     """Three significant digits, or a whole number from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-# `pmdkit plan RECIPE --scale`: a table of simulated designs on growing numbers of accelerators, and their figure.
-
-BOUNDS = {
-    "longest": "engines wait until the longest response ends",
-    "room": "responses wait for memory for their keys and values",
-    "decoding": "the decode steps of parallel responses take most of the time",
-    "network": "trainers wait for weights and gradients",
-    "rows": "a ministep has too few responses to fill the trainers",
-    "products": "trainers compute",
-}
-
-
-def show_scaling(spec: "LLMSpec", prediction: "predict.Prediction", out: Path | None, json: bool) -> None:
-    """Simulate and print; with a folder, also draw the figure."""
-    from pmdkit.observe.run_folder import make_writable
-    from pmdkit_lab.planner.scaling import scale_report, scaling
-
-    if out is not None:
-        if out.exists() and not out.is_dir():
-            raise UsageError(f"output {out} is a file; expected a folder: give another --out")
-        make_writable(out)
-    print("pmdkit: simulating ...", file=sys.stderr, flush=True)
-    told = scale_report(spec.name, prediction, scaling(prediction))
-    if out is not None:
-        from pmdkit_lab.figures.scaling import draw
-
-        drawing = draw(told)
-        told |= {"files": [str(path) for path in drawing.save(out / f"scaling-{spec.name}")], "see": drawing.sentence}
-    print_json(told) if json else show_scaling_table(told)
-
-
-def show_scaling_table(told: dict[str, Any]) -> None:
-    """Print the scaling report as a table."""
-    console = Console(highlight=False)
-    console.print(f"[bold]{shown(told['recipe'])}[/bold], simulated on more and more {told['gpus'].split('x', 1)[1]}")
-    titles = (">GPUs", "design", ">split", ">s/step", ">tokens/s", ">write", ">train", ">stale", "bound")
-    table = simple_table(*titles, no_wrap=True, padding=(0, 1, 0, 0))
-    before = None
-    for point in told["points"]:
-        if before is not None and point["gpus"] != before:
-            table.add_section()
-        table.add_row(*row(point, point["gpus"] != before))
-        before = point["gpus"]
-    console.print(table)
-    for design, gpus in told["stops_scaling_at"].items():
-        end = (
-            f"twice {gpus} give less than {told['worth']:g} times the speed"
-            if gpus
-            else "scales to the end of the table"
-        )
-        console.print(f"[dim]{design}:[/dim] {end}")
-    seen = dict.fromkeys(point["bound"] for point in told["points"])
-    console.print("\n" + "\n".join(f"[dim]{name}:[/dim] {BOUNDS[name]}" for name in seen))
-    if any(not point["fits"] for point in told["points"]):
-        console.print("[dim]!:[/dim] does not fit in memory")
-    console.print(
-        "\nsplit: accelerators that write + those that train. write, train: share of the time that they are busy. "
-        "stale: updates between the policy that wrote a response and the last one that learns from it. unscored: in "
-        "turns, with pi_old from the engine, as any lag requires. larger batch: in turns, with a rollout batch that "
-        "grows with the accelerators and ministeps that do not."
-    )
-    console.print(
-        f"Simulated from drawn lengths ({told['mean_response_tokens']:,.0f} tokens on average), shapes and data "
-        "sheets; nothing was measured or started."
-    )
-    if "files" in told:
-        console.print(told["see"] + "\n" + "  ".join(map(shown, told["files"])), soft_wrap=True)
-
-
-def row(point: dict[str, Any], first: bool) -> list[str]:
-    """A row of the table."""
-    apart = point["generate"] + point["train"] == point["gpus"] and point["train"] != point["gpus"]
-    return [
-        str(point["gpus"]) if first else "",
-        point["design"] + ("" if point["fits"] else " !"),
-        f"{point['generate']}+{point['train']}" if apart else "all",
-        f"{point['seconds_step']:.0f}" if point["seconds_step"] >= 10 else f"{point['seconds_step']:.3g}",
-        f"{point['tokens_per_second']:,.0f}",
-        f"{100 * point['share_generating']:.0f}%",
-        f"{100 * point['share_training']:.0f}%",
-        str(point["staleness"]),
-        point["bound"],
-    ]

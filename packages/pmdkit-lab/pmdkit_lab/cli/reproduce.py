@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pmdkit.cli.options import Flag, Texts, Whole, assignments
+from pmdkit.cli.options import Flag, Whole
 from pmdkit.cli.output import print_json
 from pmdkit.errors import CheckFailed, PmdkitError, UsageError
 from pmdkit.observe.run_folder import new_folder, read_json
@@ -19,7 +19,6 @@ def reproduce(
     resume: Flag = False,
     jobs: Whole | None = None,
     launcher: str = "local",
-    launcher_options: Texts = None,
     json: Flag = False,
     dry_run: Flag = False,
 ) -> None:
@@ -36,7 +35,6 @@ def reproduce(
         resume: continue the reproduction in --out; finished parts stay.
         jobs: runs at a time, by default one for each core up to four.
         launcher: where the training runs are made: local, slurm or ray.
-        launcher_options: options of the cluster, see pmdkit sweep --help.
         json: print the summary as one JSON value.
         dry_run: print the parts with their estimates; start nothing.
     """
@@ -50,7 +48,7 @@ def reproduce(
     if seconds is None and not (resume and out is not None and (out / "config.json").exists()):
         raise UsageError("reproduce got no budget; expected one such as --budget 2m")
     at_a_time = min(4, cores()) if jobs is None else jobs
-    makes_runs = make_launcher(launcher, at_a_time, assignments(launcher_options or []))
+    makes_runs = make_launcher(launcher, at_a_time)
     if dry_run:
         show_plan(seconds, out, at_a_time)
         return

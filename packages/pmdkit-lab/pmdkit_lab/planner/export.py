@@ -1,4 +1,4 @@
-"""A recipe's batch sizes as configuration keys of accelerate, TRL or verl: `pmdkit plan RECIPE --as verl`.
+"""A recipe's batch sizes as configuration keys of accelerate, TRL or verl: `export("verl", spec, prediction)`.
 
 Batch sizes, lengths, optimizer and engine are carried over. The objective is not: those frameworks have no key for it.
 """

@@ -110,7 +110,9 @@ def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
     if tensor < 1 or count % tensor or tensor > NODE:
         raise UsageError(f"--tp is {tensor} on {count} accelerators; expected a divisor of {count}, at most {NODE}")
     if expert < 1 or count % expert or (expert > 1 and expert % tensor):
-        raise UsageError(f"--ep is {expert} on {count} accelerators; expected a multiple of --tp that divides {count}")
+        raise UsageError(
+            f"experts are shared by {expert} of {count} accelerators; expected a multiple of --tp that divides {count}"
+        )
     return Cluster(GPUS[names[name.lower()]], count, tensor, expert)
 
 

@@ -146,7 +146,7 @@ def stops(points: Sequence[ScalePoint], design: str) -> int | None:
 
 
 def scale_report(recipe: str, prediction: Prediction, points: list[ScalePoint]) -> dict[str, Any]:
-    """What `pmdkit plan --scale --json` prints. Shares are over the accelerators doing the task; times are seconds."""
+    """A table of the simulated designs. Shares are over the accelerators doing the task; times are seconds."""
     cluster = prediction.cluster
     names = {point.design for point in points}
     return {

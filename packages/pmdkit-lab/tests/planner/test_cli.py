@@ -91,7 +91,6 @@ def test_every_recipe_fits_the_machine_that_its_page_names(call):
         (("qwen2.5-7b", "--gpus", "32xH10"), 2, "did you mean 'H100'"),
         (("qwen2.5-7b", "--gpus", "lots"), 2, "such as 32xH100"),
         (("qwen2.5-7c", "--gpus", "32xH100"), 2, "did you mean 'qwen2.5-7b'"),
-        (("qwen2.5-7b", "--gpus", "32xH100", "--as", "vrl"), 2, "did you mean 'verl'"),
         (("qwen2.5-7b", "--gpus", "32xH100", "--lengths", "short"), 2, "direct, thinking"),
         (("qwen2.5-7b", "--gpus", "32xH100", "--prompt-length", "0"), 2, "--prompt-length is 0"),
         (("qwen2.5-7b", "--gpus", "32xH100", "--set", "model.path=nobody/nothing"), 3, "download it first"),

@@ -18,7 +18,7 @@ from pmdkit_lab.planner.hardware import GPUS, cluster
         ("6xH100", 4, 1, "--tp is 4"),
         ("32xH100", 16, 1, "at most 8"),
         ("8xH100", 0, 1, "--tp is 0"),
-        ("8xH100", 1, 3, "--ep is 3"),
+        ("8xH100", 1, 3, "3"),
         ("8xH100", 4, 2, "multiple of --tp"),
     ],
 )

@@ -1,9 +1,8 @@
-"""Scaling: what must hold of any design, where it stops, and the verb that shows it."""
+"""Scaling: what must hold of any design, and where it stops."""
 
 import pytest
 
-from pmdkit_lab.figures.scaling import draw
-from pmdkit_lab.planner.scaling import DESIGNS, doublings, scale_report, scaling, stops
+from pmdkit_lab.planner.scaling import doublings, scaling, stops
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +63,3 @@ def test_the_papers_run_stops_scaling_at_64(points):
 def test_counts():
     assert doublings(32) == [8, 16, 32, 64, 128, 256, 512]
     assert doublings(1) == [1, 2, 4, 8, 16]
-
-
-@pytest.mark.slow
-def test_the_figure_draws_the_report(paper, points):
-    told = scale_report("paper", paper, points)
-    drawing = draw(told)
-    assert drawing.data["staleness lag 1"].tolist() == [31] * 5
-    assert "in turns at 64" in drawing.sentence
-    assert all(design.name in drawing.alt for design in DESIGNS)
-    nothing = draw(told | {"points": []})
-    assert nothing.data["gpus in turns"].size == 0
