@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, over
 from pydantic import ValidationError
 
 from pmdkit import plugins
-from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.errors import ResumeRefused, UsageError, first_line, short, unknown
 from pmdkit.extras import need
 from pmdkit.objectives import TAUS, Objective, build_objective, objective_name, regulariser
@@ -135,8 +134,6 @@ class Run:
             raise UsageError(f"{self.path} is a bandit run, whose arms have no text; expected a toy or llm run")
         if self.spec.tier == "llm":
             return self._language_model[1]
-        if self.spec.env.get("kind") == GYMNASIUM:
-            raise UsageError(f"{self.path} is a run in {self.spec.env.get('id')}, whose actions have no text")
         need("transformers", "a tokenizer")
         from transformers import AutoTokenizer
 

@@ -15,12 +15,11 @@ from pmdkit.errors import unknown
 from pmdkit.extras import need
 
 if TYPE_CHECKING:
-    from pmdkit.envs.gym import BanditEnv, BanditVectorEnv
-    from pmdkit.envs.tokens.gym import TokenEnv, TokenVectorEnv
+    from pmdkit.envs.gym import BanditEnv, BanditVectorEnv, TokenEnv, TokenVectorEnv
     from pmdkit.specs import Spec
 
 # loaded on first use: the rest of Gymnasium
-LAZY = {"BanditEnv": "gym", "BanditVectorEnv": "gym", "TokenEnv": "tokens.gym", "TokenVectorEnv": "tokens.gym"}
+LAZY = ("BanditEnv", "BanditVectorEnv", "TokenEnv", "TokenVectorEnv")
 
 __all__ = [
     "KINDS",
@@ -47,8 +46,8 @@ if find_spec("gymnasium") is not None:
     )
     register(
         id="pmdkit/TokenTask-v0",
-        entry_point="pmdkit.envs.tokens.gym:TokenEnv",
-        vector_entry_point="pmdkit.envs.tokens.gym:TokenVectorEnv",
+        entry_point="pmdkit.envs.gym:TokenEnv",
+        vector_entry_point="pmdkit.envs.gym:TokenVectorEnv",
     )
 
 
@@ -79,5 +78,5 @@ def __getattr__(name: str) -> Any:
         return import_module(f"pmdkit.envs.{name}")
     if name in LAZY:
         need("gymnasium", name)
-        return getattr(import_module(f"pmdkit.envs.{LAZY[name]}"), name)
+        return getattr(import_module("pmdkit.envs.gym"), name)
     raise AttributeError(f"module 'pmdkit.envs' has no attribute '{name}'")

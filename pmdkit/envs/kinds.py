@@ -328,10 +328,6 @@ KINDS: dict[str, Any] = {
 }
 
 
-GYMNASIUM = "gymnasium"
-"The [env] kind of a toy run on a Gymnasium environment, see `envs.episodes`."
-
-
 def make(table: dict[str, Any]) -> Bandit:
     """The bandit that an [env] table describes: `kind`, a key of KINDS or "my.py:MyKind", and the kind's options."""
     return build(table, KINDS, Bandit)
@@ -345,7 +341,7 @@ def reward_scale(spec: Spec) -> str:
     if isinstance(spec, LLMSpec):
         return SCALES[spec.reward.scale]
     if spec.tier != "bandit":
-        return "real" if spec.env.get("kind") == GYMNASIUM else "{0, 1}"
+        return "{0, 1}"
     return make(spec.env).scale
 
 

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from pmdkit.envs.bandit import Bandit
-from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.envs.tokens.problem import TokenProblem
 from pmdkit.envs.tokens.tasks import EQUALS, Parity
 from pmdkit.errors import ResumeRefused, UsageError
@@ -26,7 +25,6 @@ BLOCKS = 1024  # of k draws over all problems, so that few problems are measured
 MOST_DRAWS = 32_768  # on one problem, unless two blocks are more
 MOST_K = 4096
 ROWS = 8192  # drawn at a time, to fit the memory of a laptop
-EPISODES = 512  # played side by side
 
 
 def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
@@ -73,8 +71,6 @@ def sample_held_out(spec: Spec, backend: Backend, k: int, problems: int | None, 
     check_counts(k=k, problems=problems)
     if spec.tier == "bandit":
         return bandit_draws(backend.task.bandit, backend, k, problems, seed)  # type: ignore[attr-defined]
-    if spec.env.get("kind") == GYMNASIUM:
-        return episode_draws(backend, k, problems or PROBLEMS, seed)
     return token_draws(backend.task.problem, backend, k, problems or PROBLEMS, seed)  # type: ignore[attr-defined]
 
 
@@ -115,18 +111,6 @@ def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, 
     return GradedDraws(
         np.concatenate(right), np.concatenate(answer), exhaustive=grid is not None and len(prompts) == len(grid)
     )
-
-
-def episode_draws(backend: Backend, k: int, starts: int, seed: int) -> GradedDraws:
-    """Draw episodes from held-out starts; two with the same reward count as the same answer."""
-    asked = backend.task.held_out(starts)  # type: ignore[attr-defined]
-    given = k * blocks(len(asked), k)
-    parts = enumerate(asked.split(max(1, EPISODES // given)))
-    played = [backend.learner.rollout(some, given, derive(seed, "eval", number)) for number, some in parts]
-    reward = torch.cat([backend.task.reward(rollouts) for rollouts in played]).numpy()
-    answer = np.unique(reward, return_inverse=True)[1].reshape(reward.shape)
-    passed: float = backend.task.problem.passed  # type: ignore[attr-defined]
-    return GradedDraws((reward > passed).astype(np.float64), answer)
 
 
 def blocks(problems: int, k: int) -> int:

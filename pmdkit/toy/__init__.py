@@ -1,17 +1,14 @@
 """Backend 2: a small transformer on token tasks. Draws responses, or enumerates them if there are few.
 
-It is written to be read. Gymnasium environments have their own backend in `episodes`, which needs Gymnasium.
+It is written to be read.
 """
 
 from collections.abc import Callable
-from importlib import import_module
 
 import torch
 
-from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import UsageError
-from pmdkit.extras import need
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
@@ -27,9 +24,6 @@ DRAWS = 4
 
 def make_backend(spec: ToySpec, objective: Objective) -> Backend:
     """Learner, task and measurements of a toy run."""
-    if spec.env.get("kind") == GYMNASIUM:
-        acting: Backend = import_module("pmdkit.toy.episodes").make_backend(spec, objective)
-        return acting
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start
     problem = make_tokens(spec.env)
     task = TokenTask(problem, schedule.prompts or 128, seed)
@@ -74,10 +68,6 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
 
 def resolve_config(spec: ToySpec, objective: Objective) -> ToySpec:
     """The spec with its defaults written out and impossible combinations refused."""
-    if spec.env.get("kind") == GYMNASIUM:
-        need("gymnasium", "an environment of Gymnasium")
-        resolved: ToySpec = import_module("pmdkit.toy.episodes").resolve_config(spec, objective)
-        return resolved
     schedule = spec.schedule
     problem = make_tokens(spec.env)
     if spec.model.path is None and spec.model.dimension % (2 * spec.model.heads):
