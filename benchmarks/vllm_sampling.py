@@ -21,7 +21,7 @@ from harness.clock import rate, ratios, turns
 from harness.rows import Measured
 from rollout_cases import CASES, PROMPT, Case
 
-from pmdkit.llm.engines.vllm import colocate
+from pmdkit.llm.engines.vllm.in_process import shut_down_vllm, start_vllm
 
 
 def engine(case: Case, folder: Path) -> Any:
@@ -38,7 +38,7 @@ def engine(case: Case, folder: Path) -> Any:
         "kv_cache_memory_bytes": 2**30,
         "seed": 0,
     }
-    return colocate.start_vllm(given, "Qwen2ForCausalLM", "0.32", True)
+    return start_vllm(given, "Qwen2ForCausalLM", "0.32", True)
 
 
 def writes(llm: Any, case: Case) -> Callable[[], None]:
@@ -63,7 +63,7 @@ def measure(rounds: int) -> Iterator[Measured]:
             llm = engine(case, Path(folder))
             threads = torch.get_num_threads()
             found = turns({"pmdkit": case.ours(), "vLLM": writes(llm, case)}, rounds, warm_up=True)
-            colocate.shut_down_vllm(llm, True)
+            shut_down_vllm(llm, True)
         speeds = {side: rate(case.tokens, readings) for side, readings in found.items()}
         yield Measured(
             f"vllm_sampling/{name}",

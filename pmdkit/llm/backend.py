@@ -78,7 +78,7 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
 
 def check_machine(spec: LLMSpec) -> None:
     """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
-    recipe_checks.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
+    recipe_checks.check_engine(spec.rollout.engine, spec.vllm.urls)
     recipe_checks.check_lora(spec)
     if spec.rollout.log is not None and not Path(spec.rollout.log).exists():
         raise UsageError(f"the log {spec.rollout.log} does not exist; give the path of one, see docs/use/offline.md")

@@ -69,15 +69,13 @@ class RolloutTable(Strict):
     """[rollout]: which engine generates the responses, and how long they may be."""
 
     engine: Literal["transformers", "vllm", "vllm-server"] = "transformers"
-    "transformers: in the trainer's process, no other package. vllm: beside it. vllm-server: separate processes."
+    "transformers: in the trainer's process, no other package. vllm: beside it. vllm-server: running servers."
     lag: int = Field(default=0, ge=0)
     "Steps by which the rollout policy lags; 0 alternates rollout and update, 1 or more overlaps them."
     canary: int = Field(default=8, ge=0)
     "Prompts on which engine and trainer are compared after every publish; 0 for none."
     canary_tolerance: float | None = Field(default=None, gt=0)
     "Largest mean difference of log-probabilities on them, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
-    silence: float = Field(default=300.0, gt=0)
-    "Seconds without a new token, or spent on a publish, after which an engine counts as hung."
     width: Count = 1024
     "Maximum length of a response, tokens; one that has not ended by then is cut off, see `cut_off`."
     max_num_gen_batches: Count = 1
@@ -110,35 +108,23 @@ class VLLMTable(Strict):
     """[vllm]: the engine of rollout.engine = "vllm" or "vllm-server". Needs vllm 0.28 or later."""
 
     urls: list[str] = Field(default_factory=list)
-    "vllm-server: running servers, such as http://127.0.0.1:8000; if empty, servers are started here."
-    servers: int = Field(default=1, ge=1)
-    "vllm-server: how many to start here, each on its own accelerators."
-    host: str = "127.0.0.1"
-    "Where started servers listen. Anyone who can reach it can replace the weights: use a private network at most."
-    port: int = Field(default=0, ge=0, le=65535)
-    "Port of the first started server, the others take the next ones; 0 takes free ports."
-    tensor_parallel: int = Field(default=1, ge=1)
-    "Accelerators over which each matrix of an engine is split."
-    data_parallel: int = Field(default=1, ge=1)
-    "vllm-server: copies of the model within one server."
-    transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
-    "How weights reach the engine. auto: on accelerators nccl to servers and ipc (handed over) in process, else file."
+    "vllm-server: addresses of running servers, such as http://127.0.0.1:8000. All get the same weights."
     folder: str | None = None
-    "Folder for file transfers, visible to trainer and engine; by default /dev/shm, or the system's temporary folder."
+    "vllm-server: folder for weights, which trainer and servers see; by default the system's temporary folder."
+    timeout: float = Field(default=600.0, gt=0)
+    "vllm-server: seconds within which a server must start, generate a response, or load weights."
+    tensor_parallel: int = Field(default=1, ge=1)
+    "vllm: accelerators over which each matrix of an engine is split."
     memory: float = Field(default=0.45, gt=0, lt=1)
-    "Share of an accelerator's memory for the engine: 0.45 beside a trainer, 0.9 alone."
-    cache_gib: float = Field(default=1.0, gt=0)
-    "On a CPU: size of the KV cache, GiB."
+    "vllm: share of an accelerator's memory for the engine while it is awake."
     sleep: bool = True
     "vllm: release the accelerator's memory during updates."
     eager: bool = False
-    "Run without compiled graphs: starts faster, generates more slowly. Always so on a CPU."
+    "vllm: run without compiled graphs: starts faster, generates more slowly. Always so on a CPU."
     rows: int | None = Field(default=None, ge=1)
-    "Maximum number of responses generated at the same time."
-    start: float = Field(default=600.0, gt=0)
-    "Seconds within which a starting engine must answer."
+    "Maximum number of responses generated at the same time, by each engine or server."
     options: dict[str, Any] = Field(default_factory=dict)
-    "Further arguments of vLLM's engine, by vLLM's names; those that pmdkit sets itself are refused."
+    "vllm: further arguments of vLLM's engine, by vLLM's names; those that pmdkit sets itself are refused."
 
 
 class RewardTerm(Strict):

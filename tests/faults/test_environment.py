@@ -68,7 +68,6 @@ def test_without_a_network_a_model_of_the_hub_is_exit_3(no_network, call, tmp_pa
         (["math_verify", "tokenizers"], ["llm", "starter", *OUT]),
         (["accelerate"], ["llm", "starter", *OUT, "--set", "parallel.processes=2", "--set", "model.device=cpu"]),
         (["vllm"], ["llm", "starter", *OUT, "--set", "rollout.engine=vllm"]),
-        (["vllm"], ["llm", "starter", *OUT, "--set", "rollout.engine=vllm-server"]),
         (["peft"], ["llm", "starter", *OUT, "--set", "lora.rank=2", "--set", "warm_start.pass_rate=0"]),
         (["tensorboard"], [*ONE, *OUT, "--set", 'run.report_to=["tensorboard"]']),
         ([], ["llm", "starter", *OUT, "--set", "model.device=cuda"]),  # there is no GPU

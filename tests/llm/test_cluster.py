@@ -181,13 +181,13 @@ def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
         assert task["dev"] == "1"
         assert options["--host"] == task["node"]  # never every network of a machine
         assert options["--data-parallel-size"] == "4"
-        assert json.loads(options["--weight-transfer-config"]) == {"backend": "nccl"}
         assert options["--logprobs-mode"] == "processed_logprobs"
     assert {one.local_addr: one.rdzv_conf[-1] for one in trainers} == {"node2": "1", "node3": "0", "node4": "0"}
     for one in trainers:
         assert (one.nnodes, one.nproc_per_node, one.rdzv_endpoint) == ("3", "8", "node2:29500")
     spec = dry_run(capsys, trainers[0].training_script_args)
     assert spec["vllm"]["urls"] == ["http://node0:8000", "http://node1:8000"]
+    assert spec["vllm"]["folder"].endswith("runs")  # on a disk that servers and trainers share
     assert spec["rollout"]["lag"] == int(lag)
     assert spec["rollout"]["old"] == old
     assert int(options["--max-model-len"]) > spec["rollout"]["max_prompt"] + spec["rollout"]["width"]

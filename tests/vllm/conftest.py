@@ -36,7 +36,7 @@ class Starter:
     def wanted(self, engine: str = "vllm", rollout: dict[str, Any] | None = None, **vllm: Any) -> EngineConfig:
         """With fields of [vllm] by name; `context`, `dtype`, `rank`, `size` are those of Wanted."""
         more = {name: vllm.pop(name) for name in ("context", "dtype", "rank", "size") if name in vllm}
-        table = VLLMTable(**{"cache_gib": 0.25, **vllm})
+        table = VLLMTable(**vllm)
         written = RolloutTable(engine=engine, **(rollout or {}))  # type: ignore[arg-type]
         return EngineConfig(self.model, self.tokenizer, self.ends, written, table, **{"context": 256, **more})
 

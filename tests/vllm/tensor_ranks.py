@@ -47,8 +47,6 @@ def main(rank: int, tensor_parallel: int) -> None:
         "error": float((drawn.logp[drawn.mask] - trainer).abs().max()),
         "rows": rows,
         "moved": moved.tokens.tolist(),
-        "replica": engine.replica,
-        "replicas": engine.replicas,
     }
     engine.close()
     here = torch.ones(1)

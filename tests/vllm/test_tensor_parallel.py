@@ -48,7 +48,6 @@ def test_two_processes_are_one_engine():
     assert one["moved"] == other["moved"]
     assert one["rows"] != one["moved"]
     assert max(one["error"], other["error"]) < 2e-5
-    assert [one["replica"], other["replica"], one["replicas"]] == [0, 0, 1]
     assert one["together"] == 2
 
 
@@ -57,5 +56,4 @@ def test_two_processes_have_an_engine_each():
     one, other = run(1)
     assert one["rows"] != other["rows"]
     assert max(one["error"], other["error"]) < 2e-5
-    assert [one["replica"], other["replica"], one["replicas"]] == [0, 1, 2]
     assert one["together"] == 2

@@ -62,6 +62,18 @@ class Responses:
     ended: Tensor
     version: int
 
+    @classmethod
+    def from_rows(cls, rows: Sequence[tuple[list[int], list[float]]], ends: Sequence[int], version: int) -> "Responses":
+        """From the tokens and log-probabilities of N rows; `ends` are the end tokens, of which the first pads."""
+        longest = max(len(tokens) for tokens, _ in rows)
+        return cls(
+            tokens=torch.tensor([tokens + [ends[0]] * (longest - len(tokens)) for tokens, _ in rows]),
+            logp=torch.tensor([logp + [0.0] * (longest - len(logp)) for _, logp in rows], dtype=torch.float32),
+            mask=torch.arange(longest) < torch.tensor([len(tokens) for tokens, _ in rows])[:, None],
+            ended=torch.tensor([bool(tokens) and tokens[-1] in ends for tokens, _ in rows]),
+            version=version,
+        )
+
 
 @runtime_checkable
 class Engine(Protocol):

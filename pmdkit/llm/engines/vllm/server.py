@@ -1,90 +1,94 @@
-"""The engine of rollout.engine = "vllm-server": vLLM servers, started here or elsewhere, with one policy.
+"""The engine of rollout.engine = "vllm-server": running `vllm serve` processes, which all get the same weights.
 
-Only the main process owns and calls them. Anyone who reaches a server can replace its weights, since vLLM's routes for
-that have no authentication: servers listen on loopback by default, on a private network at most.
+Only the main process calls them. vLLM's routes for weights have no authentication: anyone who reaches a server can
+replace its weights, so servers belong on loopback or on a private network.
 """
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
-from pathlib import Path
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, cycle
 from secrets import token_hex
-from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import Any
 
+import httpx
 import numpy as np
 import torch
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.engines.base import (
-    NO_WEIGHTS,
-    EngineConfig,
-    EngineLost,
-    Finished,
-    Phase,
-    Progress,
-    Responses,
-    Sampling,
-    Tokens,
-)
-from pmdkit.llm.engines.vllm import arguments, check_version, completions, installed_version, outputs, server_process
-from pmdkit.llm.engines.vllm.http import Json, Server, call_each
-from pmdkit.llm.engines.vllm.plugin import FILE
-from pmdkit.llm.engines.vllm.weights_file import WeightNames
-from pmdkit.llm.engines.vllm.weights_transfer import FileTransfer, NCCLTransfer, make_transfer
+from pmdkit.llm.engines import base
+from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.engines.vllm import check_version
+from pmdkit.llm.engines.vllm.client import Json, Server, call_each
+from pmdkit.llm.engines.vllm.weight_files import send_weights
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
 
-Answer = TypeVar("Answer")
-REQUESTS_PER_REPLICA = 288  # at a time: vLLM generates 256 together, the rest wait in its queue
-POLL = 0.25  # seconds between checks of a server that starts
-LAST_WORDS = 1.0  # seconds for a failed server to exit and say why
-SOON = 10.0  # seconds in which a working server answers a trivial request
-PLUGINS = "vllm.general_plugins"
+REQUESTS = 288  # to a server at a time: vLLM generates 256 rows together, the rest wait in its queue
+POLL = 0.25  # seconds between calls of progress, and between checks of a server that starts
+UNDEFINED = -9999.0  # what vLLM writes for a log-probability that is NaN or -inf, which JSON cannot hold
+MAX_SEED = 2**63 - 1  # vLLM's seeds are signed
+# everything that shapes the distribution is set: a server's own defaults may come from its model
+DEFAULTS: Json = {"n": 1, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stream": False}
+DEFAULTS |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 HOW_TO_START = (
-    "start it with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs "
-    '--generation-config vllm --weight-transfer-config \'{"backend": "%s"}\''
+    "start it with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs --generation-config vllm "
+    "--max-model-len TOKENS"
 )
 
 
 def make(config: EngineConfig) -> "ServerEngine":
-    """Servers for a run, ready for weights.
+    """The engine of a run. Waits until all servers answer, and notes the names of their models.
 
     Raises:
-        EnvironmentLacks: vLLM or accelerators are missing, a port is taken, a server does not start or answer, or has
-            the wrong settings.
-        UsageError: vllm.options sets an argument that is set here, vllm.host is every network, a URL is invalid.
+        UsageError: vllm.urls holds something else than addresses of servers.
+        EnvironmentLacks: a server does not answer in time, is too old, or has wrong settings.
     """
-    fleet = Fleet(config)
-    try:
+    seconds = config.vllm.timeout
+    servers = [Server(url, seconds) for url in config.vllm.urls]
+    until = time.monotonic() + seconds
+    for server in servers:
+        while True:
+            try:
+                server.get("/health")
+                break
+            except EngineLost as problem:  # it may still be loading
+                if time.monotonic() > until:
+                    raise EnvironmentLacks(f"{problem}; waited for {seconds:g} s (vllm.timeout)") from problem
+                time.sleep(POLL)
         try:
-            fleet.start()
-            transfer = make_transfer(config, fleet.transfer, fleet.names)
-            transfer.prepare(fleet.servers)
-        except EngineLost as problem:
-            raise EnvironmentLacks(fleet.explain(problem)) from problem
-    except BaseException:
-        fleet.close()
-        raise
-    return ServerEngine(config, fleet, transfer)
+            check_version(str(server.get("/version").get("version")))
+            server.model = str(server.get("/v1/models")["data"][0]["id"])
+            settings: Json = server.get("/server_info?config_format=json")["vllm_config"]["model_config"]
+        except (EngineLost, UsageError, KeyError) as problem:
+            raise EnvironmentLacks(f"{problem}; {HOW_TO_START}") from problem
+        # vLLM's default, raw_logprobs, is the distribution before temperature and top-p
+        mode, longest = settings.get("logprobs_mode"), settings.get("max_model_len") or 0
+        if mode != "processed_logprobs" or longest <= config.context:  # scoring a whole row asks for one token more
+            raise EnvironmentLacks(
+                f"the server at {server.url} has logprobs_mode {mode} and max_model_len {longest}; expected "
+                f"processed_logprobs and at least {config.context + 1}: {HOW_TO_START}"
+            )
+    return ServerEngine(config, servers)
 
 
 class ServerEngine:
-    """Generates and scores responses with the running servers of a fleet.
+    """Generates and scores responses with several servers, data parallel: each answers a part of the prompts.
 
     Attributes:
-        tag: of the weights that all servers have confirmed; "" if there are none, or a publish was interrupted.
-        torn: some server may hold parts of two versions.
+        tag: weight version that all servers have confirmed; "" if there is none, or a publish was interrupted.
     """
 
-    def __init__(self, config: EngineConfig, fleet: "Fleet", transfer: FileTransfer | NCCLTransfer) -> None:
-        self.fleet, self.transfer = fleet, transfer
+    def __init__(self, config: EngineConfig, servers: Sequence[Server]) -> None:
+        self.servers = list(servers)
         self.ends = list(config.ends)
         self.vocabulary = int(config.model.config.get_text_config().vocab_size)
-        self.silence = config.rollout.silence
-        self.connections = (config.vllm.rows or REQUESTS_PER_REPLICA) * config.vllm.data_parallel
+        self.requests = config.vllm.rows or REQUESTS
+        self.names, self.dtype = WeightNames(config.model.config), getattr(torch, config.dtype)
+        self.folder = config.vllm.folder
         self.version = NO_WEIGHTS
-        self.nonce, self.count = token_hex(4), 0
-        self.tag, self.torn = "", False
-        self.on_finished: Finished | None = None
+        self.run, self.publishes = token_hex(4), 0
+        self.tag = ""
+        self.on_finished: base.Finished | None = None
 
     def generate(
         self,
@@ -98,306 +102,151 @@ class ServerEngine:
 
         The server, and the other rows generated at the same time, change its log-probabilities by rounding only.
         """
-        if not len(prompts) or group < 1 or seeds.shape != (len(prompts) * group,):
-            raise UsageError(
-                f"{len(prompts)} prompts, group {group}, seeds {list(seeds.shape)}; expected at least one prompt and "
-                "one seed per row"
-            )
-        self.check_weights()
-        call, report = token_hex(8), self.on_finished
-        rows = self.call_servers(
-            lambda: completions.complete_all(
-                completions.deal_rows(self.fleet.servers, len(prompts), group),
-                completions.response_body(prompts, group, seeds.tolist(), sampling, self.ends, call),
-                completions.response_reader(self.vocabulary, call),
-                connections=self.connections,
-                silence=self.silence,
-                progress=progress,
-                finished=None if report is None else lambda row, found: report(row // group, found.token_ids),
-            )
-        )
-        self.check_weights()  # nobody has replaced them meanwhile
-        return self.call_servers(lambda: outputs.to_responses(rows, self.ends, sampling.width, self.version))
+        base.check_request(prompts, group, seeds, sampling, self.vocabulary)
+        bodies = [
+            {
+                "prompt": list(prompts[row // group]),
+                "seed": int(seed) % MAX_SEED,
+                "max_tokens": sampling.width,
+                "temperature": 0.0 if sampling.greedy else sampling.temperature,
+                "top_p": 1.0 if sampling.greedy else sampling.top_p,
+                "logprobs": 0,  # of the sampled token only
+                "stop_token_ids": self.ends,
+                "ignore_eos": True,  # only our own end tokens
+                "return_token_ids": True,
+                "return_tokens_as_token_ids": True,  # beside log-probabilities: a server may have no tokenizer
+            }
+            for row, seed in enumerate(seeds)
+        ]
+        report = self.on_finished
+
+        def read(row: int, choice: Json) -> tuple[list[int], list[float]]:
+            tokens = list(choice["token_ids"])
+            if report is not None:
+                report(row // group, tokens)
+            return tokens, checked_logps(choice["logprobs"]["token_logprobs"], len(tokens))
+
+        rows = self.complete(bodies, group, read, progress)
+        return Responses.from_rows(rows, self.ends, self.version)
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
         if not len(prompts):
             return []
-        self.check_weights()
-        call = token_hex(8)
-        rows = self.call_servers(
-            lambda: completions.complete_all(
-                completions.deal_rows(self.fleet.servers, len(prompts), 1),
-                completions.score_body(prompts, responses, call),
-                completions.score_reader(prompts, responses, call),
-                connections=self.connections,
-                silence=self.silence,
-            )
-        )
-        return [torch.tensor(row, dtype=torch.float32) for row in rows]
+        bodies: list[Json] = [
+            {"prompt": [*prompt, *response], "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+            for prompt, response in zip(prompts, responses, strict=True)
+        ]
+
+        def read(row: int, choice: Json) -> list[float]:
+            response, found = responses[row], choice["prompt_logprobs"][len(prompts[row]) :]
+            logps = [entry[str(token)]["logprob"] for token, entry in zip(response, found, strict=True)]
+            return checked_logps(logps, len(response))
+
+        return [torch.tensor(row, dtype=torch.float32) for row in self.complete(bodies, 1, read)]
+
+    def complete(
+        self,
+        bodies: Sequence[Json],
+        group: int,
+        read: Callable[[int, Json], Any],
+        progress: Progress | None = None,
+    ) -> list[Any]:
+        """What is read from the answers to all requests, in order; `group` requests in a row have the same prompt."""
+        if not self.tag:
+            raise UsageError("the vLLM servers have no weights yet; publish weights before asking for responses")
+        self.check_tag()
+        answers = asyncio.run(self.complete_all(bodies, group, read, progress))
+        self.check_tag()  # nobody has replaced the weights meanwhile
+        return answers
+
+    async def complete_all(
+        self, bodies: Sequence[Json], group: int, read: Callable[[int, Json], Any], progress: Progress | None
+    ) -> list[Any]:
+        """One request per row, `requests` at a time to each server. /v1/completions takes one seed for a request."""
+        answers: dict[int, Any] = {}
+        written = 0
+
+        async def take_rows(server: Server, rows: Iterator[int]) -> None:
+            """One connection: requests rows that no other connection has taken, one after another."""
+            nonlocal written
+            for row in rows:
+                body = DEFAULTS | {"model": server.model} | bodies[row]
+                answer = await server.post_from(client, "/v1/completions", body)
+                try:
+                    (choice,) = answer["choices"]
+                    answers[row] = read(row, choice)
+                except (KeyError, TypeError, ValueError) as problem:
+                    raise EngineLost(
+                        f"the server at {server.url} answers row {row} with {str(answer)[:200]}"
+                    ) from problem
+                written += int(answer["usage"]["completion_tokens"])
+
+        async def report() -> None:
+            while progress is not None:
+                progress(written, len(answers))  # raises if nobody waits any more
+                await asyncio.sleep(POLL)
+
+        # Prompts are dealt to servers in turn; all rows of a prompt go to one, which reads it once (prefix caching).
+        shares: list[list[range]] = [[] for _ in self.servers]
+        for share, first in zip(cycle(shares), range(0, len(bodies), group)):
+            share.append(range(first, first + group))
+        try:
+            async with (
+                httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as client,
+                asyncio.TaskGroup() as tasks,  # the first failure cancels all other requests
+            ):
+                reporter = tasks.create_task(report())
+                workers = []
+                for server, share in zip(self.servers, shares, strict=True):
+                    rows = iter(list(chain.from_iterable(share)))
+                    count = min(self.requests, len(share) * group)
+                    workers += [tasks.create_task(take_rows(server, rows)) for _ in range(count)]
+                await asyncio.gather(*workers)
+                reporter.cancel()
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None
+        if progress is not None:
+            progress(written, len(answers))
+        return [answers[row] for row in range(len(bodies))]
 
     def publish(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Load these weights, named as in the model, into all servers; after a failure none is used before `restart`.
+        """Load these weights, named as in the model, into all servers.
 
-        Servers are paused until each has confirmed that all is loaded; nothing computed with older weights survives.
+        Servers are paused until each has loaded all of them; nothing computed with older weights survives.
         """
         if version < self.version:
             raise UsageError(f"version {version} after version {self.version}; weights must not go back")
-        servers = self.fleet.servers
-        packed: Any = self.transfer.pack(weights)
-        self.count += 1
-        tag = f"pmdkit-{self.nonce}-{version}-{self.count}"
+        self.publishes += 1
+        self.tag, tag = "", f"pmdkit-{self.run}-{version}-{self.publishes}"
+        send_weights(self.servers, self.names, weights, self.dtype, self.folder)
+        call_each(self.servers, lambda server: server.post("/reset_prefix_cache"))
+        call_each(self.servers, lambda server: server.post("/update_weight_version", {"new_version": tag}))
+        call_each(self.servers, lambda server: server.post("/resume"))
+        self.tag, self.version = tag, version
 
-        def push_weights() -> None:
-            self.transfer.push_weights(packed, servers, tag)
-            self.check_tags(tag)
-
-        try:
-            self.tag, self.torn = "", True
-            self.call_servers(lambda: while_paused(servers, push_weights, self.silence))
-        finally:
-            self.transfer.release(packed)
-        self.tag, self.torn, self.version = tag, False, version
-
-    def enter(self, phase: Phase) -> None:
-        """Do nothing: servers have their own memory, so there is nothing to free or claim."""
-
-    def restart(self) -> None:
-        """Restart servers started here that are dead, hung or half updated; wait for external servers."""
-        self.tag, self.version = "", NO_WEIGHTS
-        self.fleet.restart(every=self.torn)
-        self.transfer.prepare(self.fleet.servers)
-        self.torn = False
-
-    def close(self) -> None:
-        """Stop the servers started here; external servers keep running, without a connection for weights."""
-        self.tag = ""
-        self.transfer.close(self.fleet.servers)
-        self.fleet.close()
-
-    def check_weights(self) -> None:
-        """Refuse to call servers without weights, or with weights other than those published."""
-        if self.torn:
-            raise EngineLost("the last publish was cut off: a vLLM server may hold parts of two versions; restart it")
-        if not self.tag:
-            raise UsageError("the vLLM servers have no weights yet; publish weights before asking for responses")
-        self.call_servers(lambda: self.check_tags(self.tag))
-
-    def check_tags(self, tag: str) -> None:
-        """Check that every server holds the weights with this tag."""
-        servers = self.fleet.servers
-        answers = call_each(servers, lambda one: one.call("GET", "/weight_info", seconds=self.silence))
-        for server, answer in zip(servers, answers, strict=True):
-            held = str(answer.get("weight_version"))  # vLLM's name for the weights that a server holds
-            if held != tag:
+    def check_tag(self) -> None:
+        """Check that every server still has the weights of the last publish: one that was restarted has lost them."""
+        answers = call_each(self.servers, lambda server: server.get("/weight_info"))
+        for server, answer in zip(self.servers, answers, strict=True):
+            if answer.get("weight_version") != self.tag:
                 raise EngineLost(
-                    f"the server at {server.url} has weights {held}; expected {tag}: somebody else replaced them, or "
-                    "it lost them"
+                    f"the server at {server.url} has weights {answer.get('weight_version')}; expected {self.tag}: it "
+                    "was restarted, or somebody else replaced them"
                 )
 
-    def call_servers(self, call: Callable[[], Answer]) -> Answer:
-        """What a call to servers returns; a loss is raised with the last words of a server that ended."""
-        try:
-            return call()
-        except EngineLost as lost:
-            self.tag = ""
-            raise EngineLost(self.fleet.explain(lost)) from lost
-
-
-class Fleet:
-    """The servers of a run, started here or given by URL: waits for them, checks and restarts them.
-
-    Args:
-        config: of the engine; `vllm.urls` are external servers, without any `vllm.servers` are started here.
-
-    Attributes:
-        servers: all that are used.
-        processes: of servers started here, in the same order; empty for external servers.
-        transfer: "file" or "nccl".
-        names: of the weights.
-    """
-
-    def __init__(self, config: EngineConfig) -> None:
-        self.config = config
-        self.names = WeightNames(config.model.config)
-        self.servers: list[Server] = [Server(url) for url in config.vllm.urls]
-        self.processes: list[server_process.ServerProcess] = []
-        self.own = not self.servers
-        self.transfer = "file"
-        self.scratch = tempfile.TemporaryDirectory(prefix="pmdkit-vllm-")
-        self.folder = Path(self.scratch.name)
-
-    def start(self) -> None:
-        """Start all servers at the same time; they answer when this returns.
-
-        Raises:
-            EnvironmentLacks: a port is taken, accelerators or vLLM are missing, an external server has wrong settings.
-            EngineLost: a server ends, or does not answer in time.
-        """
-        config, table = self.config, self.config.vllm
-        if not self.own:
-            self.wait()
-            self.check_others()
-            return
-        check_version(installed_version())
-        self.transfer = transfer_kind(config)
-        if self.transfer == "file":
-            check_plugin()
-        server_process.check_host(table.host)
-        self.accelerators = server_process.server_accelerators(config)
-        context = arguments.max_model_len(config.context)
-        arguments.write_folder(self.folder, config.model.config, self.names.architecture, context, config.tokenizer)
-        ports: list[int] = []
-        while len(ports) < table.servers:
-            port = server_process.find_port(table.host, table.port + len(ports) if table.port else 0)
-            ports += [port] if port not in ports else []  # the same free port may be found twice
-        for at, port in enumerate(ports):
-            server, process = self.launch(at, port)
-            self.servers.append(server)
-            self.processes.append(process)
-        self.wait()
-
-    def launch(self, at: int, port: int) -> tuple[Server, server_process.ServerProcess]:
-        """Start one server, under a unique model name."""
-        host, model = self.config.vllm.host, f"pmdkit-{token_hex(8)}"
-        command = server_process.server_command(self.config, self.folder, self.transfer, host, port, model)
-        environment = server_process.server_environment(self.config, self.accelerators[at])
-        process = server_process.ServerProcess(command, environment, self.folder / f"{at}.log")
-        return Server(f"http://{f'[{host}]' if ':' in host else host}:{port}", model), process
-
-    def wait(self) -> None:
-        """Wait until every server answers, and check that it is the right one."""
-        seconds = self.config.vllm.start
-        until = monotonic() + seconds
-        for at, server in enumerate(self.servers):
-            while not answers(server, "GET", "/health", None, min(SOON, seconds)):
-                if self.own and self.processes[at].ended:
-                    raise EngineLost(f"a vLLM server did not start: it {self.processes[at].how}")
-                if monotonic() > until:
-                    words = f"; it {self.processes[at].how}" if self.own else ""
-                    raise EngineLost(
-                        f"the server at {server.url} does not answer {seconds:g} s after the start (vllm.start){words}"
-                    )
-                sleep(POLL)
-            self.check_name(server)
-
-    def check_name(self, server: Server) -> None:
-        """Check that the server that answers is the one that was started; adopt an external server's model name."""
-        models = server.call("GET", "/v1/models", seconds=SOON).get("data")
-        found = [one.get("id") for one in models if isinstance(one, dict)] if isinstance(models, list) else []
-        if not server.model and found:
-            server.model = str(found[0])
-        if server.model not in found:
-            raise EnvironmentLacks(
-                f"another server answers at {server.url}, which serves {found}: set vllm.port to another one, or to 0"
-            )
-
-    def check_others(self) -> None:
-        """Check that external servers have a supported version and the right settings."""
-        for server in self.servers:
-            check_version(str(server.call("GET", "/version", seconds=SOON).get("version")))
-        self.transfer = transfer_kind(self.config)
-        for server in self.servers:
-            check_settings(server, self.config, self.transfer)
-
-    def restart(self, every: bool) -> None:
-        """Restart servers started here that ended or do not work, or all with `every`; wait for external servers."""
-        if self.own:
-            again = [at for at, server in enumerate(self.servers) if every or not self.works(at, server)]
-            call_each(again, lambda at: self.processes[at].close())
-            for at in again:
-                port = self.servers[at].port if self.config.vllm.port else 0
-                port = server_process.find_port(self.config.vllm.host, port)
-                self.servers[at], self.processes[at] = self.launch(at, port)
-        self.wait()
-
-    def works(self, at: int, server: Server) -> bool:
-        """Whether all processes of a server started here answer, including the workers."""
-        body = {"method": "check_health", "timeout": SOON}
-        return not self.processes[at].ended and answers(server, "POST", "/collective_rpc", body, SOON)
-
-    def explain(self, problem: EngineLost) -> str:
-        """What went wrong, with the last words of a server that ended because of it."""
-        until = monotonic() + LAST_WORDS
-        while self.processes and not any(process.ended for process in self.processes) and monotonic() < until:
-            sleep(POLL)
-        ended = [process.how for process in self.processes if process.ended]
-        return f"{problem}; the server {ended[0]}" if ended and ended[0] not in str(problem) else str(problem)
+    def enter(self, phase: Phase) -> None:
+        """Do nothing: servers have their own memory."""
 
     def close(self) -> None:
-        """Stop the servers started here, and remove their files."""
-        call_each(self.processes, lambda process: process.close())
-        self.processes = []
-        self.servers = []
-        self.scratch.cleanup()
+        """Leave the servers running."""
+        self.tag = ""
 
 
-def answers(server: Server, method: str, path: str, body: Json | None, seconds: float) -> bool:
-    """Whether a server answers in time and without an error."""
-    try:
-        server.call(method, path, body, seconds=seconds)
-    except (EngineLost, UsageError):
-        return False
-    return True
-
-
-def transfer_kind(config: EngineConfig) -> str:
-    """How weights reach servers: "file" or "nccl". UsageError if servers do not support vllm.transfer."""
-    kind = config.vllm.transfer
-    if kind == "ipc":
-        raise UsageError("vllm.transfer is 'ipc', which works in one process; servers take 'nccl', 'file' or 'auto'")
-    if kind == "auto":
-        return "nccl" if arguments.on_accelerator(config) else "file"
-    return kind
-
-
-def check_plugin() -> None:
-    """Check that vLLM can find our backend: by an entry point, which only an installed pmdkit has.
-
-    Raises:
-        EnvironmentLacks: there is no entry point.
-    """
-    if not any(point.value == "pmdkit.llm.engines.vllm.plugin:register" for point in entry_points(group=PLUGINS)):
-        raise EnvironmentLacks(
-            f"vLLM does not know pmdkit, which is not installed here with its entry point {PLUGINS}: install it with "
-            "pip (in a checkout: pip install -e .), also where servers run"
+def checked_logps(logps: Sequence[Any], count: int) -> list[float]:
+    """The log-probabilities of a row; refused where one is missing or undefined."""
+    if len(logps) != count or any(logp is None or logp <= UNDEFINED for logp in logps):
+        raise EngineLost(
+            "a server answers with log-probabilities that are missing, NaN or -inf: its weights are broken"
         )
-
-
-def check_settings(server: Server, config: EngineConfig, transfer: str) -> None:
-    """Check the settings of an external server: log-probabilities, context, and weight transfer.
-
-    Raises:
-        EnvironmentLacks: a setting is wrong; the message says how to start the server.
-    """
-    backend = FILE if transfer == "file" else transfer
-    try:
-        info = server.call("GET", "/server_info?config_format=json", seconds=SOON).get("vllm_config")
-    except UsageError as problem:
-        raise EnvironmentLacks(f"{problem}; {HOW_TO_START % backend}") from problem
-    if not isinstance(info, dict):
-        raise EnvironmentLacks(f"the server at {server.url} does not report its settings; {HOW_TO_START % backend}")
-    model: dict[str, Any] = info.get("model_config") or {}
-    wrong = []
-    if model.get("logprobs_mode") != "processed_logprobs":
-        wrong.append(f"logprobs_mode {model.get('logprobs_mode')}")
-    if (model.get("max_model_len") or 0) < (needed := arguments.max_model_len(config.context)):
-        wrong.append(f"max_model_len {model.get('max_model_len')} of {needed} needed")
-    if (info.get("weight_transfer_config") or {}).get("backend") != backend:
-        wrong.append(f"weight_transfer_config {info.get('weight_transfer_config')}")
-    if wrong:
-        raise EnvironmentLacks(f"the server at {server.url} has {', '.join(wrong)}; {HOW_TO_START % backend}")
-
-
-def while_paused(servers: Sequence[Server], update: Callable[[], None], seconds: float) -> None:
-    """Pause generation on all servers, update, drop what was computed with older weights, and resume.
-
-    A failure on the way leaves the servers paused: they accept requests, but generate nothing.
-    """
-    call_each(servers, lambda server: server.call("POST", "/pause?mode=abort", seconds=seconds))
-    update()
-    answers = call_each(servers, lambda server: server.call("POST", "/reset_prefix_cache", seconds=seconds))
-    for server, answer in zip(servers, answers, strict=True):
-        if answer.get("success") is False:
-            raise EngineLost(f"the server at {server.url} keeps keys and values of older weights")
-    call_each(servers, lambda server: server.call("POST", "/resume", seconds=seconds))
+    return list(logps)

@@ -1,0 +1,178 @@
+"""What the vLLM engines need and do without vLLM: versions, arguments, names of weights, a server that is no help."""
+
+import os
+import socket
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
+
+from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
+from pmdkit.llm.engines.base import EngineConfig, EngineLost
+from pmdkit.llm.engines.vllm import arguments, check_version
+from pmdkit.llm.engines.vllm.client import Server
+from pmdkit.llm.engines.vllm.server import make
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.recipe_checks import check_engine
+from pmdkit.specs.llm import RolloutTable, VLLMTable
+
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+DENSE = Qwen2Config(**SIZES)
+SPARSE = Qwen3MoeConfig(
+    **SIZES | {"tie_word_embeddings": False}, moe_intermediate_size=8, num_experts=3, num_experts_per_tok=2, head_dim=8
+)
+
+
+def weights_of(config):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config)
+
+
+def wanted(device="cpu", rollout=None, size=1, context=50, **table):
+    return EngineConfig(
+        SimpleNamespace(config=DENSE), None, (2,), RolloutTable(engine="vllm", **(rollout or {})), VLLMTable(**table),
+        context=context, device=torch.device(device), size=size,
+    )  # fmt: skip
+
+
+def test_versions():
+    for version in ("0.28.0", "0.32.0+cpu", "0.33.0.dev12+g1234abc", "0.100.0", "1.0.0"):
+        check_version(version)
+    for version in ("0.24.1.post1", "0.27.9", "0.2.4", "dev", None):
+        with pytest.raises(EnvironmentLacks):
+            check_version(version)
+
+
+def test_servers_need_addresses():
+    check_engine("vllm-server", ["http://127.0.0.1:8000"])
+    with pytest.raises(UsageError):
+        check_engine("vllm-server", [])
+    for url in ("127.0.0.1:8000", "ftp://host", "http://", "http://host/path"):
+        with pytest.raises(UsageError):
+            Server(url, 1.0)
+
+
+def test_arguments_on_a_cpu_and_on_an_accelerator(tmp_path):
+    here = arguments.llm_arguments(wanted(), tmp_path)
+    assert (here["max_model_len"], here["load_format"], here["logprobs_mode"]) == (51, "dummy", "processed_logprobs")
+    assert here["enforce_eager"]
+    assert "distributed_executor_backend" not in here
+    there = arguments.llm_arguments(wanted("cuda", memory=0.3, rows=64, size=4, tensor_parallel=2), tmp_path)
+    assert (there["gpu_memory_utilization"], there["enable_sleep_mode"], there["max_num_seqs"]) == (0.3, True, 64)
+    assert (there["distributed_executor_backend"], there["tensor_parallel_size"]) == ("external_launcher", 2)
+    assert not there["enforce_eager"]
+    with pytest.raises(UsageError):
+        arguments.llm_arguments(wanted("cuda", size=4, tensor_parallel=3), tmp_path)
+
+
+def test_an_engine_that_writes_during_updates_does_not_sleep():
+    assert arguments.sleep_enabled(wanted("cuda"))
+    assert not arguments.sleep_enabled(wanted("cuda", rollout={"lag": 1}))
+    assert not arguments.sleep_enabled(wanted("cuda", sleep=False))
+
+
+def test_options_pass_through_but_for_ours(tmp_path):
+    assert arguments.llm_arguments(wanted(options={"swap_space": 0}), tmp_path)["swap_space"] == 0
+    for name in ("model", "logprobs-mode", "seed", "tokenizer"):
+        with pytest.raises(UsageError):
+            arguments.llm_arguments(wanted(options={name: "x"}), tmp_path)
+
+
+def test_the_environment_is_set_before_vllm_is_imported(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    arguments.set_environment()
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    arguments.set_environment()  # a second engine in the process
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    with pytest.raises(UsageError):
+        arguments.set_environment()
+    os.environ.clear()
+    with pytest.raises(UsageError):
+        arguments.set_environment()
+
+
+@pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_names_are_those_of_a_saved_model(config, tmp_path):
+    """transformers holds experts as one tensor and files hold them one by one: our stream is what it saves itself."""
+    model = weights_of(config)
+    model.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    names = WeightNames(config)
+    found = dict(names.stream(dict(model.state_dict())))
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    assert set(found) == set(saved) | tied == set(names.file_shapes)
+    assert all(torch.equal(found[name], value) for name, value in saved.items())
+    assert all(tuple(found[name].shape) == shape for name, shape in names.file_shapes.items())
+    for name in tied:
+        assert torch.equal(found[name], model.state_dict()["model.embed_tokens.weight"])
+
+
+def test_weights_of_another_model_are_refused():
+    names, weights = WeightNames(DENSE), dict(weights_of(DENSE).state_dict())
+    name = "model.layers.1.self_attn.o_proj.weight"
+    for tied in ("lm_head.weight", "model.embed_tokens.weight"):  # under any of its names
+        names.check(key for key in weights if key != tied)
+    for wrong in (
+        {key: value for key, value in weights.items() if key != name},
+        weights | {"model.layers.7.mlp.up_proj.weight": weights[name]},
+        weights | {name: torch.zeros(16, 17)},
+    ):
+        with pytest.raises(UsageError):
+            list(names.stream(wrong))
+    with pytest.raises(Diverged):
+        list(names.stream(weights | {name: torch.full((16, 16), torch.inf)}))
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A server that fails: 500, 400, something else than JSON, or nothing."""
+
+    def do_GET(self):
+        code = {"/fails": 500, "/refuses": 400}.get(self.path, 200)
+        if self.path == "/hangs":
+            threading.Event().wait(3)
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(b"out of memory")
+
+    def log_message(self, *given):
+        pass
+
+
+def test_a_server_that_fails_hangs_or_is_gone_is_a_lost_engine():
+    with HTTPServer(("127.0.0.1", 0), Answers) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        server = Server(f"http://127.0.0.1:{other.server_address[1]}", 0.5)
+        for path, error in (
+            ("/fails", EngineLost),
+            ("/refuses", UsageError),
+            ("/text", EngineLost),
+            ("/hangs", EngineLost),
+        ):
+            with pytest.raises(error) as lost:
+                server.get(path)
+            assert server.url in str(lost.value)
+        other.shutdown()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(EngineLost) as gone:
+            Server(f"http://127.0.0.1:{free.getsockname()[1]}", 0.5).get("/health")
+        assert gone.value.exit_code == 7
+        with pytest.raises(EnvironmentLacks):  # at the start of a run
+            make(wanted(urls=[f"http://127.0.0.1:{free.getsockname()[1]}"], timeout=0.1))
