@@ -16,7 +16,6 @@ import torch
 
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineLost, Sampling
-from pmdkit.llm.engines.vllm.client import Server
 from pmdkit.llm.engines.vllm.server import make
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.weight_sync_check import TOLERANCE, WeightSyncCheck
@@ -77,7 +76,6 @@ def engine(starter, server):
         drawn_by(made)
     yield made
     made.close()
-    Server(server[1], 10.0).get("/health")  # it runs on
 
 
 @pytest.fixture
@@ -100,6 +98,7 @@ def test_two_addresses_share_the_prompts(fresh, starter):
     twice = make(starter.wanted("vllm-server", urls=[fresh.servers[0].url] * 2, timeout=SECONDS))
     twice.publish(starter.weights(), 0)
     one = drawn_by(twice)
+    twice.close()  # the server runs on
     fresh.publish(starter.weights(), fresh.version + 1)
     assert torch.equal(one.tokens, drawn_by(fresh).tokens)
 
