@@ -1,6 +1,7 @@
 """Checks before a run, while no model is loaded: fill in defaults, refuse what cannot work or is not installed."""
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import remedy
-from pmdkit.llm import engines, ranks
+from pmdkit.llm import ranks
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 from pmdkit.specs import LLMSpec
@@ -192,15 +193,19 @@ def check_requirements() -> None:
         raise EnvironmentLacks(f"the language-model tier needs {', '.join(missing)}; {remedy('llm')}")
 
 
-def check_engine(engine: str, elsewhere: bool = False) -> None:
-    """Raise if vLLM is to run on this machine and is missing, or is a version that cannot receive weights.
+def check_engine(engine: str, urls: Sequence[str]) -> None:
+    """Raise if the engine of a recipe cannot run: vLLM is missing here or too old, or no server is named.
 
     Args:
-        engine: of the recipe.
-        elsewhere: its servers are not started by this run.
+        engine: rollout.engine.
+        urls: vllm.urls.
     """
-    here = engine == "vllm" or (engine == "vllm-server" and not elsewhere)
-    if here and engines.ENGINES[engine].startswith("pmdkit."):
+    if engine == "vllm-server" and not urls:
+        raise UsageError(
+            "vllm.urls is empty; rollout.engine = 'vllm-server' needs the addresses of running servers, such as "
+            "http://127.0.0.1:8000; see docs/use/engines.md for the command that starts one"
+        )
+    if engine == "vllm":
         from pmdkit.llm.engines.vllm import check_version, installed_version
 
         check_version(installed_version())

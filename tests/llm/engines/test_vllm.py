@@ -88,7 +88,7 @@ def test_an_engine_that_writes_during_updates_does_not_sleep():
 
 def test_options_pass_through_but_for_ours(tmp_path):
     assert arguments.llm_arguments(wanted(options={"swap_space": 0}), tmp_path)["swap_space"] == 0
-    for name in ("model", "logprobs-mode", "seed", "tokenizer"):
+    for name in ("model", "logprobs-mode", "seed", "tokenizer", "trust_remote_code", "Trust-Remote"):
         with pytest.raises(UsageError):
             arguments.llm_arguments(wanted(options={name: "x"}), tmp_path)
 
