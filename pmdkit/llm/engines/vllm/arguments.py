@@ -22,7 +22,6 @@ DEFAULT_ENV = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 CPU_CACHE_BYTES = 2**30  # of keys and values: thousands of rows of a model that is small enough for a CPU
-CPU_BATCHED_TOKENS = 4096  # prompt tokens at a time
 
 
 def set_environment() -> None:
@@ -76,7 +75,7 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
         given["kv_cache_memory_bytes"] = CPU_CACHE_BYTES
         # chunked prefill takes back the draw of every chunk but the last, which CPU generators cannot do
         given["enable_chunked_prefill"] = False
-        given["max_num_batched_tokens"] = max(CPU_BATCHED_TOKENS, longest)
+        given["max_num_batched_tokens"] = max(4096, longest)
     if table.rows is not None:
         given["max_num_seqs"] = table.rows
     if config.size > 1:  # the launcher of the processes has set their ranks
