@@ -172,7 +172,6 @@ print("Right.")
 """,
         "",
     ),
-    "flood": ("for number in range(3, 20):\n    libc.write(number, bytes(2**24), 2**24)\n", "broke the connection"),
     "poison": (  # what the next student would import
         """
 import pmdkit_course
