@@ -31,11 +31,10 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True)
 def clean_place(tmp_path, monkeypatch):
-    """Runs without --out land in a folder of the test's own, and nobody has named any code."""
+    """Runs without --out land in a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr("pmdkit.plugins.TRUSTED", {})
 
 
 def pytest_collection_modifyitems(items):

@@ -18,7 +18,7 @@ from between import interval
 
 from pmdkit import loop
 from pmdkit.observe import files
-from pmdkit.training import build, plan
+from pmdkit.resolve import build, resolve
 from pmdkit_lab import finite_samples
 
 TASK, TOKENS, DRAWS, SEEDS, TAU = "modular-sum", 8, 16, 20, 0.05
@@ -60,7 +60,7 @@ def run(k, lr, seed):
     """[steps] exact pass rate after each step."""
     objective = {"objective.name": "pmd-between", "objective.k": k, "objective.tau": TAU}
     changes = OPTIONS | objective | {"schedule.lr": lr, "run.seed": seed}
-    spec, objective = plan("toy", TASK, changes)
+    spec, objective = resolve("toy", TASK, changes)
     _, backend = build(spec, objective)
     curve = []
     loop.run(

@@ -242,7 +242,7 @@ def folder_for(shape: str, place: Path) -> Path:
 def made(scale: Scale, shape: str, place: Path, size: tuple[int, int, int], **changes: Any) -> tuple[Any, Any]:
     """A resolved spec of that shape, and its objective and backend: model, engine, learner, task."""
     from pmdkit.llm.backend import make_backend
-    from pmdkit.training import plan
+    from pmdkit.resolve import resolve
 
     prompts, group, width = size
     told = {"engine": "transformers", "checkpointing": "true", "budget": scale.budget, **changes}
@@ -257,7 +257,7 @@ def made(scale: Scale, shape: str, place: Path, size: tuple[int, int, int], **ch
     )
     path = place / f"{shape}.toml"
     path.write_text(text)
-    spec, objective = plan("llm", str(path), {})
+    spec, objective = resolve("llm", str(path), {})
     return spec, (objective, make_backend(spec, objective))
 
 

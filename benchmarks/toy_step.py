@@ -17,7 +17,7 @@ from harness.rows import Measured
 from stopwatch import Stopwatch
 
 from pmdkit import train
-from pmdkit.training import build, plan
+from pmdkit.resolve import build, resolve
 
 TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # task: steps
 
@@ -33,7 +33,7 @@ def ours(every: int, task: str, steps: int, model: Path, out: Path) -> Reading:
 
 def start(task: str, folder: Path) -> Path:
     """The model after the recipe's warm start."""
-    spec, objective = plan("toy", task, {"run.seed": 1})
+    spec, objective = resolve("toy", task, {"run.seed": 1})
     setup, model = build(spec, objective)[1], folder / "model"
     if setup.warm_start is not None:
         setup.warm_start(lambda sentence: None)

@@ -27,7 +27,7 @@ import torch
 from pmdkit import loop
 from pmdkit.errors import Diverged
 from pmdkit.observe import files
-from pmdkit.training import build, plan
+from pmdkit.resolve import build, resolve
 from pmdkit_lab.studies.experiments import BATCH, METHODS, MODEL, STALE, TAUS, UPDATES, schedule
 
 TASK = "modular-sum"
@@ -76,7 +76,7 @@ def run(arm, lr, seed):
     A run whose weights become non-finite has a pass rate of 0 from there on.
     """
     options = {**ARMS[arm], **MODEL, "schedule.lr": lr, "run.seed": seed}
-    spec, objective = plan("toy", TASK, options)
+    spec, objective = resolve("toy", TASK, options)
     began = time.process_time()
     backend = build(spec, objective)[1]
     rates = []

@@ -20,10 +20,10 @@ import torch
 from harness.limits import gemm_rate
 from torch.utils.flop_counter import FlopCounterMode
 
-import pmdkit.trainer
-import pmdkit.training
+import pmdkit.fit
+import pmdkit.start
 from pmdkit import train
-from pmdkit.trainer import Backend
+from pmdkit.fit import Backend
 
 TIERS = {"bandit": ("needle", 200), "toy": ("modular-sum", 40), "llm": ("starter", 3)}
 OPTIONS = {"toy": {"warm_start.pass_rate": 0.0}, "llm": {"warm_start.pass_rate": 0.0, "evaluation.problems": 8}}
@@ -84,20 +84,20 @@ FSYNC = os.fsync
 @contextmanager
 def watching(watch: Watch) -> Iterator[None]:
     """pmdkit with its parts watched."""
-    build, save, append = pmdkit.training.build, pmdkit.trainer.save, pmdkit.trainer.metrics.append
+    build, save, append = pmdkit.start.build, pmdkit.fit.save, pmdkit.fit.metrics.append
 
     def built(*given: Any) -> Any:
         objective, backend = watch.around("set-up, once", build)(*given)
         return objective, watch.backend(backend)
 
-    pmdkit.training.build = built
-    pmdkit.trainer.save = watch.around("checkpoint", save)
-    pmdkit.trainer.metrics.append = watch.around("line of metrics", append)
+    pmdkit.start.build = built
+    pmdkit.fit.save = watch.around("checkpoint", save)
+    pmdkit.fit.metrics.append = watch.around("line of metrics", append)
     os.fsync = watch.sync
     try:
         yield
     finally:
-        pmdkit.training.build, pmdkit.trainer.save, pmdkit.trainer.metrics.append = build, save, append
+        pmdkit.start.build, pmdkit.fit.save, pmdkit.fit.metrics.append = build, save, append
         os.fsync = FSYNC
 
 

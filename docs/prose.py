@@ -21,8 +21,9 @@ CheckRegistry().register_many(proselint_checks)
 
 ROOT = Path(__file__).parents[1]
 SHOWN = (
-    "bandit", "cli", "config.py", "envs", "explain", "figures", "ledger", "llm/engines/base.py", "llm/evaluate.py",
-    "loop.py", "objectives", "observe", "planner", "plugins.py", "replay", "theory", "toy", "trainer.py", "training.py",
+    "bandit", "cli", "envs", "explain", "figures", "ledger", "llm/engines/base.py", "llm/evaluate.py",
+    "fit.py", "loop.py", "objectives", "observe", "planner", "plugins.py", "replay", "resolve.py", "run.py", "specs",
+    "start.py", "theory", "toy",
 )  # fmt: skip
 "Parts of the package whose docstrings the site shows; in the command line, all strings are checked."
 NOTE = re.compile(r"^(?:!!!|\?\?\?\+?) .*\n(?:(?: {4}.*)?\n)*", re.MULTILINE)

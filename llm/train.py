@@ -16,6 +16,7 @@ Every line of `main` builds one part with a public call; replace any of them wit
 import argparse
 from pathlib import Path
 
+from pmdkit.fit import fit
 from pmdkit.llm.backend import (
     assemble,
     check_machine,
@@ -32,8 +33,7 @@ from pmdkit.llm.backend import (
 from pmdkit.llm.collectives import make_process_group
 from pmdkit.observe.console import make_display
 from pmdkit.observe.run_folder import RunFolder, new_folder
-from pmdkit.trainer import fit
-from pmdkit.training import plan
+from pmdkit.resolve import resolve
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
     given = parser.parse_args()
     changes = {} if given.steps is None else {"schedule.steps": given.steps}
 
-    spec, objective = plan("llm", given.recipe, changes)  # the recipe, every default written out; PMDMean(tau=...)
+    spec, objective = resolve("llm", given.recipe, changes)  # the recipe, every default written out; PMDMean(tau=...)
     check_machine(spec)
     group = make_process_group(spec)  # this process, or those of accelerate
     problems = load_problems(spec)

@@ -10,9 +10,10 @@ from pmdkit.version import __version__
 
 if TYPE_CHECKING:
     from pmdkit import envs, figures, objectives, testing, theory
-    from pmdkit.training import Run, train
+    from pmdkit.run import Run
+    from pmdkit.start import train
 
-_FROM = {"train": "pmdkit.training", "Run": "pmdkit.training"}
+_FROM = {"train": "pmdkit.start", "Run": "pmdkit.run"}
 _ROOMS = ("envs", "figures", "objectives", "testing", "theory")
 
 __all__ = ["Run", "__version__", "envs", "figures", "objectives", "testing", "theory", "train"]

@@ -1,4 +1,4 @@
-"""User code loaded from a file, as `my.py:MyClass`, and the check that the user trusts the file.
+"""User code loaded from a file, as `my.py:MyClass`, and which files the user trusts.
 
 Importing a file runs it, and a run folder or a recipe from elsewhere may name any file. So the rule is: a file named
 in an argument or on the command line may run; a file named in a table may not, until the user names it as well.
@@ -8,14 +8,12 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pmdkit.errors import UsageError, unknown
-
-TRUSTED: dict[Path, str | None] = {}
-"Files that were named in this process, with the sha256 that they must have if a run recorded one."
 
 
 def is_path(name: str) -> bool:
@@ -43,48 +41,42 @@ def code_files(value: Any) -> Iterator[Path]:
             yield from code_files(inner)
 
 
-def trust(*names: Any, sha256: str | None = None) -> None:
-    """Allow files to run that the caller names: `my.py`, `my.py:MyClass`, or tables of them; ignore other values.
+@dataclass(frozen=True)
+class Trusted:
+    """The files whose code may run, because the user named them.
 
-    Args:
-        names: values that the user gave, never values read from a file.
-        sha256: digest that the files must have to run; by default any.
+    Where tables enter that somebody else may have written (a recipe, the folder of a run, a recording), they are
+    checked once, with `require`. What builds from tables asks no more.
+
+    Attributes:
+        files: absolute paths.
     """
-    for file in code_files(names):
-        TRUSTED[file.resolve()] = sha256
+
+    files: frozenset[Path] = frozenset()
+
+    @classmethod
+    def of(cls, *named: Any) -> "Trusted":
+        """The files that values name, which the user gave: `my.py`, `my.py:MyClass`, or lists and tables of them."""
+        before = [value.files for value in named if isinstance(value, cls)]
+        return cls(frozenset(file.resolve() for file in code_files(named)).union(*before))
+
+    def require(self, tables: Any) -> None:
+        """Refuse tables that name code of a file that is not among these.
+
+        Raises:
+            UsageError: it names the file.
+        """
+        for file in code_files(tables):
+            if file.resolve() not in self.files:
+                raise UsageError(
+                    f"a configuration names the code of {file}, and none of it was run; if you trust it, name it "
+                    f"yourself: add --trust {file}, or trust='{file}' in Python"
+                )
 
 
-def require_trust(name: str | Path, source: bytes | None = None) -> None:
-    """Refuse a file that the user has not named, or that has changed.
-
-    Args:
-        name: `my.py` or `my.py:MyClass`.
-        source: the code that will run, if it has been read already.
-
-    Raises:
-        UsageError: the file must not run.
-    """
-    file = code_file(str(name))
-    if file is None:
-        return
-    require_named(file)
-    wanted = TRUSTED[file.resolve()]
-    if wanted is not None:
-        found = hashlib.sha256(file.read_bytes() if source is None else source).hexdigest()
-        if found != wanted:
-            raise UsageError(
-                f"{file} is not the code that the run began with (sha256 {found[:12]}, {wanted[:12]} then); "
-                "none of it was run: put the old file back"
-            )
-
-
-def require_named(file: Path) -> None:
-    """Refuse a file that the user has not named."""
-    if file.resolve() not in TRUSTED:
-        raise UsageError(
-            f"a configuration names the code of {file}, and none of it was run; if you trust it, name it yourself: "
-            f"add --trust {file}, or trust='{file}' in Python"
-        )
+NOTHING = Trusted()
+Trust = str | Sequence[str] | Trusted
+"Files such as my.py, or my.py:MyClass, whose code may run."
 
 
 def class_from_path(path: str) -> Any:
@@ -102,7 +94,7 @@ def class_from_path(path: str) -> Any:
 
 
 def module_from_file(file: Path) -> ModuleType:
-    """Import a trusted file. Every call reads it again, so edits take effect; the bytes checked are those run."""
+    """Import a file. Every call reads it again, so edits take effect."""
     if not file.is_file():
         raise ValueError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
     name = f"pmdkit_own_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
@@ -110,7 +102,6 @@ def module_from_file(file: Path) -> ModuleType:
     if file.suffix != ".py" or spec is None:
         raise ValueError(f"{file} is not Python; expected a file that ends in .py")
     source = file.read_bytes()
-    require_trust(file, source)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
     try:

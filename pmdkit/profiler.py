@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
+from pmdkit.fit import RunContext, StepResult, TrainerCallback
 from pmdkit.observe import files
-from pmdkit.trainer import RunContext, StepResult, TrainerCallback
 
 ROWS = 30  # rows of the table
 

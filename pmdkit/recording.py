@@ -25,11 +25,11 @@ from pmdkit import foreign
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import UsageError, short
 from pmdkit.extras import remedy
+from pmdkit.fit import RunContext, StepResult, TrainerCallback
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.trainer import RunContext, StepResult, TrainerCallback
 
 RECORDING_FORMAT = 1
 MOST_NUMBERS = 2**28  # limit for one tensor, since a few bytes of a file may expand to arbitrarily many

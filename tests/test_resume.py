@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pmdkit import plugins, train
+from pmdkit import train
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe.checkpoint import steps
 
@@ -81,12 +81,9 @@ def test_a_strange_folder_is_left_alone(tmp_path):
             train(out=tmp_path / "notes", steps=2, resume=resume)
     assert (tmp_path / "notes" / "thesis.tex").read_text() == "dear"
     (tmp_path / "other").mkdir()
-    for text, told in (
-        ("{}", "not the configuration of a run"),
-        ('{"tier": 1, "tier": 2}', "it has the key 'tier' twice"),
-    ):
+    for text in ("{}", '{"tier": "bandit"}', '{"tier": 1, "tier": 2}'):
         (tmp_path / "other" / "config.json").write_text(text)
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError):
             train(out=tmp_path / "other", steps=2, resume=True)
 
 
@@ -114,14 +111,13 @@ def test_a_time_limit_ends_behind_a_checkpoint_and_the_run_goes_on_to_the_same_b
 def test_callbacks_of_ones_own_see_every_step_once_somebody_has_named_their_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from pmdkit.trainer import TrainerCallback\n\n\nclass Mine(TrainerCallback):\n"
+        "from pmdkit.fit import TrainerCallback\n\n\nclass Mine(TrainerCallback):\n"
         "    def on_step_end(self, run, result):\n"
         "        (run.folder.path / f'seen-{result.step}').write_text(str(result.row['reward_mean']))\n"
     )
     options = {"run.callbacks": [f"{file}:Mine"]}
     train(out=tmp_path / "run", steps=2, options=options, **RECIPE)
     assert len(list((tmp_path / "run").glob("seen-*"))) == 2
-    plugins.TRUSTED.clear()
     with pytest.raises(UsageError, match="none of it was run"):
         train(out=tmp_path / "run", steps=3, resume=True, **RECIPE)
     file.write_text(file.read_text().replace("seen", "other"))

@@ -8,14 +8,14 @@ from pmdkit import train
 from pmdkit.cli import main
 from pmdkit.errors import UsageError
 from pmdkit.objectives import TAUS
-from pmdkit.training import plan
+from pmdkit.resolve import resolve
 
 
 def test_a_rule_by_name_and_an_option_of_it():
-    spec, objective = plan("bandit", "needle", {"objective.tau": "pass-rate", "objective.tau.scale": 0.5})
+    spec, objective = resolve("bandit", "needle", {"objective.tau": "pass-rate", "objective.tau.scale": 0.5})
     assert objective.tau == TAUS["pass-rate"](scale=0.5)
     assert spec.objective["tau"]["scale"] == 0.5
-    again, _ = plan("bandit", "needle", {"objective.tau": spec.objective["tau"], "objective.tau.floor": 0.2})
+    again, _ = resolve("bandit", "needle", {"objective.tau": spec.objective["tau"], "objective.tau.floor": 0.2})
     assert (again.objective["tau"]["scale"], again.objective["tau"]["floor"]) == (0.5, 0.2)
 
 
@@ -29,7 +29,7 @@ def test_a_rule_by_name_and_an_option_of_it():
 )
 def test_options_without_a_rule_are_refused(changes, sentence):
     with pytest.raises((UsageError, ValueError)) as error:
-        plan("bandit", "needle", changes)
+        resolve("bandit", "needle", changes)
     assert sentence in str(error.value)
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from pmdkit.fit import TrainerCallback, fit
 from pmdkit.observe.console import SilentDisplay
 from pmdkit.observe.run_folder import RunFolder, new_folder
-from pmdkit.trainer import TrainerCallback, fit
-from pmdkit.training import build, plan
+from pmdkit.resolve import build, resolve
 
 
 class Log(TrainerCallback):
@@ -41,7 +41,7 @@ class Log(TrainerCallback):
 
 def go(folder, steps=2, **fails):
     calls = []
-    spec, objective = plan("bandit", "needle", {"steps": steps, "env.arms": 4})
+    spec, objective = resolve("bandit", "needle", {"steps": steps, "env.arms": 4})
     backend = build(spec, objective)[1]
     logs = [Log(calls, "a", **fails), Log(calls, "b")]
     backend = replace(backend, callbacks=[*backend.callbacks, *logs])

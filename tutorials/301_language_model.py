@@ -46,7 +46,7 @@ from pmdkit.loop import graded
 from pmdkit.objectives import PMDMean, credit, total
 from pmdkit.observe import checkpoint, gauge
 from pmdkit.randomness import derive
-from pmdkit.training import build
+from pmdkit.resolve import build
 
 style()
 folder = Path(tempfile.mkdtemp())  # where the runs are kept

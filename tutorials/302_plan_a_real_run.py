@@ -28,7 +28,7 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
-from pmdkit.training import plan
+from pmdkit.resolve import resolve
 from pmdkit_lab.planner.export import export
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction, best
@@ -37,7 +37,7 @@ from pmdkit_lab.planner.simulate import draw, timeline
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 
 _ = style()
-spec, _ = plan("llm", "qwen2.5-7b", {})  # the recipe of the paper's run
+spec, _ = resolve("llm", "qwen2.5-7b", {})  # the recipe of the paper's run
 work, shape = work_of(spec), lengths("direct", spec.rollout.width)
 paper = Prediction(sizes_of(spec), work, shape, cluster("32xH100"))
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from pmdkit.figures.style import LOOKS, Drawing
 from pmdkit.objectives import OBJECTIVES
+from pmdkit.resolve import resolve
 from pmdkit.specs import Spec
-from pmdkit.training import plan
 from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE
 from pmdkit_lab.planner.model_size import SHAPES
 from pmdkit_lab.planner.workload import PROMPT, QUANTILES, sizes_of, work_of
@@ -58,14 +58,14 @@ def planner_tables() -> dict[str, Any]:
 
 def model_table(path: str) -> dict[str, float]:
     """Sizes of a model in bfloat16."""
-    spec, _ = plan("llm", "one-gpu", {"model.path": path})
+    spec, _ = resolve("llm", "one-gpu", {"model.path": path})
     sizes = sizes_of(spec)
     return asdict(sizes) | {"products": sizes.products, "block": sizes.block}
 
 
 def recipe_table(name: str) -> dict[str, Any]:
     """A recipe as the page holds it, and the keys of `pmdkit plan` that the page may change."""
-    spec, _ = plan("llm", name, {})
+    spec, _ = resolve("llm", name, {})
     return {"name": name, "sets": sets(spec), "setting": setting(spec)}
 
 

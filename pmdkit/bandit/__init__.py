@@ -6,12 +6,12 @@ from pmdkit.bandit.learner import BanditLearner
 from pmdkit.bandit.metrics import ExactStepMetrics, evaluate
 from pmdkit.envs import BanditTask, make
 from pmdkit.errors import UsageError
+from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.population import has_solution
 from pmdkit.recording import Recorder, StepExtras
 from pmdkit.specs import BanditSpec
-from pmdkit.trainer import Backend, TrainerCallback
 
 
 def make_backend(spec: BanditSpec, objective: Objective) -> Backend:

@@ -9,10 +9,10 @@ from torch import Tensor
 from pmdkit import population
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.bandit import Bandit
+from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import gauge
-from pmdkit.trainer import RunContext, TrainerCallback
 
 
 class ExactStepMetrics(TrainerCallback):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from pmdkit import plugins
 from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import PmdkitError, UsageError, printable, unknown
+from pmdkit.plugins import Trusted
 
 if TYPE_CHECKING:
     from pmdkit.launchers import Launcher
@@ -70,7 +70,7 @@ def eval(  # the verb's name
     from pmdkit.evaluation import checkpoint_source
     from pmdkit.launchers import make_launcher
 
-    plugins.trust(trust or ())
+    trusted = Trusted.of(trust or ())
     only = {"temperature": temperature, "top-p": top_p, "width": width, "device": device, "dtype": dtype}
     if not model_or_run:
         raise UsageError("eval got no run; give the folder of one, or of a Hugging Face model")
@@ -89,11 +89,11 @@ def eval(  # the verb's name
             raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
         if data not in (None, *DATA):
             raise UsageError(unknown("data", str(data), DATA))
-        small(run, k, problems, seed, json)
+        small(run, trusted, k, problems, seed, json)
         return
     from pmdkit.llm.recipe_checks import check_requirements
 
-    source = checkpoint_source.find_source(run)
+    source = checkpoint_source.find_source(run, trusted)
     check_requirements()
     from pmdkit.evaluation import language
     from pmdkit.observe.console import make_display
@@ -130,7 +130,7 @@ def several(
         arguments = {"path": str(run), "trust": trust, **options, "data": None if own else options["data"]}
         if language and out is not None:
             arguments |= {"out": str(out / f"{number}-{run.name}"), "resume": resume}
-        calls.append(Call(str(number), "pmdkit.training:evaluate_run", arguments, apart=language))
+        calls.append(Call(str(number), "pmdkit.run:evaluate_run", arguments, apart=language))
     place = out if out is not None else Path("runs")
     with closing(launcher.run(calls, place / "launch")) as ended:
         found = {int(result.call.name): result for result in ended}
@@ -154,11 +154,11 @@ def several(
         raise PmdkitError(f"{told}: {failed[0][1].reason}")
 
 
-def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> None:
+def small(run: Path, trusted: Trusted, k: int, problems: int | None, seed: int, json: bool) -> None:
     """Evaluate a bandit or toy run."""
     from pmdkit.evaluation import sampling
 
-    spec, backend, step, warnings = sampling.load_policy(run)
+    spec, backend, step, warnings = sampling.load_policy(run, trusted)
     for warning in warnings:
         print(f"pmdkit: warning: {printable(warning)}", file=sys.stderr)
     found = sampling.evaluate(spec, backend, step, k, problems, seed)

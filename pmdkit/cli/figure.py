@@ -18,7 +18,7 @@ def figure(run: RunPath, /, *names: str, trust: Texts = None, json: Flag = False
         trust: files such as my.py that the run names and whose code may run.
         json: print the path as one JSON value.
     """
-    from pmdkit.training import Run
+    from pmdkit.run import Run
 
     if (names or not run.exists()) and "figure" not in companions.verbs():
         raise EnvironmentLacks(

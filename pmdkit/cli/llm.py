@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
 from pmdkit.cli.options import Number, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
@@ -23,6 +22,7 @@ from pmdkit.errors import ComponentDied, Stopped, UsageError
 from pmdkit.llm import ranks
 from pmdkit.observe.glossary import format_tau
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.plugins import Trusted
 
 if TYPE_CHECKING:
     from pmdkit.specs import LLMSpec
@@ -91,10 +91,9 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
         return
     check_requirements()
     if options.dry_run:
-        from pmdkit.training import plan
+        from pmdkit.resolve import resolve
 
-        plugins.trust(options.trust or ())
-        spec, _ = plan("llm", recipe, options.changes())
+        spec, _ = resolve("llm", recipe, options.changes(), trust=options.trust or ())
         save_recipe(spec, options)
         show_plan(spec, options.json)
         return
@@ -124,16 +123,15 @@ def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
 
 def asked(recipe: str, options: RunOptions) -> "LLMSpec":
     """The spec that the command line asks for: that of the run being resumed, or of a new one."""
+    from pmdkit.resolve import resolve, stored_spec, with_objective
     from pmdkit.specs import LLMSpec
-    from pmdkit.training import plan, spec_to_resume, with_objective
 
     changes, trust = options.changes(), options.trust or ()
-    plugins.trust(trust)
     if options.resume and options.out is not None and RunFolder(options.out).started:
-        stored = spec_to_resume(RunFolder(options.out), changes, trust, options.accept_changes)
+        stored = stored_spec(RunFolder(options.out), Trusted.of(trust, changes), options.accept_changes)
         if isinstance(stored, LLMSpec):
             return with_objective(stored, changes).override(changes)
-    return plan("llm", recipe, changes)[0]
+    return resolve("llm", recipe, changes, trust=trust)[0]
 
 
 def show_plan(spec: "LLMSpec", json: bool) -> None:
@@ -161,7 +159,7 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
 def be_rank(recipe: str, options: RunOptions) -> None:
     """Run as one of several ranks: the main one shows progress and reports, the others only work."""
     from pmdkit.observe.console import SilentDisplay
-    from pmdkit.training import launch
+    from pmdkit.start import start
 
     class Mute(SilentDisplay):
         """Shows nothing: the main process prints it."""
@@ -185,7 +183,7 @@ def be_rank(recipe: str, options: RunOptions) -> None:
             if rank == 0:
                 begin("llm", recipe, options)
             else:
-                launch(
+                start(
                     "llm", recipe, options.changes(), options.out, options.resume, Mute(),
                     trust=options.trust or (), accept_changes=options.accept_changes,
                 )  # fmt: skip

@@ -19,7 +19,7 @@ def objectives(name: str | None = None, *, json: Flag = False) -> None:
     import inspect
 
     from pmdkit.objectives import OBJECTIVES
-    from pmdkit.training import describe
+    from pmdkit.resolve import describe
 
     if name is not None and name not in OBJECTIVES:
         raise UsageError(unknown("objective", name, OBJECTIVES))

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from pmdkit import plugins
 from pmdkit.cli.options import RunOptions
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.observe.glossary import format_tau
 
 if TYPE_CHECKING:
-    from pmdkit.training import Run
+    from pmdkit.run import Run
 
 LONG = 20.0  # seconds; a run at least this long gets its picture at the end, which takes three seconds to draw
 
@@ -21,18 +20,18 @@ LONG = 20.0  # seconds; a run at least this long gets its picture at the end, wh
 def begin(tier: str, env: str, options: RunOptions) -> None:
     """Run a spec of a tier, or print what would run."""
     from pmdkit.observe.console import make_display
-    from pmdkit.training import launch, plan
+    from pmdkit.resolve import resolve
+    from pmdkit.start import start
 
     changes = options.changes()
     trust = options.trust or ()
     if options.dry_run:
-        plugins.trust(trust)
-        spec, _ = plan(tier, env, changes)
+        spec, _ = resolve(tier, env, changes, trust=trust)
         print_json(spec.record(), indent=2)
         return
     display = make_display(quiet=options.json)
     started = time.monotonic()
-    run = launch(
+    run = start(
         tier, env, changes, options.out, options.resume, display, trust=trust, accept_changes=options.accept_changes
     )
     if options.json:

@@ -1,6 +1,6 @@
 """Signals and closed pipes around a whole command.
 
-`pmdkit.trainer` handles SIGTERM and SIGINT within its steps. `command_context` handles them before the first step and
+`pmdkit.fit` handles SIGTERM and SIGINT within its steps. `command_context` handles them before the first step and
 after the last, handles SIGHUP, and keeps a run alive when the reader of its output goes away.
 """
 

@@ -10,7 +10,7 @@ from pmdkit.cli.output import shown
 from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from pmdkit.training import Run
+    from pmdkit.run import Run
 
 # name, backend, environment, schedule
 WAYS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
@@ -37,7 +37,8 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     """
     from pmdkit.figures.tour import draw
     from pmdkit.observe import console, glossary, run_folder
-    from pmdkit.training import plan, train
+    from pmdkit.resolve import resolve
+    from pmdkit.start import train
 
     if objective not in ("pmd-mean", "pmd-part"):
         raise UsageError(
@@ -48,7 +49,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     check_requirements()
     options = {"objective.tau": tau}
     for _, backend, env, _ in WAYS:
-        plan(backend, env, {"objective.name": objective, **options, "run.seed": seed})
+        resolve(backend, env, {"objective.name": objective, **options, "run.seed": seed})
     screen = Console(highlight=False)
     folder = run_folder.new_folder(out, "tour")
     live = isinstance(console.make_display(), console.LiveDisplay)  # log lines would push the tour off the screen

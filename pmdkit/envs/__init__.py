@@ -16,6 +16,7 @@ from pmdkit.extras import need
 
 if TYPE_CHECKING:
     from pmdkit.envs.gym import BanditEnv, BanditVectorEnv, TokenEnv, TokenVectorEnv
+    from pmdkit.plugins import Trust
     from pmdkit.specs import Spec
 
 # loaded on first use: the rest of Gymnasium
@@ -51,7 +52,7 @@ if find_spec("gymnasium") is not None:
     )
 
 
-def load(name_or_path: str, tier: str | None = None) -> "Spec":
+def load(name_or_path: str, tier: str | None = None, trust: "Trust" = ()) -> "Spec":
     """Load a spec by its name on the shelf, or by the path of a .toml file.
 
     `make(spec.env)` builds a bandit, `tokens.make_tokens(spec.env)` a token task.
@@ -59,7 +60,9 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
     Args:
         name_or_path: such as "needle" or "my.toml".
         tier: "bandit" or "toy"; by default the shelf that has the name, and for a file "toy" if it has a [model].
+        trust: files such as "my.py" that a .toml file names and whose code may run.
     """
+    from pmdkit.plugins import Trusted
     from pmdkit.specs import SPECS, find
 
     tiers = ("bandit", "toy")
@@ -69,7 +72,7 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
         tier = next((tier for tier in tiers if name_or_path in find.names(tier)), None)
     if tier is None:
         raise ValueError(unknown("environment", name_or_path, (name for tier in tiers for name in find.names(tier))))
-    return SPECS[tier].read(name_or_path)
+    return SPECS[tier].read(name_or_path, Trusted.of(trust))
 
 
 def __getattr__(name: str) -> Any:

@@ -19,8 +19,7 @@ from pmdkit.envs.bandit import Array, Bandit, Indices
 from pmdkit.envs.kinds import make
 from pmdkit.envs.tokens.problem import TokenProblem, sample_prompts
 from pmdkit.envs.tokens.tasks import make_tokens
-from pmdkit.plugins import trust
-from pmdkit.specs import find
+from pmdkit.specs import SPECS
 
 Problem = TypeVar("Problem")
 Pulled = tuple[np.int64, float]
@@ -325,9 +324,8 @@ def resolve(
     if "kind" in options:
         if env is not None:
             raise ValueError(f"both env '{env}' and kind '{options['kind']}' were given; expected one of them")
-        trust(options)  # they come from the code that makes the environment
         return make(options)
-    return make(find.read(find.spec_file(env or default, tier))["env"] | options)
+    return make(SPECS[tier].read(env or default).env | options)
 
 
 def checked_mode(render_mode: str | None) -> str | None:

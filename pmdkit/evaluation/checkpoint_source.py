@@ -12,8 +12,9 @@ from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
 from pmdkit.observe.manifest import MANIFEST, Damaged, Manifest, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.plugins import NOTHING, Trusted
+from pmdkit.resolve import stored_spec
 from pmdkit.specs import LLMSpec
-from pmdkit.training import stored_spec
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 NOT_NEEDED = ("optimizer", "reference")
@@ -50,8 +51,8 @@ def tier_of(path: Path) -> str | None:
     return tier if isinstance(tier, str) else None
 
 
-def find_source(path: Path) -> CheckpointSource:
-    """The language model at a path.
+def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
+    """The language model at a path; code that a run there names must be trusted.
 
     Raises:
         UsageError: nothing there could be one.
@@ -66,23 +67,23 @@ def find_source(path: Path) -> CheckpointSource:
     if not os.path.exists(path / "config.json"):
         raise UsageError(f"{path} holds no config.json; expected the --out of a run, or the folder of a model")
     if tier_of(path) == "llm":
-        return source_of_run(RunFolder(path), path)
+        return source_of_run(RunFolder(path), path, trusted)
     owner = path.absolute().parent.parent
     if (
         re.fullmatch(r"step-\d+", path.name)
         and path.absolute().parent.name == "checkpoints"
         and tier_of(owner) == "llm"
     ):
-        return source_of_run(RunFolder(owner), path, int(path.name.removeprefix("step-")))
+        return source_of_run(RunFolder(owner), path, trusted, int(path.name.removeprefix("step-")))
     config = read_config(path / "config.json")
     if not {"model_type", "architectures", "auto_map"} & config.keys():
         raise UsageError(f"{path}/config.json is neither that of a run nor that of a model; give the folder of one")
     return CheckpointSource(str(path), sha256_of_files(sorted(path.glob("*.safetensors"))))
 
 
-def source_of_run(folder: RunFolder, given: Path, only: int | None = None) -> CheckpointSource:
+def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | None = None) -> CheckpointSource:
     """The newest checkpoint whose weights are whole, or one of a given step. Nothing in the folder is changed."""
-    spec = stored_spec(folder)
+    spec = stored_spec(folder, trusted)
     assert isinstance(spec, LLMSpec), "the caller has looked at the tier"
     warnings: list[str] = []
     for step in reversed(checkpoint.steps(folder.checkpoints) if only is None else [only]):

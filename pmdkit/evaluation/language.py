@@ -20,6 +20,7 @@ from pmdkit.envs.math_answers import FunctionGrader, Grader
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts
+from pmdkit.fit import Display, stop_at_once
 from pmdkit.llm import grading, prompts
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -31,9 +32,8 @@ from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable
+from pmdkit.specs.table import differences
 from pmdkit.stats import measure_at_k
-from pmdkit.trainer import Display, stop_at_once
-from pmdkit.training import compare
 
 HELD_OUT = "held-out"
 SHIPPED = ("aime24", "aime25")
@@ -280,8 +280,8 @@ def open_folder(out: Path | None, resume: bool, name: str, description: dict[str
         if stored.get("kind") != "eval":
             raise ResumeRefused(f"{out} holds a run, not an evaluation; nothing was changed: give another --out")
         old, new = ({key: table.get(key) for key in decisive} for table in (stored, description))
-        if changed := compare(old, new):
-            listed = ", ".join(f"{key} was {a} and is now {b}" for key, a, b in changed)
+        if changed := differences(old, new):
+            listed = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in changed.items())
             raise ResumeRefused(f"{out} holds another evaluation: {listed}; leave that out, or give another --out")
         return RunFolder(run_folder.make_writable(out))
     folder = run_folder.new_folder(out, name)

@@ -12,13 +12,14 @@ from pmdkit.envs.bandit import Bandit
 from pmdkit.envs.tokens.problem import TokenProblem
 from pmdkit.envs.tokens.tasks import EQUALS, Parity
 from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.fit import Backend
 from pmdkit.observe import checkpoint
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.randomness import derive, generator
+from pmdkit.resolve import build, stored_spec
 from pmdkit.specs import Spec
 from pmdkit.stats import GradedDraws, estimate_at_k
-from pmdkit.trainer import Backend
-from pmdkit.training import build, stored_spec
 
 PROBLEMS = 256  # by default; a standard error of 0.03 at a pass rate of one half
 BLOCKS = 1024  # of k draws over all problems, so that few problems are measured as precisely as many
@@ -27,8 +28,8 @@ MOST_K = 4096
 ROWS = 8192  # drawn at a time, to fit the memory of a laptop
 
 
-def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
-    """Load the run of a folder, with the policy of its newest whole checkpoint.
+def load_policy(path: Path, trusted: Trusted = NOTHING) -> tuple[Spec, Backend, int, list[str]]:
+    """Load the run of a folder, with the policy of its newest whole checkpoint; code that it names must be trusted.
 
     Returns:
         Spec, backend, step of the checkpoint, and a warning for each newer one that is damaged.
@@ -37,7 +38,7 @@ def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
     if not folder.started:
         what = "holds no config.json" if path.is_dir() else "is not a folder"
         raise UsageError(f"{path} {what}; expected the folder of a run, the --out of pmdkit toy or pmdkit bandit")
-    spec = stored_spec(folder)
+    spec = stored_spec(folder, trusted)
     backend = build(spec)[1]
     step, state, damaged = checkpoint.find_newest(folder.checkpoints)
     if not state:

@@ -18,7 +18,7 @@ from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, 
 from pmdkit.observe import gauge, glossary
 
 if TYPE_CHECKING:
-    from pmdkit.training import Run
+    from pmdkit.run import Run
 
 Rows = list[dict[str, Any]]  # of metrics.jsonl, or the merged buckets of the gauge
 Panel = Callable[[Axes], None]

@@ -12,7 +12,7 @@ from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, D
 from pmdkit.observe.glossary import format_tau
 
 if TYPE_CHECKING:
-    from pmdkit.training import Run
+    from pmdkit.run import Run
 
 LOOKS = {
     "exactly": (BLUE, "-", "o", 4),

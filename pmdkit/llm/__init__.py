@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from pmdkit.observe.telemetry import no_telemetry
 
 if TYPE_CHECKING:
+    from pmdkit.fit import Backend
     from pmdkit.objectives import Objective
     from pmdkit.specs import LLMSpec
-    from pmdkit.trainer import Backend
 
 no_telemetry()  # before anything here imports transformers
 

@@ -18,6 +18,7 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
+from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.llm import collectives, evaluate, head, lora, recipe_checks, rewards, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.best_model import BestModelCallback
@@ -49,7 +50,6 @@ from pmdkit.observe.metrics import StepMetrics
 from pmdkit.recording import Recorder
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import LanguageModelTable, RolloutTable
-from pmdkit.trainer import Backend, TrainerCallback
 from strict_answers import Grader
 
 TEXT_TOKENS = 64  # of each text in the sync check

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import ComponentDied
-from pmdkit.trainer import RunContext, StepResult, TrainerCallback
+from pmdkit.fit import RunContext, StepResult, TrainerCallback
 
 WARN_BIAS, MAX_BIAS = 0.01, 0.10  # of the range of the target
 MAX_BIAS_STEPS = 3  # in a row above MAX_BIAS: one may hold the few responses where rounding chose another expert

@@ -35,7 +35,7 @@ from pmdkit.objectives.regulariser import OPTIONS, regularised
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau
-from pmdkit.plugins import class_from_path, is_path, trust
+from pmdkit.plugins import class_from_path, is_path
 
 __all__ = [
     "CISPO",
@@ -126,12 +126,6 @@ def load_objective(name_or_path: str, **options: Any) -> Objective:
         name_or_path: a key of OBJECTIVES, or a file and a class in it, such as "my.py:MyLoss"; the file is run.
         options: fields of the dataclass. `tau` is a number, a rule, or {"rule": name, ...}, see `make_tau`.
     """
-    trust(name_or_path, options)
-    return build_objective(name_or_path, **options)
-
-
-def build_objective(name_or_path: str, **options: Any) -> Objective:
-    """Like `load_objective`, for names from a configuration: the user must have named a file first, see `plugins`."""
     if is_path(name_or_path):
         factory = class_from_path(name_or_path)
     elif name_or_path in OBJECTIVES:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pmdkit.errors import UsageError, unknown
+from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.specs.bandit import BanditSpec
 from pmdkit.specs.llm import LLMSpec
 from pmdkit.specs.spec import RunTable, ScheduleTable, Spec
@@ -24,8 +25,9 @@ SPECS: dict[str, type[Spec]] = {"bandit": BanditSpec, "toy": ToySpec, "llm": LLM
 "The spec of each tier."
 
 
-def from_record(record: dict[str, Any]) -> Spec:
-    """The spec that a config.json holds."""
+def from_record(record: dict[str, Any], trusted: Trusted = NOTHING) -> Spec:
+    """The spec that a config.json holds; code that it names must be trusted."""
+    trusted.require(record)
     tier = record.get("tier")
     if tier not in SPECS:
         raise UsageError(unknown("tier", str(tier), SPECS))

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator
 
 from pmdkit.errors import UsageError, did_you_mean, short, unknown
+from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.specs import find
 from pmdkit.specs.table import Count, CountOrNever, Positive, Strict, check_plain, check_table
 
@@ -78,7 +79,7 @@ class RunTable(Strict):
     profile: CountOrNever = 0
     "Steps after the first one to record with torch's profiler, in profile/; 0 for none."
     callbacks: list[str] = Field(default_factory=list)
-    "Your own callbacks as my.py:MyCallback, subclasses of pmdkit.trainer.TrainerCallback."
+    "Your own callbacks as my.py:MyCallback, subclasses of pmdkit.fit.TrainerCallback."
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)
     "Trackers that also receive the metrics; metrics.jsonl is always written."
 
@@ -89,7 +90,7 @@ class Spec(Strict):
     Attributes:
         tier: "bandit", "toy" or "llm".
         name: of the spec on the shelf, or the stem of its file.
-        env, objective: tables for `envs` and `build_objective`.
+        env, objective: tables for `envs` and `load_objective`.
         schedule, run: see there.
     """
 
@@ -109,10 +110,12 @@ class Spec(Strict):
         }
 
     @classmethod
-    def read(cls, name: str) -> Self:
-        """The spec of that name on the tier's shelf, or of that path."""
+    def read(cls, name: str, trusted: Trusted = NOTHING) -> Self:
+        """The spec of that name on the tier's shelf, or of that path; code that it names must be trusted."""
         path = find.spec_file(name, cls.model_fields["tier"].default)
-        return cls.build(find.read(path), path.stem, path)
+        tables = find.read(path)
+        trusted.require(tables)
+        return cls.build(tables, path.stem, path)
 
     @classmethod
     def build(cls, tables: dict[str, Any], name: str, origin: Path | str = "spec") -> Self:

@@ -90,3 +90,13 @@ def check_plain(section: str, table: Any) -> None:
             raise UsageError(f"{key} is {value}; expected a finite number")
         elif isinstance(value, int) and value.bit_length() > 63:
             raise UsageError(f"{key} is {short(value)}; expected an integer of at most 63 bits")
+
+
+def differences(old: Any, new: Any, key: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted keys whose values differ in two dictionaries of tables, sorted, with both values."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return {} if old == new else {key: (old, new)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in sorted(old.keys() | new.keys()):
+        found |= differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+    return found

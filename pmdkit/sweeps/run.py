@@ -15,9 +15,9 @@ from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, Stopped,
 from pmdkit.launchers import ONE, POLL, Launcher
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
 from pmdkit.processes import MERCY, exit_reason, sigterm_interrupts
+from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit.sweeps import grid, record
-from pmdkit.training import plan
 
 KILLED = "was killed by"  # how the message of `exit_reason` begins
 LAUNCH = "launch"  # folder for a launcher's files
@@ -72,7 +72,7 @@ def check_trials(trials: Sequence[grid.Trial]) -> int:
     if not trials:
         raise UsageError("the sweep has no runs; expected at least one value of an option and one seed")
     settings = {repr({**trial.options, grid.SEED: 0}): trial for trial in trials}.values()
-    specs = [plan(trial.tier, trial.env, trial.options)[0] for trial in settings]
+    specs = [resolve(trial.tier, trial.env, trial.options)[0] for trial in settings]
     return max(spec.parallel.processes if isinstance(spec, LLMSpec) else 1 for spec in specs)
 
 

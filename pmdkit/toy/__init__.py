@@ -9,6 +9,7 @@ import torch
 
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import UsageError
+from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
@@ -16,7 +17,6 @@ from pmdkit.randomness import derive
 from pmdkit.recording import Recorder, StepExtras
 from pmdkit.specs import ToySpec
 from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner, build_model, warm_start
-from pmdkit.trainer import Backend, TrainerCallback
 
 EVALUATION = 256  # held-out prompts, four draws each: a standard error of about 0.02 on the pass rate
 DRAWS = 4

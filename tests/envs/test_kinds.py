@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit import plugins
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import KINDS, BanditTask, make
 from pmdkit.envs.kinds import PROBLEMS, TABLE, pass_rates
@@ -43,7 +42,6 @@ class Plain:
 def own(tmp_path):
     file = tmp_path / "my.py"
     file.write_text(OWN, encoding="utf-8")
-    plugins.trust(str(file))
     return file
 
 

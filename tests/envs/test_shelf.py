@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit import envs, plugins
+from pmdkit import envs
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import load_objective
@@ -89,7 +89,6 @@ def test_every_program_runs_and_prints(tmp_path):
 
 def test_the_own_bandit_has_the_exact_chances_of_dice():
     kind = f"{SHELF / 'own_bandit.py'}:OwnBandit"
-    plugins.trust(kind)
     bandit = envs.make({"kind": kind})
     # a total of 7 (context 4): 1/6 with two dice, 15/216 with three; one die cannot
     np.testing.assert_allclose(bandit.success[4, :3], [0, 1 / 6, 15 / 216], atol=1e-15)

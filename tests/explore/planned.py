@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from pmdkit.training import plan
+from pmdkit.resolve import resolve
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction, best
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
@@ -38,7 +38,7 @@ def resolved(setting):
         "rollout.old": "recompute" if setting["recompute"] else "rollout",
         "update.token_budget": setting["token_budget"],
     }  # fmt: skip
-    return plan("llm", "qwen2.5-7b", changes)[0]
+    return resolve("llm", "qwen2.5-7b", changes)[0]
 
 
 def predicted(setting):

@@ -16,8 +16,8 @@ from pmdkit.errors import UsageError
 from pmdkit.observe import redact, telemetry
 from pmdkit.observe.redact import BLANK
 from pmdkit.observe.run_folder import RunFolder, make_writable
+from pmdkit.resolve import resolve
 from pmdkit.specs.find import names
-from pmdkit.training import plan
 
 from .sockets import watch
 
@@ -70,7 +70,7 @@ def test_a_configuration_with_a_secret_stops_a_run_before_it_is_written(tmp_path
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
     for tier in ("bandit", "toy", "llm"):
         for name in names(tier):
-            redact.check(plan(tier, name, {})[0].record())
+            redact.check(resolve(tier, name, {})[0].record())
 
 
 def test_a_token_in_a_command_reaches_no_file(call, monkeypatch, tmp_path):

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from pmdkit import plugins
 from pmdkit.envs.reward_functions import FunctionGrader, OwnReward, RewardRow, row_message
 from pmdkit.llm.grading import make_rows
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
@@ -44,11 +43,6 @@ def own_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("own") / "mine.py"
     path.write_text(OWN)
     return path
-
-
-@pytest.fixture(autouse=True)
-def named(own_file):
-    plugins.trust(str(own_file))
 
 
 def items(texts, cut_off=False, group=0, tokens=20):

@@ -17,8 +17,8 @@ from pmdkit.evaluation.sampling import load_policy
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.checkpoint import steps
 from pmdkit.observe.metrics import KEYS
+from pmdkit.run import Run
 from pmdkit.toy.hf import load_pretrained
-from pmdkit.training import Run
 
 FAST = {"backend": "toy", "env": "modular-sum", "seed": 5, "prompts": 16, "group": 8, "ministeps": 2}
 COMMAND = ["toy", "modular-sum", "--seed", "5", "--prompts", "16", "--group", "8", "--ministeps", "2"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pmdkit.specs.spec import RunTable, ScheduleTable
-from pmdkit.training import TrainOptions
+from pmdkit.start import TrainOptions
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_name("user_code.py")

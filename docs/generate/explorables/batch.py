@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, shades, style
-from pmdkit.training import plan
+from pmdkit.resolve import resolve
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
@@ -26,7 +26,7 @@ GPUS = "32xH100"
 
 def draw() -> Explorable:
     """Two steps of the run along time, and the memory of its two phases."""
-    spec, _ = plan("llm", "qwen2.5-7b", {})
+    spec, _ = resolve("llm", "qwen2.5-7b", {})
     assert spec.rollout is not None
     paper = Prediction(sizes_of(spec), work_of(spec), lengths("direct", spec.rollout.width), cluster(GPUS))
     with style():

@@ -1,9 +1,9 @@
 """The callback that keeps the model with the best evaluation."""
 
+from pmdkit.fit import RunContext, StepResult, TrainerCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.model_files import ModelFilesCallback
 from pmdkit.observe import files
-from pmdkit.trainer import RunContext, StepResult, TrainerCallback
 
 
 class BestModelCallback(TrainerCallback):

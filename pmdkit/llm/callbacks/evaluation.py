@@ -5,11 +5,11 @@ from typing import Any
 
 from pmdkit import foreign
 from pmdkit.distributed import SINGLE
+from pmdkit.fit import Display, RunContext, StepResult, TrainerCallback
 from pmdkit.llm.evaluate import Answered, Evaluation, append
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files, run_folder
-from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
 from strict_answers import Item, audit
 
 AUDITED = 200  # answers

@@ -5,10 +5,10 @@ import tempfile
 from functools import cached_property
 from pathlib import Path
 
+from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.export import export
 from pmdkit.specs import LLMSpec
-from pmdkit.trainer import RunContext, TrainerCallback
 
 CARD = """---
 library_name: transformers

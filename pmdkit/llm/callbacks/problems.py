@@ -1,10 +1,10 @@
 """The callback that reports the problems of a run before its first step."""
 
 from pmdkit.envs.math.problem import leaks
+from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.llm.evaluate import Evaluation
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files
-from pmdkit.trainer import RunContext, TrainerCallback
 
 
 class ProblemsCallback(TrainerCallback):

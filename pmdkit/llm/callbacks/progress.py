@@ -2,8 +2,8 @@
 
 import time
 
+from pmdkit.fit import Display, RunContext, TrainerCallback
 from pmdkit.observe import console
-from pmdkit.trainer import Display, RunContext, TrainerCallback
 
 
 class ProgressCallback(TrainerCallback):

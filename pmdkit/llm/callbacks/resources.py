@@ -3,10 +3,10 @@
 from safetensors.torch import save
 
 from pmdkit.envs.math_answers import open_journal
+from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.llm.learner import CausalLearner, UpdateDiverged
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files
-from pmdkit.trainer import RunContext, TrainerCallback
 
 
 class ResourcesCallback(TrainerCallback):

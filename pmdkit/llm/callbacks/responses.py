@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pmdkit.fit import RunContext, StepResult, TrainerCallback
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups
 from pmdkit.observe import files
-from pmdkit.trainer import RunContext, StepResult, TrainerCallback
 
 COMPLETIONS = ("problem", "response", "answer", "extracted", "reward", "reason")
 "Columns of the table of a step's first SHOWN responses that trackers get."

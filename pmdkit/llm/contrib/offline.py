@@ -17,6 +17,7 @@ import torch
 from pmdkit import foreign, recording
 from pmdkit.envs.math.problem import MathProblems, normalise_spaces
 from pmdkit.errors import UsageError, short
+from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.epochs import epoch_sampler
 from pmdkit.llm.learner import CausalLearner
@@ -26,7 +27,6 @@ from pmdkit.llm.task import MathTask
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive
-from pmdkit.trainer import RunContext, TrainerCallback
 
 ADVICE = "docs/use/offline.md describes the format of a log"
 OPTIONAL = {

@@ -51,7 +51,7 @@ class Environment(Protocol):
 
 
 def make_environment(name: str) -> Environment:
-    """An environment by name, or a user's own function as `my.py:fn`, whose file must be trusted by name."""
+    """An environment by name, or a user's own function as `my.py:fn`."""
     if name == "calculator":
         return calculator
     file, _, function = name.rpartition(":")

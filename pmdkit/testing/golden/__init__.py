@@ -95,7 +95,6 @@ def from_file(place: str) -> LossPath:
     file, _, name = place.rpartition(":")
     if not file or not name.isidentifier():
         raise UsageError(f"'{place}' names no function; expected a file and a function in it, such as my.py:loss")
-    plugins.trust(place)  # it is an argument
     found = getattr(plugins.module_from_file(Path(file)), name, None)
     if not callable(found):
         raise UsageError(f"{file} has no function {name}; docs/use/golden.md says what it is given and returns")

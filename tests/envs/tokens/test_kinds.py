@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pmdkit import plugins
 from pmdkit.envs import make_tokens
 from pmdkit.envs.tokens import KINDS
 
@@ -51,7 +50,6 @@ class Plain:
 def own(tmp_path):
     file = tmp_path / "my.py"
     file.write_text(OWN, encoding="utf-8")
-    plugins.trust(str(file))
     return file
 
 

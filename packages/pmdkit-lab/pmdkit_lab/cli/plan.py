@@ -60,7 +60,7 @@ def plan(
     if gpus is not None:
         hardware.cluster(gpus, tp or 1)
     check_requirements()
-    from pmdkit.training import plan as resolve
+    from pmdkit.resolve import resolve
     from pmdkit_lab.planner import predict
 
     options = RunOptions(objective=objective, steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)

@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pmdkit import plugins
 from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole, assignments
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
@@ -56,10 +55,9 @@ def replay(
                   "--set": set, "--order": None if order == "recorded" else order}  # fmt: skip
         write_for_browser(run, folder, web, [name for name, value in others.items() if value is not None], json)
         return
-    plugins.trust(trust or ())
     recorded = recording.open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
-    request = replay.make_request(recorded, objective, options, ministeps, order)
+    request = replay.make_request(recorded, objective, options, ministeps, order, trust or ())
     words = recording.RecordingText(recorded, run)
     if row is not None:
         story = biography.biography(recorded, request, row, words)

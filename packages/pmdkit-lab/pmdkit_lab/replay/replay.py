@@ -13,9 +13,9 @@ import torch
 
 from pmdkit.errors import UsageError, unknown
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import Objective, build_objective, traits
+from pmdkit.objectives import Objective, load_objective, traits
 from pmdkit.observe import gauge, metrics
-from pmdkit.plugins import trust
+from pmdkit.plugins import Trust, Trusted
 from pmdkit.randomness import generator
 from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import (
@@ -37,13 +37,14 @@ NOTHING = 1e-12  # a smaller gradient is rounding error
 class ReplayRequest:
     """The objective to replay, recorded or another, with any options, and the order of the updates.
 
-    Attributes: objective and its name; the order of updates, and its name.
+    Attributes: objective and its name; the order of updates, and its name; files whose code may run.
     """
 
     objective: Objective
     name: str
     order: UpdateOrder
     order_name: str
+    trusted: Trusted
 
     @property
     def table(self) -> dict[str, Any]:
@@ -59,6 +60,7 @@ def make_request(
     options: Mapping[str, Any] | None = None,
     ministeps: int | None = None,
     order: str | int = "recorded",
+    trust: Trust = (),
 ) -> ReplayRequest:
     """The request for a replay; whatever is not given is as recorded.
 
@@ -68,22 +70,24 @@ def make_request(
             that option.
         ministeps: updates of the step.
         order: order of the prompts: "recorded", "reversed", or a seed that shuffles them.
+        trust: files such as my.py that the recording names and whose code may run.
 
     Raises:
         UsageError: the recorded objective cannot be loaded again, an option is unknown, or there are too many
             ministeps.
     """
-    trust(objective, options)  # only what the caller names, never what a file names
+    trusted = Trusted.of(trust, objective, options)
     table = dict(recording.about["objective"])
     recorded = table.pop("name")
     name = objective or recorded
     if name == recorded:
+        trusted.require(recording.about["objective"])
         chosen = table | dict(options or {})
     else:
-        known = {field.name for field in fields(build_objective(name))}  # type: ignore[arg-type]
+        known = {field.name for field in fields(load_objective(name))}  # type: ignore[arg-type]
         chosen = {key: table[key] for key in ("tau",) if key in table and key in known} | dict(options or {})
     try:
-        loaded = build_objective(name, **chosen)
+        loaded = load_objective(name, **chosen)
     except ValueError as problem:
         if objective is None and not options:
             raise UsageError(
@@ -96,7 +100,7 @@ def make_request(
         raise UsageError(
             f"ministeps is {count} for {prompts} prompts; expected 1 to {prompts}: each update needs its own prompt"
         )
-    return ReplayRequest(loaded, name, UpdateOrder(count, prompts_in(order, prompts)), str(order))
+    return ReplayRequest(loaded, name, UpdateOrder(count, prompts_in(order, prompts)), str(order), trusted)
 
 
 def prompts_in(order: str | int, count: int) -> torch.Tensor:
@@ -115,7 +119,7 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
     about, (prompts, size) = recording.about, recording["mass"].shape
     own: ReplayRequest | None = None
     with suppress(ValueError):  # the recorded objective cannot be loaded again
-        own = make_request(recording)
+        own = make_request(recording, trust=request.trusted)
     same_order = request.order_name == "recorded" and request.order.ministeps == about["ministeps"]
     batch = batch_of(request.objective, recording)
     points: dict[str, Any] = {}

@@ -17,10 +17,11 @@ from pmdkit.errors import PmdkitError
 from pmdkit.figures.style import GREY, Drawing, look, method_title, style
 from pmdkit.observe import files, gauge, run_folder
 from pmdkit.randomness import generator
+from pmdkit.run import Run
+from pmdkit.start import train
 from pmdkit.stats import MeanInterval, estimate_at_k, interval_text, mean_interval, paired_difference, paired_text
 from pmdkit.sweeps import grid, record
 from pmdkit.sweeps.run import sweep
-from pmdkit.training import Run, train
 from pmdkit_lab.figures import FIGURES, draw, panels, scores, tables, training_curves
 from pmdkit_lab.reproduce.part import PartContext, Piece, Sheet, keep
 from pmdkit_lab.studies import adaptive, experiments, measurements, pictures

@@ -25,9 +25,10 @@ from pmdkit.errors import Stopped, UsageError
 from pmdkit.launchers import ONE, Launcher
 from pmdkit.observe import files, run_folder
 from pmdkit.processes import sigterm_interrupts
+from pmdkit.resolve import build, resolve
 from pmdkit.specs import Spec, from_record
+from pmdkit.start import train
 from pmdkit.sweeps import record, run
-from pmdkit.training import build, plan, train
 
 Tau = float | dict[str, Any]
 Options = dict[str, Any]
@@ -441,7 +442,7 @@ def run_job(cell: StudyCell, tau: Tau, seed: int, folder: Path) -> Outcome:
         return llm_run(cell, options, folder)
     if cell.tier == "bandit":
         options["env.seed"] = seed
-    spec, objective = plan(cell.tier, cell.env, options)
+    spec, objective = resolve(cell.tier, cell.env, options)
     return bandit_run(spec, objective) if cell.tier == "bandit" else toy_run(spec, objective, cell.block)
 
 

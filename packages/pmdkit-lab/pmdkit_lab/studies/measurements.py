@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from pmdkit import theory
+from pmdkit.fit import Backend
 from pmdkit.loop import Rollouts, ministeps
 from pmdkit.objectives import Groups, credit, load_objective
 from pmdkit.randomness import derive
+from pmdkit.resolve import build, resolve
 from pmdkit.sweeps import record
-from pmdkit.trainer import Backend
-from pmdkit.training import build, plan
 from pmdkit_lab.studies import experiments
 
 Array = np.ndarray
@@ -67,7 +67,7 @@ def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
         "warm_start.pass_rate": 0.0,
         "run.seed": seed,
     }
-    spec, objective = plan("toy", env, options | experiments.MODEL | {"schedule.lr": 1e-3})
+    spec, objective = resolve("toy", env, options | experiments.MODEL | {"schedule.lr": 1e-3})
     learner, task = (backend := build(spec, objective)[1]).learner, backend.task
     spent = {"rollout": 0.0, "update": 0.0}
     tokens = 0
@@ -126,7 +126,7 @@ def regimes(
     """
     runs: list[dict[str, Any]] = []
     for seed in seeds:
-        spec, objective = plan("toy", ENV, {**experiments.MODEL, **OPTIONS, "schedule.lr": 1e-3, "run.seed": seed})
+        spec, objective = resolve("toy", ENV, {**experiments.MODEL, **OPTIONS, "schedule.lr": 1e-3, "run.seed": seed})
         backend = build(spec, objective)[1]
         start = deepcopy(backend.learner.model.state_dict())  # type: ignore[attr-defined]
         for label, setting in SETTINGS.items():

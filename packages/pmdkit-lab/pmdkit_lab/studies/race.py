@@ -28,9 +28,10 @@ from pmdkit.errors import Diverged, Stopped, UsageError
 from pmdkit.launchers import ONE, Launcher
 from pmdkit.observe import files, run_folder
 from pmdkit.processes import sigterm_interrupts
+from pmdkit.resolve import build, resolve
 from pmdkit.specs import Spec, from_record
+from pmdkit.start import train
 from pmdkit.sweeps import record, run
-from pmdkit.training import build, plan, train
 from pmdkit_lab.studies import adaptive
 
 PROTOCOL = Path(__file__).with_name("race.toml")
@@ -437,9 +438,9 @@ def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Pa
         options["env.seed"] = seed
     if task.tier == "llm":
         rates, final = language_rates(task, method, options, folder)
-        steps = plan(task.tier, task.env, options)[0].schedule.steps
+        steps = resolve(task.tier, task.env, options)[0].schedule.steps
     else:
-        spec, objective = plan(task.tier, task.env, options)
+        spec, objective = resolve(task.tier, task.env, options)
         rates, final, steps = *local_rates(spec, objective), spec.schedule.steps
     curve = np.array(rates + [diverged] * (steps - len(rates)))
     found = adaptive.outcome(curve, diverged if final is None else final, 0.0, task.block)
@@ -502,7 +503,7 @@ def warm_weights(configuration: str) -> dict[str, Any]:
 
 def language_rates(task: RaceTask, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
     """Train a language model, resumed where it stopped. All methods of a seed start from the same weights."""
-    spec, _ = plan("llm", task.env, options)
+    spec, _ = resolve("llm", task.env, options)
     if spec.model.build is not None:
         start = taught_model(folder.parent.parent / MODELS, spec.model.build, spec.run.seed, spec.warm_start.pass_rate)
         options = {**options, "model.build": None, "model.path": str(start), "warm_start.pass_rate": 0.0}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.training import plan as resolve
+from pmdkit.resolve import resolve
 from pmdkit_lab.planner.export import batch_of, export, lines
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction

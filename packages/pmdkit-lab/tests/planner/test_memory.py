@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pmdkit.training import plan as resolve
+from pmdkit.resolve import resolve
 from pmdkit_lab.planner.hardware import GPUS, cluster
 from pmdkit_lab.planner.memory import GIB, process_memory
 from pmdkit_lab.planner.predict import Prediction

@@ -13,7 +13,7 @@ from pmdkit.llm.starter import vocabulary
 from pmdkit.llm.starter.model import build as make_starter
 from pmdkit.llm.starter.model import train_tokenizer
 from pmdkit.llm.starter.vocabulary import PIECES, SAMPLE, SIZES, starter_shape
-from pmdkit.training import plan as resolve
+from pmdkit.resolve import resolve
 from pmdkit_lab.planner.memory import process_memory
 from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, known, shape_of
 from pmdkit_lab.planner.workload import sizes_of, work_of

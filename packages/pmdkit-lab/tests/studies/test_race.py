@@ -9,7 +9,7 @@ import pytest
 
 from pmdkit import train
 from pmdkit.errors import Stopped, UsageError
-from pmdkit.training import plan
+from pmdkit.resolve import resolve
 from pmdkit_lab.studies import adaptive, race
 from pmdkit_lab.studies.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
 
@@ -35,7 +35,7 @@ def test_every_method_has_as_many_settings_between_the_same_learning_rates(short
             resolved = set()
             for setting in settings:
                 options = {**task.options, **setting, "objective.name": method.name, "run.seed": 0}
-                resolved.add(json.dumps(plan(task.tier, task.env, options)[0].record(), sort_keys=True))
+                resolved.add(json.dumps(resolve(task.tier, task.env, options)[0].record(), sort_keys=True))
             assert len(resolved) == task.points * task.knobs * len(task.updates), (task.name, method.name)
             rates = [setting["schedule.lr"] for setting in settings]
             assert (min(rates), max(rates)) == pytest.approx(task.lr, rel=1e-5)

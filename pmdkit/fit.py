@@ -1,6 +1,7 @@
-"""One run in one folder: restore, train, measure, checkpoint, summarise. The same for every backend.
+"""Fit a policy in one folder: restore, train, measure, checkpoint, summarise. The same for every backend.
 
-A backend provides what `loop.run` needs and how it is measured; everything else in a run is a callback.
+Top to bottom: what a run consists of, `fit`, one step, and how a run stops early. A backend provides what `loop.run`
+needs and how it is measured; everything else in a run is a callback.
 """
 
 import shutil
@@ -142,40 +143,26 @@ def fit(
     """
     group, main = backend.process_group, backend.process_group.is_main_process
     backend = replace(backend, callbacks=[*backend.callbacks, *own_callbacks(spec)])
-    limit = TimeLimit(spec.run.max_time)
     context = RunContext(spec, objective, backend, folder, display if main else console.SilentDisplay())
+    limit = TimeLimit(spec.run.max_time)
     with locked(folder) if main else nullcontext():
         if main:
-            found = code_inputs(spec.record()) | dict(backend.inputs())
-            check_inputs(folder, found, accept_changes, display.warn)
-            folder.begin(spec.record())
+            record_configuration(context, accept_changes)
         torch.set_num_threads(spec.run.threads)
         with group.error_scope():
             checkpoints = group.checkpoints(folder.checkpoints)
             start, state, warnings = checkpoints.load_newest()
         for warning in warnings:
             context.display.warn(warning)
+
         with stop_at_once(), group.error_scope(), running(context):
-            if state:
-                first = state.pop("first", None)
-                if first is None:
-                    raise ResumeRefused(
-                        f"checkpoint step-{start} of {folder.path} lacks the evaluation before the first step; restore "
-                        "it, or start again with another --out"
-                    )
-                backend.learner.load_state_dict(state)
-            else:
-                first = begin(context, checkpoints)
+            first = restore(context, start, state) if state else before_first_step(context, checkpoints)
             if main:
-                # a kill may have come between save and prune
-                checkpoint.prune(folder.checkpoints, start, spec.run.keep)
-                shutil.rmtree(folder.phase_0, ignore_errors=True)  # kept for the resume of phase 0, which is over
-                folder.rewind(start)
-                if 0 < start < spec.schedule.steps:
-                    folder.note_restart(start)
-            run_steps(context, checkpoints, start, first, limit)
+                drop_unfinished(context, start)
+            fit_steps(context, checkpoints, start, first, limit)
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
+
         if main:
             files.replace(folder.summary, files.encode(summary))
     return summary
@@ -191,99 +178,62 @@ def running(context: RunContext) -> Iterator[None]:
         yield
 
 
-def begin(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
+def restore(context: RunContext, start: int, state: dict[str, Any]) -> Row:
+    """Give the learner the state of a checkpoint; returns the evaluation before the first step, which it also holds."""
+    first: Row | None = state.pop("first", None)
+    if first is None:
+        raise ResumeRefused(
+            f"checkpoint step-{start} of {context.folder.path} lacks the evaluation before the first step; restore it, "
+            "or start again with another --out"
+        )
+    context.backend.learner.load_state_dict(state)
+    return first
+
+
+def before_first_step(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
     """Run phase 0 if there is one, and the evaluation before the first update."""
     warm_start = context.backend.warm_start
     if warm_start is not None:
         warm_start(context.display.note)
     first = context.backend.evaluate()
-    if warm_start is not None:
+    if warm_start is not None:  # so that phase 0 is not learnt again
         save(context, checkpoints, 0, first)
     return first
 
 
-def own_callbacks(spec: Spec) -> list[TrainerCallback]:
-    """The callbacks that [run] asks for: a profiler, and the user's own classes from trusted files."""
-    found: list[TrainerCallback] = []
-    if spec.run.profile:
-        from pmdkit.profiler import ProfilerCallback
-
-        found.append(ProfilerCallback(spec.run.profile))
-    for name in spec.run.callbacks:
-        made = class_from_path(name)()
-        if not isinstance(made, TrainerCallback):
-            raise UsageError(f"run.callbacks names {name}; expected a subclass of pmdkit.trainer.TrainerCallback")
-        found.append(made)
-    return found
-
-
-class TimeLimit:
-    """Decides when to stop so that the last checkpoint is written in time; a step includes what came before it.
-
-    Args:
-        seconds: from now on; None for no limit.
-    """
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
-        self.began = self.last = time.monotonic()
-        self.longest = 0.0
-
-    def passed(self) -> bool:
-        """Called after each step: whether this checkpoint, another step and its checkpoint may come too late."""
-        now = time.monotonic()
-        self.longest = max(self.longest, now - self.last)
-        self.last = now
-        return self.seconds is not None and now - self.began + 2 * self.longest > self.seconds
-
-
-def run_steps(
-    context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, limit: TimeLimit
+def fit_steps(
+    context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, limit: "TimeLimit"
 ) -> None:
     """Run the loop from step `start` + 1; each step is measured, passed to the callbacks and checkpointed."""
-    spec, backend, folder, display = context.spec, context.backend, context.folder, context.display
-    group, last, every = backend.process_group, backend.schedule.steps, spec.run.checkpoint_every
+    spec, backend, display = context.spec, context.backend, context.display
+    group, last = backend.process_group, backend.schedule.steps
     for callback in backend.callbacks:
         callback.on_train_begin(context)
     reporters = trackers.Trackers(
-        spec.run.report_to if group.is_main_process else [], folder.path, spec.record(), display.warn
+        spec.run.report_to if group.is_main_process else [], context.folder.path, spec.record(), display.warn
     )
     context = replace(context, reporters=reporters)
 
     with stop_requests() as stop:
 
-        def finish(
-            step: int,
-            learner: Learner,
-            rollouts: Rollouts,
-            groups: Groups,
-            batch: Batch,
-            updates: list[dict[str, float]],
-        ) -> None:
-            row = backend.metrics(step, learner, rollouts, groups, batch, updates)
-            metrics.finite_or_stop(row)
-            if group.is_main_process:
-                metrics.append(folder.metrics, row)
-            reporters.log(row)
-            display.show(row)
-            result = StepResult(step, rollouts, groups, batch, updates, row)
+        def after_step(step: int, *seen: Any) -> None:
+            result = measure(context, step, *seen)
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
-            over = limit.passed()
-            stopping = group.any_rank(
-                stop.is_set() or over
-            )  # requests arrive at different times, but all must leave after the same step
-            if step % every == 0 or step == last or stopping:
+            # a request reaches the processes at different times, but all of them must leave after the same step
+            late = limit.passed()
+            stopping = group.any_rank(stop.is_set() or late)
+            if step % spec.run.checkpoint_every == 0 or step == last or stopping:
                 save(context, checkpoints, step, first)
-                if stopping or step == last:
-                    checkpoints.wait()
+            if step == last or stopping:
+                checkpoints.wait()
             if stopping and step < last:
-                why = "because run.max_time is near" if over and not stop.is_set() else "on request"
+                why = "because run.max_time is near" if late and not stop.is_set() else "on request"
                 raise Stopped(f"stopped {why} after step {step} of {last}; run again with --resume to go on")
 
         display.begin(spec, start)
         try:
-            run(context.objective, backend.learner, backend.task, backend.schedule, [finish], backend.stream, start)
+            run(context.objective, backend.learner, backend.task, backend.schedule, [after_step], backend.stream, start)
         except Exception:
             with suppress(Exception):  # a pending write still counts; report the error that ended the run
                 checkpoints.wait()
@@ -291,6 +241,25 @@ def run_steps(
         finally:
             display.end()
             reporters.close()
+
+
+def measure(
+    context: RunContext,
+    step: int,
+    learner: Learner,
+    rollouts: Rollouts,
+    groups: Groups,
+    batch: Batch,
+    updates: list[dict[str, float]],
+) -> StepResult:
+    """Measure a step, write its line of metrics.jsonl and show it; a number that is not finite ends the run."""
+    row = context.backend.metrics(step, learner, rollouts, groups, batch, updates)
+    metrics.finite_or_stop(row)
+    if context.backend.process_group.is_main_process:
+        metrics.append(context.folder.metrics, row)
+    context.reporters.log(row)
+    context.display.show(row)
+    return StepResult(step, rollouts, groups, batch, updates, row)
 
 
 def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, first: Row) -> None:
@@ -322,6 +291,62 @@ def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
         "seconds": sum(row["seconds_rollout"] + row["seconds_update"] for row in rows),
         "out": str(folder.path),
     }
+
+
+def own_callbacks(spec: Spec) -> list[TrainerCallback]:
+    """The callbacks that [run] asks for: a profiler, and the user's own classes."""
+    found: list[TrainerCallback] = []
+    if spec.run.profile:
+        from pmdkit.profiler import ProfilerCallback
+
+        found.append(ProfilerCallback(spec.run.profile))
+    for name in spec.run.callbacks:
+        made = class_from_path(name)()
+        if not isinstance(made, TrainerCallback):
+            raise UsageError(f"run.callbacks names {name}; expected a subclass of pmdkit.fit.TrainerCallback")
+        found.append(made)
+    return found
+
+
+def record_configuration(context: RunContext, accept_changes: bool) -> None:
+    """Write config.json, env.json and the digests of data, code and weights; refuse others than the run began with."""
+    record = context.spec.record()
+    found = code_inputs(record) | dict(context.backend.inputs())
+    check_inputs(context.folder, found, accept_changes, context.display.warn)
+    context.folder.begin(record)
+
+
+def drop_unfinished(context: RunContext, start: int) -> None:
+    """Remove what an interrupted run has left behind after its last checkpoint."""
+    folder = context.folder
+    checkpoint.prune(folder.checkpoints, start, context.spec.run.keep)  # a kill may have come between save and prune
+    shutil.rmtree(folder.phase_0, ignore_errors=True)  # kept for the resume of phase 0, which is over
+    folder.rewind(start)
+    if 0 < start < context.spec.schedule.steps:
+        folder.note_restart(start)
+
+
+# How a run stops early.
+
+
+class TimeLimit:
+    """Decides when to stop so that the last checkpoint is written in time; a step includes what came before it.
+
+    Args:
+        seconds: from now on; None for no limit.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.began = self.last = time.monotonic()
+        self.longest = 0.0
+
+    def passed(self) -> bool:
+        """Called after each step: whether this checkpoint, another step and its checkpoint may come too late."""
+        now = time.monotonic()
+        self.longest = max(self.longest, now - self.last)
+        self.last = now
+        return self.seconds is not None and now - self.began + 2 * self.longest > self.seconds
 
 
 @contextmanager

@@ -1,0 +1,151 @@
+"""From a spec and some changes to what can start: every option explicit, the objective, and the backend of the tier."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import Any, Literal, TypeVar, overload
+
+from pydantic import ValidationError
+
+from pmdkit.errors import UsageError, short, unknown
+from pmdkit.fit import Backend
+from pmdkit.objectives import TAUS, Objective, load_objective, objective_name, regulariser
+from pmdkit.observe import inputs
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.plugins import Trust, Trusted, code_files
+from pmdkit.specs import SPECS, LLMSpec, Spec, from_record
+
+AnySpec = TypeVar("AnySpec", bound=Spec)
+BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
+
+
+@overload
+def resolve(
+    tier: Literal["llm"], env: str, changes: Mapping[str, Any], given: Objective | None = None, trust: Trust = ()
+) -> tuple[LLMSpec, Objective]: ...
+
+
+@overload
+def resolve(
+    tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None, trust: Trust = ()
+) -> tuple[Spec, Objective]: ...
+
+
+def resolve(
+    tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None, trust: Trust = ()
+) -> tuple[Spec, Objective]:
+    """The spec of a new run, every option explicit, and its objective.
+
+    Args:
+        tier: "bandit", "toy" or "llm".
+        env: name of a spec on the tier's shelf, or the path of a .toml file.
+        changes: dotted keys and their values, as the user gave them: code that they name may run.
+        given: the objective, if it is not to be built from [objective].
+        trust: files whose code may run if the spec names them.
+    """
+    if tier not in SPECS:
+        raise UsageError(unknown("backend", tier, SPECS))
+    spec = SPECS[tier].read(env, Trusted.of(trust, changes))
+    return resolve_spec(with_objective(spec, changes, given).override(dict(changes)), given)
+
+
+def with_objective(spec: AnySpec, changes: Mapping[str, Any], given: Objective | None = None) -> AnySpec:
+    """The spec with the objective of `changes`: another objective keeps the environment's tau, if it takes one."""
+    known = named(spec.objective)
+    name = named({"name": changes.get("objective.name", known)})
+    if name == known:
+        return spec
+    options = field_names(given or load_objective(name))
+    kept = {key: value for key, value in spec.objective.items() if key == "tau" and key in options}
+    return spec.model_copy(update={"objective": {"name": name, **kept}})
+
+
+def resolve_spec(spec: AnySpec, given: Objective | None = None) -> tuple[AnySpec, Objective]:
+    """The spec with the objective's defaults written out and the backend's choices made."""
+    objective = given or objective_of(spec)
+    spec = spec.model_copy(update={"objective": describe(objective, spec.objective)})
+    resolved: AnySpec = import_module(BACKENDS[spec.tier]).resolve_config(spec, objective)
+    return resolved, objective
+
+
+def build(spec: Spec, given: Objective | None = None) -> tuple[Objective, Backend]:
+    """Objective and backend of a resolved spec."""
+    objective = given or objective_of(spec)
+    return objective, import_module(BACKENDS[spec.tier]).make_backend(spec, objective)
+
+
+def objective_of(spec: Spec) -> Objective:
+    """The objective of a spec; the error for a misspelt option gives its dotted name."""
+    name = named(spec.objective)
+    options = {key: value for key, value in spec.objective.items() if key != "name"}
+    known = ["name", *dict.fromkeys([*field_names(load_objective(name)), *regulariser.OPTIONS])]
+    for key in options:
+        if key not in known:
+            raise UsageError(unknown("option", f"objective.{key}", (f"objective.{option}" for option in known)))
+    return load_objective(name, **options)
+
+
+def named(table: Mapping[str, Any]) -> str:
+    """The name in an [objective] table."""
+    name = table.get("name")
+    if not isinstance(name, str):
+        got = "not set" if name is None else short(name)
+        raise UsageError(f"objective.name is {got}; expected one of pmdkit objectives, or your own as file.py:Class")
+    return name
+
+
+def field_names(objective: Objective) -> list[str]:
+    """The options of an objective."""
+    return [field.name for field in fields(objective)]  # type: ignore[arg-type]
+
+
+def describe(objective: Objective, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """An objective as a table: its name and every field, temperature rules as {"rule": name, ...}.
+
+    The names of a user's own class and rule are those in `given`, the table that the objective was built from.
+    """
+    given = given or {}
+    table: dict[str, Any] = {"name": named(given) if given else objective_name(objective)}
+    for field in fields(objective):  # type: ignore[arg-type]
+        value = getattr(objective, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            rule = given.get(field.name)
+            own = rule.get("rule") if isinstance(rule, Mapping) else rule
+            ours = next((name for name, factory in TAUS.items() if factory is type(value)), type(value).__name__)
+            table[field.name] = {
+                "rule": own if isinstance(own, str) else ours,
+                **{f.name: plain(getattr(value, f.name)) for f in fields(value)},
+            }
+        else:
+            table[field.name] = plain(value)
+    return table
+
+
+def plain(value: Any) -> Any:
+    """A value that survives a round trip through JSON; a function is recorded by its name."""
+    if isinstance(value, tuple):
+        return list(value)
+    return getattr(value, "__qualname__", repr(value)) if callable(value) else value
+
+
+def stored_spec(folder: RunFolder, trusted: Trusted, accept_changes: bool = False) -> Spec:
+    """The configuration that a run folder was started with.
+
+    Code that it names runs only if the user names it too, and only if it is unchanged.
+
+    Args:
+        folder: of the run.
+        trusted: files that the user has named.
+        accept_changes: of those files; `fit` records them.
+
+    Raises:
+        UsageError: it is not the configuration of a run, or names code that the user has not named.
+        ResumeRefused: the code has changed since the run began.
+    """
+    try:
+        spec = from_record(folder.read_config(), trusted)
+    except (ValidationError, TypeError) as problem:
+        raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
+    if not accept_changes and any(code_files(spec.record())):
+        inputs.refuse_changes(folder, inputs.read_inputs(folder)["digests"], inputs.code_inputs(spec.record()))
+    return spec

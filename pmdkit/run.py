@@ -1,0 +1,216 @@
+"""A run, finished or not: the contents of its folder, and what it trained."""
+
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from pmdkit.errors import ResumeRefused, UsageError, first_line
+from pmdkit.extras import need
+from pmdkit.fit import Backend, Row
+from pmdkit.observe import checkpoint, console
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.plugins import Trust, Trusted
+from pmdkit.resolve import build, stored_spec
+from pmdkit.specs import Spec
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Run:
+    """A run, finished or not: the contents of its folder, and what it trained.
+
+    Args:
+        path: its folder.
+        backend: of a run that is in memory.
+        trust: files such as "my.py" that the run names and whose code you trust; other code does not run.
+
+    Attributes:
+        path: its folder.
+        summary: the promised keys, see `summary.json`.
+        metrics: one dictionary per step.
+        policy: the trained policy; on the bandit [S, A] probabilities.
+    """
+
+    def __init__(self, path: str | Path, backend: Backend | None = None, *, trust: Trust = ()) -> None:
+        self.folder = RunFolder(Path(path))
+        self.trusted = Trusted.of(trust)
+        self.path = self.folder.path
+        self._backend = backend
+
+    @cached_property
+    def summary(self) -> Row:
+        """The summary of the run."""
+        return self.folder.read_summary()
+
+    @cached_property
+    def metrics(self) -> list[Row]:
+        """One dictionary per step."""
+        return self.folder.read_metrics()
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The resolved configuration."""
+        return stored_spec(self.folder, self.trusted)
+
+    @property
+    def policy(self) -> Any:
+        """The trained policy, from the newest whole checkpoint if the run is not in memory; nothing is changed."""
+        if self._backend is None:
+            backend = build(self.spec)[1]
+            _, state, damaged = checkpoint.find_newest(self.folder.checkpoints)
+            if not state:
+                raise ResumeRefused(f"{self.path} has no checkpoint yet; train first, or --resume")
+            for sentence in checkpoint.damage_warnings(self.folder.checkpoints, damaged):
+                warnings.warn(sentence, stacklevel=2)
+            backend.learner.load_state_dict(state)
+            self._backend = backend
+        return self._backend.policy()
+
+    @property
+    def model(self) -> Any:
+        """The trained model: pmdkit's transformer for a toy run, a transformers model for a language model.
+
+        A language model that is not in memory is loaded from the newest whole checkpoint, on the CPU and in float32.
+        """
+        tier = self.spec.tier
+        if tier == "bandit":
+            raise UsageError(f"{self.path} is a bandit run, a table without a model; its probabilities are run.policy")
+        return self._language_model[0] if tier == "llm" and self._backend is None else self.policy
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of `model`, one of transformers; for a toy run one word is one token."""
+        if self.spec.tier == "bandit":
+            raise UsageError(f"{self.path} is a bandit run, whose arms have no text; expected a toy or llm run")
+        if self.spec.tier == "llm":
+            return self._language_model[1]
+        need("transformers", "a tokenizer")
+        from transformers import AutoTokenizer
+
+        from pmdkit.envs.tokens import make_tokens
+        from pmdkit.toy.hf import EOS, write_tokenizer
+
+        with TemporaryDirectory() as folder:
+            write_tokenizer(make_tokens(self.spec.env).vocabulary, EOS, Path(folder))
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+
+    @cached_property
+    def _language_model(self) -> tuple[Any, Any]:
+        """Model and tokenizer of the newest whole checkpoint of a language model."""
+        from pmdkit.evaluation.checkpoint_source import find_source
+        from pmdkit.llm.model import load_model
+
+        source = find_source(self.path, self.trusted)
+        for sentence in source.warnings:
+            warnings.warn(sentence, stacklevel=4)
+        return load_model(source.place)
+
+    def evaluate(
+        self,
+        k: int = 32,
+        *,
+        problems: int | None = None,
+        seed: int = 0,
+        data: str | None = None,
+        out: str | Path | None = None,
+        resume: bool = False,
+    ) -> Row:
+        """avg@k, pass@k and maj@k of the newest checkpoint, with intervals: what `pmdkit eval RUN --json` prints.
+
+        Args:
+            k: draws that count as one attempt.
+            problems: maximum number; by default as in the run's own evaluation.
+            seed: of the draws.
+            data: for a language model: "held-out", "aime24", "aime25", or a file.
+            out: for a language model: new folder for responses and verdicts; by default the next number under runs/.
+            resume: continue the evaluation in `out`.
+        """
+        if self.spec.tier == "llm":
+            from pmdkit.evaluation import language
+            from pmdkit.evaluation.checkpoint_source import find_source
+
+            config = language.EvalConfig(data, k, problems, seed, None, None, None)
+            place = None if out is None else Path(out)
+            return language.evaluate(
+                find_source(self.path, self.trusted), config, place, resume, console.default_display()
+            )
+        from pmdkit.evaluation import sampling
+
+        for name, value in (("data", data), ("out", out)):
+            if value is not None:
+                raise UsageError(f"{name} is for language models, and this is a {self.spec.tier} run; leave it out")
+        spec, backend, step, damage = sampling.load_policy(self.path, self.trusted)
+        for sentence in damage:
+            warnings.warn(sentence, stacklevel=2)
+        return sampling.evaluate(spec, backend, step, k, problems, seed)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """The metrics as an Arrow table, one row per step; the gauge is a column of lists."""
+        arrow = need("pyarrow", "to_arrow")
+        columns = dict.fromkeys(key for row in self.metrics for key in row)
+        return arrow.table({key: [row.get(key) for row in self.metrics] for key in columns})
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The metrics as a pandas data frame, one row per step."""
+        return need("pandas", "to_pandas").DataFrame(self.metrics)
+
+    def figure(self, panel: str | None = None, *, ax: "Axes | None" = None) -> "Figure":
+        """Plot whether it learns, its steps beside the exact update, and what depends on the pass rate.
+
+        Args:
+            panel: one of "progress", "log-ratios", "by-pass-rate", "brake", "belief", "movement", "lengths" and
+                "mismatch" alone; by default all for which the run has numbers.
+            ax: draw one panel here, "progress" if none is named, and return its figure.
+        """
+        from pmdkit.figures.run import panel_figure, run_figure
+
+        return run_figure(self) if panel is None and ax is None else panel_figure(self, panel or "progress", ax)
+
+    def __repr__(self) -> str:
+        """One line. It never raises: debuggers and notebooks show it when something is already wrong."""
+        try:
+            return f"Run({', '.join(self._description())}, {self.path})"
+        except Exception as problem:
+            return f"Run({self.path}: {first_line(problem)})"
+
+    def _description(self) -> list[str]:
+        """What ran, and how far."""
+        if not self.folder.started and not self.folder.finished:
+            raise UsageError("no run was started here" if self.path.is_dir() else "there is no such folder")
+        if self.folder.finished:
+            s = self.folder.read_summary()
+            return [f"{s['tier']} {s['env']}", s["objective"], f"{s['steps']} steps"]
+        config = self.folder.read_config()
+        done = len(self.folder.read_metrics()) if self.folder.metrics.exists() else 0
+        steps = f"{done} of {config['schedule']['steps']} steps, not finished"
+        return [f"{config['tier']} {config['name']}", config["objective"]["name"], steps]
+
+    def _repr_html_(self) -> str:
+        """The same as a small table, with the pass rate or reward of every step as a line of bars."""
+        try:
+            what, objective, steps = self._description()
+            rows = [("objective", objective), ("steps", steps)]
+            metrics = self.folder.read_metrics() if self.folder.metrics.exists() else []
+            key = "pass_rate" if any(row["pass_rate"] is not None for row in metrics) else "reward_mean"
+            values = [row[key] for row in metrics if row[key] is not None]
+            if values:
+                curve = f"{values[0]:.4f} {console.sparkline(values, 40)} {values[-1]:.4f}"
+                rows.append((key.replace("_", " "), curve))
+            rows.append(("folder", str(self.path)))
+        except Exception:
+            return f"<code>{escape(repr(self))}</code>"
+        cells = "".join(f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
+        return f"<table><caption>Run: {escape(what)}</caption>{cells}</table>"
+
+
+def evaluate_run(path: str, trust: Sequence[str], **options: Any) -> Row:
+    """Call `Run.evaluate` on a folder; a launcher calls this to evaluate several runs."""
+    return Run(path, trust=trust).evaluate(**options)

@@ -1,0 +1,212 @@
+"""Start a run, or go on with one: `train` for notebooks and scripts, `start` for the command line.
+
+What may differ in a run that goes on is decided here. What it computes is in `fit`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+from pmdkit.errors import ResumeRefused, UsageError, short
+from pmdkit.fit import Display, fit
+from pmdkit.objectives import Objective
+from pmdkit.observe import console, trackers
+from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
+from pmdkit.plugins import Trust, Trusted
+from pmdkit.resolve import build, describe, resolve, resolve_spec, stored_spec, with_objective
+from pmdkit.run import Run
+from pmdkit.specs import LLMSpec, find
+from pmdkit.specs.table import differences
+
+OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
+"Names that a run's folder may contain before the run begins."
+HARMLESS = ("run.max_time", "run.profile")
+"Keys that change no result."
+
+
+class TrainOptions(TypedDict, total=False):
+    """Keywords of `train`: the keys of [schedule] and [run], see `pmdkit.specs`, and tau of the objective.
+
+    None is the same as leaving a key out. Any other key of the spec goes into `options`, by its dotted name.
+    """
+
+    tau: float | str | Mapping[str, Any] | None
+    steps: int | None
+    prompts: int | None
+    group: int | None
+    ministeps: int | None
+    lr: float | None
+    optimizer: Literal["adam", "adamw", "sgd"] | None
+    update: Literal["auto", "exact", "regression", "gradient"] | None
+    passes: int | None
+    seed: int | None
+    threads: int | None
+    keep: int | None
+    checkpoint_every: int | None
+    record: int | None
+    max_time: float | None
+    profile: int | None
+    callbacks: list[str] | None
+    report_to: list[Literal["tensorboard", "wandb", "trackio"]] | None
+
+
+def train(
+    objective: str | Objective = "pmd-mean",
+    backend: str = "bandit",
+    env: str | Path = "needle",
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    options: Mapping[str, Any] | None = None,
+    display: Display | None = None,
+    trust: Trust = (),
+    accept_changes: bool = False,
+    **schedule: Unpack[TrainOptions],
+) -> Run:
+    """Train a policy with an objective, on any backend; the same call from a bandit to a cluster.
+
+    Args:
+        objective: a name of OBJECTIVES, "my.py:MyLoss", or an objective.
+        backend: "bandit", "toy" or "llm".
+        env: a spec on the shelf (llm: a recipe), or the path of a .toml file.
+        out: folder of the run, new or empty; by default the next number under runs/.
+        resume: continue where the run in `out` stopped.
+        options: other dotted keys of the spec, such as {"env.arms": 20, "objective.norm": "none"}.
+        display: where progress is shown; by default a live panel in an interactive notebook, elsewhere nowhere.
+        trust: files such as "my.py" that a recipe or a stored run names and that may run; files named by another
+            argument may run anyway.
+        accept_changes: resume even if data, code or weights differ from those the run began with, and record it.
+        schedule: steps, prompts, group, ministeps, lr, seed, tau and the other keys of `TrainOptions`.
+
+    Returns:
+        Run: .metrics .summary .policy .model .path .figure() .evaluate() .to_pandas()
+    """
+    check_arguments(objective, backend, env)
+    changes: dict[str, Any] = {}
+    if isinstance(objective, str):
+        changes["objective.name"] = objective
+    else:
+        changes = {f"objective.{key}": value for key, value in describe(objective).items()}
+    changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
+    given = None if isinstance(objective, str) else objective
+    watching = display or console.default_display()
+    return start(backend, str(env), changes, out, resume, watching, given, trust, accept_changes)
+
+
+def check_arguments(objective: Any, backend: Any, env: Any) -> None:
+    """Catch mistakes in the first three arguments of `train`, which would otherwise fail far from the call.
+
+    Raises:
+        UsageError: a class where an object is expected, an environment where an objective is expected, and so on.
+    """
+    if isinstance(objective, type):
+        name = objective.__name__
+        raise UsageError(f"objective is the class {name}; expected an object of it: {name}(), or {name}(tau=0.05)")
+    homes = [tier for tier in find.SHELVES if isinstance(objective, str) and objective in find.names(tier)]
+    if homes:
+        raise UsageError(
+            f"objective is '{objective}', which is an environment; expected an objective, such as "
+            f'train("pmd-mean", "{homes[0]}", "{objective}")'
+        )
+    if not isinstance(objective, str) and not is_dataclass(objective):
+        raise UsageError(
+            f"objective is {short(objective)}; expected a name of pmdkit objectives, my.py:MyLoss, or an object such "
+            "as PMDMean(tau=0.05)"
+        )
+    for name, value, kinds, wanted in (
+        ("backend", backend, str, "bandit, toy or llm"),
+        ("env", env, str | Path, "a name of pmdkit envs, or the path of a .toml file"),
+    ):
+        if not isinstance(value, kinds):
+            raise UsageError(f"{name} is {short(value)}; expected {wanted}")
+
+
+def start(
+    tier: str,
+    env: str,
+    changes: Mapping[str, Any],
+    out: str | Path | None,
+    resume: bool,
+    display: Display,
+    given: Objective | None = None,
+    trust: Trust = (),
+    accept_changes: bool = False,
+) -> Run:
+    """Resolve the spec, open the folder, run. Arguments as for `resolve` and `train`."""
+    if resume:
+        if out is None:
+            raise UsageError("--resume got no run; give its folder with --out")
+        folder = RunFolder(Path(out))
+        refuse_links(folder.path)
+        if folder.started:
+            return resume_run(folder, tier, env, changes, display, given, Trusted.of(trust, changes), accept_changes)
+        strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
+        if strangers:
+            raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
+    spec, objective = resolve(tier, env, changes, given, trust)
+    trackers.check_trackers(spec.run.report_to)
+    backend = build(spec, objective)[1]
+    group = backend.process_group
+    with group.error_scope():  # the main process makes the folder for all
+        path = ""
+        if group.is_main_process:
+            path = str(make_writable(Path(str(out))) if resume else new_folder(out, spec.label).path)
+        folder = RunFolder(Path(group.broadcast_object(path)))
+    fit(spec, objective, backend, folder, display)
+    return Run(folder.path, backend, trust=Trusted.of(trust, changes))
+
+
+def resume_run(
+    folder: RunFolder,
+    tier: str,
+    env: str,
+    changes: Mapping[str, Any],
+    display: Display,
+    given: Objective | None,
+    trusted: Trusted,
+    accept_changes: bool,
+) -> Run:
+    """Continue the run in a folder; only more steps, limits, profiling and [parallel] may differ."""
+    stored = stored_spec(folder, trusted, accept_changes)
+    name = Path(env).stem if env.endswith(".toml") else env
+    if (stored.tier, stored.name) != (tier, name):
+        raise ResumeRefused(
+            f"{folder.path} holds a run of '{stored.tier} {stored.name}', not of '{tier} {name}'; give another --out"
+        )
+    spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
+    refused = []
+    for key, (was, now) in differences(stored.record(), spec.record()).items():
+        if key in HARMLESS:
+            continue
+        if key == "schedule.steps" and now > was:
+            # the learning rate of every step depends on the number of steps, unless it is constant
+            kind = spec.update.lr_scheduler_type if isinstance(spec, LLMSpec) else "constant"
+            if kind != "constant":
+                raise ResumeRefused(
+                    f"schedule.steps was {was} and is now {now} with update.lr_scheduler_type '{kind}': it changes "
+                    "every learning rate; start a new run from the last checkpoint with --set model.path=..."
+                )
+        elif key.startswith("parallel."):  # how work is split changes sums in the last digits, and nothing else
+            if key not in ("parallel.timeout", "parallel.restarts"):
+                display.warn(f"{key} was {was} and is now {now}: not the same bits as an uninterrupted run")
+        else:
+            refused.append(f"{key} was {was} and is now {now}")
+    if refused:
+        raise ResumeRefused(
+            f"{folder.path} was started with other options: {', '.join(refused)}; leave them out, or give another --out"
+        )
+    if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
+        return Run(folder.path, trust=trusted)
+    objective, backend = build(spec, given)
+    fit(spec, objective, backend, folder, display, accept_changes)
+    return Run(folder.path, backend, trust=trusted)
+
+
+def refuse_links(path: Path) -> None:
+    """Refuse links out of the folder: in a folder from elsewhere, a run could write anywhere through them."""
+    for inside in path.glob("*"):
+        if inside.is_symlink() and not inside.resolve().is_relative_to(path.resolve()):
+            raise UsageError(
+                f"{inside} is a link out of the run's folder; nothing was changed: put a real folder there"
+            )
