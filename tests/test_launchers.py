@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -132,25 +131,6 @@ def test_a_stopped_call_saves_and_goes_on(launcher, tmp_path):
     assert len(steps.read_text().split()) < LONG
     assert run(launcher, calls, tmp_path / "launch")["count"].result() == LONG
     assert steps.read_text().split() == [str(step) for step in range(LONG)]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part exists on Linux")
-def test_calls_end_with_a_launcher_that_is_killed(tmp_path):
-    program = f"""
-from pathlib import Path
-from pmdkit.calls import Call
-from pmdkit.launchers import ONE
-list(ONE.run([Call("count", "{HERE}:count", {{"folder": {str(tmp_path)!r}, "until": 3000}}, apart=True)], Path("l")))
-"""
-    parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
-    until = time.monotonic() + 120
-    while not (tmp_path / "steps").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    parent.kill()
-    parent.wait()
-    while not (tmp_path / "saved").exists():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

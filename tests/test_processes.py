@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pmdkit.processes import ChildProcess, encode_message, exit_reason, stop_all, take_message
+from pmdkit.processes import ChildProcess, encode_message, stop_all, take_message
 
 FAMILY = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
@@ -39,19 +39,6 @@ def gone(pid, seconds=10):
             return True
         time.sleep(0.02)
     return False
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (0, "ended with exit code 0"),
-        (3, "ended with exit code 3"),
-        (-9, "was killed by SIGKILL"),
-        (-99, "was killed by signal 99"),
-    ],
-)
-def test_an_end_is_named(code, reason):
-    assert exit_reason(code) == reason
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

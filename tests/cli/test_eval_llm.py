@@ -109,14 +109,6 @@ def test_the_folder_reads_prompts_as_the_run_did(run):
 
 
 @pytest.mark.slow
-def test_the_same_seed_draws_the_same_and_another_does_not(call, run, tmp_path, capsys):
-    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
-        assert call("eval", run, "--k", 2, "--problems", 3, "--seed", seed, "--json", "--out", tmp_path / name) == 0
-    read = {name: (tmp_path / name / "responses.jsonl").read_bytes() for name in ("one", "again", "other")}
-    assert read["one"] == read["again"] != read["other"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "moment"), [(signal.SIGINT, "before"), (signal.SIGTERM, "after")])
 def test_stopped_and_resumed_it_ends_on_the_same_files(number, moment, call, run, tmp_path, capsys, monkeypatch):
     """A signal in the third turn: exit 75, two turns are kept, and they are not asked again."""
@@ -189,41 +181,6 @@ def test_a_model_folder_is_asked_aime_as_in_the_paper(call, model, capsys):
     assert (told["data"], told["problems"], told["temperature"], told["top_p"]) == ("aime24", 2, 1.0, 0.7)
     assert told["step"] is None
     assert told["out"] == str(Path("runs") / "eval-model-aime24-001")
-
-
-def test_a_checkpoint_of_a_run_is_that_step_of_the_run(call, run, capsys):
-    assert call("eval", run / "checkpoints" / "step-1", "--k", 1, "--problems", 2, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["data"], told["step"], told["model"]) == ("held-out", 1, "tiny")
-
-
-def test_greedy_is_the_same_for_every_seed(call, model, file, tmp_path, capsys):
-    options = ("eval", model, "--data", file, "--k", 1, "--temperature", 0, "--width", 6, "--json")
-    for seed in (0, 1):
-        assert call(*options, "--seed", seed, "--out", tmp_path / str(seed)) == 0
-    read = [(tmp_path / str(seed) / "responses.jsonl").read_bytes() for seed in (0, 1)]
-    assert read[0] == read[1]
-
-
-@pytest.mark.slow
-def test_a_damaged_checkpoint_is_named_and_left_where_it_is(call, run, tmp_path, capsys):
-    """The one before is taken. Damage to the optimizer, which an evaluation does not need, is none."""
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
-    (copy / "checkpoints" / "step-2" / "optimizer.safetensors").write_bytes(b"")
-    assert call("eval", copy, "--k", 1, "--problems", 2, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["step"] == 2
-    for step, code in ((2, 0), (1, 5)):
-        weights = copy / "checkpoints" / f"step-{step}" / "model.safetensors"
-        data = weights.read_bytes()
-        weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        before = fingerprint(copy)
-        assert call("eval", copy, "--k", 1, "--problems", 2, "--json") == code
-        captured = capsys.readouterr()
-        assert "step-2 is damaged (model.safetensors does not match its checksum)" in captured.err
-        assert fingerprint(copy) == before
-        if code == 0:
-            assert json.loads(captured.out)["step"] == 1
 
 
 @pytest.mark.slow

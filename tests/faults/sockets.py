@@ -140,16 +140,3 @@ def loopback(place: str) -> bool:
         return False
     mapped = getattr(found, "ipv4_mapped", None)
     return bool((mapped or found).is_loopback)
-
-
-def points_to(link: Path, place: Path) -> bool:
-    """Whether a link of /proc leads there; processes that end, and those of others, do not."""
-    try:
-        return os.readlink(link) == str(place)
-    except OSError:
-        return False
-
-
-def command_line(pid: int) -> str:
-    """For a person who looks why it is still there."""
-    return f"{pid}: {Path(f'/proc/{pid}/cmdline').read_bytes().replace(bytes(1), b' ').decode()}"

@@ -3,7 +3,6 @@
 The faults strike one run after another, and in the end it has the bits of a run that nothing disturbed.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -71,18 +70,3 @@ def test_the_reader_of_its_output_leaves(toy):
     assert process.stderr.readline()
     process.stderr.close()
     toy.end(process, 0)
-
-
-@pytest.mark.nightly
-def test_the_shell_that_started_it_is_killed(tmp_path_factory):
-    """Nobody asked the run to stop: it goes on to its end."""
-    for toy in chain(tmp_path_factory, "shell", TOY, ["run.checkpoint_every=3"]):
-        process = toy.start(hold=2, shell=["sh", "-c", '"$@"; true', "sh"])
-        process.kill()
-        process.wait()
-        toy.release()
-        deadline = time.monotonic() + 180
-        while toy.processes() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert (toy.out / "summary.json").exists()
-        assert os.path.getsize(toy.log)

@@ -238,11 +238,3 @@ def test_where_the_servers_are_lost_the_run_is_stopped_and_queues_again(slurm):
     start, read = slurm
     assert finish(start(FILES[1], nodes=2, train=(600, 0), server=5)) == 1
     assert "requeue 17" in read()[2]
-
-
-@pytest.mark.parametrize("serve", ["0", "2"])
-def test_a_division_without_servers_or_trainers_is_refused(slurm, serve):
-    start, read = slurm
-    process = start(FILES[1], nodes=2, SERVE_NODES=serve)
-    assert finish(process) == 2
-    assert read()[0] == []

@@ -29,10 +29,6 @@ def test_joined_options_move_together():
     assert [(p.options["schedule.prompts"], p.options["schedule.ministeps"]) for p in points] == [(32, 1), (512, 16)]
 
 
-def test_no_option_is_one_setting():
-    assert options(expand("bandit", "needle", {}, range(3), {})) == [{"run.seed": seed} for seed in range(3)]
-
-
 @pytest.mark.parametrize(
     ("text", "meant"),
     [("0.05", 0.05), ("16", 16), ("true", True), ("pmd-mean", "pmd-mean"), ('"16"', "16"), ("a=b", "a=b")],
