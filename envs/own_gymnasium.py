@@ -122,9 +122,9 @@ class EpisodeTask:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("id", help="name in Gymnasium's registry, such as CartPole-v1")
+    parser.add_argument("id", nargs="?", default="FrozenLake-v1", help="name in Gymnasium's registry: CartPole-v1")
     parser.add_argument("--options", type=json.loads, default={}, help='of the environment: {"is_slippery": false}')
-    for name, value in {"steps": 40, "starts": 8, "group": 32, "ministeps": 2, "hidden": 0, "seed": 0}.items():
+    for name, value in {"steps": 10, "starts": 4, "group": 32, "ministeps": 2, "hidden": 0, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in {"tau": 0.05, "lr": 0.1, "scale": 1.0}.items():
         parser.add_argument(f"--{name}", type=float, default=value)
