@@ -229,20 +229,6 @@ def test_noise_is_counted_group_by_group(name):
     assert sum(entry["noise_share"] * entry["prompts"] for entry in row["gauge"]) == pytest.approx(few.sum())
 
 
-def test_noise_is_of_all_groups_and_log_ratios_of_the_sample():
-    objective = OBJECTIVES["pmd-mean"](tau=0.05)
-    _, _, groups, whole = record(objective, 8, table=SUM, prompts=40)
-    _, _, _, row = record(objective, 8, table=SUM, prompts=40, sample=3)
-    assert row["noise_share"] == whole["noise_share"] != groups.reward[:3].sum(1).le(1).double().mean().item()
-    assert sum(entry["prompts"] for entry in row["gauge"]) == 3
-
-
-def test_the_full_support_has_no_noise():
-    _, _, _, row = record(OBJECTIVES["pmd-mean"](tau=0.05), None)
-    assert row["noise_share"] is row["theory_noise_share"] is None
-    assert row["theory_lambda_over_tau"] > 0
-
-
 def test_a_group_without_a_verdict_is_in_no_bucket():
     """Its rows have mass 0: no pass rate, nothing to predict, and no share in any mean."""
     objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
