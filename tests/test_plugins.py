@@ -181,7 +181,7 @@ KNOWN = {
     ("pmdkit/plugins.py", "class_from_path"),
     ("pmdkit/envs/build.py", "kind_of"),
     ("pmdkit/envs/reward_functions.py", "load"),
-    ("pmdkit/llm/turns.py", "make_environment"),
+    ("pmdkit/llm/contrib/turns.py", "make_environment"),
     ("pmdkit/fit.py", "own_callbacks"),
     ("pmdkit/objectives/__init__.py", "load_objective"),
     ("pmdkit/objectives/temperatures.py", "make_tau"),
