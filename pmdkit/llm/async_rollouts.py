@@ -38,6 +38,8 @@ def async_rollouts(lag: int) -> Stream:
         requests: dict[int, RolloutRequest] = {}
         for step in range(start + 1, schedule.steps + 1):
             began = perf_counter()
+            # Requests go out before step s is waited for: those of s + 1 to s + lag are drawn by the weights after
+            # step s - 1 while step s is graded and updated on.
             for later in range(step, min(step + lag, schedule.steps) + 1):
                 if later not in requests:
                     seed = derive(schedule.seed, "rollout", later)

@@ -1,6 +1,6 @@
 """Build a backend from a resolved recipe: problems, model, engine, verifier, learner, task and evaluation.
 
-There is one function for each. `llm/train.py` is the same as a program in which each of them can be replaced.
+There is one function for each. `llm/train.py` takes the step with these parts in the open.
 """
 
 import json

@@ -37,5 +37,6 @@ class ForwardRoot(nn.Module):
         """The result of `work` on the model. A closure, since DDP would traverse every token of plain arguments."""
         if not self.casts:
             return work(self.model)
+        # Blocks cast their own weights one at a time; embedding and last norm are cast here for the whole pass.
         with precision.cast_weights(precision.outside_blocks(self.model), self.dtype):
             return work(self.model)

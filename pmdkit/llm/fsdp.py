@@ -22,6 +22,7 @@ def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = tor
     fsdp.fully_shard(root, mesh=mesh, mp_policy=fsdp_policy(dtype))
     for module in root.modules():
         if isinstance(module, fsdp.FSDPModule):
+            # FSDP2 averages by default, which would divide the step by the number of processes
             module.set_gradient_divide_factor(1.0)  # sums, not means: the rows' weights already count all prompts
             module.set_force_sum_reduction_for_comms(True)
     allocate(root, torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device))

@@ -84,7 +84,8 @@ class ChunkedHead:
             torch.mm(x, self.weight.T, out_dtype=self.wide, out=z)
         else:
             torch.mm(x, self.weight.T, out=z)
-        # log p(y) = z_y - max z - log s, and z becomes e = exp(z - max z) in place
+        # log p(y) = z_y - max z - log s, and z becomes e = exp(z - max z) in place: the buffer of [m, V] is by far the
+        # largest tensor of a step, and a second one would not fit. z_y is taken before it is overwritten.
         z_y = z.gather(1, y[:, None])[:, 0]
         largest = z.amax(1)
         self.sums = z.sub_(largest[:, None]).exp_().sum(1)

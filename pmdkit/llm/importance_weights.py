@@ -16,9 +16,11 @@ def importance_weights(difference: Tensor, mask: Tensor, correction: str, cap: f
         [N, T] for the token kinds, [N] for the sequence kinds.
     """
     level, rule = correction.split("-")
-    # w = pi_trainer / pi_engine, of a token or of the whole response
+    # w = pi_trainer / pi_engine, of a token or of the whole response. E_engine[w f] = E_trainer[f]; the variance of the
+    # whole response's weight grows with its length, which is what the cap is for.
     log_weight = difference.double() if level == "token" else difference.double().sum(1)
     if rule == "truncate":
         return log_weight.exp().clamp_max(cap)
+    # A mask drops rows where either side is sure of what the other is not; truncation keeps them, with bias.
     inside = log_weight.abs() <= torch.log(torch.tensor(cap, dtype=torch.float64))
     return torch.where(inside, log_weight.exp(), 0.0)

@@ -22,6 +22,8 @@ def token_budget_batches(
         whole_groups: never split a group, for losses that compare its rows.
         counted: rows that matter; the others are left out. With `whole_groups`, a group with any such row stays whole.
     """
+    # Greedy, in order: rows of a prompt stay neighbours, so that the prompt is fed once per forward pass. Sorting by
+    # length would pack as well here, where nothing is padded, and would tear groups apart.
     part: list[int] = []
     used = 0
     for unit in units(len(prompts), size, whole_groups, counted):

@@ -57,6 +57,10 @@ def pack(prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = T
         after.append(origin)
         return len(tokens) - len(some)
 
+    # The layout of a group that shares its prompt x, with responses a, b (the last token of each is not fed):
+    #   tokens     x1 x2 x3 | a1 a2 | b1        after     -1, 0, 0
+    #   predict_at x3 a1 a2 | x3 b1             targets   a1 a2 a3, b1 b2
+    # Each response continues sequence 0, so its positions count on from the end of x, and it never sees its siblings.
     row = 0
     while row < len(prompts):
         prompt, end = prompts[row], row + 1

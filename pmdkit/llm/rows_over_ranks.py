@@ -32,5 +32,6 @@ def shard_by_tokens(
         mine = {row for unit in run for row in whole[unit]}
         chosen = [row in mine for row in range(len(prompts))]
         plans.append(list(token_budget_batches(prompts, responses, size, budget, whole_groups, chosen)))
+    # A rank that runs out of rows makes empty passes: a collective that one rank leaves out hangs the others.
     passes = max(len(plan) for plan in plans)
     return [plan + [[]] * (passes - len(plan)) for plan in plans]

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import torch
 
-from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.model import end_tokens, load_model, pick_device
+from pmdkit.errors import UsageError
+from pmdkit.llm.model import end_tokens, load_model
 
 
 @pytest.fixture
@@ -48,19 +48,3 @@ def test_what_cannot_be_trusted_or_is_incomplete_is_refused(spoil, told, folder)
     spoil(folder)
     with pytest.raises(UsageError, match=told):
         load_model(str(folder))
-
-
-def test_a_path_that_is_not_there():
-    with pytest.raises(UsageError, match="does not exist"):
-        load_model("./nowhere")
-    with pytest.raises(EnvironmentLacks, match="the hub did not provide it"):
-        load_model("nobody/nothing-of-this-name")
-
-
-def test_devices():
-    assert pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(UsageError, match="abacus"):
-        pick_device("abacus")
-    if not torch.cuda.is_available():
-        with pytest.raises(EnvironmentLacks, match="no GPU"):
-            pick_device("cuda")

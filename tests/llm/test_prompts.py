@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from tokenizers.pre_tokenizers import ByteLevel, Split
-from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.errors import UsageError
 from pmdkit.llm import prompts
-from pmdkit.llm.prompts import TEMPLATE, Encoder, a_byte_a_token, encoder_of, limit_prompts
-from pmdkit.llm.starter.model import train_tokenizer
+from pmdkit.llm.prompts import TEMPLATE, Encoder, encoder_of, limit_prompts
 from pmdkit.specs.llm import PromptTable
 
 SAMPLE = Path(__file__).parents[2] / "envs" / "math" / "dapo-sample.jsonl"
@@ -115,15 +111,6 @@ def test_no_control_token_comes_from_data_and_the_text_arrives(text):
     assert text in TOKENIZER.decode(whole)
 
 
-def test_chat_format_by_default_if_there_is_one():
-    assert ENCODER.chat
-    assert ENCODER.before[0] == TOKENIZER.convert_tokens_to_ids("<|im_start|>")
-    without = wrapped(byte_level())
-    assert not Encoder(without).chat
-    with pytest.raises(ValueError, match="no chat template"):
-        Encoder(without, chat=True)
-
-
 def numbered(texts, held_out=0):
     numbers = np.arange(len(texts))
     split = len(texts) - held_out
@@ -146,136 +133,6 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
 
 
 # Prompts that fit without a look at their tokens: the same as with one, and only where the tokenizer is sure of it.
-
-ALPHABET = ByteLevel.alphabet()
-BYTES = ByteLevel(add_prefix_space=False)
-LINES = Split(Regex(r"\s*[\r\n]+"), "isolated")
-
-
-class Doubling(PreTrainedTokenizerFast):
-    """A class with a way of its own."""
-
-    def encode(self, text, *given, **options):
-        ids = super().encode(text, *given, **options)
-        return [id for id in ids for _ in range(2)]
-
-
-def make(normalizer=None, steps=(LINES, BYTES), alphabet=ALPHABET, marks=None, decoder=decoders.ByteLevel, ids=None):
-    """A byte-level BPE with merges, special tokens and added ones that are not special; each part can be another."""
-    marks = marks or {}
-    bpe = Tokenizer(models.BPE(ids, [], **marks) if ids else models.BPE(**marks))
-    bpe.normalizer = normalizer
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
-    bpe.decoder = decoder()
-    if ids is None:
-        trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False, **marks)
-        bpe.train_from_iterator(TEXTS * 2 if alphabet else ["abc <"] * 2, trainer)
-    bpe.add_special_tokens([AddedToken("<|im_end|>", special=True, normalized=False)])
-    bpe.add_tokens([AddedToken(name, special=False, normalized=False) for name in (*ADDED, "    ")])
-    return bpe
-
-
-def plain_fast(bpe, kind=PreTrainedTokenizerFast, **options):
-    return kind(tokenizer_object=bpe, eos_token="<|im_end|>", **options)
-
-
-def with_added(name):
-    bpe = make(normalizers.NFC())
-    bpe.add_tokens([AddedToken(name, special=False, normalized=True)])
-    return plain_fast(bpe)
-
-
-def only_words():
-    words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "<|im_end|>": 2}, unk_token="[UNK]"))
-    words.pre_tokenizer, words.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    return plain_fast(words, unk_token="[UNK]")
-
-
-def two_bytes():
-    """As read from a file: transformers writes and reads a tokenizer that it is given, and one of the two is lost."""
-    tokenizer = plain_fast(make())
-    tokenizer._tokenizer = make(ids=IDS | {"z": IDS["y"]})
-    return tokenizer
-
-
-IDS = {letter: id for id, letter in enumerate(sorted(ALPHABET, reverse=True))}
-SURE = {
-    "starter": lambda: train_tokenizer(Arithmetic(numbers=2, problems=100).build()),
-    "byte-level": lambda: plain_fast(make()),
-    "NFC": lambda: plain_fast(make(normalizers.NFC())),
-    "bytes alone": lambda: plain_fast(make(steps=[BYTES])),
-    "a name of one letter": lambda: with_added("%"),
-    "a name that is not plain": lambda: with_added("<｜end▁of▁sentence｜>"),
-}
-UNSURE = {
-    "slow": (lambda: ByT5Tokenizer(), "a"),
-    "a class of its own": (lambda: plain_fast(make(), Doubling), "abcdefg zqzq"),
-    "no BPE": (only_words, "a b"),
-    "the end of a word": (lambda: plain_fast(make(marks={"end_of_word_suffix": "@@"})), "zq zq"),
-    "the inside of a word": (lambda: plain_fast(make(marks={"continuing_subword_prefix": "##"})), "~~"),
-    "characters removed": (lambda: plain_fast(make(steps=[Split("a", "removed"), BYTES])), "cab"),
-    "a step of another kind": (lambda: plain_fast(make(steps=[pre_tokenizers.Metaspace(), BYTES])), "~ ~"),
-    "no bytes": (lambda: plain_fast(make(steps=[LINES])), "~\0"),
-    "no steps": (lambda: plain_fast(make(steps=[])), "~\0"),
-    "a space put before": (lambda: plain_fast(make(steps=[LINES, ByteLevel(add_prefix_space=True)])), "~"),
-    "letters changed": (lambda: plain_fast(make(normalizers.Lowercase())), "A"),
-    "no decoder of bytes": (lambda: plain_fast(make(decoder=decoders.Fuse)), "a b"),
-    "a byte without a token": (lambda: plain_fast(make(alphabet=[])), "q"),
-    "one id of two bytes": (two_bytes, "yz"),
-    "one id of a byte and a name": (lambda: plain_fast(make(ids={letter: id + 1 for letter, id in IDS.items()})), "!"),
-    "a name for plain text": (lambda: with_added("Ġ"), "~ ~"),
-    "a name that becomes plain": (lambda: with_added("\u212aelvin"), "Kelvin"),
-    "white space put right": (lambda: plain_fast(make(), clean_up_tokenization_spaces=True), "a ."),
-}
-
-
-def numbered_problems(texts, held_out=0):
-    table = [Problem(f"p-{i}", text, "1") for i, text in enumerate(texts)]
-    numbers, split = np.arange(len(texts)), len(texts) - held_out
-    return MathProblems("mine", table.__getitem__, numbers[:split], numbers[split:])
-
-
-def outcome(problems, encoder, limit):
-    """What is kept and counted, or the words of the error."""
-    try:
-        kept, dropped = limit_prompts(problems, encoder, limit)
-    except UsageError as told:
-        return str(told)
-    return list(kept.train), list(kept.held_out), dict(kept.counts), dropped
-
-
-def one_by_one(*given):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompts, "a_byte_a_token", lambda tokenizer: False)
-        return outcome(*given)
-
-
-ascii_texts = st.one_of(
-    st.sampled_from([*ADDED, "<|im_end|>", "    ", "\n\n", " ", "Kelvin", "\u212a", "cafe\u0301", "A box has 2 nuts"]),
-    st.sampled_from(TEXTS),
-    st.text(max_size=20),
-    st.text(st.characters(max_codepoint=127), max_size=40),
-    st.sampled_from(["\ud83d", "\0", "Ġ"]),
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*SURE, *UNSURE])
-def test_the_same_prompts_and_the_same_first_error_as_one_by_one(name):
-    tokenizer = SURE[name]() if name in SURE else UNSURE[name][0]()
-    assert a_byte_a_token(tokenizer) is (name in SURE)
-    encoder = Encoder(tokenizer, "A: {problem_statement}\n\n" if name != "no BPE" else "{problem_statement}")
-
-    @settings(max_examples=60, deadline=None, derandomize=True)
-    @given(st.lists(st.lists(ascii_texts, max_size=3).map("".join), max_size=6), st.integers(0, 3), st.integers(1, 80))
-    def check(texts, held_out, limit):
-        problems = numbered_problems(texts, min(held_out, len(texts)))
-        assert outcome(problems, encoder, limit) == one_by_one(problems, encoder, limit)
-
-    check()
-    for limit in (50, 120, 300):
-        real = numbered_problems(TEXTS, 3)
-        assert outcome(real, encoder, limit) == one_by_one(real, encoder, limit)
 
 
 # A slow tokenizer is nothing that can be looked into; white space put right changes BPE in some versions only.

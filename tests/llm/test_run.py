@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from pmdkit import train
-from pmdkit.errors import ComponentDied, Diverged
+from pmdkit.errors import Diverged
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -98,31 +98,6 @@ def test_a_checkpoint_is_a_folder_of_transformers(whole):
     assert "| 2 |" in card
 
 
-@pytest.mark.slow
-def test_the_best_model_stays_and_trackers_get_completions(tmp_path, monkeypatch):
-    """Of two equal evaluations the first; its weights are those of its checkpoint, in a folder of transformers."""
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    rates = {0: 0.25, 1: 0.5, 2: 0.5, 3: 0.375}
-    monkeypatch.setattr(
-        EvaluationCallback, "scores", lambda self, _: {"pass_rate": rates[self.learner.version], "reward": 0.0}
-    )
-    wanted = {"evaluation.keep_best": True, "evaluation.every": 1, "run.keep": 9, "run.report_to": ["tensorboard"]}
-    run = go(tmp_path / "run", options=wanted)
-    assert json.loads((run.path / "best" / "best.json").read_text()) == {"step": 1, "pass_rate": 0.5}
-    best, saved = (
-        load_file(run.path / place / "model.safetensors") for place in ("best", "checkpoints/step-1")
-    )  # fmt: skip
-    assert best.keys() == saved.keys()
-    assert all(torch.equal(value, saved[name]) for name, value in best.items())
-    assert {"config.json", "tokenizer.json", "README.md"} <= {path.name for path in (run.path / "best").iterdir()}
-    shown = EventAccumulator(str(run.path / "tensorboard"))
-    shown.Reload()
-    tables = [event.tensor_proto.string_val[0].decode() for event in shown.Tensors("completions/text_summary")]
-    assert [len(table.splitlines()) for table in tables] == [18, 18, 18]  # two of heads, 16 responses
-
-
 class Killed(BaseException):
     """Stands for a kill: nothing of pmdkit catches it."""
 
@@ -187,12 +162,3 @@ def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [1]
     saved = load_file(tmp_path / "run" / "diverged.safetensors")
     assert saved["responses"].shape[0] == saved["advantage"].shape[0] == 8
-
-
-@pytest.mark.slow  # processes that import transformers
-def test_a_broken_verifier_stops_the_run(taught, tmp_path):
-    """A grader that dies on everything is an outage: exit 7, and no step is made from it."""
-    (tmp_path / "mine.py").write_text("import os\n\n\ndef grade(response, gold):\n    os._exit(3)\n")
-    with pytest.raises(ComponentDied, match="no verdict"):
-        go(tmp_path / "run", options={**taught, "reward.grade": f"{tmp_path}/mine.py:grade"})
-    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == []

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pmdkit.cli import main
 from pmdkit.envs.math.synthetic import Arithmetic
@@ -31,41 +31,6 @@ def problems():
 @pytest.fixture(scope="module")
 def tokenizer(problems):
     return train_tokenizer(problems)
-
-
-@pytest.mark.slow
-def test_the_tokenizer_carries_every_text_and_has_one_token_per_digit(problems, tokenizer):
-    teacher = Teacher.for_pupil(0.3, 4)
-    for number in range(0, 20_000, 97):
-        text = problems.problem(number).problem
-        for some in (text, teacher.respond(text, generator(0, number))):
-            ids = tokenizer(some).input_ids
-            assert tokenizer.decode(ids) == some
-            pieces = tokenizer.convert_ids_to_tokens(ids)
-            assert [p for p in pieces if re.search(r"\d", p)] == re.findall(r"\d", some)
-    strange = "Zoë: 10⁶ €, 你好 <tag>\n\n\tÅ"
-    assert tokenizer.decode(tokenizer(strange).input_ids) == strange
-
-
-@pytest.mark.parametrize(
-    ("size", "kind", "low", "high"),
-    [
-        ("starter", Qwen2ForCausalLM, 1e5, 1e6),
-        ("starter-moe", Qwen3MoeForCausalLM, 1e5, 2e6),
-        ("starter-100m", Qwen2ForCausalLM, 0.9e8, 1.1e8),
-    ],
-)
-def test_sizes(tokenizer, size, kind, low, high):
-    with torch.device("meta"):
-        model = build(size, tokenizer, 0)
-    assert type(model) is kind
-    assert low < model.num_parameters() < high
-    config = model.config
-    assert getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads >= 32
-    assert config.vocab_size >= len(tokenizer)
-    assert config.eos_token_id == tokenizer.eos_token_id
-    if size == "starter-moe":
-        assert (config.num_experts_per_tok, config.num_experts >= 4) == (2, True)
 
 
 @pytest.mark.slow

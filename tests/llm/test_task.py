@@ -13,7 +13,7 @@ from pmdkit.errors import ComponentDied
 from pmdkit.llm.epochs import epoch_order, epoch_sampler
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
-from pmdkit.loop import Rollouts, graded, without_equal_groups
+from pmdkit.loop import Rollouts, graded
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.testing import check_task
 from strict_answers import Grader, Item, Verdict
@@ -98,18 +98,6 @@ def test_one_without_verdict_never_stops_a_run_and_many_do():
     task = make(grader=Silent({0, 2}))
     with pytest.raises(ComponentDied, match="no verdict on 2 of 3 responses \\(too slow\\)"):
         task.reward(rollouts_of(task, [["Answer: 1"] * 3]))
-
-
-def test_equal_groups_stay_unless_they_are_dropped():
-    """PMD-mean pulls an all-right group back to pi_old; dropping it gives the group no weight and leaves the others."""
-    task = make()
-    texts = [[f"Answer: {gold(task, 0)}"] * 2, [f"Answer: {gold(task, 1)}", "Answer: 999"]]
-    rollouts = rollouts_of(task, texts)
-    groups = graded(task.reward(rollouts), rollouts)
-    batch = credit(OBJECTIVES["pmd-mean"](), groups, rollouts.logp_old, rollouts.mask)
-    assert (batch.weight > 0).all()
-    dropped = without_equal_groups(batch, groups)
-    assert dropped.weight.tolist() == [0.0, 0.0, *batch.weight[2:].tolist()]
 
 
 def test_it_keeps_the_contract_of_the_loop():
