@@ -219,7 +219,7 @@ def check_lora_tables(spec: LLMSpec) -> None:
     if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
         raise UsageError(
             f"lora.rank is {spec.lora.rank} and warm_start.pass_rate {spec.warm_start.pass_rate}: phase 0 trains all "
-            "weights, but an adapter needs a fixed base; build the starter with `pmdkit llm-starter DIR`, then "
+            "weights, but an adapter needs a fixed base; build the starter with `pmdkit export starter DIR`, then "
             "--set model.path=DIR, without model.build, and warm_start.pass_rate=0"
         )
 
