@@ -14,7 +14,7 @@ LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "tran
 EXTRAS = {
     "torch": ("torch", "jinja2", "markupsafe"),
     "gym": ("gymnasium",),
-    "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "math_verify"),
+    "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "strict_answers"),
     "hub": ("datasets",),
     "lora": ("peft",),
     "tables": ("pandas",),
@@ -23,7 +23,6 @@ EXTRAS = {
     "sweep": ("optuna",),
     "slurm": ("submitit",),
     "ray": ("ray",),
-    "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
 }
 "The modules that each extra provides."
 CHECKOUT = Path(__file__).parents[1]

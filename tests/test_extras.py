@@ -112,6 +112,6 @@ def test_the_extras_of_pyproject_hold_the_modules_that_are_asked_for():
     for extra, modules in extras.EXTRAS.items():
         wanted = " ".join(project["optional-dependencies"][extra]).replace("-", "_")
         for module in modules:
-            assert module in wanted or module in ("nbformat", "nbconvert", "nbclient"), (extra, module)
+            assert module in wanted, (extra, module)
     base = [line.split(">")[0] for line in project["dependencies"]]
     assert not {"torch", "gymnasium", "transformers"} & set(base), json.dumps(base)

@@ -17,8 +17,7 @@ TIERS = {  # "base" is what pmdkit always needs; the others are its extras
     "base": ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "safetensors", "filelock"),
     "torch": ("torch", "jinja2"),
     "gym": ("gymnasium",),
-    "llm": ("transformers", "tokenizers", "accelerate", "math-verify", "pyarrow"),
-    "course": ("jupyterlab", "ipykernel", "jupytext"),
+    "llm": ("transformers", "tokenizers", "accelerate", "strict-answers", "pyarrow"),
     "lora": ("peft",),
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
 }

@@ -27,7 +27,7 @@ from pmdkit.specs.llm import (
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, if the recipe does not say
-NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
+NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "strict_answers": "strict-answers"}
 
 
 def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pmdkit.cli import main
+from pmdkit.plugins import Trusted
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.find import names
 from pmdkit.specs.toml import to_toml
@@ -73,7 +74,7 @@ def test_every_recipe_can_be_written_and_read(tmp_path):
     for name in names("llm"):
         spec = LLMSpec.read(name).override({"reward.others": [{"grade": "my.py:fn", "weight": 0.5, "label": 'a "b"'}]})
         (tmp_path / f"{name}.toml").write_text(to_toml(spec.tables()))
-        assert LLMSpec.read(str(tmp_path / f"{name}.toml")) == spec
+        assert LLMSpec.read(str(tmp_path / f"{name}.toml"), Trusted.of("my.py")) == spec
         assert (tmp_path / f"{name}.toml").read_text().count("[[reward]]") == 2
 
 

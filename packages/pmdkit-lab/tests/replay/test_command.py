@@ -58,7 +58,7 @@ def test_mistakes(call, run, capsys, what):
     assert re.search(sentence, said.err)
 
 
-def test_an_objective_that_is_gone(call, tmp_path, capsys):
+def test_an_objective_that_is_gone(call, tmp_path):
     """A loss of one's own whose file is no longer there: told, and others can be asked."""
     own = tmp_path / "my.py"
     own.write_text("from pmdkit.objectives.skeleton import MyLoss\n\n\nclass Mine(MyLoss):\n    pass\n")
@@ -67,10 +67,7 @@ def test_an_objective_that_is_gone(call, tmp_path, capsys):
         call("bandit", "needle", "--objective", f"{own}:Mine", "--group", 4, "--steps", 1, "--record", "--out", out)
         == 0
     )
-    assert call("replay", out) == 0
+    assert call("replay", out, "--trust", own) == 0
     own.unlink()
-    capsys.readouterr()
-    assert call("replay", out) == 2
-    assert "cannot be loaded again" in capsys.readouterr().err
+    assert call("replay", out, "--trust", own) == 2
     assert call("replay", out, "--objective", "rloo") == 0
-    assert "the recorded objective cannot be loaded again" in capsys.readouterr().out
