@@ -188,7 +188,7 @@ def resume_run(
                     "every learning rate; start a new run from the last checkpoint with --set model.path=..."
                 )
         elif key.startswith("parallel."):  # how work is split changes sums in the last digits, and nothing else
-            if key not in ("parallel.timeout", "parallel.restarts"):
+            if key != "parallel.timeout":
                 display.warn(f"{key} was {was} and is now {now}: not the same bits as an uninterrupted run")
         else:
             refused.append(f"{key} was {was} and is now {now}")

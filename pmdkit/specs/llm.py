@@ -215,8 +215,6 @@ class ParallelTable(Strict):
     "ddp: all weights in every process. fsdp2: a shard of weights, gradients and optimizer in each."
     timeout: Positive = 600.0
     "Seconds that one process waits for another; must exceed the slowest rollout. A dead one is noticed at once."
-    restarts: int = Field(default=0, ge=0)
-    "How often a run of several processes resumes by itself from its last checkpoint after one of them dies."
 
 
 class LLMSpec(Spec):
