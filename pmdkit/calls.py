@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from importlib import import_module
@@ -74,7 +75,9 @@ def make_calls(calls: str, cwd: str) -> str:
     with sigterm_interrupts():
         child = start_process(calls, {})
         try:
-            return exit_reason(child.popen.wait())
+            while child.exit_code is None:  # Ray interrupts between bytecodes, which a wait in the kernel would not see
+                time.sleep(0.1)
+            return exit_reason(child.exit_code)
         finally:
             stop_all([child], MERCY)
 

@@ -193,7 +193,8 @@ def test_no_verdict_is_told_and_not_right(call, tmp_path, file, capsys):
     options = {"reward.grade": f"{grader}:grade", "reward.most_unscored": 0.9, "evaluation.problems": 2}
     path = train("pmd-mean", "llm", TINY, steps=1, out=tmp_path / "run", options=options).path
     # a response of the random starter seldom ends, and one that is cut off is wrong without a grader: many tokens
-    assert call("eval", path, "--data", file, "--k", 4, "--width", 400, "--json", "--out", tmp_path / "out") == 0
+    asked = ("--data", file, "--k", 4, "--width", 400, "--json", "--out", tmp_path / "out", "--trust", grader)
+    assert call("eval", path, *asked) == 0
     captured = capsys.readouterr()
     told, rows = json.loads(captured.out), lines(tmp_path / "out" / "responses.jsonl")
     ended = [row for row in rows if row["ended"]]

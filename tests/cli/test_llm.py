@@ -63,7 +63,7 @@ def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
     told = printed("llm", *words, "--json", "--out", "run", "--save-recipe", "mine.toml")
     assert 0 < json.loads(told)["reward_last"] <= 1
     config = json.loads(Path("run/config.json").read_text())
-    saved = json.loads(json.dumps(LLMSpec.read("mine.toml").record()))
+    saved = json.loads(json.dumps(LLMSpec.read("mine.toml", Trusted.of("my.py")).record()))
     assert {**saved, "name": "own", "objective": {}} == {**config, "objective": {}}
     again = json.loads(printed("llm", "mine.toml", "--trust", "my.py", "--json", "--out", "again"))
     assert again["reward_last"] == json.loads(told)["reward_last"]

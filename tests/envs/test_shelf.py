@@ -84,7 +84,7 @@ def test_every_program_runs_and_prints(tmp_path):
     for program in programs:
         done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
-        assert len(done.stdout.splitlines()) > 3
+        assert done.stdout.strip()
 
 
 def test_the_own_bandit_has_the_exact_chances_of_dice():

@@ -1,6 +1,5 @@
 """The starter: real classes, its own tokenizer, a teacher as sloppy as it says, and a phase 0 that can be killed."""
 
-import json
 import re
 
 import numpy as np
@@ -12,7 +11,7 @@ from pmdkit.cli import main
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
-from pmdkit.llm.starter.model import build, train_tokenizer
+from pmdkit.llm.starter.model import build, make, train_tokenizer
 from pmdkit.llm.starter.vocabulary import HIGHEST, LOWEST, Teacher
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.checkpoint import steps
@@ -103,10 +102,9 @@ def call(*arguments):
 
 
 @pytest.fixture
-def untaught(tmp_path, capsys):
-    """A folder that the verb wrote, with random weights, and what it printed."""
-    assert call("llm-starter", tmp_path / "model", "--pass-rate", 0, "--seed", 3, "--json") == 0
-    return tmp_path / "model", json.loads(capsys.readouterr().out)
+def untaught(tmp_path):
+    """A folder with a model of random weights, and what is said of it."""
+    return tmp_path / "model", make(tmp_path / "model", "starter", 3, 0, print)
 
 
 @pytest.mark.slow
