@@ -40,7 +40,7 @@ def write_annotated(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
         text += f"## {section['title']}\n\n{section['words']}\n\n"
         for statement in section["statement"]:
             if statement["claim"] not in known:
-                raise SystemExit(f"the page tells {statement['claim']}, which the ledger has not; mend {TOLD.name}")
+                raise SystemExit(f"the page tells {statement['claim']}, which the ledger does not have; fix {TOLD.name}")
             text += told_statement(statement, known[statement["claim"]], displays, shown)
             count += 1
     text += '<script type="module" src="../counterexamples.js"></script>\n'
@@ -130,5 +130,5 @@ def pulled(file: str, name: str) -> tuple[str, str]:
             indent = len(kept[0]) - len(kept[0].lstrip())
             return docstring or "", "\n".join(line[indent:] for line in kept)
     raise SystemExit(
-        f"{file} has no function or class {name}; the ledger names one: mend packages/pmdkit-lab/pmdkit_lab/ledger"
+        f"{file} has no function or class {name}; the ledger names one: fix packages/pmdkit-lab/pmdkit_lab/ledger"
     )
