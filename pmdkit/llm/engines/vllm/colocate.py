@@ -231,7 +231,7 @@ def rebuild_moe_kernels(worker: Any) -> None:
     """
     for module in worker.model_runner.get_model().modules():
         method = getattr(module, "quant_method", None)
-        if getattr(method, "moe_kernel", None) is not None:
+        if method is not None and getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
 
 
