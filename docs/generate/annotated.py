@@ -40,7 +40,7 @@ def write_annotated(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
         text += f"## {section['title']}\n\n{section['words']}\n\n"
         for statement in section["statement"]:
             if statement["claim"] not in known:
-                raise SystemExit(f"the page tells {statement['claim']}, which the ledger does not have; fix {TOLD.name}")
+                raise SystemExit(f"the page tells {statement['claim']}, not in the ledger; fix {TOLD.name}")
             text += told_statement(statement, known[statement["claim"]], displays, shown)
             count += 1
     text += '<script type="module" src="../counterexamples.js"></script>\n'
