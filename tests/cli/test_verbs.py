@@ -52,9 +52,9 @@ def test_lists_are_complete(call):
 def test_doctor_checks_the_solver_and_names_remedies(call, monkeypatch):
     from pmdkit import extras
 
-    monkeypatch.setattr("pmdkit.cli.doctor.version_of", lambda name: None if name == "jupytext" else "1")
+    monkeypatch.setattr("pmdkit.cli.doctor.version_of", lambda name: None if name == "peft" else "1")
     assert json.loads(call("doctor", "--json"))["exact"]["holds"]
-    assert f"course: {extras.remedy('course')}\n" in call("doctor")
+    assert f"lora: {extras.remedy('lora')}\n" in call("doctor")
 
 
 def test_every_objective_and_environment_is_told_to_a_person(call):
