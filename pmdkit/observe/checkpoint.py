@@ -10,7 +10,7 @@ The protocol of a save:
 A kill or a loss of power before step 3 leaves the checkpoint before it as the newest. A file that the manifest does not
 name is not part of the checkpoint and is never read. Weights and optimizer are safetensors, the rest is JSON.
 
-Checksums detect accidents. They are no signature: whoever can write the folder can also write a matching manifest.
+Checksums detect accidents. They are not a signature: whoever can write the folder can also write a matching manifest.
 """
 
 import hashlib
