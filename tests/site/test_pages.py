@@ -56,7 +56,7 @@ def test_equations_are_typeset(look):
 def test_the_search_finds_a_word(look):
     page = look("")
     page.keyboard.press("f")
-    page.keyboard.type("leave-one-out", delay=20)
+    page.keyboard.type("rollout", delay=20)
     page.wait_for_selector(".md-search-result__item", timeout=120_000)
 
 
