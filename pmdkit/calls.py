@@ -5,7 +5,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 from pmdkit import errors
 from pmdkit.observe import files
-from pmdkit.processes import MERCY, ChildProcess, exit_reason, sigterm_interrupts, stop_all
+from pmdkit.processes import MERCY, exit_reason, sigterm_interrupts, start_child, stop_all
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,11 @@ class CallResult:
         raise (known.get(self.kind) or getattr(errors, self.kind))(f"{self.call.name}: {self.reason}")
 
 
-def start_process(calls: str, environment: dict[str, str]) -> ChildProcess:
+def start_process(calls: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start the process that makes the calls in a file; it is asked to stop when this one ends, however it ends."""
     paths = os.pathsep.join(path for path in sys.path if path)
     whole = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-m", "pmdkit.calls", calls]
-    return ChildProcess(command, whole, signal.SIGTERM, stdout=subprocess.DEVNULL)
+    return start_child([sys.executable, "-m", "pmdkit.calls", calls], whole)
 
 
 def make_calls(calls: str, cwd: str) -> str:
@@ -75,9 +73,9 @@ def make_calls(calls: str, cwd: str) -> str:
     with sigterm_interrupts():
         child = start_process(calls, {})
         try:
-            while child.exit_code is None:  # Ray interrupts between bytecodes, which a wait in the kernel would not see
+            while (code := child.poll()) is None:  # Ray interrupts between bytecodes, which a wait would not see
                 time.sleep(0.1)
-            return exit_reason(child.exit_code)
+            return exit_reason(code)
         finally:
             stop_all([child], MERCY)
 

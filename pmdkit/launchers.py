@@ -74,7 +74,7 @@ class Launcher:
 
     def end_of(self, task: Any) -> str | None:
         """How a task ended; None while it waits or runs."""
-        return None if task.exit_code is None else exit_reason(task.exit_code)
+        return None if (code := task.poll()) is None else exit_reason(code)
 
     def stop(self, tasks: Sequence[Any]) -> None:
         """Ask tasks to save and to end, and wait for that."""

@@ -1,6 +1,5 @@
 """Child processes: killed with what they started, asked before they are killed, gone with their parent."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,23 +7,23 @@ import time
 
 import pytest
 
-from pmdkit.processes import ChildProcess, encode_message, stop_all, take_message
+from pmdkit.processes import start_child, stop_all
 
-FAMILY = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
-POLITE = DEAF.replace("signal.SIG_IGN", "lambda *_: exit(75)")
-PARENT = """
-import signal, sys, time
-from pmdkit.processes import ChildProcess
-print(ChildProcess(["sleep", "60"], parent_death=signal.SIGTERM).pid, flush=True)
-time.sleep(60)
-"""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+BEGIN = "import pathlib, signal, subprocess, sys, time; "
+READY = "pathlib.Path(sys.argv[1]).write_text('0'); time.sleep(60)"
+FAMILY = BEGIN + "pathlib.Path(sys.argv[1]).write_text(str(subprocess.Popen(['sleep', '60']).pid)); time.sleep(60)"
+DEAF = BEGIN + "signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
+POLITE = BEGIN + "signal.signal(signal.SIGTERM, lambda *_: exit(75)); " + READY
+PARENT = "from pmdkit.processes import start_child; print(start_child(['sleep', '60']).pid, flush=True); input()"
 
 
-def started(code):
-    """A child that has printed its first line, and the line."""
-    child = ChildProcess([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    return child, child.popen.stdout.readline()
+def started(code, place):
+    """A child that is ready, and the number it wrote."""
+    child = start_child([sys.executable, "-c", code, str(place)])
+    while not place.exists() or not place.read_text():
+        time.sleep(0.02)
+    return child, int(place.read_text())
 
 
 def gone(pid, seconds=10):
@@ -41,41 +40,24 @@ def gone(pid, seconds=10):
     return False
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_a_killed_child_takes_its_children_along():
-    child, line = started(FAMILY)
-    assert child.alive
-    child.kill()
-    assert child.exit_code == -signal.SIGKILL
-    assert gone(int(line))
-    child.kill()  # once more breaks nothing
+def test_a_child_takes_its_children_along(tmp_path):
+    child, grandchild = started(FAMILY, tmp_path / "pid")
+    stop_all([child], 5.0)
+    assert child.returncode == -signal.SIGTERM
+    assert gone(grandchild)
+    stop_all([child], 0.0)  # once more breaks nothing
 
 
 @pytest.mark.slow
-def test_children_are_asked_together_and_the_deaf_are_killed():
-    children = [started(code)[0] for code in (POLITE, DEAF, POLITE)]
+def test_children_are_asked_together_and_the_deaf_are_killed(tmp_path):
+    children = [started(code, tmp_path / str(n))[0] for n, code in enumerate((POLITE, DEAF, POLITE))]
     stop_all(children, 2.0)
-    assert [child.exit_code for child in children] == [75, -signal.SIGKILL, 75]
-    assert children[0].wait(0.0) == 75
+    assert [child.returncode for child in children] == [75, -signal.SIGKILL, 75]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part exists on Linux")
 def test_a_child_ends_with_a_parent_that_is_killed():
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env={**os.environ})
-    child = int(parent.stdout.readline())
-    parent.kill()
-    parent.wait(10)
-    parent.stdout.close()
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        child = int(parent.stdout.readline())
+        parent.kill()
     assert gone(child)
-
-
-def test_messages_survive_any_cut():
-    message = {"response": "\ud800 \x00 34", "n": 1}
-    data = encode_message(message) + encode_message({"n": 2})
-    buffer, found = bytearray(), []
-    for byte in data:
-        buffer.append(byte)
-        found += [one for one in [take_message(buffer)] if one is not None]
-    assert found == [message, {"n": 2}]
-    with pytest.raises(ValueError, match="impossible length"):
-        take_message(bytearray(b"\xff" * 8))
