@@ -49,8 +49,6 @@ class LLMOptions(RunOptions):
     "Problems with answers: a .jsonl, .json or .parquet file, or the name of a data set on the hub."
     reward: str | None = None
     "math, or a reward function of your own as my.py:fn."
-    rollouts: Path | None = None
-    "Train on logged responses instead of drawing any: a run folder, a recorded step, or a .jsonl file."
     max_time: Number | None = None
     "Seconds after which the run stops, once a step and its checkpoint are complete, with exit 75."
     profile: Whole | None = None
@@ -62,7 +60,6 @@ class LLMOptions(RunOptions):
         """Dotted keys and their values."""
         short: dict[str, Any] = {"model.path": self.model, "env.path": self.data, "reward.grade": self.reward}
         short |= {"run.max_time": self.max_time, "run.profile": self.profile}
-        short["rollout.log"] = None if self.rollouts is None else str(self.rollouts)
         given = {key: value for key, value in short.items() if value is not None}
         return merged([*super().changes().items(), *given.items()])
 

@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.errors import UsageError
 from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.llm import collectives, evaluate, head, lora, recipe_checks, rewards, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
@@ -29,7 +28,7 @@ from pmdkit.llm.callbacks.problems import ProblemsCallback
 from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
-from pmdkit.llm.contrib import offline, turns
+from pmdkit.llm.contrib import turns
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.empty_weights import is_empty
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
@@ -65,23 +64,20 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
-    log = load_log(spec, model, encoder, problems)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
     progress = ProgressCallback()
     engine = make_engine(spec, model, encoder, problems, process_group)
-    policy = make_policy(spec, objective, model, process_group, unscored=log is not None and log.unscored > 0)
+    policy = make_policy(spec, objective, model, process_group)
     learner = make_learner(spec, policy, encoder, problems, engine, task, progress.progress)
     evaluation = make_evaluation(spec, encoder, problems, verifier, learner.turns)
-    return assemble(spec, objective, learner, task, evaluation, log, progress)
+    return assemble(spec, objective, learner, task, evaluation, progress)
 
 
 def check_machine(spec: LLMSpec) -> None:
     """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
     recipe_checks.check_engine(spec.rollout.engine, spec.vllm.urls)
     recipe_checks.check_lora(spec)
-    if spec.rollout.log is not None and not Path(spec.rollout.log).exists():
-        raise UsageError(f"the log {spec.rollout.log} does not exist; give the path of one, see docs/use/offline.md")
 
 
 def load_problems(spec: LLMSpec) -> MathProblems:
@@ -190,18 +186,6 @@ def make_encoder(
     return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
 
-def load_log(
-    spec: LLMSpec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems
-) -> offline.RolloutLog | None:
-    """The logged responses that a recipe trains on; None if it draws its own."""
-    assert spec.schedule.group is not None  # a recipe without one is refused before
-    if spec.rollout.log is None:
-        return None
-    ends, vocabulary = end_tokens(model, encoder.tokenizer), head.head_weight(model).shape[0]
-    path, size = Path(spec.rollout.log), spec.schedule.group
-    return offline.read_log(path, problems, encoder, ends, size, spec.rollout.width, vocabulary)
-
-
 def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
     """The verifier of [reward]; with several processes, the main one grades for all.
 
@@ -252,12 +236,8 @@ def make_policy(
     objective: Objective,
     model: PreTrainedModel,
     process_group: ProcessGroup = SINGLE,
-    unscored: bool = False,
 ) -> CausalPolicy:
-    """The policy that is trained: the model, or adapters on it.
-
-    It keeps a reference policy for objectives that use one, and for logged responses without log-probabilities.
-    """
+    """The policy that is trained: the model, or adapters on it; with a reference policy if the objective uses one."""
     lora.inject_adapters(model, spec.lora, spec.run.seed)  # the engine has made its copy: it gets merged weights
     empty = is_empty(model)
     policy = CausalPolicy(
@@ -265,7 +245,7 @@ def make_policy(
         process_group,
         spec.update.token_budget,
         bfloat16=spec.model.dtype == "bfloat16",
-        reference=traits(objective).uses_reference or unscored,
+        reference=traits(objective).uses_reference,
     )
     if empty:  # its weights have been sharded and now have memory
         fill_model(lora.base_weights(model), Path(str(model.name_or_path)), process_group)
@@ -329,7 +309,6 @@ def assemble(
     learner: CausalLearner,
     task: MathTask,
     evaluation: evaluate.Evaluation,
-    log: offline.RolloutLog | None = None,
     progress: ProgressCallback | None = None,
 ) -> Backend:
     """Assemble the parts into one backend, with metrics, phase 0 and callbacks."""
@@ -348,8 +327,6 @@ def assemble(
     ]
     if spec.run.record:
         found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
-    if log is not None:
-        found.append(offline.LogCallback(log))
     if rollout.record_every:
         found.append(ResponsesCallback(task, rollout.record_every))
     found += [evaluations, model_files]
@@ -365,17 +342,15 @@ def assemble(
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=make_stream(rollout, log),
+        stream=make_stream(rollout),
         process_group=learner.process_group,
         callbacks=found,
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
 
 
-def make_stream(rollout: RolloutTable, log: offline.RolloutLog | None = None) -> Stream:
-    """Where the loop gets its rollouts: from a log, inline, ahead of the updates, or drawn until rewards differ."""
-    if log is not None:
-        return offline.logged_rollouts(log)
+def make_stream(rollout: RolloutTable) -> Stream:
+    """Where the loop gets its rollouts: inline, ahead of the updates, or drawn until rewards differ."""
     if rollout.lag:
         return async_rollouts(rollout.lag)
     return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
@@ -384,7 +359,7 @@ def make_stream(rollout: RolloutTable, log: offline.RolloutLog | None = None) ->
 def run_inputs(
     spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
 ) -> dict[str, str | Sequence[Path]]:
-    """Digests of rows, template and tokenizer, and files of weights and log. Of generated rows only the first count."""
+    """Digests of rows, template and tokenizer, and files of weights. Of generated rows only the first count."""
     problems, tokenizer = task.problems, learner.tokenizer
     from_table = isinstance(getattr(problems.problem, "__self__", None), list)
     numbers = problems.train if from_table else problems.train[:GENERATED]
@@ -399,9 +374,6 @@ def run_inputs(
         "template": digest([json.dumps(list(evaluation.encode(PROBE)))]),
         "tokenizer": digest([words, str(tokenizer.chat_template)]),
     }
-    if spec.rollout is not None and spec.rollout.log is not None:
-        log = Path(spec.rollout.log)
-        found["rollouts"] = sorted(log.glob("rollouts/step-*.safetensors")) if log.is_dir() else [log]
     if spec.model.path is not None:
         folder, commit = Path(spec.model.path), getattr(learner.model.config, "_commit_hash", None)
         found["weights"] = sorted(folder.glob("*.safetensors")) if folder.is_dir() else str(commit)

@@ -58,7 +58,6 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
             f"rollout.correction is '{spec.rollout.correction}' and {spec.objective['name']} has one loss per response;"
             " expected sequence-truncate or sequence-mask"
         )
-    check_log(spec.rollout)
     check_environment(spec.rollout)
     vllm = resolve_vllm(spec.rollout, spec.vllm)
     schedule = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
@@ -110,18 +109,6 @@ def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
         raise UsageError(f"two [[reward]] tables are called {twice}; give one of them its own name, next to its grade")
 
 
-def check_log(rollout: RolloutTable) -> None:
-    """Refuse options that have no meaning for responses that are already written."""
-    if rollout.log is None:
-        return
-    for key, usual in (("lag", 0), ("max_num_gen_batches", 1), ("old", "rollout"), ("correction", "none")):
-        if (value := getattr(rollout, key)) != usual:
-            raise UsageError(
-                f"rollout.{key} is {value!r} with rollout.log: nothing is drawn, and pi_old wrote the log; "
-                f"expected {usual!r}"
-            )
-
-
 def check_environment(rollout: RolloutTable) -> None:
     """Refuse an environment that is unknown, or that conflicts with another option."""
     name = rollout.environment
@@ -133,8 +120,6 @@ def check_environment(rollout: RolloutTable) -> None:
         raise UsageError(
             f"rollout.lag is {rollout.lag} with rollout.environment: turns are taken between updates; expected lag 0"
         )
-    if rollout.log is not None:
-        raise UsageError("rollout.log and rollout.environment are set; logged responses take no turns: leave one out")
 
 
 def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:

@@ -114,11 +114,6 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
 }
 ON_REQUEST: dict[str, Meaning] = {
     "gen_batches": Meaning("Rollouts of the step under dynamic sampling, the first included."),
-    "scored_by_reference": Meaning(
-        "Logged responses without log-probabilities of their own: pi_old is the policy that the run began with.",
-        "responses",
-        "Right only if that policy wrote them.",
-    ),
     "resampled_groups": Meaning("Groups of equal rewards that were replaced by groups of other prompts.", "groups"),
     "dropped_tokens": Meaning("Tokens that were drawn for groups that are not in the update.", "tokens"),
     "learning_rate": Meaning(

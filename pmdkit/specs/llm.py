@@ -80,8 +80,6 @@ class RolloutTable(Strict):
     "Maximum length of a response, tokens; one that has not ended by then is cut off, see `cut_off`."
     max_num_gen_batches: Count = 1
     "Maximum rollouts per step to replace groups of equal rewards with other prompts (dynamic sampling); 1 for none."
-    log: str | None = None
-    "Train on the responses in this run folder, recorded step or .jsonl instead of drawing any (--rollouts)."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     environment: str | None = None

@@ -1,1 +1,1 @@
-"""What few runs use: training on logged responses, and episodes with an environment."""
+"""What few runs use: episodes with an environment."""
