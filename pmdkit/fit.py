@@ -294,12 +294,8 @@ def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
 
 
 def own_callbacks(spec: Spec) -> list[TrainerCallback]:
-    """The callbacks that [run] asks for: a profiler, and the user's own classes."""
+    """The user's own callbacks, which [run] names."""
     found: list[TrainerCallback] = []
-    if spec.run.profile:
-        from pmdkit.profiler import ProfilerCallback
-
-        found.append(ProfilerCallback(spec.run.profile))
     for name in spec.run.callbacks:
         made = class_from_path(name)()
         if not isinstance(made, TrainerCallback):

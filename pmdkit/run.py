@@ -1,7 +1,6 @@
 """A run, finished or not: the contents of its folder, and what it trained."""
 
 import warnings
-from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -19,7 +18,6 @@ from pmdkit.specs import Spec
 
 if TYPE_CHECKING:
     import pandas
-    import pyarrow
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -152,12 +150,6 @@ class Run:
             warnings.warn(sentence, stacklevel=2)
         return sampling.evaluate(spec, backend, step, k, problems, seed)
 
-    def to_arrow(self) -> "pyarrow.Table":
-        """The metrics as an Arrow table, one row per step; the gauge is a column of lists."""
-        arrow = need("pyarrow", "to_arrow")
-        columns = dict.fromkeys(key for row in self.metrics for key in row)
-        return arrow.table({key: [row.get(key) for row in self.metrics] for key in columns})
-
     def to_pandas(self) -> "pandas.DataFrame":
         """The metrics as a pandas data frame, one row per step."""
         return need("pandas", "to_pandas").DataFrame(self.metrics)
@@ -209,8 +201,3 @@ class Run:
             return f"<code>{escape(repr(self))}</code>"
         cells = "".join(f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
         return f"<table><caption>Run: {escape(what)}</caption>{cells}</table>"
-
-
-def evaluate_run(path: str, trust: Sequence[str], **options: Any) -> Row:
-    """Call `Run.evaluate` on a folder; a launcher calls this to evaluate several runs."""
-    return Run(path, trust=trust).evaluate(**options)

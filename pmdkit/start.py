@@ -21,8 +21,6 @@ from pmdkit.specs.table import differences
 
 OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
 "Names that a run's folder may contain before the run begins."
-HARMLESS = ("run.max_time", "run.profile")
-"Keys that change no result."
 
 
 class TrainOptions(TypedDict, total=False):
@@ -46,7 +44,6 @@ class TrainOptions(TypedDict, total=False):
     checkpoint_every: int | None
     record: int | None
     max_time: float | None
-    profile: int | None
     callbacks: list[str] | None
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] | None
 
@@ -167,7 +164,7 @@ def resume_run(
     trusted: Trusted,
     accept_changes: bool,
 ) -> Run:
-    """Continue the run in a folder; only more steps, limits, profiling and [parallel] may differ."""
+    """Continue the run in a folder; only more steps, limits and [parallel] may differ."""
     stored = stored_spec(folder, trusted, accept_changes)
     name = Path(env).stem if env.endswith(".toml") else env
     if (stored.tier, stored.name) != (tier, name):
@@ -177,7 +174,7 @@ def resume_run(
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     refused = []
     for key, (was, now) in differences(stored.record(), spec.record()).items():
-        if key in HARMLESS:
+        if key == "run.max_time":
             continue
         if key == "schedule.steps" and now > was:
             # the learning rate of every step depends on the number of steps, unless it is constant

@@ -123,12 +123,3 @@ def test_callbacks_of_ones_own_see_every_step_once_somebody_has_named_their_file
     file.write_text(file.read_text().replace("seen", "other"))
     with pytest.raises(ResumeRefused, match="other inputs"):
         train(out=tmp_path / "run", steps=3, resume=True, trust=str(file), **RECIPE)
-
-
-def test_a_profiler_watches_the_steps_after_the_first_and_changes_no_number(tmp_path):
-    train(out=tmp_path / "plain", steps=4, **RECIPE)
-    train(out=tmp_path / "run", steps=4, options={"run.profile": 2}, **RECIPE)
-    trace = json.loads((tmp_path / "run" / "profile" / "steps-2-3.json").read_text())
-    assert any("aten::" in event.get("name", "") for event in trace["traceEvents"])
-    assert "aten::" in (tmp_path / "run" / "profile" / "steps-2-3.txt").read_text()
-    assert rows(tmp_path / "run") == rows(tmp_path / "plain")

@@ -51,15 +51,13 @@ class LLMOptions(RunOptions):
     "math, or a reward function of your own as my.py:fn."
     max_time: Number | None = None
     "Seconds after which the run stops, once a step and its checkpoint are complete, with exit 75."
-    profile: Whole | None = None
-    "Number of steps after the first that torch's profiler watches; its traces are in profile/ of the run."
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
 
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""
         short: dict[str, Any] = {"model.path": self.model, "env.path": self.data, "reward.grade": self.reward}
-        short |= {"run.max_time": self.max_time, "run.profile": self.profile}
+        short["run.max_time"] = self.max_time
         given = {key: value for key, value in short.items() if value is not None}
         return merged([*super().changes().items(), *given.items()])
 

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from pmdkit.errors import UsageError, did_you_mean, short, unknown
 from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.specs import find
-from pmdkit.specs.table import Count, CountOrNever, Positive, Strict, check_plain, check_table
+from pmdkit.specs.table import Count, Positive, Strict, check_plain, check_table
 
 NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
 LABEL = 100  # characters; file systems take 255 bytes
@@ -76,8 +76,6 @@ class RunTable(Strict):
     "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
     max_time: Positive | None = None
     "Time limit, seconds: the run stops after a whole step, in time to save it, as on request (exit 75)."
-    profile: CountOrNever = 0
-    "Steps after the first one to record with torch's profiler, in profile/; 0 for none."
     callbacks: list[str] = Field(default_factory=list)
     "Your own callbacks as my.py:MyCallback, subclasses of pmdkit.fit.TrainerCallback."
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] = Field(default_factory=list)

@@ -80,16 +80,3 @@ def test_what_counts_as_the_same_answer():
     assert len({groups[0], groups[2], groups[3], groups[5]}) == 4
     copy = answer_rows(make_tokens({"kind": "copy", "length": 4, "symbols": 3}), responses, mask)
     assert len(np.unique(copy, axis=0)) == 6
-
-
-def test_several_runs_are_a_table_of_what_each_is_alone(call, tmp_path, capsys):
-    runs = [train(name, "bandit", "two-hills", steps=1, out=tmp_path / name).path for name in ("pmd-mean", "rloo")]
-    alone = []
-    for run in runs:
-        assert call("eval", run, "--k", 2, "--json") == 0
-        alone.append({"run": str(run), **json.loads(capsys.readouterr().out)})
-    assert call("eval", *runs, "--k", 2, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == alone
-    assert call("eval", *runs, "--k", 2) == 0
-    table = capsys.readouterr().out
-    assert all(f"{each[name]['value']:.4f}" in table for each in alone for name in ("avg_at_k", "maj_at_k"))
