@@ -43,7 +43,7 @@ def binary(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolu
 
     Args:
         p: pass rate in [0, 1]; broadcasts with tau. At 0 and 1 the values are the limits.
-        tau: temperature in units of rewards {0, 1}; for rewards of +-1 give half of theirs (`rescale_tau`).
+        tau: temperature in units of rewards {0, 1}; for rewards of +-1 give half of theirs.
         method: "pmd-mean" or "pmd-part".
 
     Good values: relative error below 1e-10 in every field for p in [1e-12, 1 - 1e-12], tau in [1e-4, 1e4], and at
@@ -77,21 +77,6 @@ def tau_for_eta(p: ArrayLike, eta: ArrayLike) -> Array:
     expect((eta > 0) & (eta < 1), eta, "eta is {}; expected contractions in (0, 1)")
     v = -np.log1p(-eta)
     return 1 / (eta * v / p + (1 - eta) * (v + np.log1p((1 - p) * eta / p)))
-
-
-def rescale_tau(tau: ArrayLike, gap: float, new_gap: float) -> Array:
-    r"""The temperature with the same update when the two rewards lie `new_gap` apart instead of `gap`.
-
-    $$ \tau_{new} = \tau\,\frac{\text{new gap}}{\text{gap}} $$
-
-    Source: arXiv:2602.05933 uses {0, 1} (gap 1) in its theory and +-1 (gap 2) in its experiments: both updates depend
-    on rewards through Delta / tau only. lambda grows by the square of the factor.
-
-    Good values: rescale_tau(0.01, 2, 1) = 0.005: the tau of a +-1 experiment in units of the theory.
-    """
-    if not (np.isfinite([gap, new_gap]).all() and min(gap, new_gap) > 0):
-        raise ValueError(f"the gaps are {gap} and {new_gap}; expected finite numbers > 0, the distance of two rewards")
-    return temperatures(tau) * (new_gap / gap)
 
 
 @dataclass(frozen=True)

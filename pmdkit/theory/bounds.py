@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory import inputs
-from pmdkit.theory.binary_rewards import BinarySolution, binomial_probabilities, lambert_terms
+from pmdkit.theory.binary_rewards import BinarySolution, lambert_terms
 from pmdkit.theory.inputs import Array
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
@@ -23,22 +23,6 @@ def epsilon(p: ArrayLike, n: ArrayLike, delta: ArrayLike) -> Array:
     inputs.together(p=p, n=n, delta=delta)
     logs = np.log(4 * n / delta)
     return np.sqrt(2 * p * (1 - p) * logs / (n - 1)) + 2 * logs / (3 * (n - 1))
-
-
-def epsilon_miss(p: ArrayLike, n: int, delta: ArrayLike) -> Array:
-    r"""The exact probability that some leave-one-out mean is farther than epsilon from p; at most delta.
-
-    $$ P\big(\max_i |p_{-i} - p| > \varepsilon_n(p, \delta)\big) $$
-
-    Source: arXiv:2602.05933, Lemma loo_mean_bernoulli, with a sum over the successes of the group for the bound.
-    """
-    size = int(inputs.group_sizes(n))
-    p, limit = np.broadcast_arrays(inputs.pass_rates(p), epsilon(p, size, delta))
-    counts = np.arange(size + 1.0)
-    without_success, without_failure = (counts - 1) / (size - 1), counts / (size - 1)
-    far = (counts > 0) & (np.abs(without_success - p[..., None]) > limit[..., None])
-    far |= (counts < size) & (np.abs(without_failure - p[..., None]) > limit[..., None])
-    return (binomial_probabilities(size, p) * far).sum(-1)
 
 
 def mean_bound(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> Array:
@@ -116,22 +100,6 @@ def erm_bound(
     return 4 * inputs.numbers("error", error) + 4 * inputs.numbers("slack", slack) + fast
 
 
-def tv_bound(log_ratio: ArrayLike, target: ArrayLike, pi: ArrayLike) -> Array:
-    r"""Bound on the total variation between two policies from their log ratios to pi.
-
-    $$ TV \le \tfrac12\Big(\sqrt{1 + \chi^2(\pi'\|\pi)} + \sqrt{1 + \chi^2(\pi^\star\|\pi)}\Big)\sqrt{2 L_t}
-       \le e^{B_+/2}\sqrt{2 L_t} $$
-
-    Source: arXiv:2602.05933, proof of the one-step theorem; this is the middle term. Shapes: [..., A] to [...].
-    Watch: nothing keeps it below 1, the largest value TV has.
-    """
-    probs, u, goal = inputs.policy(pi), inputs.numbers("log_ratio", log_ratio), inputs.numbers("target", target)
-    inputs.together(log_ratio=u, target=goal, pi=probs)
-    weight = probs / probs.sum(-1, keepdims=True)
-    second = [np.sqrt((weight * np.exp(2 * np.minimum(each, 350.0))).sum(-1)) for each in (u, goal)]
-    return (second[0] + second[1]) / 2 * np.sqrt((weight * (u - goal) ** 2).sum(-1))
-
-
 def one_step_bound(p: ArrayLike, eta: ArrayLike, bound_plus: ArrayLike, distance: ArrayLike) -> Array:
     r"""Bound on 1 - J after the step, from the contraction of the ideal update and the distance of the fit to it.
 
@@ -188,58 +156,6 @@ def refined_bound(
     return 2 * inputs.numbers("slack", slack) + fast + shift
 
 
-def refined_order(
-    p: ArrayLike, tau: ArrayLike, n: ArrayLike, delta: ArrayLike, policies: float, bound: ArrayLike | None = None
-) -> Array:
-    r"""The refined lemma's right side without constants, nats^2: the main text's, or with `bound` the appendix's.
-
-    $$ \text{appendix: } \frac{(B + 1/\tau)^2\log(|\Pi|/\delta)}{n} + \frac{\varepsilon}{\tau}\Big(B + \frac p\tau\Big)
-       + \frac{\varepsilon^2}{\tau^2}; \qquad
-       \text{main text: } \frac{\log(|\Pi|/\delta)}{\tau^2 n} + \frac{p\,\varepsilon + \varepsilon^2}{\tau^2} $$
-
-    Source: arXiv:2602.05933, Lemma pmdmean_refined and Lemma erm_pmdmean_constrained_refined, epsilon_opt = 0.
-    Watch: the main text follows from the appendix only where B = O(p/tau). With the exact B the middle term is
-    (tau B + p) / p times the main text's: 19 at p = 0.01, tau = 0.05.
-    """
-    p, tau, limit = inputs.pass_rates(p), inputs.temperatures(tau), epsilon(p, n, delta)
-    logs = np.log(class_size(policies) / inputs.confidences(delta)) / inputs.group_sizes(n)
-    if bound is None:
-        return logs / tau**2 + (p * limit + limit**2) / tau**2
-    width = inputs.numbers("bound", bound)
-    return (width + 1 / tau) ** 2 * logs + limit / tau * (width + p / tau) + limit**2 / tau**2
-
-
-def refined_bound_sharper(
-    p: ArrayLike,
-    tau: ArrayLike,
-    bound: ArrayLike,
-    n: ArrayLike,
-    delta: ArrayLike,
-    policies: float,
-    slack: ArrayLike = 0.0,
-) -> Array:
-    r"""PMD-mean's fit to its ideal update, nats^2, with probability 1 - delta.
-
-    $$ L_t(\hat\pi) \le 4\epsilon_{opt} + \frac{14\,\varepsilon^2}{\tau^2}
-       + \Big(\frac{28}{3}\big(B + \tfrac1\tau\big)^2 + \frac{32}{3}B^2\Big)\frac{\log(3|\Pi|/\delta)}{n},
-       \qquad \varepsilon = \varepsilon_n(p, \delta/3) $$
-
-    Source: not in the paper, whose Lemma erm_pmdmean_constrained_refined has a term epsilon (B + p/tau)/tau more, and
-    whose Lemma pmdmean_refined has p epsilon/tau^2 in its place. Both bound the effect of the estimated baseline on
-    the loss of one policy. Only its effect on the difference of two losses matters, and there the squares cancel: with
-    d_i = (p - p_-i)/tau and f = s_pi - s_star it is the mean of f d, at most (epsilon/tau) sqrt(mean f^2). Bernstein's
-    inequality puts mean f^2 below 3 L_t + (16/3) B^2 log/n, and sqrt(L_t) epsilon/tau <= L_t/4 + epsilon^2/tau^2.
-
-    Args: as in `refined_bound`; the exact B is at most 1/tau.
-
-    Watch: it falls as 1/n where `refined_bound` falls as 1/sqrt(n); in small groups its constants make it the larger.
-    """
-    p, tau, n, delta = inputs.pass_rates(p), inputs.temperatures(tau), inputs.group_sizes(n), inputs.confidences(delta)
-    width, limit = inputs.numbers("bound", bound), epsilon(p, n, delta / 3)
-    fast = (28 / 3 * (width + 1 / tau) ** 2 + 32 / 3 * width**2) * np.log(3 * class_size(policies) / delta) / n
-    return 4 * inputs.numbers("slack", slack) + 14 * limit**2 / tau**2 + fast
-
-
 def class_size(policies: float) -> float:
     """The number of policies the fit chooses from."""
     size = np.asarray(policies, float)
@@ -267,40 +183,6 @@ def lambda_bounds(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> tuple[Arr
     return tau**2 * -np.expm1(-log_a) * np.exp(2 * log_a - log_b), tau**2 * log_a
 
 
-def lambda_large_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: int = 1) -> Array:
-    r"""PMD-mean's lambda as tau grows.
-
-    $$ \lambda = \tfrac12 E_\pi\Delta^2 + \frac{E_\pi\Delta^3}{6\tau} + O(\tau^{-2}) $$
-
-    Source: arXiv:2602.05933, eq. lambda_asymptotics, which has the first term for rewards {0, 1}: p(1-p)/2.
-    Differs: any rewards; `order=2` adds the second term, not in the paper.
-    """
-    pi, reward, tau = inputs.problem(pi, reward, tau)
-    advantage, weight = inputs.centred(pi, reward), pi / pi.sum(-1, keepdims=True)
-    second, third = ((weight * advantage**power).sum(-1) for power in (2, 3))
-    return second / 2 + (third / (6 * tau) if order == 2 else 0 * tau)
-
-
-def lambda_small_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: int = 1) -> Array:
-    r"""PMD-mean's lambda as tau goes to 0.
-
-    $$ \lambda = \tau\,g - \tau^2\,E_\pi\Big[1_{\Delta>0}\log\frac{\Delta}{g}\Big] + O(\tau^3), \quad
-       g = E_\pi\Delta_+ $$
-
-    Source: arXiv:2602.05933, eq. lambda_asymptotics, which has the first term for rewards {0, 1}: tau p (1-p).
-    Differs: any rewards; `order=2` adds the second term, not in the paper (tau^2 p log p for rewards {0, 1}).
-    Watch: within 1 % only for tau below 0.003 (p = 0.01) to 0.007 (p = 0.5).
-    """
-    pi, reward, tau = inputs.problem(pi, reward, tau)
-    advantage, weight = inputs.centred(pi, reward), pi / pi.sum(-1, keepdims=True)
-    g = (weight * np.maximum(advantage, 0.0)).sum(-1)
-    if order == 1:
-        return tau * g
-    better = advantage > 0
-    logs = np.log(np.where(better, advantage / np.where(g > 0, g, 1.0)[..., None], 1.0))
-    return tau * g - tau**2 * (weight * logs).sum(-1)
-
-
 def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolution:
     r"""The paper's small-tau expansions of everything in `binary`, without their o(1) terms.
 
@@ -324,22 +206,3 @@ def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> 
     rho_plus = (1 - (1 - p) * np.exp(np.minimum(negative, 700.0))) / p
     positive = np.log(np.where(rho_plus > 0, rho_plus, np.nan))
     return BinarySolution(positive, negative, lam, -np.expm1(negative), bound, positive)
-
-
-def log_ratio_range(gap: ArrayLike, tau: ArrayLike, lam: ArrayLike = 0.0) -> tuple[Array, Array]:
-    r"""Bounds on the log ratios of the mixed problem from the range R of the rewards alone, nats.
-
-    $$ -\frac{R}{\tau} \le u \le \min\Big(\frac R\tau,\; \log\Big(1 + \frac{R\tau}{\lambda}\Big)\Big) $$
-
-    Source: arXiv:2602.05933, eq. huang_mixed_ratio and huang_kl_ratio, after arXiv:2407.13399, Proposition 4.2.
-    Differs: the constants are 1, and lambda is explicit. The paper's 1 + R/tau is lambda = tau^2; PMD-mean's own lambda
-    is smaller, so its ratios may pass 1 + R/tau (38 against 21 at p = 0.01, tau = 0.05).
-
-    Args:
-        gap: R, the largest reward minus the smallest, reward units, >= 0.
-        tau: temperature, reward units.
-        lam: lambda, reward units squared; 0 is the KL problem.
-    """
-    gap, tau, lam = inputs.weights("gap", gap), inputs.temperatures(tau), inputs.weights("lam", lam)
-    chi2 = np.log1p(gap * tau / np.where(lam > 0, lam, 1.0))
-    return -gap / tau, np.where(lam > 0, np.minimum(gap / tau, chi2), gap / tau)[()]

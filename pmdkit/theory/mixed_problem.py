@@ -13,7 +13,6 @@ from pmdkit.theory.inputs import (
     centred,
     excess,
     leading_shape,
-    numbers,
     policy,
     problem,
     ratio,
@@ -52,24 +51,6 @@ def chi2(new: ArrayLike, old: ArrayLike) -> Array:
     safe = np.where(old > 0, old, 1.0)
     total = np.where(old > 0, (new - old) / safe * (new - old), 0.0).sum(-1)
     return np.where(((new > 0) & (old == 0)).any(-1), np.inf, total)[()]
-
-
-def tv(new: ArrayLike, old: ArrayLike) -> Array:
-    r"""Total variation, in [0, 1]: half the sum of absolute differences.
-
-    Source: arXiv:2602.05933, proof of Theorem one-step. Rewards in [0, 1] give |J(pi) - J(pi')| <= TV.
-    Shapes: [..., A] twice to [...].
-    """
-    new, old = pair(new, old)
-    return np.abs(new - old).sum(-1) / 2
-
-
-def kl_of_ratio(pi: Array, log_ratio: Array) -> Array:
-    """[...] KL(pi e^u || pi) from log ratios u: E_pi[u e^u - (e^u - 1)], without cancellation."""
-    u = np.minimum(log_ratio, 700.0)
-    close = np.abs(u) < 0.02
-    terms = np.where(close, np.exp(u) * excess(np.where(close, -u, 0.0)), u * np.exp(u) - np.expm1(u))
-    return (pi * terms).sum(-1) / pi.sum(-1)
 
 
 def pair(new: ArrayLike, old: ArrayLike) -> tuple[Array, Array]:
@@ -154,18 +135,3 @@ def response(target: Array, k: Array) -> Array:
         grown = np.exp(np.minimum(u, 700.0))
         u = u - (u + k * np.expm1(np.minimum(u, 700.0)) - target) / (1 + k * grown)
     return u
-
-
-def regularised_objective(
-    log_ratio: ArrayLike, pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, lam: ArrayLike = 0.0
-) -> Array:
-    r"""The value of the update with log ratios u, reward units; `mixed` maximises it.
-
-    $$ E_{\pi'} r - \tau\,KL(\pi'\|\pi) - \frac{\lambda}{2\tau}\chi^2(\pi'\|\pi), \qquad \pi' = \pi e^u $$
-
-    Source: arXiv:2602.05933, eq. mixed_subproblem; with lam = 0, eq. pmd_kl_subproblem. Shapes: [..., A] to [...].
-    """
-    pi, reward, tau = problem(pi, reward, tau)
-    u, weight = numbers("log_ratio", log_ratio), pi / pi.sum(-1, keepdims=True)
-    chi2 = (weight * np.expm1(np.minimum(u, 700.0)) ** 2).sum(-1)
-    return (weight * ratio(u) * reward).sum(-1) - tau * kl_of_ratio(pi, u) - weights("lam", lam) / (2 * tau) * chi2

@@ -44,7 +44,6 @@ def pmd_mean(
     length: ArrayLike | None = None,
     *,
     log_pi: ArrayLike | None = None,
-    out: MeanSolution | None = None,
 ) -> MeanSolution:
     r"""The policy that minimises the PMD-mean population loss over the simplex.
 
@@ -60,8 +59,6 @@ def pmd_mean(
         tau: scalar or [...] temperature, reward units, > 0. Required.
         length: [..., A] tokens per action, > 0.
         log_pi: log-probabilities instead of `pi`.
-        out: a solution of the same shape that is no longer needed: its `log_ratio` and `probs` are overwritten and
-            returned. With two rewards, allocating two new arrays takes up to a third of the time.
 
     Returns:
         MeanSolution; leading dimensions broadcast. Where pi sees only one reward, nothing moves and lambda is 0.
@@ -74,31 +71,12 @@ def pmd_mean(
     rows = [np.broadcast_to(array, shape).reshape(-1, shape[-1]) for array in (pi, reward)]
     if (size := lengths(length, shape)) is not None:
         rows.append(size.reshape(-1, shape[-1]))
-    log_ratio, probs = output_arrays(shape, out, [pi, reward, *rows])
+    log_ratio, probs = np.empty(shape), np.empty(shape)
     flat = [array.reshape(-1, shape[-1]) for array in (log_ratio, probs)]
     with numpy_buffer(shape[-1]):
         log_x = solve_rows(*rows, tau=np.broadcast_to(tau, shape[:-1]).reshape(-1, 1), out=flat)
     lam = np.exp(log_x.reshape(shape[:-1]) + 2 * np.log(tau))  # lambda = x tau^2
     return MeanSolution(log_ratio, probs, lam)
-
-
-def output_arrays(shape: tuple[int, ...], out: MeanSolution | None, read: Sequence[Array]) -> tuple[Array, Array]:
-    """The arrays for log-ratios and probabilities: new ones, or those of `out`; never an array that is read."""
-    if out is None:
-        return np.empty(shape), np.empty(shape)
-    log_ratio, probs = out.log_ratio, out.probs
-    for name, array, other in (("log_ratio", log_ratio, probs), ("probs", probs, log_ratio)):
-        flags = array.flags
-        if array.shape != shape or array.dtype != np.float64 or not (flags.c_contiguous and flags.writeable):
-            raise ValueError(
-                f"out.{name} is {array.dtype} of shape {list(array.shape)}; expected float64 of shape {list(shape)}, "
-                "contiguous and writeable: give what pmd_mean returned for this shape"
-            )
-        if any(np.may_share_memory(array, one) for one in (other, *read)):
-            raise ValueError(
-                f"out.{name} shares memory with another array of the call; expected its own: copy that one"
-            )
-    return log_ratio, probs
 
 
 def solve_rows(pi: Array, reward: Array, *length: Array, tau: Array, out: Sequence[Array]) -> Array:

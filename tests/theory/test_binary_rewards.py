@@ -108,9 +108,7 @@ def test_never_and_always_solved_are_limits(method):
 
 def test_the_reward_scale_is_a_factor_of_tau():
     """Rewards of +-1 at tau are rewards {0, 1} at tau / 2; lambda is four times as large."""
-    tau = theory.rescale_tau(0.01, gap=2, new_gap=1)
-    assert tau == 0.005
-    signs, bits = theory.pmd_mean([0.1, 0.9], [1.0, -1.0], 0.01), theory.binary(0.1, tau)
+    signs, bits = theory.pmd_mean([0.1, 0.9], [1.0, -1.0], 0.01), theory.binary(0.1, 0.005)
     np.testing.assert_allclose(signs.log_ratio, [bits.log_ratio_pos, bits.log_ratio_neg], rtol=1e-12)
     np.testing.assert_allclose(signs.lam, 4 * bits.lam, rtol=1e-12)
 
@@ -125,7 +123,6 @@ def test_the_reward_scale_is_a_factor_of_tau():
         (lambda: theory.binary([0.1, 0.2], [0.1, 0.2, 0.3]), r"do not fit: p \[2\], tau \[3\]"),
         (lambda: theory.tau_for_eta(0.1, 1.0), "eta is 1; expected contractions"),
         (lambda: theory.tau_for_eta(0.0, 0.5), "p is 0; expected pass rates in"),
-        (lambda: theory.rescale_tau(0.1, 0, 1), "the gaps are 0 and 1"),
     ],
 )
 def test_bad_input_is_one_sentence(call, sentence):

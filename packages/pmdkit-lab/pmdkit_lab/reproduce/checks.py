@@ -104,8 +104,12 @@ def mixture(rng: np.random.Generator) -> Iterator[ClaimCheck]:
         1e-9,
         " beyond",
     )
-    grown = theory.quadratic_growth(theory.pmd_part(pi, reward, tau).log_ratio, pi, reward, tau)
-    apart = np.abs(grown.gap - grown.distance - grown.pull) / grown.gap
+    # L_mean(u) - L_mean(u*) = L_t(u) + lambda/tau^2 KL(pi* || pi e^u), the left side as a product that does not cancel
+    u, ideal = theory.pmd_part(pi, reward, tau).log_ratio, mean.log_ratio
+    target = (reward - (pi * reward).sum(-1, keepdims=True)) / tau[:, None]
+    gap = (pi * (u - ideal) * (u + ideal - 2 * target)).sum(-1) / 2
+    pull = mean.lam / tau**2 * (mean.probs * (ideal - u)).sum(-1)
+    apart = np.abs(gap - (pi * (u - ideal) ** 2).sum(-1) / 2 - pull) / gap
     yield below(
         "quadratic growth",
         "PMD-mean's excess loss is the distance to the ideal log-ratio plus a KL term, exactly",
