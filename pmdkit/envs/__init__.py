@@ -15,23 +15,21 @@ from pmdkit.errors import unknown
 from pmdkit.extras import need
 
 if TYPE_CHECKING:
-    from pmdkit.envs.gym import BanditEnv, BanditVectorEnv, TokenEnv, TokenVectorEnv
+    from pmdkit.envs.gym import BanditEnv, TokenEnv
     from pmdkit.plugins import Trust
     from pmdkit.specs import Spec
 
 # loaded on first use: the rest of Gymnasium
-LAZY = ("BanditEnv", "BanditVectorEnv", "TokenEnv", "TokenVectorEnv")
+LAZY = ("BanditEnv", "TokenEnv")
 
 __all__ = [
     "KINDS",
     "Bandit",
     "BanditEnv",
     "BanditTask",
-    "BanditVectorEnv",
     "TokenEnv",
     "TokenProblem",
     "TokenTask",
-    "TokenVectorEnv",
     "load",
     "make",
     "make_tokens",
@@ -40,16 +38,8 @@ __all__ = [
 if find_spec("gymnasium") is not None:
     from gymnasium.envs.registration import register
 
-    register(
-        id="pmdkit/Bandit-v0",
-        entry_point="pmdkit.envs.gym:BanditEnv",
-        vector_entry_point="pmdkit.envs.gym:BanditVectorEnv",
-    )
-    register(
-        id="pmdkit/TokenTask-v0",
-        entry_point="pmdkit.envs.gym:TokenEnv",
-        vector_entry_point="pmdkit.envs.gym:TokenVectorEnv",
-    )
+    register(id="pmdkit/Bandit-v0", entry_point="pmdkit.envs.gym:BanditEnv")
+    register(id="pmdkit/TokenTask-v0", entry_point="pmdkit.envs.gym:TokenEnv")
 
 
 def load(name_or_path: str, tier: str | None = None, trust: "Trust" = ()) -> "Spec":
