@@ -79,7 +79,7 @@ def test_a_kind_of_ones_own_is_taken_by_path_with_its_options(own):
         ({"kind": "graded", "sd": float("nan")}, "env.sd is nan; expected a number >= 0"),
         ({"kind": "graded", "sd": float("inf")}, "env.sd is inf; expected a number >= 0"),
         ({"kind": "graded", "hardness": 0.5}, "env.hardness is 0.5"),
-        ({"kind": "noisy-verifier", "false_positive": -0.1}, "env.false_positive is -0.1; expected a number from 0"),
+        ({"kind": "shared-features", "false_positive": -0.1}, "env.false_positive is -0.1; expected a number from 0"),
         ({"kind": "shared-features", "traps": 17}, "env.traps is 17; expected an integer from 0 to 16"),
         ({"kind": "pass-rates", "problems": 1210}, "env.problems is 1210; expected an integer from 1 to 1209"),
         ({"kind": "pass-rates", "seed": -1}, "env.seed is -1"),
@@ -189,34 +189,6 @@ def test_noise_moves_the_draw_and_not_the_expectation():
     arms = np.arange(11)
     np.testing.assert_array_equal(quiet.sample_reward(0 * arms, arms, np.random.default_rng(0)), quiet.reward[0])
     assert (loud.sample_reward(0 * arms, arms, np.random.default_rng(0)) != loud.reward[0]).all()
-
-
-# A verifier that errs: fresh errors keep the order of arms, systematic ones do not.
-
-
-def test_fresh_errors_give_the_two_accept_rates():
-    bandit = make({"kind": "noisy-verifier", "false_positive": 0.05, "false_negative": 0.2})
-    assert set(np.unique(bandit.reward[bandit.success == 1])) == {0.8}
-    assert set(np.unique(bandit.reward[bandit.success == 0])) == {0.05}
-    # 0.1 * 0.8 + 0.9 * 0.05
-    np.testing.assert_allclose(bandit.mean_reward(bandit.log_policy), 0.125, rtol=1e-13)
-    np.testing.assert_allclose(bandit.pass_rate(bandit.log_policy), 0.1, rtol=1e-13)
-
-
-def test_systematic_errors_are_the_same_rates_over_arms_instead_of_verdicts():
-    bandit = make({"kind": "noisy-verifier", "systematic": True, "contexts": 500})
-    assert set(np.unique(bandit.reward)) == {0.0, 1.0}
-    for truth, rate in ((0, 0.05), (1, 0.8)):
-        accepted = bandit.reward[bandit.success == truth]
-        assert abs(accepted.mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / accepted.size)
-    other = make({"kind": "noisy-verifier", "systematic": True, "contexts": 500, "seed": 1})
-    assert not np.array_equal(other.reward, bandit.reward)
-
-
-def test_a_perfect_verifier_rewards_the_truth():
-    for systematic in (False, True):
-        bandit = make({"kind": "noisy-verifier", "false_positive": 0, "false_negative": 0, "systematic": systematic})
-        np.testing.assert_array_equal(bandit.reward, bandit.success)
 
 
 # Shared features: pass rates as stated, the shared direction right in plain contexts and wrong in traps.

@@ -33,10 +33,10 @@ def test_the_promised_names_exist():
     assert {"needle", "two-hills", "pass-rates"} <= set(NAMES)
 
 
-def exact(name, steps, **changes):
+def exact(name, steps):
     """Pass rates [steps + 1, S] and mean rewards of the spec's own exact run, by Newton on the full expectation."""
     spec = envs.load(name)
-    bandit = envs.make(spec.env | changes)
+    bandit = envs.make(spec.env)
     features = None if bandit.features is None else torch.tensor(bandit.features)
     learner = BanditLearner(torch.tensor(bandit.log_policy), features, "regression")
     objective = load_objective("pmd-mean", tau=spec.objective["tau"])
@@ -58,10 +58,6 @@ def test_the_numbers_in_the_comments_are_measured():
     for name in ("needle", "plus-minus"):
         np.testing.assert_allclose(exact(name, 2)[0][:, 0], [0.01, 0.379, 0.9997], atol=5e-4)
     assert exact("two-hills", 20)[0][-1].min() > 0.999
-    rates, rewards = exact("noisy-verifier", 20)
-    np.testing.assert_allclose([rates[-1].mean(), rewards[-1].mean()], [1, 0.8], atol=5e-3)
-    rates, rewards = exact("noisy-verifier", 20, systematic=True)
-    np.testing.assert_allclose([rates[-1].mean(), rewards[-1].mean()], [0.69, 1], atol=5e-3)
     np.testing.assert_allclose(exact("graded", 3)[1][:, 0], [0.5, 0.866, 0.983, 1], atol=5e-4)
     rates, _ = exact("shared-features", 30)
     np.testing.assert_allclose(rates[[0, -1], :12].mean(1), [0.18, 1], atol=5e-3)

@@ -42,7 +42,7 @@ NAMED = [
 ]
 ORDINARY = [
     "--set", "update.token_budget=4096", "rollout.max_prompt=1024", "vllm.cache_tokens=3", "eos_token=</s>",
-    "model.path=Qwen/Qwen2.5-7B", "env.kind=key-door", "--steps", "3", "tokens=7", "https://example.org/a?b=c#d",
+    "model.path=Qwen/Qwen2.5-7B", "env.kind=two-hills", "--steps", "3", "tokens=7", "https://example.org/a?b=c#d",
     "Bearer of news", "a:b@c", "runs/task-learn-something-very-long-indeed", "/home/ada/sk-learn/models",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The token tasks, smallest first; KINDS lists all of them by name, countdown and maze included."""
+"""The token tasks, smallest first; KINDS lists all of them by name, the maze included."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -7,7 +7,6 @@ import numpy as np
 
 from pmdkit.envs.bandit import Indices
 from pmdkit.envs.build import build, check_flag, check_whole
-from pmdkit.envs.tokens.countdown import Countdown
 from pmdkit.envs.tokens.maze import Maze
 from pmdkit.envs.tokens.problem import EOS, FEW_PROMPTS, Flags, OneAnswer, TokenProblem, all_rows
 
@@ -258,7 +257,6 @@ KINDS: dict[str, Any] = {
     "parity": Parity,
     "sort": Sort,
     "addition": Addition,
-    "countdown": Countdown,
     "maze": Maze,
 }
 

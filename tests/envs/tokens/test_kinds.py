@@ -83,19 +83,8 @@ def test_a_task_of_ones_own_is_taken_by_path_with_its_options(own):
         ({"kind": "parity", "thoughts": 1}, "env.thoughts is 1; expected true or false"),
         ({"kind": "addition", "digits": 0}, "env.digits is 0; expected an integer"),
         ({"kind": "addition", "base": 1}, "env.base is 1; expected an integer"),
-        ({"kind": "countdown", "numbers": 1}, "env.numbers is 1; expected an integer from 2 to 4"),
-        ({"kind": "countdown", "operators": "+^"}, r"unknown operator in env.operators '\^'; Known: \*, \+, -, /"),
-        ({"kind": "countdown", "operators": ""}, "env.operators is ''; expected some of"),
-        ({"kind": "countdown", "operators": "++"}, r"env.operators is '\+\+'; expected some of"),
-        ({"kind": "countdown", "operators": 3}, "env.operators is 3; expected some of .*, each once"),
-        (
-            {"kind": "countdown", "highest": 1, "operators": "+"},
-            "no target up to 1 can be reached with '.' apart from",
-        ),
         ({"kind": "maze", "walls": 15}, "env.walls is 15; expected an integer from 0 to 14"),
-        ({"kind": "maze", "door": True, "size": 2}, "env.size is 2; expected an integer from 3"),
-        ({"kind": "maze", "door": True, "moves": 3}, "env.moves is 3; expected an integer from 4"),
-        ({"kind": "maze", "size": 16, "door": True, "walls": 237, "moves": 4}, "almost never have a path of at most"),
+        ({"kind": "maze", "size": 16, "walls": 254, "moves": 1}, "almost never have a path of at most"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_got_and_wanted(table, message):

@@ -8,25 +8,22 @@ import pytest
 from pmdkit.envs import make_tokens
 from pmdkit.envs.tokens import maze
 
-OPTIONS = [{}, {"size": 5, "walls": 8, "moves": 12}, {"door": True, "walls": 1, "moves": 12}, {"size": 2, "walls": 1}]
+OPTIONS = [{}, {"size": 5, "walls": 8, "moves": 12}, {"size": 2, "walls": 1}]
 STEPS = {"^": (-1, 0), "v": (1, 0), "<": (0, -1), ">": (0, 1)}
 
 
 def stand(lines, moves):
-    """Where the moves lead, and whether the key was taken: one cell at a time, on text."""
+    """Where the moves lead: one cell at a time, on text."""
     (row, column) = next((r, c) for r, line in enumerate(lines) for c, cell in enumerate(line) if cell == "S")
-    key = False
     for move in moves:
         r, c = row + STEPS[move][0], column + STEPS[move][1]
-        inside = 0 <= r < len(lines) and 0 <= c < len(lines)
-        if inside and lines[r][c] != "#" and (lines[r][c] != "D" or key):
+        if 0 <= r < len(lines) and 0 <= c < len(lines) and lines[r][c] != "#":
             row, column = r, c
-        key = key or lines[row][column] == "K"
-    return row, column, key
+    return row, column
 
 
 def shortest(lines):
-    """Breadth-first over place and key."""
+    """Breadth-first over places."""
     start = stand(lines, [])
     seen, queue = {start: ()}, deque([start])
     while queue:
@@ -57,7 +54,7 @@ def test_a_response_is_right_if_it_walks_to_the_goal(options):
         drawn = (first + rng.integers(4, size=rng.integers(1, problem.moves + 1))).tolist()
         for response in (taught, drawn, [*taught, *drawn][: problem.moves]):
             moves = [problem.vocabulary[token] for token in response]
-            row, column, _ = stand(lines, moves)
+            row, column = stand(lines, moves)
             assert problem.check(prompt, response) == (lines[row][column] == "G")
             rewards.append(problem.check(prompt, response))
             assert not problem.check(prompt, [first - 1, *response[1:]])  # a cell is no move
@@ -81,26 +78,19 @@ def test_the_teacher_takes_every_shortest_way():
     assert len({tuple(problem.answer(prompt, rng)) for _ in range(200)}) == 6  # 4 choose 2
 
 
-@pytest.mark.parametrize("door", [False, True])
-def test_scattered_mazes_hold_what_was_asked_for_and_solvable_ones_are_the_solvable_ones(door):
-    rng = np.random.default_rng(2)
-    grids = maze.scatter(rng, 400, 4, 2, door)
-    counts = np.stack([np.bincount(grid, minlength=6) for grid in grids])
-    walls = 2 + 3 * door
-    np.testing.assert_array_equal(counts, [[16 - walls - 2 - 2 * door, walls, 1, 1, door, door]] * 400)
+def test_distances_are_those_of_a_search_and_mazes_hold_what_was_asked_for():
+    problem = make_tokens({"kind": "maze", "size": 4, "walls": 5, "moves": 15})
+    grids = problem.sample(np.random.default_rng(2), 300)
+    np.testing.assert_array_equal([np.bincount(grid, minlength=4) for grid in grids], [[9, 5, 1, 1]] * 300)
     start = (maze.bordered(grids) == maze.START).argmax(axis=1)
-    far = maze.distances(grids)[np.arange(400), 0, start]
-    letters = np.array(list(".#SGKD"))
-    for grid, moves in zip(grids, far, strict=True):
-        least = shortest(["".join(row) for row in letters[grid].reshape(4, 4)])
-        assert moves == (maze.FAR if least is None else least)
-        if door and least is not None:  # the key is needed: with the door walled up there is no way
-            shut = np.where(grid == maze.DOOR, maze.WALL, grid)
-            assert shortest(["".join(row) for row in letters[shut].reshape(4, 4)]) is None
+    far = maze.distances(grids)[np.arange(300), start]
+    assert far.tolist() == [shortest(problem.text(grid).split("\n")) for grid in grids]
+    shut = np.array([[maze.START, maze.WALL, maze.WALL, maze.GOAL]])
+    assert maze.distances(shut)[0, 5] == maze.FAR
 
 
 def test_every_start_and_goal_is_drawn_equally_often():
-    grids = maze.scatter(np.random.default_rng(3), 7200, 3, 0, False)
+    grids = make_tokens({"kind": "maze", "size": 3, "walls": 0}).sample(np.random.default_rng(3), 7200)
     pairs = (grids == maze.START).argmax(1) * 9 + (grids == maze.GOAL).argmax(1)
     counts = np.bincount(pairs, minlength=81)
     assert (counts > 0).sum() == 72
