@@ -95,3 +95,9 @@ def test_every_start_and_goal_is_drawn_equally_often():
     counts = np.bincount(pairs, minlength=81)
     assert (counts > 0).sum() == 72
     assert (np.abs(counts[counts > 0] - 100) < 4.5 * 10).all()  # 72 cells, Poisson
+
+
+def test_mazes_that_are_hardly_ever_drawn_are_refused(monkeypatch):
+    monkeypatch.setattr(maze, "ROUNDS", 1)
+    with pytest.raises(ValueError, match="almost never"):
+        make_tokens({"kind": "maze", "size": 16, "walls": 0, "moves": 1})
