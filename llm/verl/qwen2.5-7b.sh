@@ -13,7 +13,7 @@ PYTHON=${PYTHON:-python}
 
 words=(
   'hydra.searchpath=[pkg://pmdkit.adapters.verl.conf]'
-  +pmd=mean                                                       # or part, any, mean_adaptive
+  +pmd=mean                                                       # or part, any
   actor_rollout_ref.actor.policy_loss.pmd_tau=0.005               # results table: 0.005, 0.01, 0.02, on rewards +-1
 
   data.train_files="${TRAIN:-dapo-math-17k.parquet}"              # text: DAPO-Math-17k, its column `prompt` has the template

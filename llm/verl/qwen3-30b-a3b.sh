@@ -14,7 +14,7 @@ PYTHON=${PYTHON:-python}
 
 words=(
   'hydra.searchpath=[pkg://pmdkit.adapters.verl.conf]'
-  +pmd=mean                                                       # or part, any, mean_adaptive
+  +pmd=mean                                                       # or part, any
   model_engine=megatron                                           # table
   actor_rollout_ref.actor.policy_loss.pmd_tau=0.1                 # results table: 0.01 and 0.1, on rewards +-1
 

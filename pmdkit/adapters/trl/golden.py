@@ -15,7 +15,7 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
+from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM
 
 from pmdkit.adapters.trl import PMDConfig, PMDTrainer
 from pmdkit.observe.console import quietly
@@ -27,14 +27,13 @@ PAD, FIRST = 0, 1  # token ids: padding; from here on, the number of a row or pr
 def path(case: Case) -> Result:
     """Losses of the ministeps, and the gradient with respect to every token's log-probability."""
     trainer = recorded(case, micro=len(case["reward"][0]))
-    return trainer.losses, [row[: len(tokens)] for row, tokens in zip(trainer.gradient, case["logp"], strict=True)]
+    return trainer.losses, trainer.gradient()
 
 
-def recorded(case: Case, micro: int, **settings: Any) -> "Recorded":
+def recorded(case: Case, micro: int) -> "Recorded":
     """A trainer that has trained once on the case's responses, `micro` of them in a micro-batch."""
     prompts, size = len(case["reward"]), len(case["reward"][0])
     updates = case["ministeps"]
-    settings = {"num_iterations": 2} | settings  # so that TRL scores pi_old; only the first pass is run
     words = {"pad": PAD} | {f"p{k}": FIRST + k for k in range(prompts * size)}
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WordLevel(words, unk_token="pad")), pad_token="pad", eos_token="pad"
@@ -61,14 +60,13 @@ def recorded(case: Case, micro: int, **settings: Any) -> "Recorded":
             max_steps=updates,
             max_completion_length=case["width"] or max(map(len, case["logp"])),
             max_grad_norm=0.0,
-            on_policy_tolerance=float("inf"),  # a case differs from pi_old from the start
             shuffle_dataset=False,
             gradient_checkpointing=False,
             save_strategy="no",
             logging_steps=1,
             report_to="none",
             disable_tqdm=True,
-            **settings,
+            num_iterations=2,  # so that TRL scores pi_old; only the first pass is run
         )
         trainer = Recorded(case, model, config, tokenizer)
         trainer.remove_callback(PrinterCallback)
@@ -96,8 +94,7 @@ class Recorded(PMDTrainer):
     def __init__(self, case: Case, model: Any, config: PMDConfig, tokenizer: Any) -> None:
         self.case = case
         self.table = torch.nn.Parameter(rows_of(case, "logp_old"))
-        self.gradient: list[list[float]] = torch.zeros_like(self.table).tolist()
-        self.losses: list[float] = [0.0]
+        self.losses = [0.0] * case["ministeps"]
         super().__init__(
             model,
             self.reward,
@@ -105,7 +102,6 @@ class Recorded(PMDTrainer):
             Dataset.from_dict({"prompt": [f"p{p}" for p in range(len(case["reward"]))]}),
             processing_class=tokenizer,
             objective=objective_of(case),
-            callbacks=[Collect(self)],
             optimizers=(torch.optim.SGD([self.table], lr=0.0), None),
         )
 
@@ -133,21 +129,10 @@ class Recorded(PMDTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
-        self.losses[-1] += loss.item()
+        self.losses[self._step // self.args.gradient_accumulation_steps] += loss.item()
         return loss
 
-
-class Collect(TrainerCallback):
-    """Collects and clears each ministep's gradient before the optimizer step; each row has one in its own ministep."""
-
-    def __init__(self, trainer: Recorded) -> None:
-        self.trainer = trainer
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Called once per ministep."""
-        trainer = self.trainer
-        assert trainer.table.grad is not None
-        trainer.gradient = (torch.tensor(trainer.gradient, dtype=torch.float64) + trainer.table.grad).tolist()
-        trainer.table.grad = None  # Trainer only clears the gradients of the model
-        if len(trainer.losses) < trainer.case["ministeps"]:
-            trainer.losses.append(0.0)
+    def gradient(self) -> list[list[float]]:
+        """[N][T_n] of all ministeps: Trainer clears the gradients of its model only, and a row is in one ministep."""
+        assert self.table.grad is not None
+        return [row[: len(tokens)].tolist() for row, tokens in zip(self.table.grad, self.case["logp"], strict=True)]

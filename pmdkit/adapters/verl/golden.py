@@ -14,8 +14,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
-from pmdkit.adapters.verl import loss as verl_loss
-from pmdkit.adapters.verl.config import ADAPTIVE_TRAINER, OBJECTIVE_OF, PMDPolicyLossConfig
+from pmdkit.adapters.verl.config import FIXED, PMDPolicyLossConfig
 from pmdkit.objectives import traits
 from pmdkit.testing.golden import Case, Result, groups_of, largest_error, mask_of, objective_of, result, rows_of
 
@@ -25,12 +24,13 @@ SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
 def path(case: Case) -> Result | None:
     """Losses of the ministeps and the gradient [N][T_n], or None for a case that verl cannot express.
 
-    verl has no responses without a verdict, gives its losses no reference policy, and knows the tokens of a mini-batch
-    but not those of a rollout batch.
+    verl has no responses without a verdict, gives its losses neither a reference policy nor one tau per prompt, may
+    pass on a part of a step, and knows the tokens of a mini-batch but not those of a rollout batch.
     """
-    if traits(objective_of(case)).uses_reference:
+    facts = traits(objective_of(case))
+    if facts.uses_reference or facts.whole_batch or case["norm"] == "tokens" or len(set(case["tau"] or [0.0])) > 1:
         return None
-    if any(reward is None for row in case["reward"] for reward in row) or case["norm"] == "tokens":
+    if any(reward is None for row in case["reward"] for reward in row):
         return None
     return max((through(case, *split) for split in SPLITS), key=lambda found: largest_error(found[0], found[1], case))
 
@@ -39,7 +39,7 @@ def through(case: Case, ranks: int, micro_batches: int) -> Result:
     """Run a case in micro-batches on several ranks: gradients are summed within a rank and averaged over ranks."""
     logp = rows_of(case, "logp").requires_grad_()
     config = actor_config(case)
-    fields = batch_of(case)
+    fields = batch_of(case, config)
     losses = []
     for rows in torch.arange(len(logp)).tensor_split(case["ministeps"]):
         shares = []
@@ -73,67 +73,31 @@ def micro_batch(
     # the engine's output is shifted left by one token: the last of a sequence predicts nothing
     last = logp.new_zeros(1)
     full = torch.cat([torch.cat([logp[row, :n], last]) for row, n in zip(part.tolist(), lengths, strict=True)])
-    if "pmd_tau" in fields:
-        return verl_loss.loss_with_tau(config, {"log_probs": full}, data)
     return ppo_loss(config, {"log_probs": full}, data)
 
 
-def batch_of(case: Case) -> dict[str, Tensor]:
-    """The inputs of verl's losses, [N, T]: mask, old log-probabilities, advantages and, where tau varies, tau."""
+def batch_of(case: Case, config: FSDPActorConfig) -> dict[str, Tensor]:
+    """The inputs of verl's losses, [N, T]: mask, old log-probabilities and the registered estimator's advantages."""
     mask, groups = mask_of(case), groups_of(case)
-    prompts, size = groups.reward.shape
     rewards = torch.zeros(mask.shape, dtype=torch.float64)
     rewards[:, 0] = groups.reward.flatten()
-    uid = [f"prompt-{p}" for p in range(prompts) for _ in range(size)]
-    fields = {"response_mask": mask.long(), "old_log_probs": rows_of(case, "logp_old")}
-    if varies(case):
-        objective = objective_of(case)  # no configuration can name a rule that knows the recorded tau
-        fields["advantages"] = verl_loss.advantages(objective, rewards, mask, uid, size)
-        fields["pmd_tau"] = verl_loss.row_tau(objective, rewards, mask, uid, size)[:, None].expand(mask.shape)
-    else:
-        names = {of: name for name, of in OBJECTIVE_OF.items()}
-        estimator = get_adv_estimator_fn(names.get(case["objective"], "pmdkit"))
-        algorithm = OmegaConf.create({"pmd": {**words(case), "group": size}})
-        fields["advantages"], _ = estimator(
-            token_level_rewards=rewards, response_mask=mask, index=uid, config=algorithm
-        )
-    return fields
-
-
-def varies(case: Case) -> bool:
-    """Whether prompts differ in tau."""
-    return len(set(case["tau"] or [0.0])) > 1
-
-
-def words(case: Case) -> dict[str, Any]:
-    """The objective as settings of the configuration."""
-    tau: Any = case["tau"][0] if case["tau"] else None
-    if varies(case):
-        tau = {"rule": "pass-rate"}  # placeholder for the recorded one: the loss reads only the batch's tau
-    return {"objective": case["objective"], "tau": tau, "options": {"norm": case["norm"], **case["options"]}}
+    uid = [f"prompt {p}" for p in range(len(groups.reward)) for _ in range(groups.reward.shape[1])]
+    settings = {name: getattr(config.policy_loss, name) for name in ("pmd_objective", "pmd_tau", "pmd_options")}
+    algorithm = OmegaConf.create({"pmd": {**settings, "pmd_group": groups.reward.shape[1]}})
+    advantages, _ = get_adv_estimator_fn("pmd")(
+        token_level_rewards=rewards, response_mask=mask, index=uid, config=algorithm
+    )
+    return {"response_mask": mask.long(), "old_log_probs": rows_of(case, "logp_old"), "advantages": advantages}
 
 
 def actor_config(case: Case) -> FSDPActorConfig:
-    """verl's ActorConfig for the case; its aggregation mode is one that the loss must ignore."""
-    own = words(case)
-    named = case["objective"] in OBJECTIVE_OF.values()
-    run = {
-        "adv_estimator": "pmdkit",
-        "estimator": own,
-        "use_kl_loss": False,
-        "entropy_coeff": 0,
-        "distillation": False,
-        "rollout_correction": None,
-        "use_v1": True,
-        "trainer_mode": ADAPTIVE_TRAINER,
-    }
+    """verl's ActorConfig for the case."""
     loss = PMDPolicyLossConfig(
-        loss_mode="pmd" if named else "pmdkit",
-        pmd_objective=own["objective"],
-        pmd_tau=own["tau"],
-        pmd_options=own["options"],
+        pmd_objective=case["objective"],
+        pmd_tau=case["tau"][0] if case["tau"] else None,
+        pmd_options={"norm": case["norm"], **case["options"]},
         pmd_width=case["width"],
-        pmd_run=run,
+        pmd_run={name: wanted for name, (_, wanted, _) in FIXED.items()} | {"rollout_correction": None},
     )
     return FSDPActorConfig(
         strategy="fsdp", rollout_n=len(case["reward"][0]), ppo_micro_batch_size_per_gpu=1, policy_loss=loss

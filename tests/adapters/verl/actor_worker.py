@@ -32,7 +32,6 @@ def main(folder, rank, world):
     from verl.workers.utils.losses import ppo_loss
 
     from pmdkit.adapters.verl.check import composed
-    from pmdkit.adapters.verl.loss import loss_with_tau
 
     asked = json.loads((folder / "asked.json").read_text())
     engine = FSDPEngineWithLMHead(
@@ -64,7 +63,7 @@ def main(folder, rank, world):
 
     prompt = int(rows["prompt"])
     pairs = [(row, rows["lengths"][row]) for row in mine]
-    fields = {name: nested(name) for name in ("response_mask", "old_log_probs", "advantages", *asked["more"])}
+    fields = {name: nested(name) for name in ("response_mask", "old_log_probs", "advantages")}
     fields["loss_mask"] = fields["response_mask"]
     fields["responses"] = nested("input_ids", prompt)
     pairs = [(row, prompt) for row in mine]
@@ -86,10 +85,9 @@ def main(folder, rank, world):
         max_token_len_per_gpu=asked["tokens"],
     )
     config = omega_conf_to_dataclass(composed(asked["overrides"]).actor_rollout_ref.actor)
-    function = loss_with_tau if "pmd_tau" in asked["more"] else ppo_loss
     gradients = {}
     with engine.train_mode():  # on leaving it, verl drops the gradients
-        output = engine.train_batch(data, loss_function=partial(function, config=config))
+        output = engine.train_batch(data, loss_function=partial(ppo_loss, config=config))
         for name, parameter in engine.module.named_parameters():
             gradients[name] = parameter.grad.full_tensor().clone()
     losses = torch.tensor(sum(output["loss"]))

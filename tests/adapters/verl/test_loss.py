@@ -11,9 +11,8 @@ from verl.workers.engine.utils import prepare_micro_batches
 from verl.workers.utils.losses import ppo_loss
 from verl_rows import LOSS, actor, rows
 
-from pmdkit.adapters.verl.loss import loss_with_tau
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Groups, PassRate, PMDMean, PMDPart, credit, load_objective, total
+from pmdkit.objectives import Groups, PMDMean, PMDPart, credit, load_objective, total
 
 OBJECTIVES = {
     "pmd-mean": (PMDMean(tau=0.05), ["+pmd=mean", f"{LOSS}pmd_tau=0.05"]),
@@ -150,13 +149,6 @@ def test_another_configuration_class_is_refused():
         get_policy_loss_fn("pmd")(old, new, torch.zeros(12, 7), mask, config=plain)
 
 
-def test_a_rule_is_refused_by_the_loss_that_cannot_see_it():
-    old, new, mask, _ = rows()
-    config = actor("+pmd=mean_adaptive")
-    with pytest.raises(UsageError):
-        get_policy_loss_fn("pmd")(old, new, torch.zeros(12, 7), mask, config=config)
-
-
 def test_float32_in_float32_out_with_sums_in_float64():
     objective, overrides = OBJECTIVES["pmd-mean"]
     old, new, mask, reward = (x.float() if x.is_floating_point() else x for x in rows(width=4096))
@@ -176,7 +168,7 @@ def test_metrics_are_of_this_micro_batch():
     assert metrics["actor/ppo_kl"] == pytest.approx(-(ratio.sum() / mask.sum()).item())
 
 
-def in_verl_s_layout(old, mask, advantage, **more):
+def in_verl_s_layout(old, mask, advantage):
     """A TensorDict as the engines hold it: nested rows after a prompt of two tokens."""
     lengths = mask.sum(1).tolist()
 
@@ -190,7 +182,6 @@ def in_verl_s_layout(old, mask, advantage, **more):
             [torch.zeros(n + extra, dtype=torch.int64) for n in lengths], layout=torch.jagged
         )
 
-    fields = {name: nested(values) for name, values in more.items()}
     data = TensorDict(
         {
             "response_mask": nested(mask.long()),
@@ -202,7 +193,6 @@ def in_verl_s_layout(old, mask, advantage, **more):
                 [torch.zeros(2, dtype=torch.int64) for _ in lengths], layout=torch.jagged
             ),
             "row": torch.arange(len(mask)),
-            **fields,
         },
         batch_size=len(mask),
     )
@@ -210,18 +200,13 @@ def in_verl_s_layout(old, mask, advantage, **more):
     return data
 
 
-@pytest.mark.parametrize("name", ["pmd-mean", "adaptive"])
 @pytest.mark.parametrize("megatron", [False, True])
-def test_verl_s_own_micro_batches_by_token_budget(name, megatron):
+def test_verl_s_own_micro_batches_by_token_budget(megatron):
     """`prepare_micro_batches`, then the engine's loss function; Megatron multiplies and divides by their number."""
-    if name == "adaptive":
-        objective, overrides, function = PMDMean(tau=PassRate(rewards=(-1, 1))), ["+pmd=mean_adaptive"], loss_with_tau
-    else:
-        (objective, overrides), function = OBJECTIVES[name], ppo_loss
+    objective, overrides = OBJECTIVES["pmd-mean"]
     old, new, mask, reward = rows()
     loss, gradient, batch = whole(objective, old, new, mask, reward)
-    more = {"pmd_tau": batch.tau[:, None].expand(mask.shape)} if name == "adaptive" else {}
-    data = in_verl_s_layout(old, mask, batch.advantage, **more)
+    data = in_verl_s_layout(old, mask, batch.advantage)
     tu.assign_non_tensor(data, use_dynamic_bsz=True, max_token_len_per_gpu=20)
     config = actor(*overrides, *(["model_engine=megatron"] if megatron else []))
     logp = new.clone().requires_grad_()
@@ -231,7 +216,7 @@ def test_verl_s_own_micro_batches_by_token_budget(name, megatron):
     for part in parts:
         numbers = part["row"].tolist()
         sequences = [torch.nn.functional.pad(logp[row, : mask[row].sum()], (1, 1)) for row in numbers]
-        share, metrics = function(config=config, model_output={"log_probs": torch.cat(sequences)}, data=part)
+        share, metrics = ppo_loss(config=config, model_output={"log_probs": torch.cat(sequences)}, data=part)
         assert metrics["actor/pg_loss"].aggregate() == pytest.approx(share.item())
         scaled = share * len(parts) if megatron else share
         found = found + (scaled / len(parts) if megatron else scaled)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from pmdkit.objectives import Groups, PassRate, PMDMean, PMDPart, credit, total
+from pmdkit.objectives import Groups, PMDMean, PMDPart, credit, total
 
 P, G, PROMPT, LONGEST = 3, 4, 3, 9
 HERE = Path(__file__).parent
@@ -63,7 +63,6 @@ CASES = {
         PMDPart(tau=0.5, scale="paper"),
         ["+pmd=part", f"{LOSS}pmd_tau=0.5", f"+{LOSS}pmd_options.scale=paper"],
     ),
-    "adaptive": (PMDMean(tau=PassRate(rewards=(-1, 1))), ["+pmd=mean_adaptive"]),
 }
 
 
@@ -87,10 +86,8 @@ def test_gradient_of_the_real_actor(tmp_path, name):
     rows = {"input_ids": ids, "lengths": lengths, "prompt": torch.tensor(PROMPT), "response_mask": mask.long()}
     rows["old_log_probs"] = old
     rows["advantages"] = torch.where(mask, batch.advantage[:, None].float(), 0.0)
-    more = ["pmd_tau"] if name == "adaptive" else []
-    rows["pmd_tau"] = batch.tau[:, None].float().expand(mask.shape).contiguous()
     save_file(rows, tmp_path / "rows.safetensors")
-    asked = {"overrides": [*BASE, *overrides], "more": more, "tokens": 24}
+    asked = {"overrides": [*BASE, *overrides], "tokens": 24}
     (tmp_path / "asked.json").write_text(json.dumps(asked))
 
     command = [sys.executable, "-W", "ignore", str(HERE / "actor_worker.py"), str(tmp_path)]
