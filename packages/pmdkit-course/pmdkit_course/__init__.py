@@ -3,15 +3,14 @@
 import dataclasses
 
 from pmdkit.extras import needs
-from pmdkit_course import progress, source
-from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise, Misconception, Text, exercise, ids
+from pmdkit_course import source
+from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise, Text, exercise, ids
 from pmdkit_course.judging import SEED, judge
 
 __all__ = [
     "Answer",
     "AnswerVerdict",
     "Exercise",
-    "Misconception",
     "check",
     "exercise",
     "hint",
@@ -25,16 +24,12 @@ __all__ = [
 def check(which: str, answer: Answer, seed: int = SEED) -> AnswerVerdict:
     """Judge an answer and return the verdict, which a notebook shows as a sentence.
 
-    Tries and right answers are recorded in a file of this account, which `pmdkit learn progress` shows and nobody else
-    reads.
-
     Args:
         which: the exercise, "103.1".
         answer: your function.
         seed: seed for the random inputs.
     """
     verdict = judge(exercise(which), answer, seed)
-    progress.note(verdict)
     if verdict.right:
         return verdict
     first = "Fill in the cell above, run it, then run this one again. " if verdict.untouched else ""
@@ -55,7 +50,7 @@ def hint(which: str, step: int = 1) -> Text:
 
 
 def solution(which: str) -> Text:
-    """Return the solution as code. Looking it up is not recorded.
+    """Return the solution as code.
 
     Args:
         which: the exercise, "103.1".

@@ -6,7 +6,6 @@ import textwrap
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cyclopts import App
 from rich.console import Console
@@ -16,7 +15,7 @@ import pmdkit_course
 from pmdkit.cli.options import Flag, Number, Texts, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
-from pmdkit_course import answers, exercises, grading, judging, lesson_files, notebooks, progress, sandbox, source
+from pmdkit_course import answers, exercises, grading, judging, lesson_files, notebooks, sandbox, source
 from pmdkit_course.exercises import AnswerVerdict, Exercise, exercise, ids
 
 learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
@@ -24,59 +23,48 @@ learn = App(name="learn", help="The exercises of the course, checked offline: th
 
 @learn.command(name="list")
 def list_(*, json: Flag = False) -> None:
-    """List the exercises, and which of them are solved.
+    """List the exercises.
 
     Args:
         json: print one JSON value.
     """
-    done = progress.solved()
-    entries = [about(exercise(which), which in done) for which in ids()]
+    every = chosen(None)
     if json:
-        print_json(entries)
+        names = ("id", "lesson", "title", "difficulty", "minutes")
+        print_json([{name: getattr(e, name) for name in names} | {"function": e.name} for e in every])
         return
-    table = simple_table("exercise", "what to do", "difficulty", "minutes", "solved")
-    for e in entries:
-        row = (e["id"], e["title"], f"{e['difficulty']} of 5", str(e["minutes"]), "yes" if e["solved"] else "")
-        table.add_row(*row)
+    table = simple_table("exercise", "what to do", "difficulty", "minutes")
+    for e in every:
+        table.add_row(e.id, e.title, f"{e.difficulty} of 5", str(e.minutes))
     console = Console()
     console.print(table)
-    minutes = sum(e["minutes"] for e in entries)
     console.print(
-        f"{len(entries)} exercises, {minutes / 60:.0f} hours in all; {len(done)} solved. pmdkit learn show ID"
+        f"{len(every)} exercises, {sum(e.minutes for e in every) / 60:.0f} hours in all. pmdkit learn show ID"
     )
 
 
 @learn.command
-def start(folder: Path, /, *, json: Flag = False) -> None:
+def start(folder: Path, /) -> None:
     """Copy the lessons into a folder, each as a notebook and as a .py file.
 
     Args:
         folder: new or empty, such as lessons; what is in it already is never overwritten.
-        json: print one JSON value.
     """
     copied = lesson_files.copy_lessons(folder)
-    if json:
-        print_json([str(path) for path in copied])
-        return
     print(f"{len(copied)} lessons in {folder}. Open one with: jupyter lab {copied[0]}")
     print("Check an exercise from here or from there: pmdkit learn check 103.2")
 
 
 @learn.command
-def show(which: str, *, json: Flag = False) -> None:
+def show(which: str) -> None:
     """Show the task of an exercise and the function to fill in.
 
     Args:
         which: the exercise, such as 103.2.
-        json: print one JSON value.
     """
-    found = exercise(which)
-    entry = about(found, which in progress.solved()) | {"task": found.task, "start": source.start_source(found)}
-    if json:
-        print_json(entry)
-        return
-    print(f"{found.id}  {found.title}  (difficulty {found.difficulty} of 5, about {found.minutes} minutes)\n")
-    print(wrapped(found.task), entry["start"], sep="\n\n")
+    e = exercise(which)
+    print(f"{e.id}  {e.title}  (difficulty {e.difficulty} of 5, about {e.minutes} minutes)\n")
+    print(wrapped(e.task), source.start_source(e), sep="\n\n")
     print(f"\nCheck: pmdkit learn check {which} FILE    Hint: pmdkit learn hint {which}")
 
 
@@ -100,12 +88,14 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
         else:
             nothing = f"{path} defines no function `{e.name}`."
             verdict = AnswerVerdict(False, nothing, exercise=e.id, untouched=True)
-        progress.note(verdict)
         verdicts.append(verdict)
         if not json:
-            print_verdict(verdict)
+            print(printable(f"{e.id}  {verdict!r}"), flush=True)
+            if not verdict.right:
+                print(f"       A hint: pmdkit learn hint {e.id}")
     if json:
-        print_json([record(verdict) for verdict in verdicts])
+        names = ("exercise", "right", "untouched", "slip", "kind")
+        print_json([{name: getattr(v, name) for name in names} | {"verdict": v.says} for v in verdicts])
     if not verdicts or any(not verdict.right for verdict in verdicts):  # nothing checked counts as a failure
         sys.exit(4)
 
@@ -135,69 +125,6 @@ def solution(which: str) -> None:
     print(pmdkit_course.solution(which))
 
 
-@learn.command(name="progress")
-def progress_(*, json: Flag = False) -> None:
-    """Show what is solved so far, lesson by lesson. The record is one file in your account.
-
-    Args:
-        json: print one JSON value.
-    """
-    entries, every = progress.read(), ids()
-    if json:
-        print_json({"file": str(progress.path()), "exercises": entries})
-        return
-    table = simple_table("lesson", "solved", "exercises")
-    for lesson in dict.fromkeys(which.partition(".")[0] for which in every):
-        own = [which for which in every if which.startswith(lesson + ".")]
-        words = [f"{which} {state(entries.get(which))}" for which in own]
-        count = sum(bool(entries.get(which, {}).get("solved")) for which in own)
-        table.add_row(lesson, f"{count} of {len(own)}", ", ".join(words))
-    console = Console()
-    console.print(table)
-    console.print(f"Kept in {progress.path()}; delete it to start over.", soft_wrap=True)
-
-
-def print_verdict(verdict: AnswerVerdict) -> None:
-    """Print one verdict for the user."""
-    print(printable(f"{verdict.exercise}  {verdict!r}"))
-    if not verdict.right:
-        print(f"       A hint: pmdkit learn hint {verdict.exercise}")
-    sys.stdout.flush()
-
-
-def record(verdict: AnswerVerdict) -> dict[str, Any]:
-    """One verdict for a program."""
-    return {
-        "exercise": verdict.exercise,
-        "right": verdict.right,
-        "untouched": verdict.untouched,
-        "verdict": verdict.says,
-        "slip": verdict.slip,
-        "kind": verdict.kind,
-    }
-
-
-def about(e: Exercise, solved: bool) -> dict[str, Any]:
-    """An exercise for a program."""
-    return {
-        "id": e.id,
-        "lesson": e.lesson,
-        "title": e.title,
-        "function": e.name,
-        "difficulty": e.difficulty,
-        "minutes": e.minutes,
-        "hints": len(e.hints),
-        "solved": solved,
-    }
-
-
-def state(entry: dict[str, Any] | None) -> str:
-    """The state of one exercise, in a few words."""
-    if entry is None:
-        return "not tried"
-    return f"solved {entry['solved']}" if entry["solved"] else f"tried {entry['tries']} x"
-
-
 def wrapped(text: str) -> str:
     """Paragraphs wrapped to fit the terminal; code is left as it is."""
     width = min(shutil.get_terminal_size().columns, 100)
@@ -215,28 +142,23 @@ def questions(
             raise UsageError("--all takes a folder and no exercise: pmdkit learn check --all tutorials")
         place = lesson_files.lessons_folder(Path(which) if which else None, numbers)
         paths = [lesson_files.lesson_notebook(number, place) for number in numbers if list(place.glob(f"{number}_*"))]
-        return [
-            (e, cells, path)
-            for path in paths
-            for cells in [notebooks.read(path)]
-            for e in answers.exercises_in(cells, chosen(None))
-        ]
+        files = [(path, notebooks.read(path)) for path in paths]
+        return [(e, cells, path) for path, cells in files for e in answers.exercises_in(cells, chosen(None))]
     if which is None:
         raise UsageError("check what? An exercise (103.2), a lesson (103), a file, or --all; see pmdkit learn list")
-    if which in numbers:
-        path = file or lesson_files.lesson_notebook(which)
-        return [(e, cells, path) for cells in [notebooks.read(path)] for e in exercises.of_lesson(which)]
-    if Path(which).suffix in (".ipynb", ".py"):
+    if Path(which).suffix in notebooks.SUFFIXES:
         if file is not None:
             raise UsageError(f"two files: {which} and {file}; give an exercise and one file, or one file alone")
-        cells = notebooks.read(Path(which))
+        file = Path(which)
+        cells = notebooks.read(file)
         found = answers.exercises_in(cells, chosen(None))
         if not found:
             raise UsageError(f"{which} answers no exercise: no cell is tagged with one, no function named after one")
-        return [(e, cells, Path(which)) for e in found]
-    one = exercise(which)  # before looking for the file, so that a misspelt id is reported first
-    path = file or lesson_files.lesson_notebook(one.lesson)
-    return [(one, notebooks.read(path), path)]
+    else:
+        found = chosen([which])  # before looking for the file, so that a misspelt id is reported first
+        file = file or lesson_files.lesson_notebook(found[0].lesson)
+        cells = notebooks.read(file)
+    return [(e, cells, file) for e in found]
 
 
 @learn.command
@@ -299,40 +221,21 @@ def grade(
 
 
 @learn.command
-def course(
-    *,
-    out: Path,
-    student: Flag = False,
-    solutions: Flag = False,
-    print: Flag = False,
-    only: Texts = None,
-    lessons: Path | None = None,
-    execute: Flag = False,
-) -> None:
-    """Build the instructor's kit: notebooks for students, notebooks with solutions, pages to print, a timing sheet.
+def course(*, out: Path, only: Texts = None, lessons: Path | None = None) -> None:
+    """Build the instructor's kit: notebooks for students, notebooks with solutions, and a page of answers.
 
-    Without --student, --solutions and --print all three are built. The notebooks carry nbgrader's metadata, and the
-    folder is laid out as nbgrader wants it; nbgrader is not needed to use them.
+    The notebooks carry nbgrader's metadata, and the folder is laid out as nbgrader wants it; nbgrader is not needed to
+    use them.
 
     Args:
         out: folder of the kit, new or empty.
-        student: release/LESSON/LESSON.ipynb, to be handed out.
-        solutions: source/LESSON/LESSON.ipynb, and answers.md with every recognised mistake.
-        print: print/LESSON.html, which load nothing from elsewhere.
         only: numbers of lessons: --only 103 201.
         lessons: folder of the lessons; by default here, tutorials/ here, or the checkout pmdkit runs from.
-        execute: run the lessons first, so that the printed pages have their pictures; minutes.
     """
-    from pmdkit_course.kit import build
+    from pmdkit_course.kit import build  # imports nbformat and jupytext, which take a second
 
-    wanted = {"student": student, "solutions": solutions, "print": print}
-    chosen_parts = {name for name, on in wanted.items() if on} or set(wanted)
-
-    def log(line: str) -> None:
-        sys.stderr.write(line + "\n")
-
-    for line in build(out, chosen_parts, only, lessons, execute, log):
-        sys.stdout.write(line + "\n")  # the name of an option hides `print`
+    for line in build(out, only, lessons):
+        print(line)
 
 
 def chosen(only: list[str] | None) -> list[Exercise]:

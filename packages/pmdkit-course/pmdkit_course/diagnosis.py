@@ -63,7 +63,7 @@ class Asked:
     @property
     def names(self) -> list[str]:
         """Names of the arguments."""
-        return list(inspect.signature(self.exercise.start).parameters)
+        return list(inspect.signature(self.exercise.solution).parameters)
 
     def agree(self, given: Sequence[Any], wanted: Sequence[Any]) -> bool:
         """Whether answers agree as the exercise compares them."""

@@ -130,11 +130,11 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
     complaint = next((c for g, w in zip(given, wanted, strict=True) if (c := form(g, w))), None)
     if complaint is None and all_same(given, wanted, exercise.tolerance, exercise.exact):
         return verified(exercise, answer)
-    for number, slip in enumerate(exercise.slips):
+    for number, (says, slip) in enumerate(exercise.slips.items()):
         try:
-            wrong = [call(slip.wrong, case) for case in cases]
+            wrong = [call(slip, case) for case in cases]
             if all_same(given, wrong, exercise.tolerance, exercise.exact):
-                return AnswerVerdict(False, slip.says, number)
+                return AnswerVerdict(False, says, number)
         except Failed:  # a slip that fails on some input is not what was given
             continue
     return general(exercise, cases, given, wanted, complaint)

@@ -32,11 +32,12 @@ class Parts:
 
 def start_source(exercise: Exercise) -> str:
     """The function as a learner finds it."""
-    return module_of(exercise.start).function(exercise.start.__name__, {})
+    arguments = ", ".join(inspect.signature(exercise.solution).parameters)
+    return f'def {exercise.name}({arguments}):\n    """{exercise.docstring}"""\n    return ...'
 
 
 def solution_source(exercise: Exercise) -> str:
-    """The solution under the name of the exercise's function, with everything it needs."""
+    """The solution with everything it needs."""
     parts = solution_parts(exercise)
     return "\n\n\n".join(filter(None, ["\n".join(parts.imports), *parts.helpers, parts.text]))
 
@@ -48,72 +49,48 @@ def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
         exercise: the exercise.
         bound: names already defined where the text will run; their imports are left out.
     """
-    module = module_of(exercise.solution)
-    needed, renamed = module.needed(exercise), {exercise.solution.__name__: exercise.name}
-    text = module.function(exercise.solution.__name__, renamed)
+    lines, nodes = module_of(exercise.solution)
+    own = nodes[exercise.name]
+    needed: list[ast.stmt] = []
+    waiting = [own]
+    while waiting:
+        for name in sorted(loaded(waiting.pop())):
+            node = nodes.get(name)
+            if node is not None and node is not own and node not in needed:
+                needed.append(node)
+                waiting.append(node)
+    needed.sort(key=lambda node: node.lineno)
+    text = without_annotations(own, lines)
     (node,) = ast.parse(text).body
-    assert isinstance(node, ast.FunctionDef)
+    assert isinstance(node, ast.FunctionDef), f"{exercise.name} is not written with def"
     why, first = ast.get_docstring(node), node.body[0]
     begin = (first.end_lineno or 0) if why else first.lineno - 1  # after the docstring: a comment may come first
     return Parts(
-        imports=tuple(module.text(n) for n in needed if is_import(n) and not set(names_of(n)) <= set(bound)),
-        helpers=tuple(module.statement(n, renamed) for n in needed if not is_import(n)),
+        imports=tuple(ast.unparse(n) for n in needed if is_import(n) and not set(names_of(n)) <= set(bound)),
+        helpers=tuple(without_annotations(n, lines) for n in needed if not is_import(n)),
         text=text,
         why=why or "",
         body="\n".join(text.split("\n")[begin:]).strip("\n"),
     )
 
 
-class Module:
-    """The top-level statements of a file by the names they bind."""
-
-    def __init__(self, source: str) -> None:
-        self.lines = source.encode().split(b"\n")  # the columns of ast count bytes
-        self.nodes: dict[str, ast.stmt] = {}
-        for node in ast.parse(source).body:
-            for name in names_of(node):
-                self.nodes[name] = node
-
-    def needed(self, exercise: Exercise) -> list[ast.stmt]:
-        """All statements that the solution uses, without the solution itself, in the order of the file."""
-        own = self.nodes[exercise.solution.__name__]
-        found: list[ast.stmt] = []
-        waiting = [own]
-        while waiting:
-            for name in sorted(loaded(waiting.pop())):
-                node = self.nodes.get(name)
-                if node is not None and node is not own and node not in found:
-                    found.append(node)
-                    waiting.append(node)
-        return sorted(found, key=lambda node: node.lineno)
-
-    def function(self, name: str, renamed: dict[str, str]) -> str:
-        """A function's text without annotations; `renamed` maps old names to new ones."""
-        node = self.nodes[name]
-        assert isinstance(node, ast.FunctionDef), f"{name} is not written with def"
-        return self.statement(node, renamed)
-
-    def statement(self, node: ast.stmt, renamed: dict[str, str]) -> str:
-        """A statement's text without function annotations, with some names replaced."""
-        cuts = [*annotations(node, self.lines), *replacements(node, renamed)]
-        return self.text(node, cuts)
-
-    def text(self, node: ast.stmt, cuts: Collection[tuple[int, int, int, int, str]] = ()) -> str:
-        """The lines of a statement, with cuts (line, column, end line, end column, new text) applied from the end."""
-        lines = list(self.lines)
-        top = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        end = node.end_lineno or node.lineno
-        for line, column, last, stop, text in sorted(cuts, reverse=True):
-            head, tail = lines[line - 1][:column], lines[last - 1][stop:]
-            lines[line - 1 : last] = [head + text.encode() + tail]
-            end -= last - line
-        return FOR_TOOLS.sub("", b"\n".join(lines[top - 1 : end]).decode())
-
-
 @functools.cache
-def module_of(function: Answer) -> Module:
-    """The file of a function, parsed once."""
-    return Module(inspect.getsource(sys.modules[function.__module__]))
+def module_of(function: Answer) -> tuple[list[bytes], dict[str, ast.stmt]]:
+    """The file of a function, parsed once: its lines, and its top-level statements by the names they bind."""
+    source = inspect.getsource(sys.modules[function.__module__])
+    # the columns of ast count bytes
+    return source.encode().split(b"\n"), {name: node for node in ast.parse(source).body for name in names_of(node)}
+
+
+def without_annotations(node: ast.stmt, lines: list[bytes]) -> str:
+    """The lines of a statement, with the annotations of functions cut out from the end."""
+    lines = list(lines)
+    top = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    end = node.end_lineno or node.lineno
+    for line, column, last, stop in sorted(annotations(node, lines), reverse=True):
+        lines[line - 1 : last] = [lines[line - 1][:column] + lines[last - 1][stop:]]
+        end -= last - line
+    return FOR_TOOLS.sub("", b"\n".join(lines[top - 1 : end]).decode())
 
 
 def names_of(node: ast.stmt) -> list[str]:
@@ -141,27 +118,17 @@ def hints_of(node: ast.stmt) -> Iterator[ast.expr]:
             yield inner.annotation
 
 
-def annotations(node: ast.stmt, lines: list[bytes]) -> Iterator[tuple[int, int, int, int, str]]:
-    """Cuts that remove function annotations."""
+def annotations(node: ast.stmt, lines: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
+    """Cuts (line, column, end line, end column) that remove function annotations."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.arg) and inner.annotation is not None:
             hint, begin = inner.annotation, inner.col_offset + len(inner.arg.encode())
-            yield inner.lineno, begin, hint.end_lineno or 0, hint.end_col_offset or 0, ""
+            yield inner.lineno, begin, hint.end_lineno or 0, hint.end_col_offset or 0
         if isinstance(inner, ast.FunctionDef) and inner.returns is not None:
             hint = inner.returns
             arrow = re.search(rb" *-> *$", lines[hint.lineno - 1][: hint.col_offset])
             assert arrow is not None, "a return annotation stands on the line of its arrow"
-            yield hint.lineno, arrow.start(), hint.end_lineno or 0, hint.end_col_offset or 0, ""
-
-
-def replacements(node: ast.stmt, renamed: dict[str, str]) -> Iterator[tuple[int, int, int, int, str]]:
-    """Cuts that replace old names with new ones."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name) and inner.id in renamed:
-            yield inner.lineno, inner.col_offset, inner.lineno, inner.end_col_offset or 0, renamed[inner.id]
-        if isinstance(inner, ast.FunctionDef) and inner.name in renamed:
-            begin = inner.col_offset + len(b"def ")
-            yield inner.lineno, begin, inner.lineno, begin + len(inner.name.encode()), renamed[inner.name]
+            yield hint.lineno, arrow.start(), hint.end_lineno or 0, hint.end_col_offset or 0
 
 
 def is_import(node: ast.stmt) -> bool:

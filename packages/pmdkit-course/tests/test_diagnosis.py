@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.special import logit, rel_entr, softmax
 
-from pmdkit_course import Exercise, Misconception, exercise, judge
+from pmdkit_course import Exercise, exercise, judge
 from pmdkit_course.comparison import pasted
 
 NAMES = {"np": np, "torch": torch}
@@ -16,9 +16,9 @@ NAMES = {"np": np, "torch": torch}
 
 def asked(solution, inputs, **more):
     """An exercise around a function whose usual mistakes nobody makes."""
-    unusual = (Misconception(lambda *a: 1e9, "A thousand million."), Misconception(lambda *a: "?", "A word."))
-    options = {"slips": unusual, "hints": ("a", "b"), "title": "t", "task": "t", "id": "999.1"} | more
-    return Exercise(start=more.pop("start", solution), solution=solution, inputs=lambda rng: inputs, **options)
+    unusual = {"A thousand million.": lambda *a: 1e9, "A word.": lambda *a: "?"}
+    options = {"slips": unusual, "hints": ("a", "b"), "title": "t", "task": "t", "docstring": "d", "id": "999.1"} | more
+    return Exercise(solution=solution, inputs=lambda rng: inputs, **options)
 
 
 def scaled(x, tau):

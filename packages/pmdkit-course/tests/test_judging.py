@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit_course import Exercise, Misconception, check, exercise, hint, ids, judge, solution
+from pmdkit_course import Exercise, check, exercise, hint, ids, judge, solution
 from pmdkit_course.comparison import same
 from pmdkit_course.serialization import Other, decode, encode, pack, unpack
 
@@ -16,13 +16,9 @@ from pmdkit_course.serialization import Other, decode, encode, pack, unpack
 def asked(solution, inputs, **more):
     """An exercise around a function."""
 
-    def start(*arguments):
-        """Do it."""
-        return ...
-
-    wrong = (Misconception(lambda *a: 1e9, "That is a thousand million."), Misconception(lambda *a: "?", "A word."))
-    options = {"slips": wrong, "hints": ("a", "b"), "title": "t", "task": "t", "id": "999.1"} | more
-    return Exercise(start=start, solution=solution, inputs=lambda rng: inputs, **options)
+    wrong = {"That is a thousand million.": lambda *a: 1e9, "A word.": lambda *a: "?"}
+    options = {"slips": wrong, "hints": ("a", "b"), "title": "t", "task": "t", "docstring": "d", "id": "999.1"} | more
+    return Exercise(solution=solution, inputs=lambda rng: inputs, **options)
 
 
 DOUBLE = asked(lambda x: 2 * x, [(np.array([1.0, 2.0]),), (np.array([0.0]),), (np.array([3.0, -1.0, 1e6]),)])
@@ -51,7 +47,7 @@ FORMS = [  # what must be in the sentence is a value, a type, a shape or a line
     (DOUBLE, lambda x: np.outer(x, x), "[2, 2]"),
     (DOUBLE, lambda x: 2 * x if x.sum() else ..., "some inputs only"),
     (DOUBLE, lambda x: 2 * x * (x / x), "nan"),
-    (DOUBLE, lambda x: 2 * x + 1e-3, "`start(np.array([0.0]))` should be [0.], but it is [0.001]."),
+    (DOUBLE, lambda x: 2 * x + 1e-3, "`<lambda>(np.array([0.0]))` should be [0.], but it is [0.001]."),
     (DOUBLE, lambda x: 1 / 0, "ZeroDivisionError in line 1"),
     (PAIR, lambda x: x + 1, "2 values"),
     (PAIR, lambda x: (x + 1, 3), "3"),

@@ -1,7 +1,6 @@
 """The instructor's kit: what students get has no solution, what instructors get passes, and nothing is overwritten."""
 
 import ast
-import csv
 import json
 import re
 from pathlib import Path
@@ -24,7 +23,7 @@ def kit(tmp_path_factory):
     from pmdkit_course.kit import build
 
     out = tmp_path_factory.mktemp("course") / "kit"
-    build(out, {"student", "solutions", "print"}, ["103"], TUTORIALS)
+    build(out, ["103"], TUTORIALS)
     return out
 
 
@@ -97,28 +96,11 @@ def test_graded_cells_pass_with_solutions_and_fail_without(kit):
                     exec(graded.source, names)
 
 
-def test_a_page_loads_nothing_from_elsewhere(kit):
-    page = (kit / "print" / f"{STEM}.html").read_text()
-    loaded = re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"([^\"]*)\"", page)
-    assert loaded == ["katex/katex.min.css", "katex/katex.min.js"]
-    assert all((kit / "print" / path).exists() for path in loaded)
-    assert not re.search(r"@import|url\((?!data:)", page)
-    assert 'class="math-block"' in page
-    assert "$" not in re.sub(r"<(script|pre|code)\b.*?</\1>", "", page, flags=re.DOTALL)
-
-
-def test_the_timing_sheet_adds_up(kit):
-    (row,) = csv.DictReader((kit / "timing.csv").read_text().splitlines())
-    assert row["lesson"] == "103"
-    assert int(row["exercises"]) == len(of_lesson("103"))
-    assert int(row["exercise_minutes"]) == sum(e.minutes for e in of_lesson("103"))
-
-
 def test_the_answers_hold_solution_hints_and_slips(kit):
     text = (kit / "answers.md").read_text()
     for exercise in of_lesson("103"):
         assert learn.solution(exercise.id) in text
-        assert all(part in text for part in (*exercise.hints, *(slip.says for slip in exercise.slips)))
+        assert all(part in text for part in (*exercise.hints, *exercise.slips))
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path, call, capsys):

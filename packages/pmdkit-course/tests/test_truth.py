@@ -123,7 +123,7 @@ def test_the_strength_comes_back_from_the_mixed_problem_at_any_lambda():
     p, tau = rng.uniform(0.05, 0.9, size=5), 0.3
     lam = np.array([0.0, 0.01, 0.05, 0.2, 2.0])
     u = theory.mixed(np.stack([p, 1 - p], -1), [1.0, 0.0], tau, lam).log_ratio
-    found = lesson_104.solved_strength_of(u[:, 0], u[:, 1], tau)
+    found = lesson_104.strength_of(u[:, 0], u[:, 1], tau)
     np.testing.assert_allclose(found, lam / tau, rtol=1e-9, atol=1e-12)
 
 
@@ -131,9 +131,9 @@ def test_lambda_over_tau_tends_to_the_mean_positive_advantage():
     """With two rewards that is the variance."""
     rng = np.random.default_rng(1)
     for pi, reward in lesson_104.graded(rng):
-        wanted = lesson_104.solved_limit_strength(pi, reward)
+        wanted = lesson_104.limit_strength(pi, reward)
         np.testing.assert_allclose(theory.pmd_mean(pi, reward, 1e-6).lam / 1e-6, wanted, rtol=1e-3)
-    assert lesson_104.solved_limit_strength(np.array([0.4, 0.6]), np.array([1.0, 0.0])) == pytest.approx(0.24)
+    assert lesson_104.limit_strength(np.array([0.4, 0.6]), np.array([1.0, 0.0])) == pytest.approx(0.24)
 
 
 LONE = np.where(np.arange(16) == 3, 1.0, -1.0)
@@ -146,7 +146,7 @@ def groups(reward):
 
 def test_advantages_are_those_of_the_objective_and_of_the_theory():
     reward = np.random.default_rng(0).uniform(size=(4, 6))
-    found = lesson_105.solved_loo_advantage(reward)
+    found = lesson_105.loo_advantage(reward)
     np.testing.assert_allclose(found, PMDMean(tau=0.3).advantage(groups(reward)).numpy(), atol=1e-14)
     np.testing.assert_allclose(found / 0.3, theory.leave_one_out_targets(reward, 0.3), atol=1e-13)
 
@@ -160,7 +160,7 @@ def test_targets_are_those_of_four_hundred_digits(reward, tau):
             float(mpmath.mpf(float(r)) / mpmath.mpf(tau) - mpmath.log((sum(grown) - own) / (len(reward) - 1)))
             for r, own in zip(reward, grown, strict=True)
         ]
-    found = lesson_105.solved_part_targets(reward, tau)
+    found = lesson_105.part_targets(reward, tau)
     np.testing.assert_allclose(found, exact, rtol=1e-12)
     np.testing.assert_allclose(found, theory.leave_one_out_targets(reward, tau, "pmd-part"), rtol=1e-12)
     np.testing.assert_allclose(found, PMDPart(tau=tau).advantage(groups(reward))[0].numpy() / tau, rtol=1e-12)
@@ -172,12 +172,12 @@ def test_closed_steps_are_those_of_the_trajectory():
     for _ in range(12):
         p0, tau, goal = 10 ** rng.uniform(-6, -0.4), rng.uniform(0.02, 4), rng.uniform(0.5, 0.999)
         path = theory.trajectory(p0, tau, 100, "pmd-part")
-        assert lesson_106.solved_part_steps(p0, tau, goal) == np.argmax(path >= goal)
+        assert lesson_106.part_steps(p0, tau, goal) == np.argmax(path >= goal)
 
 
 def test_the_formula_is_off_by_the_share_there_and_by_less_below():
     for p, share in ((1e-4, 0.01), (0.03, 0.05), (0.5, 0.01)):
-        tau = lesson_106.solved_holds_below(p, share)
+        tau = lesson_106.holds_below(p, share)
         error = (
             1
             - theory.binary_small_tau(p, np.array([0.5, 0.9, 1, 1.1]) * tau).eta
@@ -190,7 +190,7 @@ def test_the_formula_is_off_by_the_share_there_and_by_less_below():
 def test_the_interval_is_scipys_and_the_sweeps():
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(2, 7))
-    found = lesson_107.solved_paired_interval(first, second)
+    found = lesson_107.paired_interval(first, second)
     exact = ttest_rel(second, first).confidence_interval(0.95)
     np.testing.assert_allclose(found, (exact.low, exact.high), rtol=1e-10)
     sweep = paired_difference(first, second).difference
@@ -204,7 +204,7 @@ def test_chances_of_coins_by_counting_every_row_of_heads_and_tails():
         for row in product((0, 1), repeat=arm + 1):
             if 1 <= sum(row) <= contexts:
                 counted[sum(row) - 1, arm] += 0.5 ** (arm + 1)
-    np.testing.assert_allclose(lesson_107.solved_coin_success(contexts, arms), counted, atol=1e-14)
+    np.testing.assert_allclose(lesson_107.coin_success(contexts, arms), counted, atol=1e-14)
 
 
 def test_first_order_is_what_a_step_of_a_transformer_does():
@@ -375,7 +375,7 @@ def test_the_squared_error_over_draws_is_unbiased():
     for flips in product((0, 1), repeat=2 * draws):
         right = np.array(flips).reshape(2, draws)
         chance = np.where(right, p[:, None], 1 - p[:, None]).prod()
-        found += chance * lesson_303.solved_two_errors(right.sum(1), draws)[0] ** 2
+        found += chance * lesson_303.two_errors(right.sum(1), draws)[0] ** 2
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -390,7 +390,7 @@ def test_the_squared_error_over_problems_is_unbiased_for_problems_and_draws_toge
             chance = 0.25 * np.where(right, p[:, None], 1 - p[:, None]).prod()
             score = right.mean()
             total, mean, square = total + chance, mean + chance * score, square + chance * score**2
-            found += chance * lesson_303.solved_two_errors(right.sum(1), draws)[1] ** 2
+            found += chance * lesson_303.two_errors(right.sum(1), draws)[1] ** 2
     np.testing.assert_allclose(total, 1.0, rtol=1e-12)
     np.testing.assert_allclose(found, square - mean**2, rtol=1e-12)
 
@@ -398,13 +398,13 @@ def test_the_squared_error_over_problems_is_unbiased_for_problems_and_draws_toge
 def test_pass_at_k_counts_the_sets_that_hold_a_right_answer():
     right, draws, k = np.array([0, 1, 3, 7]), 7, 3
     counted = [np.mean([min(chosen) < c for chosen in combinations(range(draws), k)]) for c in right]
-    np.testing.assert_allclose(lesson_303.solved_pass_at(right, draws, k), np.mean(counted), rtol=1e-12)
+    np.testing.assert_allclose(lesson_303.pass_at(right, draws, k), np.mean(counted), rtol=1e-12)
 
 
 def test_the_paired_interval_is_that_of_scipy():
     for first, second in lesson_303.seeds(np.random.default_rng(1)):
         known = ttest_1samp(second - first, 0.0).confidence_interval(0.95)
-        found = lesson_303.solved_difference(first, second)
+        found = lesson_303.difference(first, second)
         np.testing.assert_allclose(found, [(second - first).mean(), known.low, known.high], rtol=1e-9)
 
 
@@ -413,7 +413,7 @@ def test_the_honest_best_of_equal_checkpoints_is_not_flattered():
     rng = np.random.default_rng(2)
     p = rng.beta(0.5, 1, size=30)
     scores = rng.binomial(8, p, size=(2000, 16, 30)) / 8
-    honest = np.array([lesson_303.solved_honest_best(each) for each in scores])
+    honest = np.array([lesson_303.honest_best(each) for each in scores])
     error = honest.std(ddof=1) / np.sqrt(len(honest))
     assert abs(honest.mean() - p.mean()) < 4 * error
     assert scores.mean(2).max(1).mean() > p.mean() + 0.02
@@ -462,13 +462,13 @@ def test_a_wide_bound_leaves_the_loss_of_the_package():
         group=torch.zeros(6, dtype=torch.long),
     )
     known = PMDMean(tau=tau).loss(batch).numpy()
-    np.testing.assert_allclose(lesson_401.solved_bounded_loss(log_ratio, advantage, tau, 1e6), known, rtol=1e-12)
+    np.testing.assert_allclose(lesson_401.bounded_loss(log_ratio, advantage, tau, 1e6), known, rtol=1e-12)
 
 
 def test_the_push_is_the_residual_up_to_the_width_and_never_more():
     """The slope by the log ratio, by central differences, is the clipped residual: no jump, no kink, no zero."""
     log_ratio, advantage, tau, width, step = np.linspace(-9, 9, 401), 0.4, 0.25, 0.7, 1e-6
-    above, below = (lesson_401.solved_bounded_loss(log_ratio + s, advantage, tau, width) for s in (step, -step))
+    above, below = (lesson_401.bounded_loss(log_ratio + s, advantage, tau, width) for s in (step, -step))
     push = (below - above) / (2 * step)
     np.testing.assert_allclose(push, np.clip(advantage - tau * log_ratio, -width, width), atol=1e-6)
 
@@ -489,7 +489,7 @@ def test_the_explainer_reads_the_same_slope_off_the_loss_alone(capped):
     known = np.isfinite(slope)
     assert known.sum() > 15
     ratio = np.exp(np.log(RATIOS[known]) + x * RATIOS[known])
-    needed = lesson_401.solved_implied_slope(ratio, 0.5, 2.0) - lesson_401.solved_implied_slope(np.exp(x), 0.5, 2.0)
+    needed = lesson_401.implied_slope(ratio, 0.5, 2.0) - lesson_401.implied_slope(np.exp(x), 0.5, 2.0)
     np.testing.assert_allclose(slope[known], needed, atol=1e-9)
 
 
@@ -498,12 +498,10 @@ def test_a_verdict_is_wrong_as_rarely_as_it_says():
     rng = np.random.default_rng(3)
     called = np.array(
         [
-            any(lesson_401.solved_verdict(np.zeros(5), rng.normal(size=5), 10) != "undecided" for _ in range(10))
+            any(lesson_401.verdict(np.zeros(5), rng.normal(size=5), 10) != "undecided" for _ in range(10))
             for _ in range(150)
         ]
     )
     assert called.mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 150)
-    alone = np.array(
-        [lesson_401.solved_verdict(np.zeros(5), rng.normal(size=5), 1) != "undecided" for _ in range(1000)]
-    )
+    alone = np.array([lesson_401.verdict(np.zeros(5), rng.normal(size=5), 1) != "undecided" for _ in range(1000)])
     assert abs(alone.mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1000)

@@ -20,20 +20,7 @@ Array = Any  # what a learner passes and returns is theirs
 Answer = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Misconception:
-    """A usual mistake.
-
-    Attributes:
-        wrong: the function somebody would write who makes this mistake.
-        says: what is wrong with it and where to look, one or two sentences; it does not give the answer away.
-    """
-
-    wrong: Answer
-    says: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exercise:
     """A function to be written, and what is known about it.
 
@@ -41,10 +28,11 @@ class Exercise:
         id: lesson and number, "103.2".
         title: a few words.
         task: what to write, Markdown, with shapes and units; it stands in the lesson and on the site.
-        start: the function as a learner finds it; its body is `return ...` (an ellipsis), its docstring names shapes.
-        solution: the same function done. Its source is what an instructor's copy shows.
+        docstring: of the function as a learner finds it, whose body is `return ...`; it names shapes and units.
+        solution: the function done, under the name that a learner sees; its own docstring says why it is right.
         inputs: arguments to compare on, drawn from a generator; at least three tuples, an edge case among them.
-        slips: recognised wrong answers, at least two.
+        slips: recognised wrong answers, at least two: from what is wrong and where to look, one or two sentences that
+            do not give the answer away, to the function somebody would write who makes this mistake.
         hints: steps towards the solution, from a nudge to almost all of it; at least two.
         difficulty: 1 to 5.
         minutes: a learner's.
@@ -57,10 +45,10 @@ class Exercise:
     id: str
     title: str
     task: str
-    start: Answer
+    docstring: str
     solution: Answer
     inputs: Callable[[np.random.Generator], Sequence[tuple[Any, ...]]]
-    slips: tuple[Misconception, ...]
+    slips: dict[str, Answer]
     hints: tuple[str, ...]
     difficulty: int = 2
     minutes: int = 10
@@ -77,7 +65,7 @@ class Exercise:
     @property
     def name(self) -> str:
         """Of the function to write."""
-        return self.start.__name__
+        return self.solution.__name__
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,25 +3,15 @@
 import numpy as np
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def policy_gradient(pi: Array, reward: Array) -> Array:
-    """The slope of the mean reward along each logit, [A]."""
-    return ...
-
-
-def solved_policy_gradient(pi: Array, reward: Array) -> Array:
     """A logit lifts its own response and lowers all others in proportion: what is left is the reward above the mean."""
     return pi * (reward - pi @ reward)
 
 
-def in_nats(new: Array, pi: Array) -> Array:
-    """KL(new || pi) and the largest log-ratio, nats, of two policies, [A] each."""
-    return ...
-
-
-def solved_in_nats(new: Array, pi: Array) -> tuple[float, float]:
+def in_nats(new: Array, pi: Array) -> tuple[float, float]:
     """A response that the new policy lacks counts nothing in the KL: x log x goes to 0 with x."""
     kept = new > 0
     log_ratio = np.log(new[kept] / pi[kept])
@@ -35,22 +25,12 @@ def unguarded_in_nats(new: Array, pi: Array) -> Array:
         return new @ log_ratio, log_ratio.max()
 
 
-def constants(pi: Array, reward: Array, tau: float) -> Array:
-    """The mean reward and tau log Z of a policy, reward units."""
-    return ...
-
-
-def solved_constants(pi: Array, reward: Array, tau: float) -> tuple[float, float]:
+def constants(pi: Array, reward: Array, tau: float) -> tuple[float, float]:
     """Both are averages under the policy; the second takes the exponential first and the logarithm last."""
     return float(pi @ reward), float(tau * np.log(pi @ np.exp(reward / tau)))
 
 
 def mirror_step(pi: Array, reward: Array, tau: float) -> Array:
-    """The policy, [A], after one exact step of mirror descent."""
-    return ...
-
-
-def solved_mirror_step(pi: Array, reward: Array, tau: float) -> Array:
     """Add the reward to the logarithm, in units of tau, come back by the exponential, and divide by the sum."""
     grown = pi * np.exp(reward / tau)
     return grown / grown.sum()
@@ -71,37 +51,24 @@ EXERCISES = (
             "Write the slope of the mean reward along every logit of a policy $\\pi \\propto e^{\\text{logit}}$, given "
             "its probabilities and the rewards, with NumPy."
         ),
-        start=policy_gradient,
-        solution=solved_policy_gradient,
+        docstring="The slope of the mean reward along each logit, [A].",
+        solution=policy_gradient,
         inputs=lambda rng: [(pi, reward) for pi, reward, _ in problems(rng)],
-        slips=(
-            Misconception(
-                lambda pi, reward: pi * reward,
-                "These do not sum to 0, yet adding a constant to all logits changes nothing. What is subtracted from "
-                "the reward?",
+        slips={
+            "These do not sum to 0, yet adding a constant to all logits changes nothing. What is subtracted from the "
+            "reward?": lambda pi, reward: pi * reward,
+            "The signs are right. But a response that is rarely "
+            "given can hardly change the mean: what is missing?": lambda pi, reward: reward - pi @ reward,
+            "That is the mean over the list of responses, each counted once. The policy does not give all of them "
+            "equally often.": lambda pi, reward: pi * (reward - reward.mean()),
+            "That is the slope of a loss, which falls where the mean reward rises.": lambda pi, reward: (
+                -pi * (reward - pi @ reward)
             ),
-            Misconception(
-                lambda pi, reward: reward - pi @ reward,
-                "The signs are right. But a response that is rarely given can hardly change the mean: what is missing?",
-            ),
-            Misconception(
-                lambda pi, reward: pi * (reward - reward.mean()),
-                "That is the mean over the list of responses, each counted once. The policy does not give all of them "
-                "equally often.",
-            ),
-            Misconception(
-                lambda pi, reward: -pi * (reward - pi @ reward),
-                "That is the slope of a loss, which falls where the mean reward rises.",
-            ),
-            Misconception(
-                lambda pi, reward: pi * (1 - pi) * reward,
-                "That is how a logit moves its own response. It also lowers all the others, and their rewards count.",
-            ),
-            Misconception(
-                lambda pi, reward: reward,
-                "That is the slope along the probabilities, as if each could change alone. A logit moves all of them.",
-            ),
-        ),
+            "That is how a logit moves its own response. It also "
+            "lowers all the others, and their rewards count.": lambda pi, reward: pi * (1 - pi) * reward,
+            "That is the slope along the probabilities, as if each "
+            "could change alone. A logit moves all of them.": lambda pi, reward: reward,
+        },
         hints=(
             "The derivative of pi(z) along logit(y) is pi(y) (1[y = z] - pi(z)). Multiply by r(z) and sum over z.",
             "One term is pi(y) r(y); the other is pi(y) times the mean reward, with a minus.",
@@ -115,35 +82,30 @@ EXERCISES = (
             "$\\mathrm{KL}(\\pi_{new}\\|\\pi)$, and the largest log-ratio, that of the response that grew most. The "
             "new policy may have dropped a response altogether."
         ),
-        start=in_nats,
-        solution=solved_in_nats,
+        docstring="KL(new || pi) and the largest log-ratio, nats, of two policies, [A] each.",
+        solution=in_nats,
         inputs=lambda rng: [
             *((rng.dirichlet(np.full(a, 2.0)), rng.dirichlet(np.full(a, 5.0))) for a in (3, 5)),
             (np.array([0.2, 0.0, 0.8]), np.array([0.5, 0.1, 0.4])),
             (np.array([0.5, 0.5]), np.array([0.5, 0.5])),
         ],
-        slips=(
-            Misconception(
-                unguarded_in_nats,
-                "Right but for a response that was dropped, where you get 0 times the log of 0. What is x log x at 0?",
+        slips={
+            "Right but for a response that was dropped, where you "
+            "get 0 times the log of 0. What is x log x at 0?": unguarded_in_nats,
+            "These are bits, from a logarithm to base 2. A nat belongs to the natural logarithm.": lambda new, pi: (
+                tuple(value / np.log(2) for value in in_nats(new, pi))
             ),
-            Misconception(
-                lambda new, pi: tuple(value / np.log(2) for value in solved_in_nats(new, pi)),
-                "These are bits, from a logarithm to base 2. A nat belongs to the natural logarithm.",
+            "The KL is the other way round. It is an average under the new policy.": lambda new, pi: (
+                theory.kl(pi, new),
+                in_nats(new, pi)[1],
             ),
-            Misconception(
-                lambda new, pi: (theory.kl(pi, new), solved_in_nats(new, pi)[1]),
-                "The KL is the other way round. It is an average under the new policy.",
+            "The second number is a ratio, how many times as likely. Its logarithm is in nats.": lambda new, pi: (
+                in_nats(new, pi)[0],
+                float((new / pi).max()),
             ),
-            Misconception(
-                lambda new, pi: (solved_in_nats(new, pi)[0], float((new / pi).max())),
-                "The second number is a ratio, how many times as likely. Its logarithm is in nats.",
-            ),
-            Misconception(
-                lambda new, pi: (float(np.abs(new - pi).sum() / 2), solved_in_nats(new, pi)[1]),
-                "The first number is the share of probability that has moved. The KL averages log-ratios.",
-            ),
-        ),
+            "The first number is the share of probability that has moved. "
+            "The KL averages log-ratios.": lambda new, pi: (float(np.abs(new - pi).sum() / 2), in_nats(new, pi)[1]),
+        },
         hints=(
             "np.log is the natural logarithm: np.log(new / pi) is in nats. Average it under the new policy.",
             "Keep only the responses with new > 0, for both numbers.",
@@ -156,35 +118,28 @@ EXERCISES = (
             "Return the two constants that a regression may subtract from the reward, both in reward units: the mean "
             "reward, and the log-partition $\\tau\\log Z$."
         ),
-        start=constants,
-        solution=solved_constants,
+        docstring="The mean reward and tau log Z of a policy, reward units.",
+        solution=constants,
         inputs=problems,
-        slips=(
-            Misconception(
-                lambda pi, reward, tau: (pi @ reward, np.log(pi @ np.exp(reward / tau))),
-                "The second is log Z, in nats. Which factor brings it to reward units?",
+        slips={
+            "The second is log Z, in nats. Which factor brings it to reward units?": lambda pi, reward, tau: (
+                pi @ reward,
+                np.log(pi @ np.exp(reward / tau)),
             ),
-            Misconception(
-                lambda pi, reward, tau: (pi @ reward, tau * np.log(np.exp(reward / tau).sum())),
-                "Z is an average under the policy, and this is a plain sum over the responses.",
+            "Z is an average under the policy, and this is a plain sum over the responses.": lambda pi, reward, tau: (
+                pi @ reward,
+                tau * np.log(np.exp(reward / tau).sum()),
             ),
-            Misconception(
-                lambda pi, reward, tau: (reward.mean(), tau * np.log(np.exp(reward / tau).mean())),
-                "These averages count every response once. The policy does not give all of them equally often.",
+            "These averages count every response once. The policy does not give all of "
+            "them equally often.": lambda pi, reward, tau: (reward.mean(), tau * np.log(np.exp(reward / tau).mean())),
+            "In Z the reward is divided by tau before the exponential.": lambda pi, reward, tau: (
+                pi @ reward,
+                tau * np.log(pi @ np.exp(reward)),
             ),
-            Misconception(
-                lambda pi, reward, tau: (pi @ reward, tau * np.log(pi @ np.exp(reward))),
-                "In Z the reward is divided by tau before the exponential.",
-            ),
-            Misconception(
-                lambda pi, reward, tau: solved_constants(pi, reward, tau)[::-1],
-                "Both are right, in the other order.",
-            ),
-            Misconception(
-                lambda pi, reward, tau: (pi @ reward, reward.max()),
-                "The best reward is where the log-partition goes as tau goes to 0. This tau is not 0.",
-            ),
-        ),
+            "Both are right, in the other order.": lambda pi, reward, tau: constants(pi, reward, tau)[::-1],
+            "The best reward is where the log-partition "
+            "goes as tau goes to 0. This tau is not 0.": lambda pi, reward, tau: (pi @ reward, reward.max()),
+        },
         hints=(
             "An average under the policy is pi @ something.",
             "Z = pi @ np.exp(reward / tau); its logarithm times tau is a reward again.",
@@ -195,31 +150,21 @@ EXERCISES = (
         id="100.4",
         title="one step of mirror descent",
         task="Write the policy that maximises the mean reward minus `tau` times the KL divergence from `pi`.",
-        start=mirror_step,
-        solution=solved_mirror_step,
+        docstring="The policy, [A], after one exact step of mirror descent.",
+        solution=mirror_step,
         inputs=problems,
-        slips=(
-            Misconception(
-                lambda pi, reward, tau: pi * np.exp(reward / tau),
-                "The proportions are right. What makes them sum to 1?",
+        slips={
+            "The proportions are right. What makes them sum to 1?": lambda pi, reward, tau: pi * np.exp(reward / tau),
+            "The old policy has no say in this. The step starts from it: a response "
+            "that was rare stays rarer.": lambda pi, reward, tau: np.exp(reward / tau) / np.exp(reward / tau).sum(),
+            "With this a large tau means a large step. tau is the price of moving.": lambda pi, reward, tau: (
+                mirror_step(pi, reward, 1 / tau)
             ),
-            Misconception(
-                lambda pi, reward, tau: np.exp(reward / tau) / np.exp(reward / tau).sum(),
-                "The old policy has no say in this. The step starts from it: a response that was rare stays rarer.",
-            ),
-            Misconception(
-                lambda pi, reward, tau: solved_mirror_step(pi, reward, 1 / tau),
-                "With this a large tau means a large step. tau is the price of moving.",
-            ),
-            Misconception(
-                lambda pi, reward, tau: pi * (1 + (reward - pi @ reward) / tau),
-                "A straight step: right for a large tau, but a probability can turn negative. Step in the logarithm.",
-            ),
-            Misconception(
-                lambda pi, reward, tau: theory.pmd_mean(pi, reward, tau).probs,
-                "That is PMD-mean's solution, the subject of the course. Here the log-partition itself is meant.",
-            ),
-        ),
+            "A straight step: right for a large tau, but a probability can "
+            "turn negative. Step in the logarithm.": lambda pi, reward, tau: pi * (1 + (reward - pi @ reward) / tau),
+            "That is PMD-mean's solution, the subject of the course. "
+            "Here the log-partition itself is meant.": lambda pi, reward, tau: theory.pmd_mean(pi, reward, tau).probs,
+        },
         hints=(
             "Add reward / tau to the logarithm of pi, then take the exponential.",
             "Divide pi * np.exp(reward / tau) by its sum.",

@@ -7,15 +7,10 @@ from scipy.optimize import brentq
 from scipy.special import log_softmax, logsumexp
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def end_point(pi: Array, reward: Array) -> Array:
-    """The policy, [A], to which one exact PMD-mean step tends as tau goes to 0."""
-    return ...
-
-
-def solved_end_point(pi: Array, reward: Array) -> Array:
     """Actions below the mean get nothing; those above are reweighted by how far above they are, not by an exponential.
 
     With rewards of 0 and 1 there is one value above the mean, and PMD-part ends at the same point.
@@ -25,11 +20,6 @@ def solved_end_point(pi: Array, reward: Array) -> Array:
 
 
 def divergences(logp_new: Array, logp_old: Array) -> Array:
-    """KL(new || old), nats, and chi2(new || old), of two log-policies, [A] each."""
-    return ...
-
-
-def solved_divergences(logp_new: Array, logp_old: Array) -> Array:
     """An exponential is taken last, of a sum of logarithms; an action that the new policy lacks counts 0 in the KL."""
     log_ratio = np.where(logp_new > -np.inf, logp_new - logp_old, 0.0)
     kl = np.exp(logp_new) @ log_ratio
@@ -47,7 +37,7 @@ def unguarded_divergences(logp_new: Array, logp_old: Array) -> Array:
     """Right but for an action of probability 0."""
     with np.errstate(all="ignore"):
         kl = np.exp(logp_new) @ (logp_new - logp_old)
-    return kl, solved_divergences(logp_new, logp_old)[1]
+    return kl, divergences(logp_new, logp_old)[1]
 
 
 def log_policies(rng: np.random.Generator) -> list[tuple[Array, Array]]:
@@ -59,12 +49,7 @@ def log_policies(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     return [*drawn, (far, low), (low, lower), (none, flat)]
 
 
-def tau_for_kl(pi: Array, reward: Array, budget: float) -> Array:
-    """The tau at which one exact PMD-part step has KL(new || pi) = budget nats."""
-    return ...
-
-
-def solved_tau_for_kl(pi: Array, reward: Array, budget: float) -> float:
+def tau_for_kl(pi: Array, reward: Array, budget: float) -> float:
     """The divergence falls as tau grows, so one root is between a tiny and a huge tau; look for it on a log scale."""
     return root(lambda tau: theory.kl(theory.pmd_part(pi, reward, tau).probs, pi) - budget)
 
@@ -88,35 +73,29 @@ EXERCISES = (
             "Where does the PMD-mean path end as `tau` goes to 0? Compare the ends in the table of the lesson with the "
             "advantages $\\Delta$. Then write the end point as a formula in `pi` and `reward`, with NumPy."
         ),
-        start=end_point,
-        solution=solved_end_point,
+        docstring="The policy, [A], to which one exact PMD-mean step tends as tau goes to 0.",
+        solution=end_point,
         inputs=lambda rng: [
             (np.array([0.2, 0.2, 0.1, 0.5]), np.array([1.0, 0.8, 0.1, 0.3])),
             *((rng.dirichlet(np.full(a, 3.0)), rng.uniform(size=a)) for a in (3, 6)),
             (np.array([0.001, 0.001, 0.998]), np.array([1.0, 1.0, 0.0])),
         ],
-        slips=(
-            Misconception(
-                lambda pi, reward: np.eye(len(pi))[np.argmax(reward)],
-                "A corner is where PMD-part goes. Look at the first row of the table.",
+        slips={
+            "A corner is where PMD-part goes. Look at the first row of the table.": lambda pi, reward: np.eye(len(pi))[
+                np.argmax(reward)
+            ],
+            "The proportions are right, but these do not sum to 1; which factor is missing?": lambda pi, reward: (
+                pi * np.maximum(reward - pi @ reward, 0)
             ),
-            Misconception(
-                lambda pi, reward: pi * np.maximum(reward - pi @ reward, 0),
-                "The proportions are right, but these do not sum to 1; which factor is missing?",
+            "A policy, but every action is still in it: that is "
+            "a small step. Which actions survive a large one?": lambda pi, reward: pi * (1 + reward - pi @ reward),
+            "The right actions survive, but in their old proportions. Does it not matter "
+            "how good they are?": lambda pi, reward: pi * (reward > pi @ reward) / pi[reward > pi @ reward].sum(),
+            "The old policy has no say in this. Would an action "
+            "that was ten times as likely end the same?": lambda pi, reward: (
+                np.maximum(reward - pi @ reward, 0) / np.maximum(reward - pi @ reward, 0).sum()
             ),
-            Misconception(
-                lambda pi, reward: pi * (1 + reward - pi @ reward),
-                "A policy, but every action is still in it: that is a small step. Which actions survive a large one?",
-            ),
-            Misconception(
-                lambda pi, reward: pi * (reward > pi @ reward) / pi[reward > pi @ reward].sum(),
-                "The right actions survive, but in their old proportions. Does it not matter how good they are?",
-            ),
-            Misconception(
-                lambda pi, reward: np.maximum(reward - pi @ reward, 0) / np.maximum(reward - pi @ reward, 0).sum(),
-                "The old policy has no say in this. Would an action that was ten times as likely end the same?",
-            ),
-        ),
+        },
         hints=(
             "Print reward - pi @ reward beside the ends in the table: which actions end at 0?",
             "Divide the end point by pi, for the actions that survive, and compare with their advantages.",
@@ -134,32 +113,27 @@ EXERCISES = (
             "are given as log-probabilities, as a network gives them. Some are as low as -900 nats, and an action may "
             "be missing from the new policy."
         ),
-        start=divergences,
-        solution=solved_divergences,
+        docstring="KL(new || old), nats, and chi2(new || old), of two log-policies, [A] each.",
+        solution=divergences,
         inputs=log_policies,
-        slips=(
-            Misconception(
-                naive_divergences,
-                "Right on paper. But a probability of e^-800 is 0 in floating point, and 0/0 is no ratio: stay with "
-                "logarithms until the last exponential.",
+        slips={
+            "Right on paper. But a probability of e^-800 is 0 in floating point, and 0/0 is no ratio: stay with "
+            "logarithms until the last exponential.": naive_divergences,
+            "Right but for an action that the new policy lacks: "
+            "0 times infinity. What is x log x at 0?": unguarded_divergences,
+            "The KL is the other way round: under which policy is its expectation?": lambda new, old: (
+                divergences(old, new)[0],
+                divergences(new, old)[1],
             ),
-            Misconception(
-                unguarded_divergences,
-                "Right but for an action that the new policy lacks: 0 times infinity. What is x log x at 0?",
+            "With this chi2 a policy is 1 away from itself.": lambda new, old: (
+                divergences(new, old)[0],
+                divergences(new, old)[1] + 1,
             ),
-            Misconception(
-                lambda new, old: (solved_divergences(old, new)[0], solved_divergences(new, old)[1]),
-                "The KL is the other way round: under which policy is its expectation?",
+            "The chi2 is the other way round: which policy is in the denominator?": lambda new, old: (
+                divergences(new, old)[0],
+                divergences(old, new)[1],
             ),
-            Misconception(
-                lambda new, old: (solved_divergences(new, old)[0], solved_divergences(new, old)[1] + 1),
-                "With this chi2 a policy is 1 away from itself.",
-            ),
-            Misconception(
-                lambda new, old: (solved_divergences(new, old)[0], solved_divergences(old, new)[1]),
-                "The chi2 is the other way round: which policy is in the denominator?",
-            ),
-        ),
+        },
         hints=(
             "Multiply out the square: E_old[(new/old)^2 - 2 new/old + 1]. What are the last two terms together?",
             "E_old[(new/old)^2] is a sum of exp(2 logp_new - logp_old): scipy.special.logsumexp adds such terms.",
@@ -176,31 +150,23 @@ EXERCISES = (
             "exact PMD-part step ends `budget` nats away, as $\\mathrm{KL}(\\pi_{new}\\|\\pi)$. `theory.pmd_part` and "
             "`theory.kl` are at hand."
         ),
-        start=tau_for_kl,
-        solution=solved_tau_for_kl,
+        docstring="The tau at which one exact PMD-part step has KL(new || pi) = budget nats.",
+        solution=tau_for_kl,
         inputs=budgets,
-        slips=(
-            Misconception(
-                lambda pi, reward, budget: np.sqrt(pi @ (reward - pi @ reward) ** 2 / (2 * budget)),
-                "That is the formula for small steps, where the KL is Var(reward) / (2 tau^2). This step is not small.",
+        slips={
+            "That is the formula for small steps, where the KL is Var(reward) / (2 tau^2). This "
+            "step is not small.": lambda pi, reward, budget: np.sqrt(pi @ (reward - pi @ reward) ** 2 / (2 * budget)),
+            "That holds KL(pi || new) to the budget; the two "
+            "directions differ once the step is not small.": lambda pi, reward, budget: root(
+                lambda tau: theory.kl(pi, theory.pmd_part(pi, reward, tau).probs) - budget
             ),
-            Misconception(
-                lambda pi, reward, budget: root(
-                    lambda tau: theory.kl(pi, theory.pmd_part(pi, reward, tau).probs) - budget
-                ),
-                "That holds KL(pi || new) to the budget; the two directions differ once the step is not small.",
+            "That is the temperature of PMD-mean, which goes less far at the same tau.": lambda pi, reward, budget: (
+                root(lambda tau: theory.kl(theory.pmd_mean(pi, reward, tau).probs, pi) - budget)
             ),
-            Misconception(
-                lambda pi, reward, budget: root(
-                    lambda tau: theory.kl(theory.pmd_mean(pi, reward, tau).probs, pi) - budget
-                ),
-                "That is the temperature of PMD-mean, which goes less far at the same tau.",
+            "That is 1 / tau, the factor of the reward in the exponent.": lambda pi, reward, budget: (
+                1 / tau_for_kl(pi, reward, budget)
             ),
-            Misconception(
-                lambda pi, reward, budget: 1 / solved_tau_for_kl(pi, reward, budget),
-                "That is 1 / tau, the factor of the reward in the exponent.",
-            ),
-        ),
+        },
         hints=(
             "Is the KL of the step rising or falling in tau? Plot it over np.geomspace(1e-3, 1e3).",
             "One unknown and a function that only falls: scipy.optimize.brentq finds where it equals the budget.",

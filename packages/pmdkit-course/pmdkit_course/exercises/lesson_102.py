@@ -4,15 +4,10 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
-def steps_needed(p0: float, tau: float, goal: float) -> Array:
-    """Exact PMD-mean steps from pass rate p0 to above goal, at rewards -1 and 1."""
-    return ...
-
-
-def solved_steps_needed(p0: float, tau: float, goal: float) -> int:
+def steps_needed(p0: float, tau: float, goal: float) -> int:
     """Half of the tau, because the gap between the rewards is 2 instead of 1.
 
     Entry 0 of the path is the pass rate before the first step, so a place in the path is a number of steps.
@@ -25,12 +20,7 @@ def count(p0: float, tau: float, goal: float, method: str) -> int:
     return int(np.argmax(theory.trajectory(p0, tau, 100, method) > goal))
 
 
-def log_partition(reward: Array, mass: Array, tau: float) -> Array:
-    """Log of the mass-weighted sum of exp(reward / tau), nats; both [A]."""
-    return ...
-
-
-def solved_log_partition(reward: Array, mass: Array, tau: float) -> float:
+def log_partition(reward: Array, mass: Array, tau: float) -> float:
     """The largest exponent of the actions that count is taken out first, so that the largest term is e^0 = 1."""
     present = mass > 0
     scaled = reward[present] / tau
@@ -60,11 +50,6 @@ def partitions(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
 
 
 def tau_for_goal(p: Array, goal: float) -> Array:
-    """The tau, [P], at which one exact PMD-part step takes p, [P], to goal."""
-    return ...
-
-
-def solved_tau_for_goal(p: Array, goal: float) -> Array:
     """The odds p / (1 - p) are multiplied by e^(1 / tau): the normaliser cancels in them."""
     return 1 / (log_odds(goal) - log_odds(p))
 
@@ -83,28 +68,25 @@ EXERCISES = (
             "steps until the pass rate is above `goal`? Guess for `steps_needed(0.001, 0.4, 0.9)` first. "
             "`theory.trajectory` counts in rewards 0 and 1."
         ),
-        start=steps_needed,
-        solution=solved_steps_needed,
+        docstring="Exact PMD-mean steps from pass rate p0 to above goal, at rewards -1 and 1.",
+        solution=steps_needed,
         inputs=lambda rng: [
             (0.001, 0.4, 0.9),
             *((10 ** rng.uniform(-5, -3), tau, 0.95) for tau in (0.6, 1.0, 1.6)),
             (0.5, 1.0, 0.4),
         ],
-        slips=(
-            Misconception(
-                lambda p0, tau, goal: count(p0, tau, goal, "pmd-mean"),
-                "That is this tau for rewards 0 and 1. What is it on a scale of -1 and 1?",
+        slips={
+            "That is this tau for rewards 0 and 1. What is it on a scale of -1 and 1?": lambda p0, tau, goal: count(
+                p0, tau, goal, "pmd-mean"
             ),
-            Misconception(
-                lambda p0, tau, goal: count(p0, 2 * tau, goal, "pmd-mean"),
-                "The wrong way: is a given tau large or small beside a gap of 2?",
+            "The wrong way: is a given tau large or small beside a gap of 2?": lambda p0, tau, goal: count(
+                p0, 2 * tau, goal, "pmd-mean"
             ),
-            Misconception(lambda p0, tau, goal: count(p0, tau / 2, goal, "pmd-part"), "That is PMD-part."),
-            Misconception(
-                lambda p0, tau, goal: solved_steps_needed(p0, tau, goal) + 1,
-                "One too many: the trajectory starts before the first step.",
+            "That is PMD-part.": lambda p0, tau, goal: count(p0, tau / 2, goal, "pmd-part"),
+            "One too many: the trajectory starts before the first step.": lambda p0, tau, goal: (
+                steps_needed(p0, tau, goal) + 1
             ),
-        ),
+        },
         hints=(
             "The exact step depends on reward / tau only. Which tau with a gap of 1 equals this one with a gap of 2?",
             "theory.trajectory(p0, tau, 100, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True.",
@@ -119,35 +101,25 @@ EXERCISES = (
             "`tau = 0.005` the exponent is 1000, and $e^{1000}$ overflows. Write a `log Z` that survives this. An "
             "action with mass 0 does not count, whatever its reward."
         ),
-        start=log_partition,
-        solution=solved_log_partition,
+        docstring="Log of the mass-weighted sum of exp(reward / tau), nats; both [A].",
+        solution=log_partition,
         inputs=partitions,
-        slips=(
-            Misconception(
-                naive_log_partition,
-                "Right on paper. At the small tau e^(reward / tau) overflows; can a factor be taken out of the sum?",
+        slips={
+            "Right on paper. At the small tau e^(reward / tau) "
+            "overflows; can a factor be taken out of the sum?": naive_log_partition,
+            "The largest exponent is that of an action with mass "
+            "0, and beside it all others are e^-980 = 0.": top_of_all,
+            "What was taken out of the sum is missing from the answer.": lambda reward, mass, tau: (
+                log_partition(reward, mass, tau) - (reward[mass > 0] / tau).max()
             ),
-            Misconception(
-                top_of_all,
-                "The largest exponent is that of an action with mass 0, and beside it all others are e^-980 = 0.",
+            "All actions count alike here; where is their mass?": lambda reward, mass, tau: (
+                logsumexp(reward / tau) - np.log(len(reward))
             ),
-            Misconception(
-                lambda reward, mass, tau: solved_log_partition(reward, mass, tau) - (reward[mass > 0] / tau).max(),
-                "What was taken out of the sum is missing from the answer.",
-            ),
-            Misconception(
-                lambda reward, mass, tau: logsumexp(reward / tau) - np.log(len(reward)),
-                "All actions count alike here; where is their mass?",
-            ),
-            Misconception(
-                lambda reward, mass, tau: mass @ reward / tau,
-                "That is the mean of the logarithms; asked is the logarithm of the mean, which is larger.",
-            ),
-            Misconception(
-                lambda reward, mass, tau: tau * solved_log_partition(reward, mass, tau),
-                "That is tau log Z, in reward units: what PMD-part subtracts. The exercise asks for log Z, in nats.",
-            ),
-        ),
+            "That is the mean of the logarithms; asked is "
+            "the logarithm of the mean, which is larger.": lambda reward, mass, tau: mass @ reward / tau,
+            "That is tau log Z, in reward units: what PMD-part subtracts. "
+            "The exercise asks for log Z, in nats.": lambda reward, mass, tau: tau * log_partition(reward, mass, tau),
+        },
         hints=(
             "sum of m e^x = e^top times the sum of m e^(x - top), for any number top. Which one is good?",
             "Select the actions with mass > 0 first, then take top as their largest reward / tau.",
@@ -160,28 +132,24 @@ EXERCISES = (
             "How small must `tau` be for *one* exact PMD-part step, with rewards 0 and 1, to take a pass rate from `p` "
             "to `goal`? Give it as a formula. What is left of the normaliser in the *odds* $p/(1-p)$?"
         ),
-        start=tau_for_goal,
-        solution=solved_tau_for_goal,
+        docstring="The tau, [P], at which one exact PMD-part step takes p, [P], to goal.",
+        solution=tau_for_goal,
         inputs=lambda rng: [
             (rng.uniform(0.05, 0.4, size=3), 0.6),
             (10 ** rng.uniform(-4, -2, size=3), 0.9),
             (np.array([1e-12, 1e-9]), 1 - 1e-6),
         ],
-        slips=(
-            Misconception(
-                lambda p, goal: 1 / np.log(goal / p),
-                "That lets the pass rate itself grow by e^(1/tau); the normaliser takes some of that back.",
+        slips={
+            "That lets the pass rate itself grow by e^(1/tau); "
+            "the normaliser takes some of that back.": lambda p, goal: 1 / np.log(goal / p),
+            "That is 1 / tau.": lambda p, goal: log_odds(goal) - log_odds(p),
+            "That is the tau of PMD-mean, which needs a smaller one.": lambda p, goal: theory.tau_for_eta(
+                p, 1 - (1 - goal) / (1 - p)
             ),
-            Misconception(lambda p, goal: log_odds(goal) - log_odds(p), "That is 1 / tau."),
-            Misconception(
-                lambda p, goal: theory.tau_for_eta(p, 1 - (1 - goal) / (1 - p)),
-                "That is the tau of PMD-mean, which needs a smaller one.",
+            "That is for a gap of 2 between the rewards; they are 0 and 1 here.": lambda p, goal: (
+                2 * tau_for_goal(p, goal)
             ),
-            Misconception(
-                lambda p, goal: 2 * solved_tau_for_goal(p, goal),
-                "That is for a gap of 2 between the rewards; they are 0 and 1 here.",
-            ),
-        ),
+        },
         hints=(
             "A right response is multiplied by e^(1/tau) / Z, a wrong one by 1 / Z. What is the ratio of the two?",
             "So one step adds 1 / tau to log(p / (1 - p)).",

@@ -4,15 +4,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def tau_for(p: Array, eta: float) -> Array:
-    """The tau, [P], at which exact PMD-mean contracts by eta at small p, [P]."""
-    return ...
-
-
-def solved_tau_for(p: Array, eta: float) -> Array:
     """From eta = 1 - exp(-y) follows y = -log(1 - eta), and the law says p / tau = y eta.
 
     So tau is proportional to the pass rate. theory.tau_for_eta is the exact form, for any pass rate, and
@@ -22,11 +17,6 @@ def solved_tau_for(p: Array, eta: float) -> Array:
 
 
 def find_lambda(pi: Array, reward: Array, tau: float) -> Array:
-    """Lambda of PMD-mean, reward units squared; pi and reward are [A]."""
-    return ...
-
-
-def solved_find_lambda(pi: Array, reward: Array, tau: float) -> Array:
     """The sum of the new policy falls with lambda: it is above 1 at 0 and below 1 at the variance of the reward."""
 
     def excess(lam: float) -> float:
@@ -43,12 +33,7 @@ def total(pi: Array, target: Array, strength: float) -> float:
     return float(pi @ np.exp(u))
 
 
-def lambda_of_step(pi: Array, new: Array, tau: float) -> Array:
-    """Lambda, reward units squared, of one exact PMD-mean step from pi to new, [A]."""
-    return ...
-
-
-def solved_lambda_of_step(pi: Array, new: Array, tau: float) -> float:
+def lambda_of_step(pi: Array, new: Array, tau: float) -> float:
     """Averaged over pi, the equation is E[u] + lambda / tau^2 = 0, since E[e^u] = 1 and E[advantage] = 0.
 
     And -E[u] is KL(pi || new): lambda is tau squared times a divergence, the one that no problem was posed with.
@@ -75,16 +60,14 @@ EXERCISES = (
             "The step of PMD-mean depends on the pass rate. Suppose you want the *same* contraction `eta` on every "
             "hard prompt. Use the law to write the `tau` that does it, for small pass rates `p`."
         ),
-        start=tau_for,
-        solution=solved_tau_for,
+        docstring="The tau, [P], at which exact PMD-mean contracts by eta at small p, [P].",
+        solution=tau_for,
         inputs=lambda rng: [(10 ** rng.uniform(-6, -4, size=3), eta) for eta in (0.3, 0.5, 0.9)],
-        slips=(
-            Misconception(
-                lambda p, eta: -p / np.log(1 - eta), "That inverts the small-tau formula. The law has a second factor."
-            ),
-            Misconception(lambda p, eta: p / eta, "That says eta = p / tau, which holds for tau far above 1 only."),
-            Misconception(lambda p, eta: -np.log(1 - eta) * eta / p, "Upside down: that is 1 / tau."),
-        ),
+        slips={
+            "That inverts the small-tau formula. The law has a second factor.": lambda p, eta: -p / np.log(1 - eta),
+            "That says eta = p / tau, which holds for tau far above 1 only.": lambda p, eta: p / eta,
+            "Upside down: that is 1 / tau.": lambda p, eta: -np.log(1 - eta) * eta / p,
+        },
         hints=(
             "Write y for p / (tau eta). What does the law say about eta and y alone?",
             "eta = 1 - exp(-y). Solve for y, then put y eta = p / tau.",
@@ -99,23 +82,19 @@ EXERCISES = (
             "Find `lambda` without the Lambert-W function: for a trial value, every log-ratio solves "
             "$u + \\frac{\\lambda}{\\tau^2}e^u = \\Delta/\\tau$, and the right value makes the new policy sum to 1."
         ),
-        start=find_lambda,
-        solution=solved_find_lambda,
+        docstring="Lambda of PMD-mean, reward units squared; pi and reward are [A].",
+        solution=find_lambda,
         inputs=policies,
-        slips=(
-            Misconception(
-                lambda pi, reward, tau: solved_find_lambda(pi, reward, tau) / tau**2,
-                "That is lambda / tau^2, the strength in units of the log-ratio; multiply by tau^2.",
+        slips={
+            "That is lambda / tau^2, the strength in units "
+            "of the log-ratio; multiply by tau^2.": lambda pi, reward, tau: find_lambda(pi, reward, tau) / tau**2,
+            "That is lambda / tau; lambda itself is in reward units squared.": lambda pi, reward, tau: (
+                find_lambda(pi, reward, tau) / tau
             ),
-            Misconception(
-                lambda pi, reward, tau: solved_find_lambda(pi, reward, tau) / tau,
-                "That is lambda / tau; lambda itself is in reward units squared.",
+            "Half the variance of the reward is the limit for large tau; here tau is finite.": lambda pi, reward, tau: (
+                (pi @ reward**2 - (pi @ reward) ** 2) / 2
             ),
-            Misconception(
-                lambda pi, reward, tau: (pi @ reward**2 - (pi @ reward) ** 2) / 2,
-                "Half the variance of the reward is the limit for large tau; here tau is finite.",
-            ),
-        ),
+        },
         hints=(
             "Two nested problems: inside, u for a given lambda (Newton on one number per action); outside, lambda.",
             "The sum of pi e^u falls as lambda grows. It is above 1 at lambda = 0; find an end where it is below 1.",
@@ -133,27 +112,19 @@ EXERCISES = (
             "rewards. What was `lambda`? Take $u + \\frac{\\lambda}{\\tau^2}e^u = \\Delta/\\tau$, and average both "
             "sides over the old policy."
         ),
-        start=lambda_of_step,
-        solution=solved_lambda_of_step,
+        docstring="Lambda, reward units squared, of one exact PMD-mean step from pi to new, [A].",
+        solution=lambda_of_step,
         inputs=steps,
-        slips=(
-            Misconception(
-                lambda pi, new, tau: tau**2 * float(new @ np.log(new / pi)),
-                "That is the average over the new policy. Which of the averages makes the advantage vanish?",
+        slips={
+            "That is the average over the new policy. Which "
+            "of the averages makes the advantage vanish?": lambda pi, new, tau: tau**2 * float(new @ np.log(new / pi)),
+            "The divergence is right, the factor is not: which unit has lambda?": lambda pi, new, tau: (
+                -tau * float(pi @ np.log(new / pi))
             ),
-            Misconception(
-                lambda pi, new, tau: -tau * float(pi @ np.log(new / pi)),
-                "The divergence is right, the factor is not: which unit has lambda?",
-            ),
-            Misconception(
-                lambda pi, new, tau: -float(pi @ np.log(new / pi)),
-                "That is lambda / tau^2, a divergence in nats.",
-            ),
-            Misconception(
-                lambda pi, new, tau: tau**2 * float(pi @ (new / pi - 1) ** 2),
-                "That is tau^2 chi2, the divergence that lambda is the weight of. Do the average once more.",
-            ),
-        ),
+            "That is lambda / tau^2, a divergence in nats.": lambda pi, new, tau: -float(pi @ np.log(new / pi)),
+            "That is tau^2 chi2, the divergence that lambda is "
+            "the weight of. Do the average once more.": lambda pi, new, tau: tau**2 * float(pi @ (new / pi - 1) ** 2),
+        },
         hints=(
             "u is log(new / pi). What is the mean of e^u under pi, and what is the mean of the advantage?",
             "Three averages: E[u] is unknown to nobody who sees both policies, E[e^u] = 1, E[advantage] = 0.",

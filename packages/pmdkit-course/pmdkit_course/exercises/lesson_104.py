@@ -3,26 +3,16 @@
 import numpy as np
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def strength_of(log_ratio_right: Array, log_ratio_wrong: Array, tau: float) -> Array:
-    """lambda / tau, [P] reward units, of P exact steps on rewards 0 and 1, from their two log-ratios, [P] nats each."""
-    return ...
-
-
-def solved_strength_of(log_ratio_right: Array, log_ratio_wrong: Array, tau: float) -> Array:
     """The price of the right ratio less that of the wrong one is the difference of the rewards, 1."""
     paid_by_kl = tau * (log_ratio_right - log_ratio_wrong)
     return (1 - paid_by_kl) / (np.exp(log_ratio_right) - np.exp(log_ratio_wrong))
 
 
 def limit_strength(pi: Array, reward: Array) -> Array:
-    """What lambda / tau tends to, reward units, as tau goes to 0, for a policy pi, [A], and its rewards, [A]."""
-    return ...
-
-
-def solved_limit_strength(pi: Array, reward: Array) -> Array:
     """Ratios are Delta / (lambda / tau) where Delta is positive and 0 elsewhere, and they average to 1."""
     return pi @ np.maximum(reward - pi @ reward, 0.0)
 
@@ -57,35 +47,27 @@ EXERCISES = (
             "price $\\tau u + \\frac{\\lambda}{\\tau}e^u$ of both, and remember that their difference is the "
             "difference of the rewards. For a step of PMD-part the answer must come out as 0."
         ),
-        start=strength_of,
-        solution=solved_strength_of,
-        inputs=steps,
-        slips=(
-            Misconception(
-                lambda right, wrong, tau: 1 / (np.exp(right) - np.exp(wrong)),
-                (
-                    "The part that KL pays is missing: tau times the distance of the log-ratios comes off the reward "
-                    "first."
-                ),
-            ),
-            Misconception(
-                lambda right, wrong, tau: tau * solved_strength_of(right, wrong, tau),
-                "That is lambda. The strength is lambda / tau, in reward units.",
-            ),
-            Misconception(
-                lambda right, wrong, tau: solved_strength_of(right, wrong, tau) / 2,
-                "That is the weight of chi2 in the objective, lambda / (2 tau). Its slope has no half.",
-            ),
-            Misconception(
-                lambda right, wrong, tau: (1 - tau * (right - wrong)) / (right - wrong),
-                "The chi2 term charges for the ratio e^u, and not for its logarithm u.",
-            ),
-            Misconception(
-                lambda right, wrong, tau: (1 - tau * right) / (np.exp(right) - 1),
-                "That compares right responses with some that stay at ratio 1. The wrong ones have moved too, and they "
-                "are the ones whose reward is known to be 1 lower.",
-            ),
+        docstring=(
+            "lambda / tau, [P] reward units, of P exact steps on rewards 0 and 1, from their two log-ratios, [P] "
+            "nats each."
         ),
+        solution=strength_of,
+        inputs=steps,
+        slips={
+            "The part that KL pays is missing: tau times the distance of "
+            "the log-ratios comes off the reward first.": lambda right, wrong, tau: 1 / (np.exp(right) - np.exp(wrong)),
+            "That is lambda. The strength is lambda / tau, in reward units.": lambda right, wrong, tau: (
+                tau * strength_of(right, wrong, tau)
+            ),
+            "That is the weight of chi2 in the objective, "
+            "lambda / (2 tau). Its slope has no half.": lambda right, wrong, tau: strength_of(right, wrong, tau) / 2,
+            "The chi2 term charges for the ratio e^u, and not for its logarithm u.": lambda right, wrong, tau: (
+                (1 - tau * (right - wrong)) / (right - wrong)
+            ),
+            "That compares right responses with some that stay at ratio 1. The wrong ones have moved too, and they are "
+            "the ones whose reward is "
+            "known to be 1 lower.": lambda right, wrong, tau: (1 - tau * right) / (np.exp(right) - 1),
+        },
         hints=(
             "At the optimum tau u + (lambda / tau) e^u = reward + const. Write it for both kinds and subtract.",
             "tau (u_right - u_wrong) + (lambda / tau) (e^u_right - e^u_wrong) = 1. Solve for lambda / tau.",
@@ -99,32 +81,25 @@ EXERCISES = (
             "to for *any* rewards. Start from $\\tau u + \\frac{\\lambda}{\\tau}e^u = \\Delta$, let `tau` go to 0, and "
             "remember that ratios average to one. The three prompts of the lesson are there to try your answer on."
         ),
-        start=limit_strength,
-        solution=solved_limit_strength,
-        inputs=graded,
-        slips=(
-            Misconception(
-                lambda pi, reward: pi @ (reward - pi @ reward) ** 2,
-                "That is the variance of the reward. For rewards 0 and 1 it happens to be the same number, p (1 - p); "
-                "these rewards are graded.",
-            ),
-            Misconception(
-                lambda pi, reward: (pi @ (reward - pi @ reward) ** 2) / 2,
-                "Half the variance of the reward is lambda for large tau, and it is not divided by tau.",
-            ),
-            Misconception(
-                lambda pi, reward: pi @ np.abs(reward - pi @ reward),
-                "Twice too much: the responses below average end with ratio 0 and hold nothing back.",
-            ),
-            Misconception(
-                lambda pi, reward: pi @ np.maximum(reward, 0.0),
-                "The baseline is missing: a response counts by what it has above the mean reward.",
-            ),
-            Misconception(
-                lambda pi, reward: np.mean(np.maximum(reward - pi @ reward, 0.0)),
-                "The average is over actions that all weigh the same; ratios average to one under the policy pi.",
-            ),
+        docstring=(
+            "What lambda / tau tends to, reward units, as tau goes to 0, for a policy pi, [A], and its rewards, [A]."
         ),
+        solution=limit_strength,
+        inputs=graded,
+        slips={
+            "That is the variance of the reward. For rewards 0 and 1 it happens to be the same number, p (1 - p); "
+            "these rewards are graded.": lambda pi, reward: pi @ (reward - pi @ reward) ** 2,
+            "Half the variance of the reward is lambda for "
+            "large tau, and it is not divided by tau.": lambda pi, reward: (pi @ (reward - pi @ reward) ** 2) / 2,
+            "Twice too much: the responses below average end with ratio 0 and hold nothing back.": lambda pi, reward: (
+                pi @ np.abs(reward - pi @ reward)
+            ),
+            "The baseline is missing: a response counts by what it has above the mean reward.": lambda pi, reward: (
+                pi @ np.maximum(reward, 0.0)
+            ),
+            "The average is over actions that all weigh the same; ratios "
+            "average to one under the policy pi.": lambda pi, reward: np.mean(np.maximum(reward - pi @ reward, 0.0)),
+        },
         hints=(
             "As tau goes to 0 the term tau u vanishes, unless u goes to minus infinity. Which responses do that?",
             "With s = lambda / tau, a response above average ends at the ratio Delta / s, one below average at 0.",

@@ -3,15 +3,10 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def loo_advantage(reward: Array) -> Array:
-    """Leave-one-out advantages, [P, n], of P groups of n rewards, [P, n]: each minus the mean of its peers."""
-    return ...
-
-
-def solved_loo_advantage(reward: Array) -> Array:
     """The sum of the others is the full sum minus its own reward, and there are n - 1 of them."""
     n = reward.shape[1]
     others = (reward.sum(axis=1, keepdims=True) - reward) / (n - 1)
@@ -19,11 +14,6 @@ def solved_loo_advantage(reward: Array) -> Array:
 
 
 def part_targets(reward: Array, tau: float) -> Array:
-    """PMD-part's leave-one-out targets in nats, [n], of one group of rewards, [n]; finite for any tau > 0."""
-    return ...
-
-
-def solved_part_targets(reward: Array, tau: float) -> Array:
     """The log-mean-exp of the peers, gathered from the peers alone: never the full sum minus one term."""
     n = len(reward)
     scaled = reward / tau
@@ -81,38 +71,31 @@ EXERCISES = (
             "Write the leave-one-out advantage of PMD-mean for `P` groups of `n` rewards at once: each reward minus "
             "the mean reward of the *other* responses to the same prompt. No loop is needed."
         ),
-        start=loo_advantage,
-        solution=solved_loo_advantage,
-        inputs=groups,
-        slips=(
-            Misconception(
-                lambda reward: reward - reward.mean(axis=1, keepdims=True),
-                "This is the group mean with its own sample: divide by n - 1, after taking a response's own reward "
-                "out of the sum. With it in, every advantage is smaller by the factor (n - 1) / n.",
-            ),
-            Misconception(
-                lambda reward: reward - (reward.sum(axis=1, keepdims=True) - reward) / reward.shape[1],
-                "Its own reward is out of the sum but still in the count: there are n - 1 others.",
-            ),
-            Misconception(
-                lambda reward: reward - reward.mean(),
-                "That is the mean over all prompts. A baseline belongs to its prompt: average along the group.",
-            ),
-            Misconception(
-                lambda reward: reward - reward.mean(axis=0, keepdims=True),
-                "That averages over prompts, place by place. The group is the last axis.",
-            ),
-            Misconception(
-                lambda reward: (
-                    (reward - reward.mean(axis=1, keepdims=True)) / (reward.std(axis=1, keepdims=True) + 1e-8)
-                ),
-                "That divides by the standard deviation, as GRPO does. PMD leaves the scale of the reward to tau.",
-            ),
-            Misconception(
-                lambda reward: -solved_loo_advantage(reward),
-                "The sign is turned: a reward above the mean of its peers has a positive advantage.",
-            ),
+        docstring=(
+            "Leave-one-out advantages, [P, n], of P groups of n rewards, [P, n]: each minus the mean of its peers."
         ),
+        solution=loo_advantage,
+        inputs=groups,
+        slips={
+            "This is the group mean with its own sample: divide by n - 1, after taking a response's own reward out of "
+            "the sum. With it in, every advantage "
+            "is smaller by the factor (n - 1) / n.": lambda reward: reward - reward.mean(axis=1, keepdims=True),
+            "Its own reward is out of the sum but still in the count: there are n - 1 others.": lambda reward: (
+                reward - (reward.sum(axis=1, keepdims=True) - reward) / reward.shape[1]
+            ),
+            "That is the mean over all prompts. A baseline belongs "
+            "to its prompt: average along the group.": lambda reward: reward - reward.mean(),
+            "That averages over prompts, place by place. The group is the last axis.": lambda reward: (
+                reward - reward.mean(axis=0, keepdims=True)
+            ),
+            "That divides by the standard deviation, as GRPO "
+            "does. PMD leaves the scale of the reward to tau.": lambda reward: (
+                (reward - reward.mean(axis=1, keepdims=True)) / (reward.std(axis=1, keepdims=True) + 1e-8)
+            ),
+            "The sign is turned: a reward above the mean of its peers has a positive advantage.": lambda reward: (
+                -loo_advantage(reward)
+            ),
+        },
         hints=(
             "How can the sum over the others be had from the sum over all?",
             "The sum over the others is reward.sum(axis=1, keepdims=True) - reward. How many others are there?",
@@ -129,39 +112,27 @@ EXERCISES = (
             "`tau = 0.005` too, where two things go wrong in floating point: $e^{r/\\tau}$ may overflow, and a full "
             "sum minus the response's own term may have no digits left."
         ),
-        start=part_targets,
-        solution=solved_part_targets,
-        inputs=lone_successes,
-        slips=(
-            Misconception(
-                floored,
-                "This is the clamp of the authors' code: the peers of a lone success vanish beside it in the full sum, "
-                "and the floor of 1e-8 takes their place. Its target becomes 18.4 nats, whatever tau is.",
-            ),
-            Misconception(
-                subtracted,
-                "The full sum minus one term: for the lone success every digit of its peers is lost. Sum the "
-                "others on their own.",
-            ),
-            Misconception(
-                naive,
-                "Right on paper, but e^(r / tau) overflows at small tau. Subtract the largest reward of the peers "
-                "first, or use scipy.special.logsumexp.",
-            ),
-            Misconception(
-                lambda reward, tau: reward / tau - logsumexp(reward / tau) + np.log(len(reward)),
-                "Here Z contains the response itself. Then a lone success is compared with itself, and its target "
-                "stops at log n.",
-            ),
-            Misconception(
-                lambda reward, tau: solved_part_targets(reward, tau) + np.log(len(reward) / (len(reward) - 1)),
-                "The sum over the peers is divided by n; there are n - 1 of them.",
-            ),
-            Misconception(
-                lambda reward, tau: solved_loo_advantage(reward[None])[0] / tau,
-                "These are PMD-mean's targets. PMD-part takes the log of the mean of e^(r / tau).",
-            ),
+        docstring=(
+            "PMD-part's leave-one-out targets in nats, [n], of one group of rewards, [n]; finite for any tau > 0."
         ),
+        solution=part_targets,
+        inputs=lone_successes,
+        slips={
+            "This is the clamp of the authors' code: the peers of a lone success vanish beside it in the full sum, and "
+            "the floor of 1e-8 takes their place. Its target becomes 18.4 nats, whatever tau is.": floored,
+            "The full sum minus one term: for the lone success every digit of its peers is lost. Sum the others on "
+            "their own.": subtracted,
+            "Right on paper, but e^(r / tau) overflows at small tau. Subtract the largest reward of the peers first, "
+            "or use scipy.special.logsumexp.": naive,
+            "Here Z contains the response itself. Then a lone success is compared with itself, and its target stops at "
+            "log n.": lambda reward, tau: reward / tau - logsumexp(reward / tau) + np.log(len(reward)),
+            "The sum over the peers is divided by n; there are n - 1 of them.": lambda reward, tau: (
+                part_targets(reward, tau) + np.log(len(reward) / (len(reward) - 1))
+            ),
+            "These are PMD-mean's targets. PMD-part takes the log of the mean of e^(r / tau).": lambda reward, tau: (
+                loo_advantage(reward[None])[0] / tau
+            ),
+        },
         hints=(
             "For response i, first take it out: np.delete(reward, i). Then there is nothing to subtract.",
             "log sum e^x without overflow is scipy.special.logsumexp(x); a mean is a sum less log(n - 1).",

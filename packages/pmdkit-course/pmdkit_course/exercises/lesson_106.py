@@ -7,23 +7,13 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def part_steps(p0: float, tau: float, goal: float) -> int:
-    """The number of exact PMD-part steps from pass rate p0 until the pass rate is at least `goal`; rewards 0 and 1."""
-    return ...  # type: ignore[return-value]
-
-
-def solved_part_steps(p0: float, tau: float, goal: float) -> int:
     """Every step multiplies the odds p / (1 - p) by e^(1 / tau), so it adds 1 / tau to their logarithm."""
     nats = logit(goal) - logit(p0)
     return max(0, int(np.ceil(tau * nats)))
-
-
-def holds_below(p: float, share: float) -> float:
-    """The tau up to which 1 - exp(-p / tau) is within `share` (relative) of PMD-mean's exact eta at pass rate p."""
-    return ...  # type: ignore[return-value]
 
 
 def crossing(p: float, error: Callable[[float, float], Array]) -> float:
@@ -31,7 +21,7 @@ def crossing(p: float, error: Callable[[float, float], Array]) -> float:
     return float(np.exp(brentq(lambda x: error(p, np.exp(x)), np.log(p / 60), np.log(p), xtol=1e-13)))
 
 
-def solved_holds_below(p: float, share: float) -> float:
+def holds_below(p: float, share: float) -> float:
     """Root of the relative error of eta in log tau, between p / 60, where the formula is exact, and p."""
 
     def excess(p: float, tau: float) -> Array:
@@ -55,38 +45,30 @@ EXERCISES = (
             "no loop, no trajectory. Each step multiplies the odds $p/(1-p)$ by $e^{1/\\tau}$. A prompt that is "
             "there already needs 0 steps."
         ),
-        start=part_steps,
-        solution=solved_part_steps,
-        inputs=starts_and_goals,
-        slips=(
-            Misconception(
-                lambda p0, tau, goal: max(0, int(np.ceil(tau * np.log(goal / p0)))),
-                "That lets the pass rate grow by e^(1 / tau) a step. It is the odds p / (1 - p) that do; the two part "
-                "when p is no longer small.",
-            ),
-            Misconception(
-                lambda p0, tau, goal: max(0, int(np.floor(tau * (logit(goal) - logit(p0))))),
-                "Rounded down: after so many steps the goal is not reached yet.",
-            ),
-            Misconception(
-                lambda p0, tau, goal: int(np.ceil(tau * (logit(goal) - logit(p0)))),
-                "Right but for a prompt that is past the goal before the first step: it needs 0 steps, not fewer.",
-            ),
-            Misconception(
-                lambda p0, tau, goal: max(0, int(np.ceil((logit(goal) - logit(p0)) / tau))),
-                "Upside down: a step adds 1 / tau to the log-odds, so a large tau needs more steps.",
-            ),
-            Misconception(
-                lambda p0, tau, goal: max(
-                    0, int(np.ceil(np.log((1 - goal) / (1 - p0)) / np.log1p(-theory.binary(p0, tau, "pmd-part").eta)))
-                ),
-                "That takes the contraction of the first step for all steps. It grows as the pass rate does.",
-            ),
-            Misconception(
-                lambda p0, tau, goal: int(np.argmax(theory.trajectory(p0, tau, 400, "pmd-mean") >= goal)),
-                "That is PMD-mean's count. The question is about PMD-part.",
-            ),
+        docstring=(
+            "The number of exact PMD-part steps from pass rate p0 until the pass rate is at least `goal`; rewards "
+            "0 and 1."
         ),
+        solution=part_steps,
+        inputs=starts_and_goals,
+        slips={
+            "That lets the pass rate grow by e^(1 / tau) a step. It is the odds p / (1 - p) that do; the two part when "
+            "p is no longer small.": lambda p0, tau, goal: max(0, int(np.ceil(tau * np.log(goal / p0)))),
+            "Rounded down: after so many steps the goal is not reached yet.": lambda p0, tau, goal: max(
+                0, int(np.floor(tau * (logit(goal) - logit(p0))))
+            ),
+            "Right but for a prompt that is past the goal before the first "
+            "step: it needs 0 steps, not fewer.": lambda p0, tau, goal: int(np.ceil(tau * (logit(goal) - logit(p0)))),
+            "Upside down: a step adds 1 / tau to the log-odds, so a "
+            "large tau needs more steps.": lambda p0, tau, goal: max(0, int(np.ceil((logit(goal) - logit(p0)) / tau))),
+            "That takes the contraction of the first step for "
+            "all steps. It grows as the pass rate does.": lambda p0, tau, goal: max(
+                0, int(np.ceil(np.log((1 - goal) / (1 - p0)) / np.log1p(-theory.binary(p0, tau, "pmd-part").eta)))
+            ),
+            "That is PMD-mean's count. The question is about PMD-part.": lambda p0, tau, goal: int(
+                np.argmax(theory.trajectory(p0, tau, 400, "pmd-mean") >= goal)
+            ),
+        },
         hints=(
             "What does one step do to the logarithm of the odds?",
             "It adds 1 / tau nats. How many nats lie between p0 and the goal?",
@@ -102,35 +84,27 @@ EXERCISES = (
             "`share` of the exact `theory.binary(p, tau).eta`, as a share of the exact value (`share` is at most "
             "0.1). The error is 0 at small `tau` and the formula is always too low; look between `p / 60` and `p`."
         ),
-        start=holds_below,
-        solution=solved_holds_below,
+        docstring=(
+            "The tau up to which 1 - exp(-p / tau) is within `share` (relative) of PMD-mean's exact eta at pass rate p."
+        ),
+        solution=holds_below,
         inputs=lambda rng: [
             *((float(10 ** rng.uniform(-4, -1)), share) for share in (0.01, 0.02, 0.05)),
             (0.5, 0.01),
         ],
-        slips=(
-            Misconception(
-                lambda p, share: -p / np.log(share),
-                "That is where e^(-p / tau) equals the share: how far the formula is from 1, and not how far it is "
-                "from the exact eta.",
+        slips={
+            "That is where e^(-p / tau) equals the share: how far the formula is from 1, and not how far it is from "
+            "the exact eta.": lambda p, share: -p / np.log(share),
+            "That is the difference of the two. Divide it by the exact eta.": lambda p, share: crossing(
+                p, lambda p, tau: theory.binary(p, tau).eta + np.expm1(-p / tau) - share
             ),
-            Misconception(
-                lambda p, share: crossing(p, lambda p, tau: theory.binary(p, tau).eta + np.expm1(-p / tau) - share),
-                "That is the difference of the two. Divide it by the exact eta.",
+            "That divides by the formula. The share is of the exact eta.": lambda p, share: crossing(
+                p, lambda p, tau: theory.binary(p, tau).eta / -np.expm1(-p / tau) - 1 - share
             ),
-            Misconception(
-                lambda p, share: crossing(
-                    p, lambda p, tau: theory.binary(p, tau).eta / -np.expm1(-p / tau) - 1 - share
-                ),
-                "That divides by the formula. The share is of the exact eta.",
+            "That compares PMD-mean with PMD-part.": lambda p, share: crossing(
+                p, lambda p, tau: theory.binary(p, tau).eta / theory.binary(p, tau, "pmd-part").eta - 1 + share
             ),
-            Misconception(
-                lambda p, share: crossing(
-                    p, lambda p, tau: theory.binary(p, tau).eta / theory.binary(p, tau, "pmd-part").eta - 1 + share
-                ),
-                "That compares PMD-mean with PMD-part.",
-            ),
-        ),
+        },
         hints=(
             "Write error(tau) = 1 - formula / exact - share. It is below 0 at small tau and above 0 at tau = p.",
             "scipy.optimize.brentq(error, p / 60, p) finds where it is 0; -np.expm1(-p / tau) is the formula.",

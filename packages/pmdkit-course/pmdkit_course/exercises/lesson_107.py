@@ -6,15 +6,10 @@ import numpy as np
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from pmdkit_course.exercises import Answer, Array, Exercise, Misconception
+from pmdkit_course.exercises import Answer, Array, Exercise
 
 
 def paired_interval(first: Array, second: Array) -> tuple[float, float]:
-    """The 95 % interval (low, high) of the mean of second - first, [n] results each, of the same n seeds in order."""
-    return ...  # type: ignore[return-value]
-
-
-def solved_paired_interval(first: Array, second: Array) -> tuple[float, float]:
     """Student's t on the n differences, with n - 1 degrees of freedom."""
     difference = second - first
     n = len(difference)
@@ -51,11 +46,6 @@ def t_quantile(n: int) -> float:
 
 
 def coin_success(contexts: int, arms: int) -> Array:
-    """Chances, [contexts, arms], that the a + 1 fair coins of arm a show exactly s + 1 heads, as context s asks."""
-    return ...
-
-
-def solved_coin_success(contexts: int, arms: int) -> Array:
     """Binomial probabilities: contexts are rows, arms are columns."""
     heads = 1 + np.arange(contexts)[:, None]
     coins = 1 + np.arange(arms)[None, :]
@@ -79,37 +69,29 @@ EXERCISES = (
             "Two methods ran on the same `n` seeds. Write the 95 % interval of the mean difference, `second` minus "
             "`first`, pair by pair, with Student's t for few seeds. Return `(low, high)`."
         ),
-        start=paired_interval,
-        solution=solved_paired_interval,
-        inputs=results,
-        slips=(
-            Misconception(
-                unpaired,
-                "This treats the two as strangers: it adds the spread over seeds of both. They ran on the same seeds, "
-                "so take differences first; what a seed does to both cancels.",
-            ),
-            Misconception(
-                scaled(lambda n: 1.959963984540054),
-                "1.96 is the normal quantile. With few seeds the spread is itself guessed: Student's t with n - 1 "
-                "degrees of freedom.",
-            ),
-            Misconception(scaled(lambda n: 1.96), "1.96 is the normal quantile. With few seeds take Student's t."),
-            Misconception(
-                scaled(t_quantile, root=False),
-                "That is the spread of single differences. The mean of n of them is known better by the root of n.",
-            ),
-            Misconception(
-                scaled(t_quantile, ddof=0),
-                "The standard deviation of a sample divides by n - 1: ddof=1. NumPy's default is ddof=0.",
-            ),
-            Misconception(
-                scaled(lambda n: float(student.ppf(0.95, n - 1))),
-                "The 95 % quantile leaves 5 % on each side, a 90 % interval. Take the 97.5 % quantile.",
-            ),
-            Misconception(
-                lambda a, b: solved_paired_interval(b, a), "The other way round: second minus first was asked for."
-            ),
+        docstring=(
+            "The 95 % interval (low, high) of the mean of second - first, [n] results each, of the same n seeds "
+            "in order."
         ),
+        solution=paired_interval,
+        inputs=results,
+        slips={
+            "This treats the two as strangers: it adds the spread over seeds of both. They ran on the same seeds, so "
+            "take differences first; what a seed does to both cancels.": unpaired,
+            "1.96 is the normal quantile. With few seeds the spread is itself guessed: Student's t with n - 1 degrees "
+            "of freedom.": scaled(lambda n: 1.959963984540054),
+            "1.96 is the normal quantile. With few seeds take Student's t.": scaled(lambda n: 1.96),
+            "That is the spread of single differences. The mean of n of them is known better by the root of n.": scaled(
+                t_quantile, root=False
+            ),
+            "The standard deviation of a sample divides by n - 1: ddof=1. NumPy's default is ddof=0.": scaled(
+                t_quantile, ddof=0
+            ),
+            "The 95 % quantile leaves 5 % on each side, a 90 % interval. Take the 97.5 % quantile.": scaled(
+                lambda n: float(student.ppf(0.95, n - 1))
+            ),
+            "The other way round: second minus first was asked for.": lambda a, b: paired_interval(b, a),
+        },
         hints=(
             "First make one number per seed. What is its mean, and the standard error of that mean?",
             "The standard error is difference.std(ddof=1) / np.sqrt(n).",
@@ -124,35 +106,33 @@ EXERCISES = (
             "`a + 1` fair coins. Write the table, `[contexts, arms]`. As `reward` and `success` of a `Bandit` it is an "
             "environment, which `check_env` then checks as in the lesson."
         ),
-        start=coin_success,
-        solution=solved_coin_success,
-        inputs=lambda rng: [(int(rng.integers(3, 6)), int(rng.integers(6, 9))), (2, 3), (4, 2), (1, 1)],
-        slips=(
-            Misconception(
-                lambda contexts, arms: binom.sf(np.arange(contexts)[:, None], 1 + np.arange(arms)[None, :], 0.5),
-                "That is the chance of at least so many heads. The context asks for exactly so many.",
-            ),
-            Misconception(
-                lambda contexts, arms: binom.pmf(np.arange(contexts)[:, None], 1 + np.arange(arms)[None, :], 0.5),
-                "The first context asks for one head, not for none: contexts count from s = 0, heads from 1.",
-            ),
-            Misconception(
-                lambda contexts, arms: binom.pmf(1 + np.arange(contexts)[:, None], np.arange(arms)[None, :], 0.5),
-                "The first arm tosses one coin, not none: arm a tosses a + 1.",
-            ),
-            Misconception(
-                lambda contexts, arms: binom.pmf(np.arange(contexts)[:, None], np.arange(arms)[None, :], 0.5),
-                "Both counts start at 1 here: arm a tosses a + 1 coins and context s asks for s + 1 heads.",
-            ),
-            Misconception(
-                lambda contexts, arms: solved_coin_success(arms, contexts).T,
-                "Rows and columns are swapped: contexts are rows, arms are columns.",
-            ),
-            Misconception(
-                lambda contexts, arms: 0.5 ** (1 + np.arange(arms)) * np.ones((contexts, 1)),
-                "That is the chance of one particular row of heads and tails. Count the rows with that many heads.",
-            ),
+        docstring=(
+            "Chances, [contexts, arms], that the a + 1 fair coins of arm a show exactly s + 1 heads, as context s asks."
         ),
+        solution=coin_success,
+        inputs=lambda rng: [(int(rng.integers(3, 6)), int(rng.integers(6, 9))), (2, 3), (4, 2), (1, 1)],
+        slips={
+            "That is the chance of at least so many heads. "
+            "The context asks for exactly so many.": lambda contexts, arms: binom.sf(
+                np.arange(contexts)[:, None], 1 + np.arange(arms)[None, :], 0.5
+            ),
+            "The first context asks for one head, not for none: "
+            "contexts count from s = 0, heads from 1.": lambda contexts, arms: binom.pmf(
+                np.arange(contexts)[:, None], 1 + np.arange(arms)[None, :], 0.5
+            ),
+            "The first arm tosses one coin, not none: arm a tosses a + 1.": lambda contexts, arms: binom.pmf(
+                1 + np.arange(contexts)[:, None], np.arange(arms)[None, :], 0.5
+            ),
+            "Both counts start at 1 here: arm a tosses a + "
+            "1 coins and context s asks for s + 1 heads.": lambda contexts, arms: binom.pmf(
+                np.arange(contexts)[:, None], np.arange(arms)[None, :], 0.5
+            ),
+            "Rows and columns are swapped: contexts are rows, arms are columns.": lambda contexts, arms: (
+                coin_success(arms, contexts).T
+            ),
+            "That is the chance of one particular row of heads and tails. Count the "
+            "rows with that many heads.": lambda contexts, arms: 0.5 ** (1 + np.arange(arms)) * np.ones((contexts, 1)),
+        },
         hints=(
             "The number of heads among k fair coins is binomial: scipy.stats.binom.pmf(heads, k, 0.5).",
             "A column of heads, [contexts, 1], and a row of coins, [1, arms], broadcast to the table.",

@@ -2,15 +2,10 @@
 
 import numpy as np
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
-def first_order(of_loss: Array, of_logp: Array, lr: float) -> Array:
-    """The change of the log-probability, nats, in a gradient step of size lr."""
-    return ...
-
-
-def solved_first_order(of_loss: Array, of_logp: Array, lr: float) -> float:
+def first_order(of_loss: Array, of_logp: Array, lr: float) -> float:
     """Minus the learning rate times the inner product over all weights.
 
     The product is large where two prompts are alike to the network, and what is alike changes while it learns. The maps
@@ -42,11 +37,6 @@ def gradients(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
 
 
 def sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
-    """Log-ratio of each response, [N], nats, and the weight of its loss, [N]."""
-    return ...
-
-
-def solved_sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
     """The difference is thrown away where the mask is False; a product with the mask would keep 0 * nan = nan."""
     log_ratio = (logp - logp_old).masked_fill(~mask, 0.0).sum(1)
     return log_ratio, 1 / (len(mask) * mask.sum(1).double())
@@ -73,31 +63,25 @@ EXERCISES = (
             "Write the first-order change of a log-probability from the two gradients. Each is a sequence of tensors, "
             "one per weight matrix, as `torch.autograd.grad` returns them."
         ),
-        start=first_order,
-        solution=solved_first_order,
+        docstring="The change of the log-probability, nats, in a gradient step of size lr.",
+        solution=first_order,
         inputs=gradients,
-        slips=(
-            Misconception(
-                lambda of_loss, of_logp, lr: lr * product(of_loss, of_logp),
-                "The size is right, the sign is not: a step goes down the loss.",
+        slips={
+            "The size is right, the sign is not: a step goes down the loss.": lambda of_loss, of_logp, lr: (
+                lr * product(of_loss, of_logp)
             ),
-            Misconception(
-                lambda of_loss, of_logp, lr: -product(of_loss, of_logp),
-                "That is the product of the gradients. How long is the step?",
+            "That is the product of the gradients. How long is the step?": lambda of_loss, of_logp, lr: (
+                -product(of_loss, of_logp)
             ),
-            Misconception(
-                lambda of_loss, of_logp, lr: product(of_loss, of_logp),
-                "That is the product of the gradients. Which way does a step go, and how far?",
+            "That is the product of the gradients. "
+            "Which way does a step go, and how far?": lambda of_loss, of_logp, lr: product(of_loss, of_logp),
+            "A product of norms would mean that both gradients point the same way.": lambda of_loss, of_logp, lr: (
+                -lr * (product(of_loss, of_loss) * product(of_logp, of_logp)) ** 0.5
             ),
-            Misconception(
-                lambda of_loss, of_logp, lr: -lr * (product(of_loss, of_loss) * product(of_logp, of_logp)) ** 0.5,
-                "A product of norms would mean that both gradients point the same way.",
+            "That is the first matrix alone; every weight moves.": lambda of_loss, of_logp, lr: (
+                -lr * (of_loss[0] * of_logp[0]).sum().item()
             ),
-            Misconception(
-                lambda of_loss, of_logp, lr: -lr * (of_loss[0] * of_logp[0]).sum().item(),
-                "That is the first matrix alone; every weight moves.",
-            ),
-        ),
+        },
         hints=(
             "Which weights change, and by how much? And how much does the log-probability change with each of them?",
             "The formula above, with a sum over all entries of all tensors: zip(of_loss, of_logp, strict=True).",
@@ -115,45 +99,36 @@ EXERCISES = (
             "*response*. Write also its weight in the loss of the batch: the mean over responses of loss divided by "
             "length is the plain sum of weight times loss."
         ),
-        start=sequence,
-        solution=solved_sequence,
+        docstring="Log-ratio of each response, [N], nats, and the weight of its loss, [N].",
+        solution=sequence,
         inputs=responses,
-        slips=(
-            Misconception(
-                lambda logp, logp_old, mask: (((logp - logp_old) * mask).sum(1), 1 / (len(mask) * mask.sum(1))),
-                "Right where the padding holds numbers. But 0 times nan is nan: choose with the mask, do not multiply.",
+        slips={
+            "Right where the padding holds numbers. But 0 times "
+            "nan is nan: choose with the mask, do not multiply.": lambda logp, logp_old, mask: (
+                ((logp - logp_old) * mask).sum(1),
+                1 / (len(mask) * mask.sum(1)),
             ),
-            Misconception(
-                lambda logp, logp_old, mask: ((logp - logp_old).sum(1), 1 / (len(mask) * mask.sum(1))),
-                "The padding is in the sum.",
+            "The padding is in the sum.": lambda logp, logp_old, mask: (
+                (logp - logp_old).sum(1),
+                1 / (len(mask) * mask.sum(1)),
             ),
-            Misconception(
-                lambda logp, logp_old, mask: (
-                    solved_sequence(logp, logp_old, mask)[0] / mask.sum(1),
-                    solved_sequence(logp, logp_old, mask)[1],
-                ),
-                "The log-ratio is the mean of the tokens here. The probability of a response is a product: what is its "
-                "logarithm?",
+            "The log-ratio is the mean of the tokens here. The probability of a response is a product: what is its "
+            "logarithm?": lambda logp, logp_old, mask: (
+                sequence(logp, logp_old, mask)[0] / mask.sum(1),
+                sequence(logp, logp_old, mask)[1],
             ),
-            Misconception(
-                lambda logp, logp_old, mask: (solved_sequence(logp, logp_old, mask)[0], 1 / mask.sum(1)),
-                "The weights are divided by the lengths, but a mean over responses divides by one more number.",
+            "The weights are divided by the lengths, but a mean over responses divides "
+            "by one more number.": lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], 1 / mask.sum(1)),
+            "All responses are divided by the padded width. How long is each?": lambda logp, logp_old, mask: (
+                sequence(logp, logp_old, mask)[0],
+                [1 / mask.numel()] * len(mask),
             ),
-            Misconception(
-                lambda logp, logp_old, mask: (
-                    solved_sequence(logp, logp_old, mask)[0],
-                    [1 / mask.numel()] * len(mask),
-                ),
-                "All responses are divided by the padded width. How long is each?",
+            "Divided by all tokens of the batch, long responses "
+            "count more. Divide each by its own length.": lambda logp, logp_old, mask: (
+                sequence(logp, logp_old, mask)[0],
+                [1 / mask.sum().item()] * len(mask),
             ),
-            Misconception(
-                lambda logp, logp_old, mask: (
-                    solved_sequence(logp, logp_old, mask)[0],
-                    [1 / mask.sum().item()] * len(mask),
-                ),
-                "Divided by all tokens of the batch, long responses count more. Divide each by its own length.",
-            ),
-        ),
+        },
         hints=(
             "torch.where(mask, difference, 0.0) takes the difference where there is a token, and nothing elsewhere.",
             "The length of a response is mask.sum(1). There are N responses.",

@@ -2,15 +2,10 @@
 
 import numpy as np
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
-def silent(pass_rates: Array, group: int) -> Array:
-    """Expected share of groups whose rewards are all equal; pass_rates is [P]."""
-    return ...
-
-
-def solved_silent(pass_rates: Array, group: int) -> float:
+def silent(pass_rates: Array, group: int) -> float:
     """Average the share, not the pass rate.
 
     A set of prompts that are always right or always wrong has an average of 0.5 and is silent altogether: a model that
@@ -20,12 +15,7 @@ def solved_silent(pass_rates: Array, group: int) -> float:
     return float((p**group + (1 - p) ** group).mean())
 
 
-def draws_needed(p: float, sure: float) -> Array:
-    """Draws of pass rate p, so that at least one is right with probability sure."""
-    return ...
-
-
-def solved_draws_needed(p: float, sure: float) -> int:
+def draws_needed(p: float, sure: float) -> int:
     """All n draws are wrong with probability (1 - p)^n; log1p keeps the digits of a tiny p."""
     return int(np.ceil(np.log1p(-sure) / np.log1p(-p)))
 
@@ -41,8 +31,8 @@ EXERCISES = (
         id="202.1",
         title="silent groups",
         task="Given the pass rates of many prompts, which share of groups do you expect to be silent?",
-        start=silent,
-        solution=solved_silent,
+        docstring="Expected share of groups whose rewards are all equal; pass_rates is [P].",
+        solution=silent,
         inputs=lambda rng: [
             (np.array([0.02, 0.1, 0.3, 0.5, 0.9]), 8),
             (rng.uniform(size=6), 3),
@@ -50,22 +40,16 @@ EXERCISES = (
             (np.array([0.0, 1.0, 0.5]), 4),
             (rng.uniform(size=4), 1),
         ],
-        slips=(
-            Misconception(
-                lambda p, group: 1 - solved_silent(p, group), "Those are the groups that have something to say."
+        slips={
+            "Those are the groups that have something to say.": lambda p, group: 1 - silent(p, group),
+            "That is one prompt of average difficulty. Easy and hard ones are silent.": lambda p, group: (
+                p.mean() ** group + (1 - p.mean()) ** group
             ),
-            Misconception(
-                lambda p, group: p.mean() ** group + (1 - p.mean()) ** group,
-                "That is one prompt of average difficulty. Easy and hard ones are silent.",
-            ),
-            Misconception(
-                lambda p, group: ((1 - p) ** group).mean(),
-                "Those are the groups that are all wrong. Which others are silent?",
-            ),
-            Misconception(
-                lambda p, group: (p**group).mean(), "Those are the groups that are all right. Which others are silent?"
-            ),
-        ),
+            "Those are the groups that are all wrong. Which others are silent?": lambda p, group: (
+                (1 - p) ** group
+            ).mean(),
+            "Those are the groups that are all right. Which others are silent?": lambda p, group: (p**group).mean(),
+        },
         hints=(
             "With which probability are all draws of one prompt right? All wrong?",
             "Add the two for every prompt, then take the mean over prompts.",
@@ -79,8 +63,8 @@ EXERCISES = (
             "at least one is right with probability `sure`? Mind that `p` may be as small as $4^{-15}$, the untrained "
             "model's, or smaller."
         ),
-        start=draws_needed,
-        solution=solved_draws_needed,
+        docstring="Draws of pass rate p, so that at least one is right with probability sure.",
+        solution=draws_needed,
         inputs=lambda rng: [
             (1 / 11, 0.9),
             (rng.uniform(0.02, 0.2), 0.99),
@@ -88,27 +72,21 @@ EXERCISES = (
             (1e-17, 0.9),
             (0.999, 0.9),
         ],
-        slips=(
-            Misconception(
-                rounded, "Right where p is not small. 1 - p keeps few digits of a small p, and none of 1e-17."
+        slips={
+            "Right where p is not small. 1 - p keeps few digits of a small p, and none of 1e-17.": rounded,
+            "One too few: with these draws the probability is a little below the one asked for.": lambda p, sure: max(
+                1, int(np.floor(np.log1p(-sure) / np.log1p(-p)))
             ),
-            Misconception(
-                lambda p, sure: max(1, int(np.floor(np.log1p(-sure) / np.log1p(-p)))),
-                "One too few: with these draws the probability is a little below the one asked for.",
+            "With 1 / p draws one is right on average; but often none is, and sometimes several are.": lambda p, sure: (
+                int(np.ceil(1 / p))
             ),
-            Misconception(
-                lambda p, sure: int(np.ceil(1 / p)),
-                "With 1 / p draws one is right on average; but often none is, and sometimes several are.",
+            "That adds up the probabilities of the draws, as if no two could be right at once.": lambda p, sure: int(
+                np.ceil(sure / p)
             ),
-            Misconception(
-                lambda p, sure: int(np.ceil(sure / p)),
-                "That adds up the probabilities of the draws, as if no two could be right at once.",
+            "That asks about p to the power n: all n draws are right.": lambda p, sure: int(
+                np.ceil(np.log(1 - sure) / np.log(p))
             ),
-            Misconception(
-                lambda p, sure: int(np.ceil(np.log(1 - sure) / np.log(p))),
-                "That asks about p to the power n: all n draws are right.",
-            ),
-        ),
+        },
         hints=(
             "The opposite is easier: with which probability are all n draws wrong?",
             "Solve (1 - p)^n = 1 - sure for n, and round up.",

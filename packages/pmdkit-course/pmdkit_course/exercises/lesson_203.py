@@ -2,15 +2,10 @@
 
 import numpy as np
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
-def speedup(fixed: float, each: float, update: float, ministeps: int) -> Array:
-    """Time of the run with 1 ministep per batch over that of the run with M."""
-    return ...
-
-
-def solved_speedup(fixed: float, each: float, update: float, ministeps: int) -> float:
+def speedup(fixed: float, each: float, update: float, ministeps: int) -> float:
     """Per update; what is paid once per batch is divided among its ministeps.
 
     With 0.048 paid once, 0.0032 per ministep and 0.0057 per update, the paper's times in ms per token, it is 4.8 for
@@ -20,11 +15,6 @@ def solved_speedup(fixed: float, each: float, update: float, ministeps: int) -> 
 
 
 def staleness(ministeps: int, passes: int, lag: int) -> Array:
-    """Age of the policy that drew, in updates, at every update of a step: [U]."""
-    return ...
-
-
-def solved_staleness(ministeps: int, passes: int, lag: int) -> Array:
     """A step makes ministeps * passes updates; a lag is counted in steps."""
     updates = ministeps * passes
     return lag * updates + np.arange(updates)
@@ -39,33 +29,27 @@ EXERCISES = (
             "batch, however large it is. An update takes `update` seconds per ministep. How many times faster is a run "
             "with $M$ ministeps per batch than one with 1, for the same number of updates?"
         ),
-        start=speedup,
-        solution=solved_speedup,
+        docstring="Time of the run with 1 ministep per batch over that of the run with M.",
+        solution=speedup,
         inputs=lambda rng: [
             (0.048, 0.0032, 0.0057, 16),
             *((*rng.uniform(0.1, 2, size=3), m) for m in (2, 5)),
             (0.0, 1.0, 2.0, 8),
             (3.0, 1.0, 2.0, 1),
         ],
-        slips=(
-            Misconception(
-                lambda f, e, u, m: (f / m + e + u) / (f + e + u),
-                "Upside down: a speedup above 1 means that staleness saves time.",
+        slips={
+            "Upside down: a speedup above 1 means that staleness saves time.": lambda f, e, u, m: (
+                (f / m + e + u) / (f + e + u)
             ),
-            Misconception(
-                lambda f, e, u, m: (f + e) / (f / m + e),
-                "That is the speedup of generation alone. Updates take time too.",
+            "That is the speedup of generation alone. Updates take time too.": lambda f, e, u, m: (f + e) / (f / m + e),
+            "Those are times per batch. A batch with M ministeps makes M updates.": lambda f, e, u, m: (
+                (f + e + u) / (f + m * (e + u))
             ),
-            Misconception(
-                lambda f, e, u, m: (f + e + u) / (f + m * (e + u)),
-                "Those are times per batch. A batch with M ministeps makes M updates.",
+            "The update is paid per ministep, not once per batch.": lambda f, e, u, m: (
+                (f + e + u) / (f / m + e + u / m)
             ),
-            Misconception(
-                lambda f, e, u, m: (f + e + u) / (f / m + e + u / m),
-                "The update is paid per ministep, not once per batch.",
-            ),
-            Misconception(lambda f, e, u, m: m, "M would need all the time to go into what is paid once per batch."),
-        ),
+            "M would need all the time to go into what is paid once per batch.": lambda f, e, u, m: m,
+        },
         hints=(
             "Write the time of one batch, and how many updates it makes.",
             "Divide the time of a batch by its ministeps, for M and for 1, and compare.",
@@ -80,8 +64,8 @@ EXERCISES = (
             "With `lag = 1` the batch was drawn one step earlier, and so on. List for every update of a step how many "
             "updates the policy is away from the one that drew."
         ),
-        start=staleness,
-        solution=solved_staleness,
+        docstring="Age of the policy that drew, in updates, at every update of a step: [U].",
+        solution=staleness,
         inputs=lambda rng: [
             (16, 1, 0),
             (4, 3, 0),
@@ -89,28 +73,23 @@ EXERCISES = (
             (int(rng.integers(2, 6)), 2, 2),
             (1, 1, 0),
         ],
-        slips=(
-            Misconception(
-                lambda m, passes, lag: solved_staleness(m, passes, lag) + 1,
-                "The policy of the first update is the one that drew, when there is no lag.",
+        slips={
+            "The policy of the first update is the one that drew, when there is no lag.": lambda m, passes, lag: (
+                staleness(m, passes, lag) + 1
             ),
-            Misconception(
-                lambda m, passes, lag: lag * m * passes + np.tile(np.arange(m), passes),
-                "A second pass does not start afresh: the policy has moved in the first one.",
+            "A second pass does not start afresh: the policy has moved in the first one.": lambda m, passes, lag: (
+                lag * m * passes + np.tile(np.arange(m), passes)
             ),
-            Misconception(
-                lambda m, passes, lag: lag + np.arange(m * passes),
-                "A lag of 1 is a step, and a step makes more than one update.",
+            "A lag of 1 is a step, and a step makes more than one update.": lambda m, passes, lag: (
+                lag + np.arange(m * passes)
             ),
-            Misconception(
-                lambda m, passes, lag: lag * m + np.arange(m * passes),
-                "How many updates does a step make, with several passes?",
+            "How many updates does a step make, with several passes?": lambda m, passes, lag: (
+                lag * m + np.arange(m * passes)
             ),
-            Misconception(
-                lambda m, passes, lag: np.arange(m * passes),
-                "With a lag the batch was drawn before an earlier step's updates.",
+            "With a lag the batch was drawn before an earlier step's updates.": lambda m, passes, lag: np.arange(
+                m * passes
             ),
-        ),
+        },
         hints=(
             "With one pass and no lag the list is 0, 1, ..., ministeps - 1. How does a second pass go on?",
             "A step makes ministeps * passes updates. How many of them lie between the draws and the step, with a lag?",

@@ -2,15 +2,10 @@
 
 import numpy as np
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def advantages(reward: Array, scored: Array) -> Array:
-    """Both are [G]: rewards, and whether there is a verdict. Returns [G]."""
-    return ...
-
-
-def solved_advantages(reward: Array, scored: Array) -> Array:
     """The mean of the other scored ones, as (their sum without its own reward) / (their number less one).
 
     The advantages of the scored ones add up to 0, as in a group without silence. Booked as 0 all of them add up to 0 as
@@ -47,12 +42,7 @@ def groups(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     return [*found, (np.array([1.0, 0, 0]), np.array([True, False, False])), (np.zeros(3), np.zeros(3, bool))]
 
 
-def turning_point(quick: float, slow: float) -> Array:
-    """The share of silent slow answers at which their mean advantage is 0."""
-    return ...
-
-
-def solved_turning_point(quick: float, slow: float) -> float:
+def turning_point(quick: float, slow: float) -> float:
     """With share s silent, slow answers earn 1 - s and the mean is quick + slow (1 - s): the two meet at this s."""
     return 1 - quick / (1 - slow)
 
@@ -65,25 +55,22 @@ EXERCISES = (
             "Write the advantages of PMD-mean for one group with silent responses: the reward minus the mean reward of "
             "the *other scored* ones, 0 for a silent response. With fewer than two scored ones, all are 0."
         ),
-        start=advantages,
-        solution=solved_advantages,
+        docstring="Both are [G]: rewards, and whether there is a verdict. Returns [G].",
+        solution=advantages,
         inputs=groups,
-        slips=(
-            Misconception(
-                lambda reward, scored: of_others(reward * scored),
-                "That books silence as 0. A silent response is not a peer.",
+        slips={
+            "That books silence as 0. A silent response is not a peer.": lambda reward, scored: of_others(
+                reward * scored
             ),
-            Misconception(
-                lambda reward, scored: np.where(scored, of_others(reward * scored), 0.0),
-                "The silent ones get 0, but they still pull the others' baseline down.",
+            "The silent ones get 0, but they still pull the others' baseline down.": lambda reward, scored: np.where(
+                scored, of_others(reward * scored), 0.0
             ),
-            Misconception(
-                lambda reward, scored: np.where(scored, reward - reward[scored].sum() / max(scored.sum(), 1), 0.0),
-                "A response's own reward is in its baseline. Leave it out.",
+            "A response's own reward is in its baseline. Leave it out.": lambda reward, scored: np.where(
+                scored, reward - reward[scored].sum() / max(scored.sum(), 1), 0.0
             ),
-            Misconception(moved_all, "The scored ones are right. A silent response is not moved: 0."),
-            Misconception(no_peers, "Right but for a group with one verdict: it has no peers to be compared with."),
-        ),
+            "The scored ones are right. A silent response is not moved: 0.": moved_all,
+            "Right but for a group with one verdict: it has no peers to be compared with.": no_peers,
+        },
         hints=(
             "Do it for the scored ones alone first, as if there were no others: reward[scored].",
             "The sum over the others is the sum over all scored ones minus its own reward. Divide by how many?",
@@ -99,28 +86,22 @@ EXERCISES = (
             "is booked as reward 0. From which share on are slow right answers pushed *down* on average? The picture "
             "above says two thirds for `quick = slow = 0.25`; write the formula."
         ),
-        start=turning_point,
-        solution=solved_turning_point,
+        docstring="The share of silent slow answers at which their mean advantage is 0.",
+        solution=turning_point,
         inputs=lambda rng: [
             (0.25, 0.25),
             *((a, b) for a, b, _ in rng.dirichlet(np.ones(3), size=3)),
             (0.001, 0.2),
             (0.25, 0.74),
         ],
-        slips=(
-            Misconception(
-                lambda quick, slow: quick / (1 - slow),
-                "That is the share that has a verdict there. The exercise asks for the share that has none.",
-            ),
-            Misconception(
-                lambda quick, slow: 1 - quick - slow,
-                "That compares with the mean before anything was silent; silence lowers the mean too.",
-            ),
-            Misconception(
-                lambda quick, slow: 1 - quick,
-                "That compares slow answers with what quick ones add to the mean; slow ones add something themselves.",
-            ),
-        ),
+        slips={
+            "That is the share that has a verdict there. The "
+            "exercise asks for the share that has none.": lambda quick, slow: quick / (1 - slow),
+            "That compares with the mean before anything "
+            "was silent; silence lowers the mean too.": lambda quick, slow: 1 - quick - slow,
+            "That compares slow answers with what quick ones add "
+            "to the mean; slow ones add something themselves.": lambda quick, slow: 1 - quick,
+        },
         hints=(
             "With a share s of them silent, what does a slow right answer earn on average?",
             "And what is the mean reward of all answers, quick, slow and wrong? Set the two equal.",

@@ -2,15 +2,10 @@
 
 import numpy as np
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def by_token(advantage: Array, length: Array, prompts: int, group: int) -> Array:
-    """Derivative of the loss in the log-probability of one token, at pi_old: [N]."""
-    return ...
-
-
-def solved_by_token(advantage: Array, length: Array, prompts: int, group: int) -> Array:
     """The policy gradient with the row's weight: 1/P over prompts, mass 1/G, 1/length.
 
     So with norm = "length" each token of a long wrong response is pushed down less than each token of a short one:
@@ -30,11 +25,6 @@ def batches(rng: np.random.Generator) -> list[tuple[Array, Array, int, int]]:
 
 
 def micro_weights(lengths: list[Array]) -> Array:
-    """Factors, [K], of the mean token loss of K micro-batches; lengths[k] is [N_k]."""
-    return ...
-
-
-def solved_micro_weights(lengths: list[Array]) -> Array:
     """A mean over all tokens is the mean of the micro-batches' means, each weighted by its tokens.
 
     Trainers got this wrong for years: with 1 / K, a token of a micro-batch that happens to be short counts more.
@@ -52,32 +42,23 @@ EXERCISES = (
             "PMD-mean loss with respect to the log-probability of *one token* of a response with advantage $\\Delta$ "
             "and length $|y|$, in a batch of $P$ prompts with $G$ draws each?"
         ),
-        start=by_token,
-        solution=solved_by_token,
+        docstring="Derivative of the loss in the log-probability of one token, at pi_old: [N].",
+        solution=by_token,
         inputs=batches,
-        slips=(
-            Misconception(
-                lambda a, n, p, g: a / (p * g * n),
-                "The size is right, the sign is not: raising a right one lowers the loss.",
+        slips={
+            "The size is right, the sign is not: raising a right one lowers the loss.": lambda a, n, p, g: (
+                a / (p * g * n)
             ),
-            Misconception(lambda a, n, p, g: -a / (p * g), "Each response is divided by its own length."),
-            Misconception(lambda a, n, p, g: -a / (g * n), "The average is over prompts too."),
-            Misconception(
-                lambda a, n, p, g: -a / (p * n),
-                "The average is over the draws of a prompt too: each has mass 1/G.",
+            "Each response is divided by its own length.": lambda a, n, p, g: -a / (p * g),
+            "The average is over prompts too.": lambda a, n, p, g: -a / (g * n),
+            "The average is over the draws of a prompt too: each has mass 1/G.": lambda a, n, p, g: -a / (p * n),
+            "The 1/2 cancels against the square: no factor is left.": lambda a, n, p, g: -2 * a / (p * g * n),
+            "tau cancels at pi = pi_old: the derivative is the policy gradient.": lambda a, n, p, g: (
+                -a / (0.05 * p * g * n)
             ),
-            Misconception(
-                lambda a, n, p, g: -2 * a / (p * g * n), "The 1/2 cancels against the square: no factor is left."
-            ),
-            Misconception(
-                lambda a, n, p, g: -a / (0.05 * p * g * n),
-                "tau cancels at pi = pi_old: the derivative is the policy gradient.",
-            ),
-            Misconception(
-                lambda a, n, p, g: -a / n.sum(),
-                "That divides by all tokens of the batch. PMD-mean divides each response by its own length.",
-            ),
-        ),
+            "That divides by all tokens of the batch. PMD-mean "
+            "divides each response by its own length.": lambda a, n, p, g: -a / n.sum(),
+        },
         hints=(
             "Differentiate (advantage - tau s)^2 / (2 tau) by s, then set s = 0.",
             "s is a sum over tokens, so each token's derivative is that of s.",
@@ -93,40 +74,31 @@ EXERCISES = (
             "micro-batch gives the mean over its own tokens. By which factors must their losses be multiplied so that "
             "the sum is right? `lengths` holds for each micro-batch the tokens of its responses."
         ),
-        start=micro_weights,
-        solution=solved_micro_weights,
+        docstring="Factors, [K], of the mean token loss of K micro-batches; lengths[k] is [N_k].",
+        solution=micro_weights,
         inputs=lambda rng: [
             ([rng.integers(5, 500, size=n) for n in (4, 4, 4)],),
             ([rng.integers(5, 500, size=n) for n in (8, 8, 3)],),
             ([np.array([1]), np.array([4096])],),
             ([np.array([7, 9])],),
         ],
-        slips=(
-            Misconception(
-                lambda lengths: np.full(len(lengths), 1 / len(lengths)),
-                "Equal weights: then a token of a micro-batch of short responses counts more than one of long ones.",
+        slips={
+            "Equal weights: then a token of a micro-batch of short "
+            "responses counts more than one of long ones.": lambda lengths: np.full(len(lengths), 1 / len(lengths)),
+            "Those are shares of the responses. The mean is over tokens.": lambda lengths: (
+                np.array([len(x) for x in lengths]) / sum(len(x) for x in lengths)
             ),
-            Misconception(
-                lambda lengths: np.array([len(x) for x in lengths]) / sum(len(x) for x in lengths),
-                "Those are shares of the responses. The mean is over tokens.",
+            "A plain sum of means grows with the number of micro-batches.": lambda lengths: np.ones(len(lengths)),
+            "The micro-batch has divided by its own tokens already. How does one undo that?": lambda lengths: np.array(
+                [1.0 / x.sum() for x in lengths]
             ),
-            Misconception(
-                lambda lengths: np.ones(len(lengths)),
-                "A plain sum of means grows with the number of micro-batches.",
+            "That would be right for sums over tokens. Each micro-batch gives a mean.": lambda lengths: np.array(
+                [1.0 / sum(y.sum() for y in lengths) for _ in lengths]
             ),
-            Misconception(
-                lambda lengths: np.array([1.0 / x.sum() for x in lengths]),
-                "The micro-batch has divided by its own tokens already. How does one undo that?",
+            "Those are shares of the mean length. What if one micro-batch has fewer responses?": lambda lengths: (
+                np.array([x.mean() for x in lengths]) / sum(x.mean() for x in lengths)
             ),
-            Misconception(
-                lambda lengths: np.array([1.0 / sum(y.sum() for y in lengths) for _ in lengths]),
-                "That would be right for sums over tokens. Each micro-batch gives a mean.",
-            ),
-            Misconception(
-                lambda lengths: np.array([x.mean() for x in lengths]) / sum(x.mean() for x in lengths),
-                "Those are shares of the mean length. What if one micro-batch has fewer responses?",
-            ),
-        ),
+        },
         hints=(
             "Write the sum of the token losses of micro-batch k from its mean and its number of tokens.",
             "Add these sums, divide by all tokens, and read off what stands before each mean.",

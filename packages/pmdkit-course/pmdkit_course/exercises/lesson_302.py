@@ -5,30 +5,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 GIB = 2**30
 
 
 def read_trl(per_device: int, accumulation: int, steps_per_generation: int, num_generations: int, gpus: int) -> Array:
-    """Prompts per rollout batch, and updates that its last update is stale."""
-    return ...
-
-
-def solved_read_trl(
-    per_device: int, accumulation: int, steps_per_generation: int, num_generations: int, gpus: int
-) -> Array:
     """Every pass takes per_device responses on every GPU; accumulation passes make an update."""
     responses = per_device * steps_per_generation * gpus
     return responses // num_generations, steps_per_generation // accumulation - 1
 
 
-def fewest_gpus(weights: float, gpu_gib: float, one_pass: float) -> Array:
-    """GPUs of gpu_gib GiB that hold the training of so many weights; 0 if none do."""
-    return ...
-
-
-def solved_fewest_gpus(weights: float, gpu_gib: float, one_pass: float) -> int:
+def fewest_gpus(weights: float, gpu_gib: float, one_pass: float) -> int:
     """What is cut into shares, over what is left on each GPU beside that which is not."""
     return least(16 * weights / GIB, 0.9 * gpu_gib - one_pass)
 
@@ -44,12 +32,7 @@ def models(rng: np.random.Generator) -> list[tuple[float, float, float]]:
     return [(7.6e9, 80.0, 20.0), (7.6e9, 40.0, 20.0), *drawn, (7.6e9, 24.0, 22.0)]
 
 
-def best_serve(work: float, floor: float, update: float, gpus: int) -> Array:
-    """How many of the GPUs should generate, so that a step is shortest."""
-    return ...
-
-
-def solved_best_serve(work: float, floor: float, update: float, gpus: int) -> int:
+def best_serve(work: float, floor: float, update: float, gpus: int) -> int:
     """The slower side counts, and only the work of generation is spread; pmdkit plan does this with its own times."""
 
     def step(serve: int) -> float:
@@ -73,32 +56,24 @@ EXERCISES = (
             "gets, and how many GPUs there are. How many prompts does a rollout batch have, and how stale is its last "
             "update?"
         ),
-        start=read_trl,
-        solution=solved_read_trl,
+        docstring="Prompts per rollout batch, and updates that its last update is stale.",
+        solution=read_trl,
         inputs=lambda rng: [
             (2, 8, 128, 16, 32),
             (4, 3, 6, 8, 2),
             (8, int(a := rng.integers(2, 5)), int(a) * 4, 4, 16),
             (16, 2, 2, 16, 1),
         ],
-        slips=(
-            Misconception(
-                lambda p, a, s, n, g: (p * s / n, s / a - 1), "Every GPU takes that many: multiply by their number."
+        slips={
+            "Every GPU takes that many: multiply by their number.": lambda p, a, s, n, g: (p * s / n, s / a - 1),
+            "Those are responses; how many prompts are they?": lambda p, a, s, n, g: (p * s * g, s / a - 1),
+            "Updates per batch; the first of them is not stale.": lambda p, a, s, n, g: (p * s * g / n, s / a),
+            "Passes are not updates: some of them make one.": lambda p, a, s, n, g: (p * s * g / n, s - 1),
+            "Those are the prompts of an update; how long is a rollout batch?": lambda p, a, s, n, g: (
+                p * a * g / n,
+                s / a - 1,
             ),
-            Misconception(
-                lambda p, a, s, n, g: (p * s * g, s / a - 1), "Those are responses; how many prompts are they?"
-            ),
-            Misconception(
-                lambda p, a, s, n, g: (p * s * g / n, s / a), "Updates per batch; the first of them is not stale."
-            ),
-            Misconception(
-                lambda p, a, s, n, g: (p * s * g / n, s - 1), "Passes are not updates: some of them make one."
-            ),
-            Misconception(
-                lambda p, a, s, n, g: (p * a * g / n, s / a - 1),
-                "Those are the prompts of an update; how long is a rollout batch?",
-            ),
-        ),
+        },
         hints=(
             "How many responses do all GPUs together take in one pass? In all passes of a rollout batch?",
             "Each prompt has num_generations of them. Updates per batch are passes over accumulation.",
@@ -115,35 +90,27 @@ EXERCISES = (
             "needed on *every* GPU; and a tenth of a GPU's `gpu_gib` stays free for libraries. Return 0 where no "
             "number is enough."
         ),
-        start=fewest_gpus,
-        solution=solved_fewest_gpus,
+        docstring="GPUs of gpu_gib GiB that hold the training of so many weights; 0 if none do.",
+        solution=fewest_gpus,
         inputs=models,
-        slips=(
-            Misconception(
-                lambda w, gib, one: least(2 * w / GIB, 0.9 * gib - one),
-                "2 bytes are the weights of an engine. Training keeps more: which four numbers?",
+        slips={
+            "2 bytes are the weights of an engine. Training keeps more: which four numbers?": lambda w, gib, one: least(
+                2 * w / GIB, 0.9 * gib - one
             ),
-            Misconception(
-                lambda w, gib, one: least(12 * w / GIB, 0.9 * gib - one),
-                "12 bytes are the weight and its two moments; the gradient is missing.",
+            "12 bytes are the weight and its two moments; the gradient is missing.": lambda w, gib, one: least(
+                12 * w / GIB, 0.9 * gib - one
             ),
-            Misconception(
-                lambda w, gib, one: math.ceil((16 * w / GIB + one) / (0.9 * gib)),
-                "More GPUs do not make a pass smaller: it is needed on each of them.",
+            "More GPUs do not make a pass smaller: it is needed on each of them.": lambda w, gib, one: math.ceil(
+                (16 * w / GIB + one) / (0.9 * gib)
             ),
-            Misconception(
-                lambda w, gib, one: least(16 * w / GIB, gib - one),
-                "That fills the GPU to the last byte; a tenth stays free.",
+            "That fills the GPU to the last byte; a tenth stays free.": lambda w, gib, one: least(
+                16 * w / GIB, gib - one
             ),
-            Misconception(
-                lambda w, gib, one: least(16 * w / 1e9, 0.9 * gib - one),
-                "A GiB is 2^30 bytes; 10^9 is a GB.",
+            "A GiB is 2^30 bytes; 10^9 is a GB.": lambda w, gib, one: least(16 * w / 1e9, 0.9 * gib - one),
+            "Rounded down, the last bytes have no place.": lambda w, gib, one: max(
+                math.floor(16 * w / GIB / (0.9 * gib - one)), 0
             ),
-            Misconception(
-                lambda w, gib, one: max(math.floor(16 * w / GIB / (0.9 * gib - one)), 0),
-                "Rounded down, the last bytes have no place.",
-            ),
-        ),
+        },
         hints=(
             "How many GiB are there in all shares together? How much room for them has one GPU?",
             "The room is 0.9 * gpu_gib - one_pass. If there is none, no number of GPUs helps.",
@@ -159,8 +126,8 @@ EXERCISES = (
             "that can be spread, and on top of that the longest response, `floor` seconds, that cannot. The update "
             "needs `update` GPU-seconds. Which `serve` makes the shortest step?"
         ),
-        start=best_serve,
-        solution=solved_best_serve,
+        docstring="How many of the GPUs should generate, so that a step is shortest.",
+        solution=best_serve,
         inputs=lambda rng: [
             (1000.0, 46.0, 4000.0, 64),
             (3000.0, 10.0, 1000.0, 32),
@@ -168,25 +135,17 @@ EXERCISES = (
             (rng.uniform(500, 900), 30.0, rng.uniform(2000, 3000), 48),
             (100.0, 10.0, 100.0, 2),
         ],
-        slips=(
-            Misconception(
-                shortest(lambda w, f, u, g, n: f + w / n + u / (g - n)),
-                "With a lag the slower side counts, not the sum.",
+        slips={
+            "With a lag the slower side counts, not the sum.": shortest(lambda w, f, u, g, n: f + w / n + u / (g - n)),
+            "The longest response takes its time on any number of GPUs.": shortest(
+                lambda w, f, u, g, n: max(w / n, u / (g - n))
             ),
-            Misconception(
-                shortest(lambda w, f, u, g, n: max(w / n, u / (g - n))),
-                "The longest response takes its time on any number of GPUs.",
+            "The longest response cannot be spread over GPUs.": shortest(
+                lambda w, f, u, g, n: max((f + w) / n, u / (g - n))
             ),
-            Misconception(
-                shortest(lambda w, f, u, g, n: max((f + w) / n, u / (g - n))),
-                "The longest response cannot be spread over GPUs.",
-            ),
-            Misconception(
-                lambda w, f, u, g: g - solved_best_serve(w, f, u, g),
-                "Those are the ones that train.",
-            ),
-            Misconception(lambda w, f, u, g: g // 2, "Half and half is balanced only if both need the same."),
-        ),
+            "Those are the ones that train.": lambda w, f, u, g: g - best_serve(w, f, u, g),
+            "Half and half is balanced only if both need the same.": lambda w, f, u, g: g // 2,
+        },
         hints=(
             "Write the seconds of generation and of the update for a given serve. Which of them is the step?",
             "Try every serve from 1 to gpus - 1: min(range(1, gpus), key=step).",

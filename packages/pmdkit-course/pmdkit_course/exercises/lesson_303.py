@@ -5,15 +5,10 @@ from math import comb
 import numpy as np
 from scipy.stats import t
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def two_errors(right: Array, draws: int) -> Array:
-    """Standard errors of avg@k over draws and over problems; right [P] of `draws`."""
-    return ...
-
-
-def solved_two_errors(right: Array, draws: int) -> Array:
     """Over draws each problem keeps its own p, so variances add; over problems the spread holds the draws already."""
     p = right / draws
     return luck(p, draws - 1), p.std(ddof=1) / np.sqrt(len(p))
@@ -27,12 +22,12 @@ def luck(p: Array, draws: int) -> Array:
 def pooled(right: Array, draws: int) -> Array:
     """Every draw a coin of one and the same bias."""
     mean = right.mean() / draws
-    return np.sqrt(mean * (1 - mean) / (len(right) * draws)), solved_two_errors(right, draws)[1]
+    return np.sqrt(mean * (1 - mean) / (len(right) * draws)), two_errors(right, draws)[1]
 
 
 def twice(right: Array, draws: int) -> Array:
     """The luck of the draws added to a spread that holds it."""
-    over_draws, over_problems = solved_two_errors(right, draws)
+    over_draws, over_problems = two_errors(right, draws)
     return over_draws, np.hypot(over_draws, over_problems)
 
 
@@ -43,21 +38,11 @@ def graded(rng: np.random.Generator) -> list[tuple[Array, int]]:
 
 
 def pass_at(right: Array, draws: int, k: int) -> Array:
-    """Mean over problems of the chance that k draws hold a right one; right [P]."""
-    return ...
-
-
-def solved_pass_at(right: Array, draws: int, k: int) -> Array:
     """One minus the share of sets of k draws that hold wrong ones only."""
     return 1 - np.mean([comb(draws - int(c), k) / comb(draws, k) for c in right])
 
 
 def difference(first: Array, second: Array) -> Array:
-    """Mean of second minus first, low and high end; both [S], paired by seed."""
-    return ...
-
-
-def solved_difference(first: Array, second: Array) -> Array:
     """The differences are the data: their mean, and Student's t for few of them."""
     return around(second - first, t.ppf(0.975, len(first) - 1))
 
@@ -90,11 +75,6 @@ def seeds(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 
 def honest_best(scores: Array) -> Array:
-    """What the best checkpoint is worth, a share; scores [K, P], problems last."""
-    return ...
-
-
-def solved_honest_best(scores: Array) -> Array:
     """Chosen on one half of the problems, told on the other; both ways, and the mean of the two."""
     even, odd = scores[:, ::2].mean(1), scores[:, 1::2].mean(1)
     return (odd[even.argmax()] + even[odd.argmax()]) / 2
@@ -116,35 +96,25 @@ EXERCISES = (
             "variance of each problem's share; and for *other* problems of the same kind, of which these are a "
             "sample."
         ),
-        start=two_errors,
-        solution=solved_two_errors,
+        docstring="Standard errors of avg@k over draws and over problems; right [P] of `draws`.",
+        solution=two_errors,
         inputs=graded,
-        slips=(
-            Misconception(
-                pooled,
-                "The first takes all draws for flips of one coin. Problems always or never solved add no luck: "
-                "give each problem its own p.",
+        slips={
+            "The first takes all draws for flips of one coin. Problems always or never solved add no luck: give each "
+            "problem its own p.": pooled,
+            "The first is a bit too small: p (1 - p) / k of the *observed* p is biased. Which "
+            "divisor corrects it?": lambda right, draws: (luck(right / draws, draws), two_errors(right, draws)[1]),
+            "The second counts the draws twice: the spread between observed shares holds their luck already.": twice,
+            "The second divides by P; the spread about a mean "
+            "that was estimated too has P - 1 (ddof=1).": lambda right, draws: (
+                two_errors(right, draws)[0],
+                (right / draws).std() / np.sqrt(len(right)),
             ),
-            Misconception(
-                lambda right, draws: (luck(right / draws, draws), solved_two_errors(right, draws)[1]),
-                "The first is a bit too small: p (1 - p) / k of the *observed* p is biased. Which divisor corrects it?",
+            "Those are errors of one problem. The score is a mean of P of them.": lambda right, draws: tuple(
+                np.sqrt(len(right)) * error for error in two_errors(right, draws)
             ),
-            Misconception(
-                twice,
-                "The second counts the draws twice: the spread between observed shares holds their luck already.",
-            ),
-            Misconception(
-                lambda right, draws: (solved_two_errors(right, draws)[0], (right / draws).std() / np.sqrt(len(right))),
-                "The second divides by P; the spread about a mean that was estimated too has P - 1 (ddof=1).",
-            ),
-            Misconception(
-                lambda right, draws: tuple(np.sqrt(len(right)) * error for error in solved_two_errors(right, draws)),
-                "Those are errors of one problem. The score is a mean of P of them.",
-            ),
-            Misconception(
-                lambda right, draws: solved_two_errors(right, draws)[::-1], "Right numbers, other order: draws first."
-            ),
-        ),
+            "Right numbers, other order: draws first.": lambda right, draws: two_errors(right, draws)[::-1],
+        },
         hints=(
             "The score is the mean of P shares. Over draws they are independent with variances of their own; add them.",
             "An unbiased estimate of the variance of a share of k draws is p (1 - p) / (k - 1).",
@@ -158,32 +128,26 @@ EXERCISES = (
             "Write pass@k from `draws` answers on each of P problems, `right[i]` of them right: the chance that `k` "
             "answers, taken from these without putting any back, hold a right one. Mean over the problems."
         ),
-        start=pass_at,
-        solution=solved_pass_at,
+        docstring="Mean over problems of the chance that k draws hold a right one; right [P].",
+        solution=pass_at,
         inputs=lambda rng: [
             (rng.binomial(50, rng.beta(0.4, 2, size=12)), 50, 8),
             (rng.binomial(16, rng.beta(1, 2, size=6)), 16, 4),
             (np.array([0, 1, 2, 5]), 6, 2),
             (np.array([0, 1, 8]), 8, 8),
         ],
-        slips=(
-            Misconception(
-                lambda right, draws, k: np.mean(1 - (1 - right / draws) ** k),
-                "That puts the observed share into 1 - (1 - p)^k. It is too low on average; count sets of k draws.",
+        slips={
+            "That puts the observed share into 1 - (1 - p)^k. It is "
+            "too low on average; count sets of k draws.": lambda right, draws, k: np.mean(1 - (1 - right / draws) ** k),
+            "That is one problem of average difficulty. Take pass@k "
+            "of each problem first, then the mean.": lambda right, draws, k: 1 - (1 - np.mean(right / draws)) ** k,
+            "That is the chance that all k are right.": lambda right, draws, k: np.mean(
+                [comb(int(c), k) / comb(draws, k) for c in right]
             ),
-            Misconception(
-                lambda right, draws, k: 1 - (1 - np.mean(right / draws)) ** k,
-                "That is one problem of average difficulty. Take pass@k of each problem first, then the mean.",
+            "That adds up chances as if two right answers could not come together.": lambda right, draws, k: np.mean(
+                np.minimum(1, k * right / draws)
             ),
-            Misconception(
-                lambda right, draws, k: np.mean([comb(int(c), k) / comb(draws, k) for c in right]),
-                "That is the chance that all k are right.",
-            ),
-            Misconception(
-                lambda right, draws, k: np.mean(np.minimum(1, k * right / draws)),
-                "That adds up chances as if two right answers could not come together.",
-            ),
-        ),
+        },
         hints=(
             "It is easier to count the sets of k answers that hold none.",
             "Of all comb(n, k) sets, comb(n - c, k) hold wrong answers only. `math.comb` gives 0 where there is none.",
@@ -197,35 +161,22 @@ EXERCISES = (
             "Two methods were run with the same S seeds; `first` and `second` are their final pass rates. Write the "
             "mean of second minus first with both ends of its 95 % interval by Student's t, three numbers."
         ),
-        start=difference,
-        solution=solved_difference,
+        docstring="Mean of second minus first, low and high end; both [S], paired by seed.",
+        solution=difference,
         inputs=seeds,
-        slips=(
-            Misconception(
-                unpaired,
-                "That forgets that the seeds are the same. What a seed does to both runs cancels in their difference.",
+        slips={
+            "That forgets that the seeds are the same. What a seed "
+            "does to both runs cancels in their difference.": unpaired,
+            "1.96 is for a spread that is known, or for many seeds. "
+            "With few of them Student's t is much wider.": lambda first, second: around(second - first, 1.96),
+            "The spread divides by S; about a mean that was estimated too "
+            "it is S - 1 (ddof=1).": lambda first, second: around(second - first, t.ppf(0.975, len(first) - 1), ddof=0),
+            "The sign is the other way round: second minus first.": lambda first, second: difference(second, first),
+            "That is where the difference of one seed lies. The mean of S of them is closer by the root of S.": spread,
+            "That leaves 5 % on each side, a 90 % interval.": lambda first, second: around(
+                second - first, t.ppf(0.95, len(first) - 1)
             ),
-            Misconception(
-                lambda first, second: around(second - first, 1.96),
-                "1.96 is for a spread that is known, or for many seeds. With few of them Student's t is much wider.",
-            ),
-            Misconception(
-                lambda first, second: around(second - first, t.ppf(0.975, len(first) - 1), ddof=0),
-                "The spread divides by S; about a mean that was estimated too it is S - 1 (ddof=1).",
-            ),
-            Misconception(
-                lambda first, second: solved_difference(second, first),
-                "The sign is the other way round: second minus first.",
-            ),
-            Misconception(
-                spread,
-                "That is where the difference of one seed lies. The mean of S of them is closer by the root of S.",
-            ),
-            Misconception(
-                lambda first, second: around(second - first, t.ppf(0.95, len(first) - 1)),
-                "That leaves 5 % on each side, a 90 % interval.",
-            ),
-        ),
+        },
         hints=(
             "Forget the two lists; their differences, one per seed, are the data.",
             "Mean, plus and minus t times the standard deviation (ddof=1) over the square root of S.",
@@ -240,27 +191,22 @@ EXERCISES = (
             "helped to choose it. Choose the best checkpoint on the problems 0, 2, ... and take its mean on 1, 3, 5, "
             "..., then the other way round. Write the mean of the two."
         ),
-        start=honest_best,
-        solution=solved_honest_best,
+        docstring="What the best checkpoint is worth, a share; scores [K, P], problems last.",
+        solution=honest_best,
         inputs=checkpoints,
-        slips=(
-            Misconception(
-                lambda scores: scores.mean(1).max(),
-                "That is the number that flatters: chosen and reported on the same problems.",
+        slips={
+            "That is the number that flatters: chosen and reported on the same problems.": lambda scores: scores.mean(
+                1
+            ).max(),
+            "Each half chooses and reports for itself. The half that chose must not report.": lambda scores: (
+                (scores[:, ::2].mean(1).max() + scores[:, 1::2].mean(1).max()) / 2
             ),
-            Misconception(
-                lambda scores: (scores[:, ::2].mean(1).max() + scores[:, 1::2].mean(1).max()) / 2,
-                "Each half chooses and reports for itself. The half that chose must not report.",
+            "That is one of the two ways; do it with the halves exchanged too, and take the mean.": lambda scores: (
+                scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()]
             ),
-            Misconception(
-                lambda scores: scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()],
-                "That is one of the two ways; do it with the halves exchanged too, and take the mean.",
-            ),
-            Misconception(
-                lambda scores: scores.mean(),
-                "That is a checkpoint taken at random: nothing is chosen. The half-scores may tell you something.",
-            ),
-        ),
+            "That is a checkpoint taken at random: nothing is "
+            "chosen. The half-scores may tell you something.": lambda scores: scores.mean(),
+        },
         hints=(
             "scores[:, ::2].mean(1) is the score of each checkpoint on the even problems.",
             "`argmax` on the even scores gives a checkpoint; look it up in the odd scores.",

@@ -3,15 +3,10 @@
 import numpy as np
 from scipy.stats import norm, t
 
-from pmdkit_course.exercises import Array, Exercise, Misconception
+from pmdkit_course.exercises import Array, Exercise
 
 
 def bounded_loss(log_ratio: Array, advantage: Array, tau: float, width: float) -> Array:
-    """PMD-mean's loss with bounded pushes, [N]; log_ratio [N] in nats, else rewards."""
-    return ...
-
-
-def solved_bounded_loss(log_ratio: Array, advantage: Array, tau: float, width: float) -> Array:
     """Huber's loss of the residual: a parabola up to the width, then its tangent."""
     size = np.abs(advantage - tau * log_ratio)
     return np.where(size <= width, size**2 / 2, width * (size - width / 2)) / tau
@@ -24,21 +19,11 @@ def jumping(log_ratio: Array, advantage: Array, tau: float, width: float) -> Arr
 
 
 def implied_slope(ratio: Array, tau: float, cap: float) -> Array:
-    """f' of a capped target, [N], reward units; ratio [N] within e^-cap and e^cap."""
-    return ...
-
-
-def solved_implied_slope(ratio: Array, tau: float, cap: float) -> Array:
     """A response rests where its log ratio is its target; solve that for the reward."""
     return cap * tau * np.arctanh(np.log(ratio) / cap)
 
 
 def verdict(first: Array, second: Array, tried: int) -> Array:
-    """Of second against first, [S] each, paired by seed, one of `tried` comparisons."""
-    return ...
-
-
-def solved_verdict(first: Array, second: Array, tried: int) -> Array:
     """Student's t over the differences, at a level that all comparisons share (Bonferroni)."""
     return called(second - first, t.ppf(1 - 0.025 / tried, len(first) - 1))
 
@@ -101,37 +86,23 @@ EXERCISES = (
             "size, and let it go on as a *straight line* beyond, with no jump and no kink. Then no push exceeds "
             "`width`, and none is forgotten."
         ),
-        start=bounded_loss,
-        solution=solved_bounded_loss,
+        docstring="PMD-mean's loss with bounded pushes, [N]; log_ratio [N] in nats, else rewards.",
+        solution=bounded_loss,
         inputs=residuals,
-        slips=(
-            Misconception(
-                jumping,
-                "At the width your loss jumps from width^2 / 2 to width^2. The line must meet the parabola: subtract "
-                "what makes it its tangent.",
-            ),
-            Misconception(
-                lambda s, a, tau, width: np.clip(a - tau * s, -width, width) ** 2 / (2 * tau),
-                "You clip the residual and square it: beyond the width that is a constant, so its gradient is 0. Those "
-                "who are farthest off feel nothing.",
-            ),
-            Misconception(
-                lambda s, a, tau, width: tau**2 * solved_bounded_loss(s, a / tau, 1.0, width) / tau,
-                "The width is applied to A / tau - s, in nats. The residual here is A - tau s, in reward units.",
-            ),
-            Misconception(
-                lambda s, a, tau, width: tau * solved_bounded_loss(s, a, tau, width),
-                "The 1 / tau is missing: without it the push is tau times as large as PMD-mean's.",
-            ),
-            Misconception(
-                lambda s, a, tau, width: (a - tau * s) ** 2 / (2 * tau),
-                "That is PMD-mean itself; nothing is bounded.",
-            ),
-            Misconception(
-                lambda s, a, tau, width: 2 * solved_bounded_loss(s, a, tau, width),
-                "Twice too much. The parabola is residual^2 / (2 tau), and the line continues that one.",
-            ),
-        ),
+        slips={
+            "At the width your loss jumps from width^2 / 2 to width^2. The line must meet the parabola: subtract what "
+            "makes it its tangent.": jumping,
+            "You clip the residual and square it: beyond the width that is a constant, so its gradient is 0. Those who "
+            "are farthest off "
+            "feel nothing.": lambda s, a, tau, width: np.clip(a - tau * s, -width, width) ** 2 / (2 * tau),
+            "The width is applied to A / tau - s, in nats. The residual here is "
+            "A - tau s, in reward units.": lambda s, a, tau, width: tau**2 * bounded_loss(s, a / tau, 1.0, width) / tau,
+            "The 1 / tau is missing: without it the push "
+            "is tau times as large as PMD-mean's.": lambda s, a, tau, width: tau * bounded_loss(s, a, tau, width),
+            "That is PMD-mean itself; nothing is bounded.": lambda s, a, tau, width: (a - tau * s) ** 2 / (2 * tau),
+            "Twice too much. The parabola is residual^2 "
+            "/ (2 tau), and the line continues that one.": lambda s, a, tau, width: 2 * bounded_loss(s, a, tau, width),
+        },
         hints=(
             "Write r for A - tau s. Which line touches r^2 / 2 at r = width, and what is its slope?",
             "The tangent there is width * r - width^2 / 2. Use |r| for both sides, and divide all by tau.",
@@ -147,8 +118,8 @@ EXERCISES = (
             "ratio is its target. Read off the regulariser: which reward above the mean, $f'(z)$, does a response need "
             "to rest at ratio $z$?"
         ),
-        start=implied_slope,
-        solution=solved_implied_slope,
+        docstring="f' of a capped target, [N], reward units; ratio [N] within e^-cap and e^cap.",
+        solution=implied_slope,
         inputs=lambda rng: (
             [
                 (np.exp(cap * rng.uniform(-0.95, 0.95, size=6)), tau, cap)
@@ -156,28 +127,21 @@ EXERCISES = (
             ]
             + [(np.array([1.0, np.exp(1.0), np.exp(-1.0)]), 0.1, 2.0)]
         ),
-        slips=(
-            Misconception(
-                lambda z, tau, cap: tau * np.log(z),
-                "That is the slope of KL, the limit of a large cap. The cap must show: no reward reaches e^cap.",
+        slips={
+            "That is the slope of KL, the limit of a large cap. "
+            "The cap must show: no reward reaches e^cap.": lambda z, tau, cap: tau * np.log(z),
+            "tanh leads from the reward to the log ratio. You are asked the way back.": lambda z, tau, cap: (
+                cap * tau * np.tanh(np.log(z) / cap)
             ),
-            Misconception(
-                lambda z, tau, cap: cap * tau * np.tanh(np.log(z) / cap),
-                "tanh leads from the reward to the log ratio. You are asked the way back.",
+            "That is Delta / (cap tau), without units. f' is a reward.": lambda z, tau, cap: np.arctanh(
+                np.log(z) / cap
             ),
-            Misconception(
-                lambda z, tau, cap: np.arctanh(np.log(z) / cap),
-                "That is Delta / (cap tau), without units. f' is a reward.",
+            "The target is one of the log ratio. z - 1 is its first term only.": lambda z, tau, cap: (
+                cap * tau * np.arctanh(np.clip((z - 1) / cap, -0.999, 0.999))
             ),
-            Misconception(
-                lambda z, tau, cap: cap * tau * np.arctanh(np.clip((z - 1) / cap, -0.999, 0.999)),
-                "The target is one of the log ratio. z - 1 is its first term only.",
-            ),
-            Misconception(
-                lambda z, tau, cap: tau * np.arctanh(np.log(z) / cap),
-                "For ratios near 1 your slope is tau log z / cap; with a large cap it should be KL's, tau log z.",
-            ),
-        ),
+            "For ratios near 1 your slope is tau log z / cap; "
+            "with a large cap it should be KL's, tau log z.": lambda z, tau, cap: tau * np.arctanh(np.log(z) / cap),
+        },
         hints=(
             "At rest log z = cap * tanh(Delta / (cap * tau)). Solve for Delta.",
             "The inverse of tanh is np.arctanh.",
@@ -193,28 +157,19 @@ EXERCISES = (
             'Student\'s t, at a level that all comparisons share: $1 - 0.05 / \\text{tried}$. Say `"undecided"` '
             "otherwise."
         ),
-        start=verdict,
-        solution=solved_verdict,
+        docstring="Of second against first, [S] each, paired by seed, one of `tried` comparisons.",
+        solution=verdict,
         inputs=races,
-        slips=(
-            Misconception(
-                lambda first, second, tried: "better" if second.mean() > first.mean() else "worse",
-                "That names whoever is ahead. With few seeds somebody always is; ask whether luck explains it.",
-            ),
-            Misconception(
-                lambda first, second, tried: called(second - first, t.ppf(0.975, len(first) - 1)),
-                "You made several comparisons. Of ten at 95 % luck wins one or more in 40 % of cases; share the 5 %.",
-            ),
-            Misconception(
-                apart,
-                "You ask whether two intervals overlap. The seeds are the same: look at the differences; the luck "
-                "of a seed does not enter them.",
-            ),
-            Misconception(
-                lambda first, second, tried: called(second - first, norm.ppf(1 - 0.025 / tried)),
-                "That is the interval for a spread that is known. With few seeds take Student's t.",
-            ),
-        ),
+        slips={
+            "That names whoever is ahead. With few seeds somebody always is; ask whether "
+            "luck explains it.": lambda first, second, tried: "better" if second.mean() > first.mean() else "worse",
+            "You made several comparisons. Of ten at 95 % luck wins one or more in 40 % of "
+            "cases; share the 5 %.": lambda first, second, tried: called(second - first, t.ppf(0.975, len(first) - 1)),
+            "You ask whether two intervals overlap. The seeds are the same: look at the differences; the luck of a "
+            "seed does not enter them.": apart,
+            "That is the interval for a spread that is known. With few "
+            "seeds take Student's t.": lambda first, second, tried: called(second - first, norm.ppf(1 - 0.025 / tried)),
+        },
         hints=(
             "The differences, one per seed, are the data; compare their mean with so many standard errors.",
             "A level of 1 - 0.05 / tried leaves 0.025 / tried on each side.",
