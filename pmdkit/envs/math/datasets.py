@@ -4,14 +4,14 @@ MATH_KINDS lists them by name, including the generated ones.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pmdkit.envs.build import build as build_kind
-from pmdkit.envs.build import described
+from pmdkit.envs.build import check_flag, described
 from pmdkit.envs.math.clean import clean
 from pmdkit.envs.math.problem import (
     MathProblems,
@@ -19,10 +19,9 @@ from pmdkit.envs.math.problem import (
     check_split,
     collect,
     merge_duplicates,
-    near_duplicates,
     normalise_spaces,
 )
-from pmdkit.envs.math.readers import read_problems, with_source
+from pmdkit.envs.math.readers import read_problems
 from pmdkit.envs.math.reasoning import ReasoningGym
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
@@ -68,22 +67,14 @@ class MathFile:
                 raise ValueError(f"env.{name} is {value!r}; expected a name as text, or nothing")
         if not isinstance(self.split, str) or not self.split:
             raise ValueError(f"env.split is {self.split!r}; expected a name such as train")
-        if not isinstance(self.drop_bad_rows, bool):
-            raise ValueError(f"env.drop_bad_rows is {self.drop_bad_rows!r}; expected true or false")
+        check_flag("drop_bad_rows", self.drop_bad_rows)
         check_split(self.held_out, self.limit)
 
     def read(self) -> tuple[list[Problem], Counter[str]]:
         """Every row as a problem, duplicates included, and counts of what was dropped, by reason."""
-        return read_problems(
-            self.path,
-            problem=self.problem,
-            answer=self.answer,
-            id=self.id,
-            drop_bad_rows=self.drop_bad_rows,
-            subset=self.subset,
-            split=self.split,
-            revision=self.revision,
-        )
+        apart = ("path", "held_out", "limit")
+        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
+        return read_problems(self.path, **options)
 
     def build(self) -> MathProblems:
         """The problems, numbered in file order, without duplicates and without texts whose answers conflict."""
@@ -132,19 +123,13 @@ class DapoMath(MathFile):
 
     path: str = "BytedTsinghua-SIA/DAPO-Math-17k"
     "A local copy, or a data set on the hub."
-    cleaning: bool = True
-    "Repair and drop damaged rows, and drop problems whose copies have different answers."
 
     def build(self) -> MathProblems:
         """The problems, numbered in file order."""
         problems, counts = self.read()
-        problems = with_source(problems, "dapo-math-17k")
-        if self.cleaning:
-            problems, cleaned = clean(problems)
-            counts += cleaned
+        problems, cleaned = clean(replace(problem, source="dapo-math-17k") for problem in problems)
         problems, merged = merge_duplicates(problems)
-        counts += merged + Counter({"kept: near duplicates": near_duplicates(problems)})
-        return collect(self.name, problems, self.held_out, self.limit, counts)
+        return collect(self.name, problems, self.held_out, self.limit, counts + cleaned + merged)
 
 
 @dataclass(frozen=True)
@@ -154,19 +139,16 @@ class AIME24:
     name: ClassVar[str] = "aime24"
 
     def build(self) -> MathProblems:
-        """30 problems, all held out."""
-        return evaluation_set(self.name)
+        """30 problems, all held out, from the file in the package."""
+        problems, counts = read_problems(str(DATA / f"{self.name}.jsonl"))
+        return collect(self.name, problems, "all", counts=counts)
 
 
 @dataclass(frozen=True)
-class AIME25:
+class AIME25(AIME24):
     """AIME 2025, both contests: answers are integers from 0 to 999. Used for evaluation in the paper, section 5."""
 
     name: ClassVar[str] = "aime25"
-
-    def build(self) -> MathProblems:
-        """30 problems, all held out."""
-        return evaluation_set(self.name)
 
 
 @dataclass(frozen=True)
@@ -239,9 +221,3 @@ MATH_KINDS: dict[str, Any] = {
     "mixture": Mixture,
     "reasoning-gym": ReasoningGym,
 }
-
-
-def evaluation_set(name: str) -> MathProblems:
-    """The problems of a file shipped with the package, all held out."""
-    problems, counts = read_problems(str(DATA / f"{name}.jsonl"))
-    return collect(name, problems, "all", counts=counts)

@@ -105,24 +105,10 @@ def conflicts(problems: Iterable[Problem], key: Callable[[str], str]) -> set[str
     return {p.id for group in groups.values() if len({p.answer for p in group}) > 1 for p in group}
 
 
-def near_duplicates(problems: Iterable[Problem]) -> int:
-    """The number of problems that differ from an earlier one only in layout."""
-    sketches = [fingerprint(problem.problem) for problem in problems]
-    return len(sketches) - len(set(sketches))
-
-
 def leaks(train: Iterable[str], evaluation: Iterable[str]) -> int:
-    """The number of evaluation texts with the same hash as a training text; layout and case are ignored.
-
-    Rewordings are not found.
-    """
-    known = {digest(text) for text in train}
-    return sum(digest(text) in known for text in evaluation)
-
-
-def digest(text: str) -> bytes:
-    """A 16-byte hash of a text's fingerprint."""
-    return hashlib.blake2b(fingerprint(text).encode(), digest_size=16).digest()
+    """The number of evaluation texts that are also a training text, but for layout and case. Rewordings are missed."""
+    known = {fingerprint(text) for text in train}
+    return sum(fingerprint(text) in known for text in evaluation)
 
 
 def normalise_spaces(text: str) -> str:

@@ -8,8 +8,8 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -26,27 +26,13 @@ PROBLEM = ("problem", "question", "prompt")
 ANSWER = ("answer", "final_answer", "expected_answer", "reward_model.ground_truth", "ground_truth", "solution")
 ID = ("id", "extra_info.index", "unique_id", "index")
 HALF_PAIR = re.compile("[\ud800-\udfff]")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LONGEST_FIELD = 100_000  # characters of one field: a longer one is not a question, and takes seconds to tokenize
 MARK = re.compile(r"^####[ \t]*(.*\S)[ \t]*$", re.MULTILINE)
 BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
-SAVED = ("state.json", "dataset_dict.json")  # files in a folder written by save_to_disk of `datasets`
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".parquet")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 BATCH = 1024
-LARGEST = 2**40  # bytes of a file that is read line by line
-LONGEST_LINE = 10_000_000  # bytes of a line; 17,000 problems together have 10 million
-TOO_LONG = f"the line is longer than {LONGEST_LINE:,} bytes"
-UTF_16 = "is UTF-16; expected UTF-8. Save it again as UTF-8"
-OTHERS = {  # first bytes in lower case, and what they mean
-    b"\xff\xfe": UTF_16,
-    b"\xfe\xff": UTF_16,
-    b"\x1f\x8b": "is compressed with gzip; unpack it first, with gunzip",
-    b"pk\x03\x04": "is a zip archive; unpack it first",
-    b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it first, with unzstd",
-    b"<": "is an HTML or XML page, not data; download the file itself, not the page that shows it",
-    b"version https://git-lfs": "is a Git LFS pointer, not the data; fetch the data with git lfs pull",
-}
+LARGEST = 2**40  # bytes of a file that is read row by row
 # DAPO's wording around a question; pmdkit.llm.prompts.TEMPLATE puts it back.
 # Source: arXiv:2602.05933, appendix "Prompt Template"; arXiv:2503.14476 (DAPO).
 BEFORE = (
@@ -84,43 +70,35 @@ def read_problems(
         UsageError: a row is bad without drop_bad_rows, no row is good, a column is missing, the file is not readable.
         EnvironmentLacks: pyarrow, datasets or the hub is not available.
     """
-    name = Path(path).name
-    rows = enumerate(raw_rows(path, subset, split, revision), 1)
+    name, stem = Path(path).name, Path(path).stem
+    rows = ((number, row) for number, row in enumerate(raw_rows(path, subset, split, revision), 1) if row != {})
     first = list(islice(rows, PEEKED_ROWS))
     dicts = [row for _, row in first if isinstance(row, dict)]
+    columns = find_columns(name, dicts, problem, answer, id) if dicts else Columns("problem", "answer", None)
     counts: Counter[str] = Counter()
     bad: list[tuple[int, str]] = []
     found: dict[str, Problem] = {}
-    row_of: dict[str, int] = {}
-    if any(dicts):
-        columns = find_columns(name, dicts, problem, answer, id)
-        for number, row in without_blank_lines(chain(first, rows)):
-            counts["read: rows"] += 1
-            try:
-                new = parse_row(row, columns, f"{Path(path).stem}-{number:05d}", Path(path).stem)
-                if (old := found.get(new.id)) is None:
-                    found[new.id], row_of[new.id] = new, number
-                elif old == new:
-                    counts["merged: same id and content"] += 1
-                else:
-                    raise ValueError(f"id '{new.id}' is also in row {row_of[new.id]}, with another problem or answer")
-            except ValueError as problem_of_row:
-                bad.append((number, str(problem_of_row)))
-    else:
-        bad = [(number, str(row)) for number, row in without_blank_lines(first)]
-    if bad and not drop_bad_rows:
-        raise UsageError(bad_rows_message(name, bad, counts["read: rows"] or len(bad)))
-    for _, reason in bad:
-        counts["dropped: " + (reason if not reason.startswith("id '") else "id used twice")] += 1
+    for number, row in chain(first, rows):
+        counts["read: rows"] += 1
+        try:
+            new = parse_row(row, columns, f"{stem}-{number:05d}", stem)
+            if (old := found.setdefault(new.id, new)) is not new:
+                if old != new:
+                    raise ValueError("the id is that of an earlier row with another problem or answer")
+                counts["merged: same id and content"] += 1
+        except ValueError as problem_of_row:
+            bad.append((number, str(problem_of_row)))
+    if bad and (not drop_bad_rows or not found):
+        shown = "; ".join(f"row {number}: {reason}" for number, reason in bad[:SHOWN_ROWS])
+        more = f"; and {len(bad) - SHOWN_ROWS} more" if len(bad) > SHOWN_ROWS else ""
+        raise UsageError(
+            f"{name} has {len(bad)} bad row{'s' * (len(bad) > 1)} of {counts['read: rows']}: {shown}{more}. "
+            "Fix the file, or set env.drop_bad_rows = true, which drops and counts them"
+        )
     if not found:
-        detail = ": " + bad_rows_message(name, bad, len(bad)) if bad else ""
-        raise UsageError(f"{path} holds no problems; expected one or more{detail}")
+        raise UsageError(f"{path} holds no problems; expected one or more")
+    counts.update(f"dropped: {reason}" for _, reason in bad)
     return list(found.values()), counts
-
-
-def without_blank_lines(rows: Any) -> Iterator[tuple[int, Row]]:
-    """The rows, without blank lines."""
-    return ((number, row) for number, row in rows if row != {})
 
 
 def parse_row(row: Row, columns: Columns, otherwise: str, source: str) -> Problem:
@@ -131,76 +109,46 @@ def parse_row(row: Row, columns: Columns, otherwise: str, source: str) -> Proble
     answer = parse_answer(look_up(row, columns.answer), columns.answer)
     id = parse_id(look_up(row, columns.id), otherwise) if columns.id else otherwise
     given = next((row[name] for name in ("source", "data_source") if isinstance(row.get(name), str)), source)
-    return Problem(id, text, answer, source if unusable(given) else given, row)
-
-
-def unusable(text: str) -> bool:
-    """Whether a label is too odd to be shown or written."""
-    return not text.isprintable() or len(text) > 100
-
-
-def bad_rows_message(name: str, bad: list[tuple[int, str]], total: int) -> str:
-    """A message that lists the first bad rows by number and says what to do."""
-    shown = "; ".join(f"row {number}: {reason}" for number, reason in bad[:SHOWN_ROWS])
-    more = f"; and {len(bad) - SHOWN_ROWS} more" if len(bad) > SHOWN_ROWS else ""
-    return (
-        f"{name} has {len(bad)} bad row{'s' * (len(bad) > 1)} of {total}: {shown}{more}. "
-        "Fix the file, or set env.drop_bad_rows = true, which drops and counts them"
-    )
-
-
-def with_source(problems: list[Problem], source: str) -> list[Problem]:
-    """The same problems under another source."""
-    return [replace(problem, source=source) for problem in problems]
+    return Problem(id, text, answer, given if given.isprintable() and len(given) <= 100 else source, row)
 
 
 # Columns: which ones hold the problem, the answer and the id, and which values are usable.
 
 
 def find_columns(
-    name: str, rows: Iterable[dict[str, Any]], problem: str | None, answer: str | None, id: str | None
+    name: str, rows: list[dict[str, Any]], problem: str | None, answer: str | None, id: str | None
 ) -> Columns:
     """The requested columns, else the first known ones that some row has.
 
     Raises:
         UsageError: a column is missing; the message lists those found.
     """
-    rows = list(rows)
-    found = list(dict.fromkeys(column for row in rows for column in column_names(row)))
+    found: dict[str, None] = {}  # nested columns after their parent, in the order of the file
+    for row in rows:
+        for column, value in row.items():
+            inner = value if isinstance(value, dict) else ()
+            found |= dict.fromkeys([column, *(f"{column}.{name}" for name in inner)])
 
-    def pick(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
-        wanted = (asked,) if asked else known
+    def pick(what: str, wanted: tuple[str, ...]) -> str:
         for column in wanted:
             if column in found:
                 return column
-        if what == "id" and asked is None:
-            return None
         raise UsageError(
             f"{name} has no column for the {what}; expected {' or '.join(wanted)}, found {', '.join(found) or 'none'}. "
             f"Name the right one with env.{what}"
         )
 
-    picked = pick("problem", problem, PROBLEM), pick("answer", answer, ANSWER)
-    assert picked[0] is not None  # only an id may be missing
-    assert picked[1] is not None
-    return Columns(picked[0], picked[1], pick("id", id, ID))
-
-
-def column_names(row: dict[str, Any]) -> list[str]:
-    """Names of columns, nested ones after their parent."""
-    names = []
-    for name, value in row.items():
-        names.append(name)
-        if isinstance(value, dict):
-            names += [f"{name}.{inner}" for inner in value]
-    return names
+    known_id = pick("id", (id,)) if id else next((column for column in ID if column in found), None)
+    return Columns(
+        pick("problem", (problem,) if problem else PROBLEM), pick("answer", (answer,) if answer else ANSWER), known_id
+    )
 
 
 def look_up(row: dict[str, Any], column: str) -> Any:
     """The value of a column, None where it is missing."""
-    if column in row or "." not in column:
+    outer, _, inner = column.partition(".")
+    if column in row or not inner:
         return row.get(column)
-    outer, inner = column.split(".", 1)
     return row[outer].get(inner) if isinstance(row.get(outer), dict) else None
 
 
@@ -259,7 +207,7 @@ def parse_id(value: Any, otherwise: str) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"the id is a {type(value).__name__}; expected text or an integer")
     text = check_text(str(value), "id").strip()
-    if CONTROL.search(text):
+    if not text.isprintable():
         raise ValueError("the id holds a control character")
     return text or otherwise
 
@@ -325,75 +273,40 @@ def unwrap(text: str) -> str:
 
 
 # Rows: JSON Lines, a JSON list, Parquet, or a data set on the hub. A row is a dict, or a sentence that says what is
-# wrong with it. Rows count from 1; in JSON Lines by line. No data set's script is run, and nothing is unpickled.
+# wrong with it; a blank line is {}. Rows count from 1; in JSON Lines by line. No data set's script is run, and nothing
+# is unpickled.
 
 
 def raw_rows(path: str, subset: str | None = None, split: str = "train", revision: str | None = None) -> Iterator[Row]:
     """The rows of a local file, or of a data set on the hub if there is no such file and the path is `owner/name`."""
-    file = Path(path)
-    if os.path.isdir(path):  # a Path would raise for some names that no file can have
-        if any((file / name).is_file() for name in SAVED):
-            return saved_rows(file, split)
-        raise UsageError(f"{path} is a folder; give the file in it, one of {', '.join(SUFFIXES)}")
-    if os.path.exists(path):
-        if file.suffix not in SUFFIXES:
-            raise UsageError(f"{path} ends in '{file.suffix}'; expected a file that ends in {' or '.join(SUFFIXES)}")
-        check_beginning(file)
-        return {".json": json_rows, ".parquet": parquet_rows}.get(file.suffix, json_lines)(file)
-    if HUB_NAME.fullmatch(path) and file.suffix not in SUFFIXES:
+    suffix = Path(path).suffix
+    if os.path.exists(path):  # a Path would raise for some names that no file can have
+        if suffix not in SUFFIXES:
+            raise UsageError(f"{path} ends in '{suffix}'; expected a file that ends in {' or '.join(SUFFIXES)}")
+        return {".json": json_rows, ".parquet": parquet_rows, ".jsonl": json_lines}[suffix](Path(path))
+    if HUB_NAME.fullmatch(path) and suffix not in SUFFIXES:
         return hub_rows(path, subset, split, revision)
     raise UsageError(f"{path} does not exist, relative to {Path.cwd()}; give a file, or owner/name for the hub")
 
 
-def check_beginning(file: Path) -> None:
-    """Reject a file whose first bytes show that it is something else, and say what to do about it."""
-    with foreign.open_file(file, LARGEST) as opened:
-        head = opened.read(64)
-    if not head:
-        raise UsageError(f"{file} is empty; expected one problem or more")
-    for beginning, what in OTHERS.items():
-        if head.lstrip().lower().startswith(beginning):
-            raise UsageError(f"{file} {what}")
-
-
 def json_lines(file: Path) -> Iterator[Row]:
-    """One object per line. Blank lines hold no row but count as lines."""
+    """One object per line."""
     with foreign.open_file(file, LARGEST) as lines:
-        first = True
-        while line := lines.readline(LONGEST_LINE):
-            whole = line.endswith(b"\n") or len(line) < LONGEST_LINE
-            yield one_line(line.removeprefix(b"\xef\xbb\xbf") if first else line) if whole else TOO_LONG
-            while not whole:  # skip the rest piece by piece: it may not fit into memory
-                rest = lines.readline(LONGEST_LINE)
-                whole = rest.endswith(b"\n") or len(rest) < LONGEST_LINE
-            first = False
-
-
-def one_line(line: bytes) -> Row:
-    """The object on a line, an empty dict for a blank line, or what is wrong with it."""
-    try:
-        text = line.decode("utf-8").strip()
-    except UnicodeDecodeError as problem:
-        return f"the line is not UTF-8 at byte {problem.start + 1}"
-    if not text:
-        return {}
-    try:
-        row = json.loads(text, object_pairs_hook=foreign.unique_keys)
-    except foreign.RepeatedKey as problem:
-        return f"the line is not a row: {problem}"
-    except (ValueError, RecursionError):
-        return "the line is not JSON"
-    return row if isinstance(row, dict) else f"the line is a {type(row).__name__}; expected an object"
+        for line in lines:
+            try:
+                text = line.decode("utf-8-sig").strip()  # a byte order mark, as written on Windows
+                row = json.loads(text, object_pairs_hook=foreign.unique_keys) if text else {}
+            except (ValueError, RecursionError) as problem:
+                yield f"the line is not JSON: {first_line(problem)}"
+            else:
+                yield row if isinstance(row, dict) else f"the line is a {type(row).__name__}; expected an object"
 
 
 def json_rows(file: Path) -> Iterator[Row]:
     """The objects of a JSON list; a file that is actually JSON Lines is read as such."""
+    text = foreign.read_text(file, foreign.LARGE)
     try:
-        rows = json.loads(foreign.read_text(file, foreign.LARGE), object_pairs_hook=foreign.unique_keys)
-    except UsageError:
-        raise
-    except foreign.RepeatedKey as problem:
-        raise UsageError(f"{file} holds an object with a repeated key: {problem}; remove one") from problem
+        rows = json.loads(text, object_pairs_hook=foreign.unique_keys)
     except (ValueError, RecursionError):
         yield from json_lines(file)
         return
@@ -404,65 +317,18 @@ def json_rows(file: Path) -> Iterator[Row]:
 
 
 def parquet_rows(file: Path) -> Iterator[Row]:
-    """Rows of a Parquet file, read in batches."""
+    """Rows of a Parquet file, read in batches: the public copy of DAPO-Math-17k has two million."""
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
     except ImportError as problem:
         raise EnvironmentLacks(f"reading {file} needs pyarrow; run: pip install pyarrow") from problem
-    try:
-        table = ParquetFile(file, page_checksum_verification=True)
-    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as problem:
-        raise UsageError(f"{file} is not a Parquet file: {first_line(problem)}") from problem
-    given = 0
-    with table:
+    with foreign.open_file(file, LARGEST) as opened:
         try:
-            for batch in table.iter_batches(BATCH):
-                yield from rows_of(batch)
-                given += batch.num_rows
+            for batch in ParquetFile(opened, page_checksum_verification=True).iter_batches(BATCH):
+                yield from batch.to_pylist()
         except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as problem:
-            raise UsageError(f"{file} is damaged after row {given}: {first_line(problem)}; copy it again") from problem
-
-
-def rows_of(batch: Any) -> list[Row]:
-    """The rows of a batch; if one holds text that is not UTF-8, each row is decoded on its own."""
-    try:
-        return list(batch.to_pylist())
-    except UnicodeDecodeError:
-        return [one_row(batch.slice(place, 1)) for place in range(batch.num_rows)]
-
-
-def one_row(batch: Any) -> Row:
-    """The only row of a batch, or what is wrong with it."""
-    try:
-        row: dict[str, Any] = batch.to_pylist()[0]
-    except UnicodeDecodeError:
-        return "the row holds text that is not UTF-8"
-    return row
-
-
-def saved_rows(folder: Path, split: str) -> Iterator[Row]:
-    """Rows of a folder written by save_to_disk of `datasets`, with one split or several."""
-    try:
-        import datasets
-    except ImportError as problem:
-        raise EnvironmentLacks(f"reading {folder} needs datasets; run: pip install datasets") from problem
-    try:
-        table = datasets.load_from_disk(str(folder))
-    except Exception as problem:  # whatever Arrow raises for files that it cannot read
-        raise UsageError(
-            f"{folder} cannot be read as a saved data set ({first_line(problem)}); save it again"
-        ) from problem
-    if isinstance(table, dict) and split not in table:
-        raise UsageError(f"{folder} has no split {split}; set env.split to one of {', '.join(table)}")
-    return table_rows(table[split] if isinstance(table, dict) else table)
-
-
-def table_rows(table: Any) -> Iterator[Row]:
-    """Rows of a `datasets` data set."""
-    for batch in table.iter(batch_size=BATCH):
-        for values in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, values, strict=True))
+            raise UsageError(f"{file} is no sound Parquet file ({first_line(problem)}); copy it again") from problem
 
 
 def hub_rows(name: str, subset: str | None, split: str, revision: str | None) -> Iterator[Row]:
@@ -486,4 +352,6 @@ def hub_rows(name: str, subset: str | None, split: str, revision: str | None) ->
             f"data set {name} cannot be fetched from the hub: {type(problem).__name__}: {problem}. Check the name, the "
             "network and HF_HUB_OFFLINE; or download its file elsewhere and give the path"
         ) from problem
-    yield from table_rows(table)
+    for batch in table.iter(batch_size=BATCH):
+        for values in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, values, strict=True))

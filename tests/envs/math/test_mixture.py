@@ -1,4 +1,4 @@
-"""Several sources: shares of every step, no text twice, the same order after a resume; and saved data sets."""
+"""Several sources: shares of every step, no text twice, the same order after a resume."""
 
 import json
 
@@ -60,15 +60,3 @@ def test_slips_are_answered_and_files_are_inputs(table):
         wrong = {**table, "sources": [{**table["sources"][0], **change}, table["sources"][1]]}
         with pytest.raises(ValueError, match=told):
             make_math(wrong)
-
-
-def test_a_saved_data_set_is_read_by_its_folder(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    rows = datasets.Dataset.from_list([{"question": f"What is {n}?", "answer": str(n)} for n in range(5)])
-    rows.save_to_disk(tmp_path / "one")
-    datasets.DatasetDict({"train": rows.select(range(2)), "test": rows}).save_to_disk(tmp_path / "two")
-    assert len(make_math({"kind": "file", "path": str(tmp_path / "one")}).train) == 5
-    assert len(make_math({"kind": "file", "path": str(tmp_path / "two")}).train) == 2
-    assert len(make_math({"kind": "file", "path": str(tmp_path / "two"), "split": "test"}).train) == 5
-    with pytest.raises(UsageError, match="no split dev"):
-        make_math({"kind": "file", "path": str(tmp_path / "two"), "split": "dev"})
