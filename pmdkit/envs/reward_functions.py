@@ -50,23 +50,24 @@ class RewardRow:
     group: int = 0
 
 
-def row_message(response: str, gold: str, cut_off: bool, row: RewardRow) -> Message:
-    """The arguments of one response by name, as a worker gets them."""
+def arguments(item: Item) -> Message:
+    """All arguments that a reward function may take by name, for one item, as a worker gets them."""
+    row = row_of(item)
     return {
         "prompt": json.loads(row.messages),
-        "response": response,
+        "response": item.response,
         "response_ids": list(row.tokens),
-        "cut_off": cut_off,
-        "gold": gold,
+        "cut_off": item.truncated,
+        "gold": item.gold,
         "columns": json.loads(row.columns),
     }
 
 
-def adjacent_groups(groups: Sequence[int]) -> list[slice]:
-    """The slices of equal numbers: responses to one prompt are adjacent."""
-    sizes = [len(list(run)) for _, run in groupby(groups)]
-    starts = [sum(sizes[:n]) for n in range(len(sizes))]
-    return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+def row_of(item: Item) -> RewardRow:
+    """The row of an item, for a function that takes its arguments by name."""
+    if not isinstance(item.row, RewardRow):
+        raise UsageError("a reward function takes its arguments by name; give Item(..., row=RewardRow(...))")
+    return item.row
 
 
 class OwnReward:
@@ -242,13 +243,12 @@ class FunctionGrader(Grader):
         """One verdict per item; a function that scores whole groups gets each as one item."""
         if self.takes != "rows":
             return super().grade(items)
-        groups = adjacent_groups([row_of(item).group for item in items])
-        whole = [Item(json.dumps([arguments(item) for item in items[group]]), "") for group in groups]
+        groups = [list(run) for _, run in groupby(items, lambda item: row_of(item).group)]  # adjacent, by their prompt
+        whole = [Item(json.dumps([arguments(item) for item in group]), "") for group in groups]
         found: list[Verdict] = []
         for group, verdict in zip(groups, super().grade(whole), strict=True):
-            count = group.stop - group.start
             if verdict.extracted is None:
-                found += [verdict] * count
+                found += [verdict] * len(group)
             else:
                 values, reasons = json.loads(verdict.extracted)
                 found += [own_verdict(value, reason) for value, reason in zip(values, reasons, strict=True)]
@@ -270,17 +270,24 @@ class FunctionGrader(Grader):
         return key_of(self.identity, item.gold, item.response, *more)
 
     def parse(self, request: WorkerRequest, message: Message) -> Verdict:
-        """The verdict in a reply; WorkerFailed if the function has written something else to the pipe."""
+        """The verdict in a reply; WorkerFailed if the function has written something else to the pipe.
+
+        That of a group is the values and reasons of its responses as JSON in `extracted`, see `grade`.
+        """
         if "error" in message:
             return unscored(request.extracted, message["error"], "own")
-        if self.takes == "rows":
-            return group_verdict(message, len(request.message["rows"]))
-        value = message.get("value")
-        if not (
-            foreign.is_number(value) if self.takes == "row" else isinstance(value, int | float) and 0 <= value <= 1
-        ):
-            raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
-        return own_verdict(message["value"])
+        if self.takes != "rows":
+            value = message.get("value")
+            if not foreign.is_number(value) or (self.takes == "pair" and not 0 <= value <= 1):
+                raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
+            return own_verdict(value)
+        values, reasons = message.get("values"), message.get("reasons")
+        both = [isinstance(x, list) and len(x) == len(request.message["rows"]) for x in (values, reasons)]
+        if not all(both) or not all(value is None or foreign.is_number(value) for value in values):
+            raise WorkerFailed(f"the worker sent nonsense: values of {str(values)[:80]}")
+        judged = json.dumps([values, [printable(str(reason), REASON) for reason in reasons]])
+        some = any(value is not None for value in values)
+        return Verdict(True if some else None, judged, "own", "a group", 1.0 if some else None)
 
     def probe(self) -> Verdict:
         """Ask the function about 34 and 34. One that takes its arguments by name is not called: there is no row."""
@@ -295,35 +302,8 @@ class FunctionGrader(Grader):
         return own_verdict(1.0)
 
 
-def row_of(item: Item) -> RewardRow:
-    """The row of an item, for a function that takes its arguments by name."""
-    if not isinstance(item.row, RewardRow):
-        raise UsageError(
-            "a reward function takes its arguments by name, and an item has no row; give Item(..., row=RewardRow(...))"
-        )
-    return item.row
-
-
-def arguments(item: Item) -> Message:
-    """All arguments that a reward function may take by name, for one item."""
-    return row_message(item.response, item.gold, item.truncated, row_of(item))
-
-
 def own_verdict(value: float | None, reason: str = "") -> Verdict:
     """The verdict of a user's function: a value of 0.5 or more passes."""
     if value is None:
         return unscored(None, reason, "own")
     return Verdict(value >= 0.5, None, "own", f"graded {value:g}", value)
-
-
-def group_verdict(message: Message, count: int) -> Verdict:
-    """The values and reasons of a group in one verdict, as JSON in `extracted`; unscored if no response has a value."""
-    values, reasons = message.get("values"), message.get("reasons")
-    checked = [isinstance(x, list) and len(x) == count for x in (values, reasons)]
-    if not all(checked) or not all(value is None or foreign.is_number(value) for value in values or ()):
-        raise WorkerFailed(f"the worker sent nonsense: values of {str(values)[:80]}")
-    assert values is not None
-    assert reasons is not None
-    told = json.dumps([values, [printable(str(reason), REASON) for reason in reasons]])
-    some = any(value is not None for value in values)
-    return Verdict(True if some else None, told, "own", "a group", 1.0 if some else None)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pmdkit.envs.reward_functions import FunctionGrader, OwnReward, RewardRow, row_message
+from pmdkit.envs.reward_functions import FunctionGrader, OwnReward, RewardRow, arguments
 from pmdkit.llm.grading import make_rows
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
 from pmdkit.loop import graded
@@ -52,7 +52,7 @@ def items(texts, cut_off=False, group=0, tokens=20):
 
 def test_a_function_gets_what_it_names():
     """Parameters by name, columns included; a pair in any words; a column that is missing is named."""
-    message = row_message("text", "2", True, items(["text"])[0].row)
+    message = arguments(items(["text"], cut_off=True)[0])
     assert OwnReward(lambda said, right: said == "text" and right == "2", 1)(message) == {"value": 1.0}
     assert OwnReward(lambda gold, response: (gold, response) == ("2", "text"), 1)({"row": message}) == {"value": 1.0}
     assert OwnReward(lambda cut_off, level: 5 if cut_off and level == "hard" else 0, 1)({"row": message}) == {
