@@ -29,26 +29,35 @@ import numpy as np
 import pmdkit_course as learn
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
 from pmdkit.resolve import resolve
-from pmdkit_lab.planner.export import export
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction, best
-from pmdkit_lab.planner.scaling import DESIGNS, scaling, stops
-from pmdkit_lab.planner.simulate import draw, timeline
-from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
+from pmdkit_lab.planner.timeline import timeline
+from pmdkit_lab.planner.workload import draw, lengths, sizes_of, work_of
 
 _ = style()
 spec, _ = resolve("llm", "qwen2.5-7b", {})  # the recipe of the paper's run
 work, shape = work_of(spec), lengths("direct", spec.rollout.width)
 paper = Prediction(sizes_of(spec), work, shape, cluster("32xH100"))
 
+
 # %%
 # alt: Tokens per second against GPUs, 8 to 512, for the paper's run. The curve follows
-#   the straight line, nothing lost, up to 32 GPUs, then bends, and is flat from 256 on,
-#   near 165,000.
+#   the straight line, nothing lost, up to 32 GPUs, and then bends: on 512 it is at
+#   250,000 where the line is at 1,340,000.
+def on(gpus, **changes):
+    """The same run on another number of GPUs, with other values in the recipe."""
+    place = cluster(f"{gpus}xH100")
+    return replace(paper, cluster=place, work=replace(work, **changes))
+
+
+def rates(runs):
+    """Response tokens per second of the whole cluster."""
+    return np.array([run.tokens / run.seconds for run in runs])
+
+
 counts = [8, 16, 32, 64, 128, 256, 512]
-designs = [design for design in DESIGNS if design.name != "lag 4"]
-points = scaling(paper, counts, designs)  # for the whole lesson; takes some seconds
-rate = np.array([p.found.tokens for p in points if p.design == "in turns"])
+turns = [on(gpus) for gpus in counts]
+rate = rates(turns)
 
 fig, ax = plt.subplots()
 ax.plot(counts, rate, "o-", color=BLUE, label="predicted")
@@ -61,10 +70,10 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** Up to 32 GPUs, each one adds nearly its share. Every doubling after
-# that adds less, and the last one adds nothing. What holds it back?
+# that adds less, and the last one adds only 15%. What holds it back?
 # <!-- claim: Up to 32 GPUs, each one adds nearly its share :: rate[2] / rate[0] > 0.8 *
 #   4 -->
-# <!-- claim: the last one adds nothing :: rate[-1] < 1.02 * rate[-2] -->
+# <!-- claim: the last one adds only 15% :: said(100 * (rate[-1] / rate[-2] - 1)) -->
 #
 # ## Predict
 #
@@ -82,7 +91,8 @@ plt.show()
 #   = The engine fills its share of the GPU with keys and values. -->
 # <!-- predict: What does twice the number of GPUs, 64, bring?
 #   - twice the speed
-#   + less than half as much again
+#   + about 1.6 times the speed
+#   - no more than a tenth
 #   = The longest response takes just as long on any number of GPUs. -->
 #
 # ## Run
@@ -259,8 +269,8 @@ for ax, one, apart in ((axes[0], paper, False), (axes[1], lagged, True)):
             ax.text(
                 (begin + end) / 2, row, step, ha="center", va="center", color="white"
             )
-    counts = one.generators.count, one.trainers.count
-    ax.set_yticks([1, 0], [f"generate: {counts[0]} GPUs", f"train: {counts[1]} GPUs"])
+    sides = one.generators.count, one.trainers.count
+    ax.set_yticks([1, 0], [f"generate: {sides[0]} GPUs", f"train: {sides[1]} GPUs"])
     ax.set(title=f"lag {one.work.lag}: {one.seconds:.0f} s per step", ylabel="")
 axes[1].set(xlabel="time (s)")
 plt.show()
@@ -284,58 +294,65 @@ print(f"staleness {paper.staleness} in turns, {lagged.staleness} with a lag of 1
 # <!-- claim: costs 16 updates of staleness :: said(lagged.staleness - paper.staleness)
 #   -->
 #
-# **Where it stops.** Now simulate: every response gets a length from a measured
-# distribution (heavy-tailed, and alike among responses to one problem), every engine
-# its own queue, every update its own shares. How many tokens per second do 8 to 512
-# GPUs write and learn from?
+# **Where it stops.** Take the step apart. How long does each part take on 8 to 512
+# GPUs? And what do a lag, or a batch that grows with the GPUs, make of it?
 
 # %%
-# alt: Left, tokens per second against GPUs, 8 to 512. In turns it follows the straight
-#   line to 32 GPUs and then bends to a plateau near 165,000, scored or not; a lag of 1
-#   goes to 260,000, and a lag of 2 lies on it; a batch that grows with the GPUs goes on
-#   to 350,000. Right, share of time that GPUs do nothing: from 4% to 59% in turns.
-looks = {
-    "in turns": (BLUE, "o-"),
-    "unscored": (GREY, "o--"),
-    "lag 1": (VERMILLION, "s--"),
-    "lag 2": (ORANGE, "^:"),
-    "larger batch": (GREEN, "v-."),
+# alt: Left, seconds of a step's parts against GPUs, 8 to 512. Scoring and update fall
+#   in proportion, 617 seconds to 15. Generation falls from 327 to 65 and closes in on a
+#   dashed line at 62, the longest response alone. Right, tokens per second: in turns,
+#   scored or not, bends from 32 GPUs on, up to 250,000; a lag of 1 is above it from 64
+#   on, up to 300,000; a batch that grows with the GPUs goes on to 890,000.
+alone = float(paper.engine.decode(np.ones(8192), work.prompt + np.arange(8192)).sum())
+lagging = {"recompute": False, "sleeps": False, "lag": 1}
+designs = {
+    "in turns": (turns, BLUE, "o-"),
+    "unscored": ([on(n, recompute=False) for n in counts], GREY, "o--"),
+    "lag 1": ([best(on(n, **lagging)) for n in counts], VERMILLION, "s--"),
+    "lag 2": ([best(on(n, **lagging | {"lag": 2})) for n in counts], ORANGE, "^:"),
+    "larger batch": (
+        [
+            on(n, prompts=work.prompts * n / 32, ministeps=work.ministeps * n // 32)
+            for n in counts[2:]
+        ],
+        GREEN,
+        "v-.",
+    ),
 }
 fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.8))
-for name, (color, line) in looks.items():
-    mine = [point for point in points if point.design == name]
-    gpus = [point.gpus for point in mine]
-    axes[0].plot(gpus, [p.found.tokens for p in mine], line, color=color, label=name)
-    axes[1].plot(gpus, [p.found.waiting for p in mine], line, color=color, label=name)
-first = points[0]
-axes[0].plot([8, 512], [first.found.tokens, 64 * first.found.tokens], ":", color=GREY)
-axes[0].set(xscale="log", yscale="log", xlabel="GPUs", ylabel="tokens per second")
-axes[1].set(xscale="log", xlabel="GPUs", ylabel="share of time that GPUs wait")
+pieces = {
+    "generation": ([run.generation.seconds for run in turns], VERMILLION),
+    "scoring and update": ([r.scoring + r.update.seconds for r in turns], BLUE),
+}
+for name, (values, color) in pieces.items():
+    axes[0].plot(counts, values, "o-", color=color, label=name)
+axes[0].axhline(alone, color="black", linestyle="--", linewidth=0.8)
+axes[0].text(8, 0.8 * alone, "the longest response alone", va="top", fontsize=8)
+axes[0].set(xscale="log", yscale="log", xlabel="GPUs", ylabel="seconds of a step")
+for name, (runs, color, line) in designs.items():
+    axes[1].plot(counts[-len(runs) :], rates(runs), line, color=color, label=name)
+axes[1].set(xscale="log", yscale="log", xlabel="GPUs", ylabel="tokens per second")
 for ax in axes:
     ax.set_xticks([8, 32, 128, 512], [8, 32, 128, 512])
     ax.minorticks_off()
-axes[0].legend(fontsize=8)
+    ax.legend(fontsize=8)
 plt.show()
-for name in looks:
-    mine = {point.gpus: point for point in points if point.design == name}
-    print(
-        f"{name:13} twice {stops(points, name)} GPUs: less than 1.5 times as much;",
-        end=" ",
-    )
-    print(
-        f"on 512 staleness {mine[512].found.staleness}, held back by: {mine[512].bound}"
-    )
+for name, (runs, *_) in designs.items():
+    gain = rates(runs)[1:] / rates(runs)[:-1]
+    print(f"{name:13} last doubling: {gain[-1]:.2f} times the tokens", end=", ")
+    print(f"staleness {runs[-1].staleness} on 512 GPUs")
 
 # %% [markdown]
-# **What to see.** Doubling 64 GPUs already gives less than half as much again, and
-# 512 spend most of their time waiting. Against the unscored run in turns, which has its
-# pi_old from the engine too, a lag of 1 gains 5% on 32 GPUs, 28% on 64 and 59% on 512;
-# it bends at the same place, and a second one adds nothing. A step has three floors:
-# <!-- claim: Doubling 64 GPUs already gives less than half as much again ::
-#   stops(points, "in turns") == 64 -->
-# <!-- claim: a lag of 1 gains 5% on 32 GPUs, 28% on 64 and 59% on 512 :: (lambda t:
-#   said(None, *sum([[100 * (t["lag 1", k] / t["unscored", k] - 1), None] for k in (32,
-#   64, 512)], [])))({(p.design, p.gpus): p.found.tokens for p in points}) -->
+# **What to see.** Doubling 64 GPUs already gives less than half as much again. Against
+# the unscored run in turns, which has its pi_old from the engine too, a lag of 1 loses
+# 3% on 32 GPUs, where dividing them costs more than waiting did; it gains 21% on 64 and
+# 28% on 128, and a second one adds nothing. A step has three floors:
+# <!-- claim: Doubling 64 GPUs already gives less than half as much again :: rate[4] <
+#   1.5 * rate[3] -->
+# <!-- claim: a lag of 1 loses 3% on 32 GPUs :: said(None, 100 * (1 -
+#   rates(designs["lag 1"][0])[2] / rates(designs["unscored"][0])[2]), None) -->
+# <!-- claim: it gains 21% on 64 and 28% on 128 :: (lambda g: said(100 * g[3], None, 100
+#   * g[4], None))(rates(designs["lag 1"][0]) / rates(designs["unscored"][0]) - 1) -->
 #
 # * **The longest response.** Its 8,192 tokens come one after another, 62 seconds at
 #   least, on however many GPUs. Only a faster decode step helps: tensor parallelism, or
@@ -347,52 +364,47 @@ for name in looks:
 #
 # A batch that grows with the GPUs removes the second floor, at the price of staleness:
 # 255 updates on 512 GPUs. Whether the objective can bear that is lesson 203's question.
-# <!-- claim: 255 updates on 512 GPUs :: said(mine[512].found.staleness, None) -->
+# <!-- claim: 62 seconds at least :: said(alone) -->
+# <!-- claim: 255 updates on 512 GPUs :: said(designs["larger batch"][0][-1].staleness,
+#   None) -->
 #
 # **What it costs.** Put your own price here.
 
 # %%
 price = 2.50  # dollars per GPU and hour: what you are offered
-for point in points:
-    if point.design == "in turns":
-        hours = spec.schedule.steps * point.found.seconds / 3600
-        paid = point.gpus * hours * price
-        print(f"{point.gpus:4} GPUs: {hours:6.1f} hours, {paid:7,.0f} dollars", end="")
-        print(f", of which {point.found.waiting * paid:6,.0f} for waiting")
+paid = {}
+for gpus, run in zip(counts, turns, strict=True):
+    hours = spec.schedule.steps * run.seconds / 3600
+    paid[gpus] = gpus * hours * price
+    print(f"{gpus:4} GPUs: {hours:6.1f} hours, {paid[gpus]:7,.0f} dollars")
 
 # %% [markdown]
 # From 8 to 32 GPUs the bill grows by a sixth, and the run is done in less than a third
-# of the time. From 128 on you pay more and more for waiting. Evaluations, start-up,
-# failures and the runs that taught you how are not included.
-# <!-- claim: From 8 to 32 GPUs the bill grows by a sixth :: abs((lambda s: 4 * s[32] /
-#   s[8])({p.gpus: p.found.seconds for p in points if p.design == "in turns"}) - 7 / 6)
-#   < 0.02 -->
-# <!-- claim: the run is done in less than a third of the time :: (lambda s: s[32] /
-#   s[8])({p.gpus: p.found.seconds for p in points if p.design == "in turns"}) < 1 / 3
-#   -->
+# of the time. On 512 GPUs it is nearly five times the bill of 32. Evaluations,
+# start-up, failures and the runs that taught you how are not included.
+# <!-- claim: From 8 to 32 GPUs the bill grows by a sixth :: abs(paid[32] / paid[8] - 7
+#   / 6) < 0.02 -->
+# <!-- claim: the run is done in less than a third of the time :: turns[2].seconds <
+#   turns[0].seconds / 3 -->
+# <!-- claim: nearly five times the bill of 32 :: 4.5 < paid[512] / paid[32] < 5 -->
 #
-# **Other people's words.** Rented clusters come with a framework. Here is the same
-# batch in the words of verl and TRL:
-
-# %%
-for name in ("verl", "trl"):
-    keys = export(name, spec, paper)
-    print(name)
-    for key, said in keys.words.items():
-        if (
-            "batch" in key
-            or "steps" in key
-            or "generations" in key
-            or key.endswith(".n")
-        ):
-            print(f"  {key.split('.')[-1]} = {keys.values[key]}: {said}")
-    for line in keys.checks:
-        print("  so", line)
-
-# %% [markdown]
-# verl counts *prompts*, TRL counts *responses on one GPU*, and what verl calls a
-# training step is a rollout batch while TRL's is an update. `export` writes
-# the whole list.
+# **Other people's words.** Rented clusters come with a framework, and each has words of
+# its own for the same batch: 512 prompts, 16 responses each, 16 ministeps, 32 GPUs.
+#
+# | framework | key | value | what it counts |
+# |---|---|---|---|
+# | verl | `data.train_batch_size` | 512 | prompts of a rollout batch |
+# | | `actor.ppo_mini_batch_size` | 32 | prompts of an update |
+# | | `rollout.n` | 16 | responses to each prompt |
+# | TRL | `per_device_train_batch_size` | 2 | responses in a pass of one GPU |
+# | | `gradient_accumulation_steps` | 8 | passes of an update |
+# | | `steps_per_generation` | 128 | passes of a rollout batch |
+# | | `num_generations` | 16 | responses to each prompt |
+#
+# So verl makes 512 / 32 = 16 updates per rollout batch, and TRL 2 x 32 x 128 = 8,192
+# responses of 128 / 8 = 16 updates. verl counts *prompts*, TRL counts *responses on one
+# GPU*, and what verl calls a training step is a rollout batch while TRL's is an update.
+# The batch planner of the site translates any other setting.
 #
 # ## Exercise
 #

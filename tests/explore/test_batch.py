@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pmdkit_lab.planner.predict import best
-from pmdkit_lab.planner.simulate import timeline
+from pmdkit_lab.planner.timeline import timeline
 
 from .in_node import in_node
 from .planned import PAPER, close, predicted, tables

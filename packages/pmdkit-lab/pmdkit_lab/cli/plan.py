@@ -6,9 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, number_list
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole
 from pmdkit.cli.output import pair_table, print_json, shown, simple_table
-from pmdkit.errors import UsageError
 
 
 def plan(
@@ -21,7 +20,6 @@ def plan(
     lengths: str = "direct",
     mean_length: Number | None = None,
     prompt_length: Whole | None = None,
-    pass_rates: str | None = None,
     objective: str | None = None,
     steps: Whole | None = None,
     prompts: Whole | None = None,
@@ -44,8 +42,6 @@ def plan(
         lengths: measured shape of response lengths: direct, or thinking for models that reason at length.
         mean_length: mean tokens of a response; by default the shape's share of the width.
         prompt_length: mean tokens of a prompt.
-        pass_rates: pass rates of the problems, such as 0.05,0.2,0.5; the law of draws then says in which groups the
-            same responses teach more; by default pass rates from 0.05 to 0.95.
         objective: name, or my.py:MyLoss; changes no cost.
         steps: rollout batches in all.
         prompts: per step.
@@ -78,11 +74,7 @@ def plan(
         where,
         serve=apart,
     )
-    rates = predict.POOL if pass_rates is None else number_list("--pass-rates", pass_rates)
-    try:
-        told = predict.report(spec, found) | {"draws": predict.draws_advice(spec, rates)}
-    except ValueError as error:
-        raise UsageError(f"--pass-rates: {error}") from error
+    told = predict.report(spec, found)
     print_json(told) if json else show_plan_tables(told)
 
 
@@ -129,28 +121,8 @@ def batch(told: dict[str, Any]) -> dict[str, str]:
         "staleness of the last update": f"{told['staleness']} updates",
         "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
         **divided(told),
-        **other_groups(told),
         "passes of one update on one accelerator": f"{b['visits_per_ministep']}",
     }
-
-
-def other_groups(told: dict[str, Any]) -> dict[str, str]:
-    """What the law of draws predicts for the same number of responses in other groups, in one line."""
-    draws = told["draws"]
-    if draws is None:
-        return {}
-    best, planned = draws["best"], draws["planned"]
-    now = f"{planned['pass_rate']:.2f} as planned"
-    error = 2 * (best["error"] ** 2 + planned["error"] ** 2) ** 0.5
-    if best["pass_rate"] - planned["pass_rate"] <= error:
-        verdict = f"no other group or tau is expected to gain more than chance: pass rate {now}"
-    else:
-        verdict = (
-            f"groups of {best['group']} on {best['times']} times the prompts, tau {best['tau']:g}: pass rate "
-            f"{best['pass_rate']:.2f}, {now}"
-        )
-    rates = ", ".join(f"{rate:g}" for rate in draws["pass_rates"])
-    return {"the same responses, by the law of draws": f"{verdict}; pass rates {rates} (--pass-rates)"}
 
 
 def divided(told: dict[str, Any]) -> dict[str, str]:

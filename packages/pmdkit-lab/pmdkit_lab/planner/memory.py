@@ -1,11 +1,7 @@
-"""The memory model: GiB on one accelerator by phase and by part, from the shapes of tensors.
-
-`memory` is for the plan of a cluster, where a tenth is left free for libraries; `process_memory` is for a dry run.
-"""
+"""The memory model: GiB on one accelerator by phase and by part, from the shapes of tensors."""
 
 from dataclasses import dataclass
 
-from pmdkit.specs import LLMSpec
 from pmdkit_lab.planner.hardware import Cluster
 from pmdkit_lab.planner.timing import EngineSize, peak_tokens
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
@@ -66,30 +62,6 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     phases = {"rollout": beside | rollout, "update": state | kept_copy | update}
     gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
     return Memory(gib, limit / GIB, room, work.longest)
-
-
-def process_memory(spec: LLMSpec, sizes: Sizes, work: Workload) -> dict[str, float]:
-    """GiB that each process of a recipe holds at most, by phase, engine included; and GiB of a checkpoint.
-
-    Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.
-    In a single float32 process the embedded engine reads the trainer's weights. vLLM is counted with its weights and
-    one longest sequence; in practice it fills `vllm.memory` of whatever accelerator it runs on.
-    """
-    assert spec.rollout is not None
-    shares = spec.parallel.processes if spec.parallel is not None and work.fsdp2 else 1
-    state = sum(trainer_state(sizes, shares).values())
-    embedded = spec.rollout.engine == "transformers"
-    own = sizes.width_bytes == 2 or shares > 1 or not embedded
-    tensor = 1 if embedded or spec.vllm is None else spec.vllm.tensor_parallel
-    engine = sizes.width_bytes * (sizes.weights - sizes.adapter) / tensor if own else 0
-    cache = (spec.rollout.cache_tokens if embedded else work.longest) * sizes.kv_bytes
-    parts = {
-        "weights and optimizer": state,
-        "rollout": state + engine + cache,
-        "update": state + (0 if work.sleeps else engine) + sum(update_parts(sizes, work, shares).values()),
-        "checkpoint on disk": sum(trainer_state(sizes, 1).values()),
-    }
-    return {name: size / GIB for name, size in parts.items()}
 
 
 def trainer_state(sizes: Sizes, shares: int) -> dict[str, float]:

@@ -3,15 +3,12 @@
 A division of the cluster says how many accelerators only generate while the others train.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from typing import Any
 
 from pmdkit.specs import LLMSpec
-from pmdkit.theory import METHODS
-from pmdkit_lab.finite_samples import best_budget
 from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE, Cluster, Efficiency
 from pmdkit_lab.planner.memory import Memory, memory
 from pmdkit_lab.planner.timing import EngineSize, Generation, Update, generation, scoring, update
@@ -207,64 +204,9 @@ def division(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-# The same number of responses in other groups: what the law of draws predicts.
-
-POOL = (0.05, 0.2, 0.5, 0.8, 0.95)  # pass rates that are assumed if none are given
-RUNS = 60  # runs that are drawn, for a standard error of about 0.01
-
-
-def draws_advice(spec: LLMSpec, rates: Sequence[float] = POOL) -> dict[str, Any] | None:
-    """What a prompt gains from groups of the planned size, and from smaller groups that come more often.
-
-    The tokens, the responses of a step and its updates stay the same: half the group means twice the prompts. tau is
-    the recipe's, a quarter of it and four times it. None if the law does not apply: other objectives, or a rule for
-    tau.
-    """
-    chosen = spec.objective
-    tau, name, group = chosen.get("tau"), chosen.get("name"), spec.schedule.group
-    if name not in METHODS or not isinstance(tau, (int, float)) or group is None or group < 2:
-        return None
-    span = 2.0 if spec.reward is not None and spec.reward.scale == "plus-minus-one" else 1.0
-    found = best_budget(
-        rates,
-        group * len(rates),
-        taus=(tau / span / 4, tau / span, 4 * tau / span),
-        sizes=tuple(n for n in (group >> turn for turn in range(4)) if n >= 2 and group % n == 0),
-        groups=(1,),
-        lr=None,
-        method=str(name),
-        runs=RUNS,
-    )
-    planned = next(one for one in found if one.n == group and one.tau == tau / span)
-    return {
-        "pass_rates": list(rates),
-        "planned": {"tau": tau, "group": group, "times": 1, "pass_rate": planned.pass_rate, "error": planned.error},
-        "best": {
-            "tau": found[0].tau * span,
-            "group": found[0].n,
-            "times": found[0].steps,
-            "pass_rate": found[0].pass_rate,
-            "error": found[0].error,
-        },
-    }
-
-
 # What would make a plan fit: options with other values.
 
-
-@dataclass(frozen=True)
-class Change:
-    """One option with another value.
-
-    Attributes:
-        option: which option; a plan changes it at most once.
-        words: the change as written on the command line.
-        apply: maps a prediction to the one with this change.
-    """
-
-    option: str
-    words: str
-    apply: Callable[[Prediction], Prediction]
+Change = tuple[str, str, Prediction]  # the option, the change as written on the command line, the prediction with it
 
 
 @dataclass(frozen=True)
@@ -287,67 +229,71 @@ def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
     if prediction.memory.fits:
         return []
     found: list[Advice] = []
-    options = list(settings(prediction))
-    for size in (1, 2, 3):
-        for chosen in combinations(options, size):
-            if len({change.option for change in chosen}) == size:
-                found += tried(prediction, chosen)
+    tried: list[tuple[list[str], str, Prediction]] = [([], "", prediction)]
+    for _ in range(3):  # one option, then two, then three
+        tried = [
+            ([*options, option], f"{words} {more}".strip(), changed)
+            for options, words, before in tried
+            for option, more, changed in settings(before)
+            if option > max(options, default="")  # each set of options once
+        ]
+        found = [as_advice(words, changed) for _, words, changed in tried if changed.memory.fits]
         if found:
             break
     found = sorted(found, key=lambda made: made.seconds)[: most - 1]
-    return found + next((made for change in hardware(prediction) if (made := tried(prediction, [change]))), [])
+    larger = (as_advice(words, changed) for _, words, changed in hardware(prediction) if changed.memory.fits)
+    return found + [made for made in (next(larger, None),) if made is not None]
 
 
-def tried(prediction: Prediction, changes: Sequence[Change]) -> list[Advice]:
-    """The changes as advice, if the plan then fits."""
-    for change in changes:
-        prediction = change.apply(prediction)
-    if not prediction.memory.fits:
-        return []
-    words = " ".join(change.words for change in changes)
-    return [Advice(words, max(prediction.memory.totals.values()), prediction.seconds)]
+def as_advice(words: str, changed: Prediction) -> Advice:
+    """A plan that fits, as advice."""
+    return Advice(words, max(changed.memory.totals.values()), changed.seconds)
 
 
-def settings(prediction: Prediction) -> Iterator[Change]:
-    """Changes to options of the recipe and the plan that need no other hardware."""
-    work, engines = prediction.work, prediction.generators
+def settings(p: Prediction) -> Iterator[Change]:
+    """Changes to one option of the recipe or the plan that need no other hardware."""
+    work, engines = p.work, p.generators
+
+    def with_work(**changes: Any) -> Prediction:
+        return replace(p, work=replace(work, **changes))
+
     if not work.checkpointing:
-        yield Change("checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True))
-    if not work.fsdp2 and prediction.trainers.count > 1 and may_share(prediction):
-        yield Change("strategy", "--set parallel.strategy=fsdp2", with_work(fsdp2=True))
+        yield "checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True)
+    if not work.fsdp2 and p.trainers.count > 1 and may_share(p):
+        yield "strategy", "--set parallel.strategy=fsdp2", with_work(fsdp2=True)
     if work.token_budget > work.longest:
-        budget = f"--set update.token_budget={work.longest}"
-        yield Change("budget", budget, with_work(token_budget=work.longest))
-    share = engine_share(prediction)
+        yield "budget", f"--set update.token_budget={work.longest}", with_work(token_budget=work.longest)
+    share = engine_share(p)
     if work.share is not None and share != work.share:
-        yield Change("share", f"--set vllm.memory={share:g}", with_work(share=share))
-    if work.share is None and not prediction.serve and not work.lag:
-        words = f"--set rollout.engine=vllm vllm.memory={share:g}"  # it sleeps during updates
-        yield Change("engine", words, with_work(share=share, sleeps=True))
+        yield "share", f"--set vllm.memory={share:g}", with_work(share=share)
+    if work.share is None and not p.serve and not work.lag:  # it sleeps during updates
+        words = f"--set rollout.engine=vllm vllm.memory={share:g}"
+        yield "engine", words, with_work(share=share, sleeps=True)
     tensor = 2 * engines.tensor
     while tensor <= NODE and engines.count % tensor == 0:
-        yield Change("tp", f"--tp {tensor}" + serve_words(prediction.serve), with_tensor(tensor))
+        yield "tp", f"--tp {tensor}" + serve_words(p.serve), replace(p, cluster=replace(p.cluster, tensor=tensor))
         tensor *= 2
     for part in (2, 4):
-        width = prediction.lengths.width // part
-        if width >= NARROWEST:
-            yield Change("width", f"--set rollout.width={width}", narrower(width))
+        width = p.lengths.width // part
+        if width >= NARROWEST:  # lengths of the same shape
+            narrow = with_work(longest=work.longest - p.lengths.width + width)
+            shape = ResponseLengths(p.lengths.alive[::part][:width])
+            yield "width", f"--set rollout.width={width}", replace(narrow, lengths=shape)
 
 
-def hardware(prediction: Prediction) -> Iterator[Change]:
+def hardware(p: Prediction) -> Iterator[Change]:
     """More of the same accelerator, with the state sharded over them if that is allowed, then larger ones."""
-    gpu, count = prediction.cluster.gpu, prediction.cluster.count
-    share = may_share(prediction)
-    while share and count < MOST:
+    gpu, count = p.cluster.gpu, p.cluster.count
+    while may_share(p) and count < MOST:
         count *= 2
-        strategy = "" if prediction.work.fsdp2 else " --set parallel.strategy=fsdp2"
-        times = count // prediction.cluster.count
-        words = f"--gpus {count}x{gpu.name}{serve_words(times * prediction.serve)}{strategy}"
-        yield Change("gpus", words, with_gpus(gpu.name, count, True))
+        serve = p.serve * count // p.cluster.count
+        strategy = "" if p.work.fsdp2 else " --set parallel.strategy=fsdp2"
+        more = replace(p, cluster=replace(p.cluster, count=count), work=replace(p.work, fsdp2=True), serve=serve)
+        yield "gpus", f"--gpus {count}x{gpu.name}{serve_words(serve)}{strategy}", more
     for other in sorted(GPUS.values(), key=lambda other: other.gib):
         if other.gib > gpu.gib:
-            words = f"--gpus {prediction.cluster.count}x{other.name}{serve_words(prediction.serve)}"
-            yield Change("gpus", words, with_gpus(other.name, prediction.cluster.count, prediction.work.fsdp2))
+            words = f"--gpus {p.cluster.count}x{other.name}{serve_words(p.serve)}"
+            yield "gpus", words, replace(p, cluster=replace(p.cluster, gpu=other))
 
 
 def may_share(prediction: Prediction) -> bool:
@@ -365,34 +311,3 @@ def engine_share(prediction: Prediction) -> float:
     memory, parts = prediction.memory, prediction.memory.phases["rollout"]
     state = parts.get("weights", 0.0) + parts.get("optimizer", 0.0)
     return max(0.01, int(100 * (memory.limit - state) / prediction.cluster.gpu.gib) / 100)
-
-
-def with_work(**changes: Any) -> Callable[[Prediction], Prediction]:
-    """The same prediction with other values in the recipe."""
-    return lambda p: replace(p, work=replace(p.work, **changes))
-
-
-def with_tensor(tensor: int) -> Callable[[Prediction], Prediction]:
-    """The same prediction with engines over `tensor` accelerators."""
-    return lambda p: replace(p, cluster=replace(p.cluster, tensor=tensor))
-
-
-def narrower(width: int) -> Callable[[Prediction], Prediction]:
-    """The same prediction with response lengths of the same shape at a smaller width."""
-
-    def change(p: Prediction) -> Prediction:
-        work = replace(p.work, longest=p.work.longest - p.lengths.width + width)
-        part = p.lengths.width // width
-        return replace(p, work=work, lengths=ResponseLengths(p.lengths.alive[::part][:width]))
-
-    return change
-
-
-def with_gpus(name: str, count: int, fsdp2: bool) -> Callable[[Prediction], Prediction]:
-    """The same prediction on other accelerators."""
-    return lambda p: replace(
-        p,
-        cluster=replace(p.cluster, gpu=GPUS[name], count=count),
-        work=replace(p.work, fsdp2=fsdp2),
-        serve=p.serve * count // p.cluster.count,
-    )

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from pmdkit.errors import UsageError, unknown
+from pmdkit.randomness import generator
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import HEAD_TOKENS
 
@@ -263,6 +265,25 @@ def lengths(shape: str, width: int, mean: float | None = None) -> ResponseLength
         middle = (low * high) ** 0.5
         low, high = (middle, high) if from_quantiles(quantiles * middle, width).mean < mean else (low, middle)
     return from_quantiles(quantiles * high, width)
+
+
+# Intraclass correlation of normal scores among responses to one problem: 4,768 distinct responses of
+# DeepSeek-R1-Distill-Qwen-1.5B to 596 problems, 8 each. Source: zacksifakis/task-hardness-analysis, token counts.
+ALIKE = 0.59
+
+
+def draw(lengths: ResponseLengths, prompts: int, group: int, seed: int, step: int, alike: float = ALIKE) -> Tokens:
+    """Lengths of `group` responses to each prompt of one step, [prompts, group], tokens.
+
+    Args:
+        lengths: distribution of a single response's length, whatever `alike` is.
+        prompts, group: P and G.
+        seed, step: identify the random stream.
+        alike: correlation of the normal scores of two responses to one prompt; 0 makes them independent.
+    """
+    normal = generator(seed, "response lengths", step)
+    shared, own = normal.standard_normal((prompts, 1)), normal.standard_normal((prompts, group))
+    return lengths.quantile(ndtr(np.sqrt(alike) * shared + np.sqrt(1 - alike) * own))
 
 
 # Measured response lengths as 41 evenly spaced quantiles, in units of the width at which responses were cut off.

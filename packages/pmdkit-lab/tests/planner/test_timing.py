@@ -202,3 +202,10 @@ def test_scoring_is_a_forward_pass_and_only_where_asked():
     found = pass_seconds(SEVEN, ALONE, FIXED, 8192 * 1000 / 400, H100, PRACTICE, False)
     assert scoring(SEVEN, ALONE, FIXED, place, PRACTICE) == pytest.approx(400 * found.seconds)
     assert scoring(SEVEN, replace(PAPER, recompute=False), FIXED, place, PRACTICE) == 0
+
+
+def test_slots_bound_the_rows_at_a_time():
+    engine, wide = EngineSize(SEVEN, cluster("1xH100"), PRACTICE), lengths("direct", 400)
+    free, few = (generation(engine, wide, 100, 20, 1e9, slots) for slots in (None, 10))
+    assert (free.queue, few.queue) == (0, 0.9)
+    assert few.decode > 2 * free.decode

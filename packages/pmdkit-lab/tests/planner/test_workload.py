@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit_lab.planner.workload import QUANTILES, from_quantiles, lengths
+from pmdkit_lab.planner.workload import QUANTILES, draw, from_quantiles, lengths
 
 
 @pytest.mark.parametrize("shape", sorted(QUANTILES))
@@ -53,3 +53,14 @@ def test_what_is_longer_than_the_width_is_cut_off():
     found = from_quantiles(np.array([50.0, 150.0]), 100)
     assert found.alive[-1] == pytest.approx(0.51)  # half of them, and those of 99 to 100 tokens
     assert found.longest(100) == pytest.approx(100, abs=0.01)
+
+
+def test_draws_have_the_shape_and_responses_to_a_prompt_are_alike():
+    shape = lengths("thinking", 2000)
+    found = draw(shape, 4000, 8, seed=1, step=0)
+    assert found.shape == (4000, 8)
+    assert found.mean() == pytest.approx(shape.mean, abs=5 * found.mean(1).std() / 4000**0.5)
+    assert np.corrcoef(found[:, 0], found[:, 1])[0, 1] > 0.5
+    apart = draw(shape, 4000, 8, seed=1, step=0, alike=0.0)
+    assert abs(np.corrcoef(apart[:, 0], apart[:, 1])[0, 1]) < 4 / 4000**0.5
+    assert (draw(shape, 5, 2, 1, 3) == draw(shape, 5, 2, 1, 3)).all()
