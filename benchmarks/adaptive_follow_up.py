@@ -20,6 +20,7 @@ from pmdkit.observe import files
 from pmdkit.sweeps import record
 from pmdkit_lab.studies import adaptive
 from pmdkit_lab.studies.adaptive import FIXED, FIXED_TAUS, GENTLER, POOL, SUGGESTED, TOY, StudyCell, rule
+from pmdkit_lab.studies.journal import read_journal
 from pmdkit_lab.studies.race import verdict
 
 FRESH = 100  # first seed of the comparisons: the study has used 0 to 29
@@ -58,7 +59,7 @@ def study(name: str, place: Path) -> None:
     cells = {name: CELLS[name]}
     path = place / f"adaptive-tau-{name.replace(', ', '-').replace(' ', '-')}.json"
     journal = path.with_suffix(".jsonl")
-    done = adaptive.read_journal(journal)
+    done = read_journal(journal)
 
     def make(wanted: list[adaptive.Job]) -> None:
         for job in wanted:

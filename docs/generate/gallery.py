@@ -14,7 +14,7 @@ SOURCES = {
 HEAD = """# Figures and tables
 
 Every figure and table of the paper, made again by `pmdkit figure`. Under each stands what it is made of and what to
-see. `pmdkit figure --check` computes the numbers again and compares them with stored ones.
+see.
 
 """
 

@@ -1,4 +1,4 @@
-"""`pmdkit figure NAME ...`: the paper's figures and tables, recomputed and saved, or compared with stored numbers."""
+"""`pmdkit figure NAME ...`: the paper's figures and tables, recomputed and saved."""
 
 import sys
 from pathlib import Path
@@ -9,14 +9,12 @@ from rich.console import Console
 
 from pmdkit.cli.options import Flag, Texts, complete_runs
 from pmdkit.cli.output import print_json
-from pmdkit.errors import CheckFailed, UsageError, unknown
+from pmdkit.errors import UsageError, unknown
 
 FigureName = Annotated[str, Parameter(completer=complete_runs)]
 
 
-def figure(
-    *names: FigureName, out: Path = Path("figures-out"), check: Flag = False, trust: Texts = None, json: Flag = False
-) -> None:
+def figure(*names: FigureName, out: Path = Path("figures-out"), trust: Texts = None, json: Flag = False) -> None:
     """Draw the picture of a run, or make the paper's figures and tables by name and say what to see in each.
 
     Exact figures are computed. Training figures are drawn at toy scale, from stored runs. Tables are the paper's
@@ -25,7 +23,6 @@ def figure(
     Args:
         names: the folder of a run; or names of figures and tables of the paper, by default all of them.
         out: folder for the paper's figures; a file of the same name is overwritten.
-        check: compute the numbers, compare them with the stored ones, write nothing; exit 4 where one is off.
         trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.
     """
@@ -34,25 +31,15 @@ def figure(
 
         picture_of_a_run(Path(names[0]), trust=trust, json=json)
         return
-    from pmdkit_lab.figures import FIGURES, TABLES
+    from pmdkit.figures.style import Drawing
+    from pmdkit.observe.run_folder import make_writable
+    from pmdkit_lab.figures import FIGURES, TABLES, draw, table
 
     everything = FIGURES | TABLES
     for name in names:
         if name not in everything:
             raise UsageError(unknown("figure", name, everything))
     chosen = list(dict.fromkeys(names)) or list(everything)
-    if check:
-        compared(chosen, json)
-    else:
-        made(chosen, out, json)
-
-
-def made(chosen: list[str], out: Path, json: bool) -> None:
-    """Draw and save the chosen figures and tables."""
-    from pmdkit.figures.style import Drawing
-    from pmdkit.observe.run_folder import make_writable
-    from pmdkit_lab.figures import FIGURES, TABLES, draw, table
-
     if out.exists() and not out.is_dir():
         raise UsageError(f"output {out} is a file; expected a folder: give another --out")
     make_writable(out)
@@ -61,7 +48,7 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
         print(f"drawing {name} ({number} of {len(chosen)})", file=sys.stderr, flush=True)
         result = draw(name) if name in FIGURES else table(name)
         alt = result.alt if isinstance(result, Drawing) else result.markdown()
-        about = {"name": name, "paper": (FIGURES | TABLES)[name].label, "see": result.sentence, "alt": alt}
+        about = {"name": name, "paper": everything[name].label, "see": result.sentence, "alt": alt}
         found.append((about, [str(path) for path in result.save(out / name)]))
     if json:
         print_json([about | {"files": files} for about, files in found])
@@ -71,20 +58,3 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
         console.print(f"[bold]{about['name']}[/bold]  {about['paper']}", soft_wrap=True)
         console.print(about["see"], markup=False)
         console.print("  ".join(files) + "\n", soft_wrap=True, markup=False)
-
-
-def compared(chosen: list[str], json: bool) -> None:
-    """Compare with the stored numbers; fail with the first sentence about a mismatch."""
-    from pmdkit_lab.figures import FIGURES, TABLES, check
-
-    results = []
-    for name in chosen:
-        results.append({"name": name, "paper": (FIGURES | TABLES)[name].label, "off": check.check(name)})
-        if not json:
-            print(f"{name}: {len(results[-1]['off'])} off" if results[-1]["off"] else f"{name}: as stored", flush=True)
-    if json:
-        print_json(results)
-    wrong = [sentence for each in results for sentence in each["off"]]
-    if wrong:
-        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise CheckFailed(f"{wrong[0]}{more}")

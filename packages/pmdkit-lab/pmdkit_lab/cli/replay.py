@@ -24,7 +24,6 @@ def replay(
     objective: str | None = None,
     tau: Number | None = None,
     ministeps: Whole | None = None,
-    order: str = "recorded",
     row: Whole | None = None,
     set: Texts = None,
     trust: Texts = None,
@@ -40,7 +39,6 @@ def replay(
         objective: a name (see pmdkit objectives) or my.py:MyLoss; by default the recorded one.
         tau: temperature in reward units; by default the recorded one.
         ministeps: updates that the step is cut into.
-        order: order of the prompts: recorded, reversed, or a seed such as 7 that shuffles them.
         row: tell the story of this response, counted from 0.
         set: other options of the objective: --set norm=none clip_high=0.3.
         trust: files such as my.py that the recording names and whose code may run.
@@ -52,12 +50,12 @@ def replay(
 
     if web or folder is not None:
         others = {"--step": step, "--objective": objective, "--tau": tau, "--ministeps": ministeps, "--row": row,
-                  "--set": set, "--order": None if order == "recorded" else order}  # fmt: skip
+                  "--set": set}  # fmt: skip
         write_for_browser(run, folder, web, [name for name, value in others.items() if value is not None], json)
         return
     recorded = recording.open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
-    request = replay.make_request(recorded, objective, options, ministeps, order, trust or ())
+    request = replay.make_request(recorded, objective, options, ministeps, trust or ())
     words = recording.RecordingText(recorded, run)
     if row is not None:
         story = biography.biography(recorded, request, row, words)
@@ -113,7 +111,7 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
         if dot and section != "objective":
             raise UsageError(
                 f"--set got '{key}'; a replay changes options of the objective only, such as objective.norm=none: "
-                "the rollouts are recorded (--ministeps and --order divide them differently)"
+                "the rollouts are recorded (--ministeps divides them differently)"
             )
         options[name if dot else section] = value
     return options
@@ -122,8 +120,7 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
 def show_step(found: dict[str, Any]) -> None:
     """Print the tables of a replayed step."""
     console = Console(highlight=False)
-    recorded, asked, order = found["recorded"]["objective"], found["objective"], found["order"]
-    shuffled = f"shuffled by seed {order}" if order.isdigit() else order
+    recorded, asked = found["recorded"]["objective"], found["objective"]
     console.print(
         f"[bold]{shown(found['run'])}[/bold], step {found['step']}: {shown(found['tier'])} {shown(found['env'])}, "
         f"{count(found['prompts'], 'prompt')} of {found['group']} "
@@ -136,17 +133,10 @@ def show_step(found: dict[str, Any]) -> None:
     )
     console.print(
         f"asked     {objective_words(asked)}, {count(found['ministeps'], 'update')}"
-        + ("" if order == "recorded" else f", prompts {shuffled}")
         + ("" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"),
         soft_wrap=True,
     )
     show_check(console, found["recorded"])
-    advantage = found["advantage"]
-    console.print(
-        f"advantage from {number(advantage['low'])} to {number(advantage['high'])}, mean {number(advantage['mean'])}; "
-        f"above 0 for {advantage['positive']:.1%} of the rows",
-        soft_wrap=True,
-    )
     show_points(console, found)
     show_updates(console, found)
     show_drivers(console, found)

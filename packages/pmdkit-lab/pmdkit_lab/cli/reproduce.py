@@ -24,10 +24,10 @@ def reproduce(
 ) -> None:
     """Compute the paper's figures, tables and claims again and write them into OUT/report.html, one file.
 
-    2m holds all that is exact, the ledger, what each objective solves, and short runs. 20m adds the training figures
-    from runs of its own, 90m all experiments with five seeds and a language model. Any other duration holds what fits.
-    The report is there after the first part. Ctrl-C stops; the same command with --resume goes on, with a larger
-    --budget also further.
+    2m holds all that is exact, the ledger, what each objective solves, and short runs. 20m adds the paper's
+    experiments at toy scale with five seeds, 90m a language model and the study of temperatures. Any other duration
+    holds what fits. The report is there after the first part. Ctrl-C stops; the same command with --resume goes on,
+    with a larger --budget also further.
 
     Args:
         budget: a duration: 2m, 20m, 90m, 1h30m.
@@ -58,7 +58,7 @@ def reproduce(
 
     torch.set_num_threads(1)
     place = new_folder(None, "reproduce").path if out is None else out
-    summary = runner.reproduce(seconds, place, makes_runs, resume, runner.progress_on_stderr(), parts.PARTS, began)
+    summary = runner.reproduce(seconds, place, makes_runs, resume, runner.ProgressLog(), parts.PARTS, began)
     if json:
         print_json(summary)
     else:

@@ -30,7 +30,6 @@ class Force:
         right, wrong: [121] coefficient at log ratios SHOWN, in units of the advantage; > 0 pushes up.
         right_end, wrong_end: log ratio at which the push ends, nats; NaN where it never does.
         right_back, wrong_back: whether a response beyond that is pushed back; otherwise it is left alone.
-        mirror: whether flipping the sign of reward and log ratio flips the push, at p = 0.5.
     """
 
     right: Array
@@ -39,7 +38,6 @@ class Force:
     wrong_end: float
     right_back: bool
     wrong_back: bool
-    mirror: bool
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,7 @@ def force(objective: Objective) -> Force:
     """How a rare right and a rare wrong response are pushed while all others stay at pi_old."""
     right, wrong = (push(objective, SHOWN, reward, P_SHOWN) for reward in (1.0, 0.0))
     ends = [push_end(objective, reward, sign) for reward, sign in ((1.0, 1.0), (0.0, -1.0))]
-    up, down = push(objective, SHOWN, 1.0, 0.5), push(objective, -SHOWN, 0.0, 0.5)
-    mirror = bool(np.abs(up + down).max() <= 1e-9 * np.abs(up).max())
-    return Force(right, wrong, ends[0][0], ends[1][0], ends[0][1], ends[1][1], mirror)
+    return Force(right, wrong, ends[0][0], ends[1][0], ends[0][1], ends[1][1])
 
 
 def push(objective: Objective, log_ratio: Array, reward: float, p: float) -> Array:

@@ -10,31 +10,14 @@ from pmdkit import population
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Groups, Objective, load_objective, objective_name, traits
 from pmdkit.randomness import generator
+from pmdkit.testing.objectives import CHECKS
 from pmdkit_lab.explain import tabular
 from pmdkit_lab.explain.dynamics import CURVE_RATES, ExactSteps, FirstStep, Force, exact_steps, first_step, force
 from pmdkit_lab.explain.regulariser import RATIOS, RegulariserCurve, regulariser_curve
-from pmdkit_lab.explain.solver import StationaryPoint, normalised, stationary_point
+from pmdkit_lab.explain.solver import StationaryPoint, stationary_point
 
 RATES = np.array([0.01, 0.1, 0.5, 0.9])
-RANDOM_POLICIES = 256
 SAME = 1e-6  # share of the largest f': curves closer than this are the same
-
-
-@dataclass(frozen=True)
-class RandomPolicies:
-    """The gradient at random policies, for an objective without a minimiser.
-
-    Attributes:
-        policies: number of policies.
-        silent: number of them at which the gradient is exactly 0.
-        towards_reward: number of them at which a gradient step raises the better rewards.
-        left: ratio of every response of the first graded problem in the limit; for kind "boundary" only.
-    """
-
-    policies: int
-    silent: int
-    towards_reward: int
-    left: tabular.Array | None
 
 
 @dataclass(frozen=True)
@@ -44,14 +27,12 @@ class LengthEffect:
     Attributes:
         short_over_long: ratio of the best short response over that of the best long one; 1 if length has no effect.
         short, long: weights of f' as read off with a response of length 1 and 4; {} if no mix of terms fits.
-        log_ratio: [8] the resting point, nats.
         error: largest distance to the theory's solution with lengths, nats; NaN where there is none.
     """
 
     short_over_long: float
     short: dict[str, float]
     long: dict[str, float]
-    log_ratio: tabular.Array
     error: float
 
 
@@ -89,14 +70,10 @@ class Explanation:
         curves: graded problem to its f'; only where the objective has a minimiser.
         theory: graded problem to the comparison with the theory, if there is one.
         lengths: the effect of lengths, or None without a minimiser.
-        wander: the gradient at random policies, or None with a minimiser.
         force: the push on a response as a function of its ratio.
         first: the first step.
         steps: one exact step at p = 0.01, 0.1, 0.5, 0.9, rewards {0, 1}.
-        steps_error: largest distance of its log ratios to the theory's, nats; NaN without theory.
         curve: exact steps at 48 pass rates, for the figure.
-        by_tau: pairs of tau and eta at p = 0.1.
-        by_length: triples of tokens right, tokens wrong, eta at p = 0.1.
     """
 
     name: str
@@ -111,14 +88,10 @@ class Explanation:
     curves: dict[str, RegulariserCurve]
     theory: dict[str, TheoryComparison]
     lengths: LengthEffect | None
-    wander: RandomPolicies | None
     force: Force
     first: FirstStep
     steps: ExactSteps
-    steps_error: float
     curve: ExactSteps
-    by_tau: tuple[tuple[float, float], ...]
-    by_length: tuple[tuple[int, int, float], ...]
 
     @property
     def kind(self) -> str:
@@ -234,7 +207,6 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
         for name, at in rests.items()
         if at.kind == "minimiser" and not at.certificate.kinks
     }
-    steps = exact_steps(chosen, RATES)
     known = traits(chosen)
     fixed = getattr(chosen, "tau", None)
     return Explanation(
@@ -254,14 +226,10 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
             if has_theory(chosen)
         },
         lengths=length_effect(chosen, smooth) if len(curves) == len(rests) else None,
-        wander=None if len(curves) == len(rests) else at_random_policies(chosen, rests),
         force=force(chosen),
         first=first_step(chosen),
-        steps=steps,
-        steps_error=steps_error(chosen, steps),
+        steps=exact_steps(chosen, RATES),
         curve=exact_steps(chosen, CURVE_RATES),
-        by_tau=by_tau(chosen, steps),
-        by_length=by_length(chosen, steps),
     )
 
 
@@ -325,50 +293,7 @@ def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
     error = np.nan
     if has_theory(objective):
         error = float(np.abs(known_log_ratio(objective, tabular.PROMPT_WITH_LENGTHS).log_ratio[0] - u).max())
-    return LengthEffect(float(np.exp(u[-2] - u[-1])), short, long, u, error)
-
-
-def at_random_policies(objective: Objective, rests: dict[str, StationaryPoint]) -> RandomPolicies:
-    """The gradient at random policies, and where many small steps end."""
-    problem = tabular.GRADED_PROMPTS["graded rewards"]
-    draws = generator(0, "explain", "wander")
-    u = normalised(
-        problem.pi,
-        draws.normal(size=(RANDOM_POLICIES, len(problem.pi))) * draws.uniform(0.1, 3, size=(RANDOM_POLICIES, 1)),
-    )
-    gradient = tabular.population_loss(objective, problem, u).logits
-    silent = int((np.abs(gradient).max(1) == 0).sum())
-    rest = rests["graded rewards"]
-    left = np.exp(rest.log_ratio) if rest.kind == "boundary" else None
-    return RandomPolicies(RANDOM_POLICIES, silent, int((gradient @ problem.advantage < 0).sum()), left)
-
-
-def steps_error(objective: Objective, steps: ExactSteps) -> float:
-    """Largest distance of the exact steps to the theory's, nats."""
-    if not has_theory(objective):
-        return np.nan
-    exact = [known_log_ratio(objective, tabular.TabularPrompt.of([p, 1 - p], [1.0, 0.0])).log_ratio[0] for p in steps.p]
-    return float(np.abs(np.array(exact) - np.stack([steps.log_ratio_right, steps.log_ratio_wrong], -1)).max())
-
-
-def by_tau(objective: Objective, steps: ExactSteps) -> tuple[tuple[float, float], ...]:
-    """eta at p = 0.1 for a fifth of tau, tau and five times tau; empty if tau is not a number."""
-    tau = getattr(objective, "tau", None)
-    if not isinstance(tau, (int, float)):
-        return ()
-    low, high = (eta_at(replace(objective, tau=t)) for t in (tau / 5, 5 * tau))  # type: ignore[type-var]
-    return (tau / 5, low), (tau, float(steps.eta[1])), (5 * tau, high)
-
-
-def by_length(objective: Objective, steps: ExactSteps) -> tuple[tuple[int, int, float], ...]:
-    """eta at p = 0.1 where right or wrong responses are longer."""
-    long_right, long_wrong = (eta_at(objective, lengths) for lengths in ((tabular.LONG, 1), (1, tabular.LONG)))
-    return (1, 1, float(steps.eta[1])), (tabular.LONG, 1, long_right), (1, tabular.LONG, long_wrong)
-
-
-def eta_at(objective: Objective, length: tuple[int, int] = (1, 1)) -> float:
-    """eta of one exact step at p = 0.1."""
-    return float(exact_steps(objective, RATES[1:2], length).eta[0])
+    return LengthEffect(float(np.exp(u[-2] - u[-1])), short, long, error)
 
 
 # Whether an objective can be explained at all: shapes, finite numbers, independent prompts.
@@ -384,19 +309,22 @@ def check_explainable(objective: Objective) -> bool:
     try:
         check_advantage(objective, name)
         check_loss(objective, name)
+        for contract in ("prompts", "micro-batches"):  # explain asks what happens to one prompt, and to one response
+            CHECKS[contract](objective, 0)
     except UsageError:
         raise
+    except AssertionError as error:
+        raise UsageError(f"{name} cannot be explained: {error}") from error
     except Exception as error:  # the user's code may raise anything; the message says what
         raise UsageError(
             f"{name} raised {type(error).__name__} on one prompt with eight responses: {error}; "
             "python -m pmdkit.testing my.py:MyLoss finds the line"
         ) from error
-    check_apart(objective, name)
     return integrable(objective)
 
 
 def check_advantage(objective: Objective, name: str) -> None:
-    """Check that the advantage is [P, G], finite, and depends on each prompt alone."""
+    """Check that the advantage is [P, G] and finite."""
     reward = torch.from_numpy(np.stack([tabular.REWARDS, tabular.OTHER_REWARDS]))
     mass = torch.from_numpy(np.stack([tabular.POLICY, tabular.POLICY]))
     both = objective.advantage(Groups(reward, mass, sampled=False))
@@ -404,15 +332,6 @@ def check_advantage(objective: Objective, name: str) -> None:
         raise UsageError(f"the advantage of {name} {shape_of(both)}; expected [2, 8], the shape of the rewards [P, G]")
     if not bool(torch.isfinite(both).all()):
         raise UsageError(f"the advantage of {name} is not finite on rewards from 0 to 1; look for 0/0 or log 0")
-    first = objective.advantage(Groups(reward[:1], mass[:1], sampled=False))
-    if traits(objective).whole_batch:  # every prompt is asked as a batch of its own
-        return
-    if not torch.allclose(first[0], both[0], rtol=1e-9, atol=1e-12):
-        raise UsageError(
-            f"the advantage of {name} at one prompt changes with the rewards of another; explain asks what happens to "
-            "one prompt: keep baselines and scales inside a group (dim=1), or add `whole_batch: ClassVar[bool] = True` "
-            "to the class, and every prompt is asked as a batch of its own"
-        )
 
 
 def check_loss(objective: Objective, name: str) -> None:
@@ -427,45 +346,15 @@ def check_loss(objective: Objective, name: str) -> None:
                 f"the loss of {name} {shape_of(loss)}; expected [{rows}], one number per response, or "
                 f"[{rows}, {tokens}], one per token: unreduced, `total` does the averaging"
             )
-        kept = loss if loss.ndim == 1 else loss[batch.mask]
-        if not bool(torch.isfinite(kept).all()):
-            raise UsageError(
-                f"the loss of {name} is NaN or infinite within two nats of pi_old; look for a log or a division by 0"
-            )
         if not loss.requires_grad:
             raise UsageError(f"the loss of {name} does not depend on batch.logp; expected a gradient by it")
+        kept = loss if loss.ndim == 1 else loss[batch.mask]
         (slope,) = torch.autograd.grad(kept.sum(), whole)
-        if not bool(torch.isfinite(slope).all()):
+        if not bool(torch.isfinite(kept).all() and torch.isfinite(slope).all()):
             raise UsageError(
-                f"the gradient of {name} is NaN within two nats of pi_old; "
-                "mask by torch.where with a harmless value inside, and keep sqrt and abs away from 0"
+                f"the loss of {name} or its gradient is NaN or infinite within two nats of pi_old; look for a log, a "
+                "division by 0, and a torch.where without a harmless value inside"
             )
-
-
-def check_apart(objective: Objective, name: str) -> None:
-    """Check that the loss of a row depends only on its own policy, or on its group's if the objective says so."""
-    u = generator(0, "explain", "apart").normal(size=(2, 8))
-    moved = u.copy()
-    moved[0, 0] += 0.5
-    before, after = rows(objective, u), rows(objective, moved)
-    change = np.abs(after - before) > 1e-9 * (1 + np.abs(before))
-    if change[1].any():
-        raise UsageError(
-            f"the loss of {name} at one prompt moves with the policy of another; explain asks what happens to one "
-            "prompt, and a micro-batch would change it: use batch.centred, or a mean per batch.group"
-        )
-    if change[0, 1:].any() and not traits(objective).whole_groups:
-        raise UsageError(
-            f"the loss of {name} at one response moves with the others of its group, so it needs whole groups and does "
-            "not say so: add `whole_groups: ClassVar[bool] = True` to the class, or trainers will cut its groups apart"
-        )
-
-
-def rows(objective: Objective, log_ratio: Any) -> Any:
-    """[S, A] loss of every response."""
-    batch, _ = tabular.batch_at(objective, tabular.TabularPrompt.of(tabular.POLICY, tabular.REWARDS), log_ratio)
-    loss = objective.loss(batch).detach().double().numpy()
-    return loss.reshape(len(log_ratio), -1)
 
 
 def integrable(objective: Objective) -> bool:

@@ -12,7 +12,6 @@ MEASURES = {
 }
 NAMES = {"kl": "KL", "chi2": "chi2", "reverse_kl": "reverse KL"}
 DERIVATIVES = {"kl": "{} log z", "chi2": "{} (z - 1)", "reverse_kl": "{} (1 - 1/z)"}
-ENDLESS = 1e-3  # share of a weight: smaller differences between problems are not worth a sentence
 
 
 def headline(e: Explanation) -> str:
@@ -105,8 +104,9 @@ def certificate(e: Explanation) -> str:
 
 def survivors(e: Explanation) -> str:
     """How many responses of the first graded problem keep any probability under many small steps."""
-    left = None if e.wander is None or e.wander.left is None else int((e.wander.left > 0).sum())
-    if left is None or left == 1:
+    rest = e.rests["graded rewards"]
+    left = int(np.isfinite(rest.log_ratio).sum()) if rest.kind == "boundary" else 1
+    if left == 1:
         return "one response has all the probability"
     return f"only {left} of 8 graded responses have any probability left"
 
@@ -157,13 +157,9 @@ def solves(e: Explanation) -> list[str]:
     else:
         lines.append(", ".join(f"{name}: {each.kind}" for name, each in e.rests.items()) + ". Where there is one:")
         lines += regularised(e) if e.curves else []
-    if e.wander and e.wander.left is not None and (e.wander.left > 0).sum() > 1:
-        kept = ", ".join(f"{ratio:.3g}" for ratio in e.wander.left if ratio > 0)
+    if rest.kind == "boundary":
+        kept = ", ".join(f"{ratio:.3g}" for ratio in np.exp(rest.log_ratio) if ratio > 0)
         lines.append(f"On the first graded problem the limit has ratios {kept}, and 0 for all other responses.")
-    if e.wander and e.kind != "plateau":
-        lines.append(
-            f"At {e.wander.towards_reward} of {e.wander.policies} random policies the step raises the better rewards."
-        )
     return lines
 
 
@@ -222,7 +218,7 @@ def regularised(e: Explanation) -> list[str]:
 
 def facts(e: Explanation) -> list[str]:
     """What a student can take away, one sentence each."""
-    return [first(e), passing(e), pushing(e), *tempering(e), stretching(e)]
+    return [first(e), passing(e), pushing(e), stretching(e)]
 
 
 def first(e: Explanation) -> str:
@@ -291,16 +287,7 @@ def pushing(e: Explanation) -> str:
             ends.append(f"a {name} one is pushed to {end:+.3g} nats, and pulled back from beyond")
         else:
             ends.append(f"a {name} one is pushed to ratio {np.exp(end):.5g}, and left alone beyond")
-    mirror = "right and wrong are mirror images" if force.mirror else "right and wrong are not mirror images"
-    return f"Push at p = 0.1: {'; '.join(ends)}. At p = 0.5 {mirror}."
-
-
-def tempering(e: Explanation) -> list[str]:
-    """How eta depends on tau."""
-    if not e.by_tau:
-        return []
-    etas = ", ".join(f"{share(eta)} at {tau:g}" for tau, eta in e.by_tau)
-    return [f"tau: at p = 0.1 eta is {etas}."]
+    return f"Push at p = 0.1: {'; '.join(ends)}."
 
 
 def stretching(e: Explanation) -> str:
@@ -313,15 +300,8 @@ def stretching(e: Explanation) -> str:
         if abs(token - 1) < 1e-6
         else f"a token of a response {LONG} times as long counts {token:.3g} times as much"
     )
-    if not e.steps.rests.any():
-        return f"Length: {rule}."
-    etas = {(right, wrong): share(eta) for right, wrong, eta in e.by_length}
-    effect = (
-        f"eta at p = 0.1 is {etas[1, 1]} at equal lengths, {etas[LONG, 1]} with right ones {LONG} tokens long, "
-        f"{etas[1, LONG]} with wrong ones"
-    )
     if e.lengths is None:
-        return f"Length: {rule}; {effect}."
+        return f"Length: {rule}."
     if abs(e.lengths.short_over_long - 1) < 1e-6:
         return f"Length: {rule} at first; the solution does not look at it."
     price = ""
@@ -330,7 +310,7 @@ def stretching(e: Explanation) -> str:
         price = f"; chi2 costs {factor:.3g} times as much at {LONG} tokens"
     return (
         f"Length: {rule}{price}, so at equal reward 1 a response of 1 token ends with "
-        f"{e.lengths.short_over_long:.3g} times the ratio of one of {LONG}; {effect}."
+        f"{e.lengths.short_over_long:.3g} times the ratio of one of {LONG}."
     )
 
 

@@ -1,7 +1,7 @@
 """The paper's figures and tables, recomputed, and the picture of a run. FIGURES and TABLES list what there is.
 
 `draw("fig2")` returns a Drawing: the figure, its alt text, a sentence on what to see, and the numbers drawn.
-`table("tab1-scores")` returns a Table. check.py compares both with stored numbers.
+`table("tab1-scores")` returns a Table.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,6 @@ FIGURES = {
         "Pass rate and length of a tiny language model over training.",
         "starter",
     ),
-    "scores": Entry("scores.score_dots", "tab:main-results, tab:gspo", "The paper's scores with intervals.", "paper"),
 }
 TABLES = {
     "tab1-scores": Entry("scores.main_results", "tab:main-results", "Avg@32, with intervals.", "paper"),

@@ -64,14 +64,6 @@ def setting(experiment: str, label: str, runs: Runs | None = None) -> dict[str, 
     return found
 
 
-def number_of_seeds(runs: Runs) -> int:
-    """The number of seeds per setting; it must be the same in all settings, and at least 2."""
-    counts = {len(of["seeds"]) for experiment in runs.values() for of in experiment["settings"].values()}
-    if len(counts) != 1 or min(counts) < 2:
-        raise ValueError(f"the runs have {sorted(counts)} seeds; expected one number of seeds, at least 2, everywhere")
-    return counts.pop()
-
-
 def main_result(runs: Runs | None = None) -> Drawing:
     """Pass rate of the rollouts against prompts answered, and the pass rate evaluated after training.
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Batch, Objective, traits
+from pmdkit.objectives import Batch, Objective, parts, traits
 from pmdkit.randomness import generator
 from pmdkit.recording import Recording, RecordingText
 from pmdkit_lab.replay.gradient import POINTS, NotRecorded, PolicyPoint, batch_at, batch_of, gradient, point
@@ -35,11 +35,11 @@ def biography(recording: Recording, request: ReplayRequest, row: int, words: Rec
     batch = batch_of(request.objective, recording)
     mass, reward = recording["mass"][prompt], recording["reward"][prompt]
     scored, passed = bool(mass[k] > 0), recording.about.get("passed")
-    parts = request.order.parts()
-    update = next(n for n, part in enumerate(parts) if prompt in part.tolist())
+    cuts = list(parts(prompts, request.ministeps))
+    update = next(n for n, part in enumerate(cuts) if prompt < part.stop)
     standardised = getattr(request.objective, "std", "none") != "none"
     path = {name: stage(request, recording, batch, name, row) for name in POINTS}
-    same = torch.equal(request.order.prompts, torch.arange(prompts)) and len(parts) == recording.about["ministeps"]
+    same = len(cuts) == recording.about["ministeps"]
     at = "seen" if same and "missing" not in path["seen"] else "old"  # other updates would have seen other policies
     story = path[at]
     return {
@@ -63,9 +63,9 @@ def biography(recording: Recording, request: ReplayRequest, row: int, words: Rec
         "mass": float(mass[k]),
         "length": int(recording.mask[row].sum()),
         "norm": str(request.objective.norm),
-        "weight": float(batch.weight[row]) * prompts / len(parts[update]),
+        "weight": float(batch.weight[row]) * prompts / (cuts[update].stop - cuts[update].start),
         "update": update + 1,
-        "updates": len(parts),
+        "updates": len(cuts),
         "at": at,
         "path": {name: {k: v for k, v in stage.items() if k != "pull"} for name, stage in path.items()},
         "tokens": [] if "missing" in story else tokens(recording, at, story["pull"], row, words),
@@ -79,7 +79,7 @@ def stage(request: ReplayRequest, recording: Recording, batch: Batch, name: str,
         if not bool(where.known[row]):
             raise NotRecorded("not recorded: this row was not scored here")
         size = recording["mass"].shape[1]
-        here = gradient(request.objective, batch, where, request.order, size)
+        here = gradient(request.objective, batch, where, request.ministeps, size)
         pull = here.values[row]
         own = pull[recording.mask[row]]
         return {

@@ -40,18 +40,6 @@ class PolicyPoint:
 
 
 @dataclass(frozen=True)
-class UpdateOrder:
-    """How a step is split into updates: their number, and the prompts [P] in the order in which they are used."""
-
-    ministeps: int
-    prompts: Tensor
-
-    def parts(self) -> list[Tensor]:
-        """The prompts of each update."""
-        return [self.prompts[part] for part in parts(len(self.prompts), self.ministeps)]
-
-
-@dataclass(frozen=True)
 class Gradient:
     """The gradient of an objective with respect to the log-probabilities of a step.
 
@@ -77,13 +65,13 @@ class Gradient:
 
 
 def gradient(
-    objective: Objective, batch: Batch, where: PolicyPoint, order: UpdateOrder, size: int, sampled: bool = True
+    objective: Objective, batch: Batch, where: PolicyPoint, ministeps: int, size: int, sampled: bool = True
 ) -> Gradient:
     """Loss and gradient at a point, each ministep averaging over its own prompts.
 
     Args:
         objective, batch, where: the batch is that of the whole step; the policy is `where`.
-        order, size: the order of the updates, and the number of responses per prompt.
+        ministeps, size: the number of updates, and of responses per prompt.
         sampled: whether the rows are draws rather than the full support.
 
     Raises:
@@ -96,18 +84,18 @@ def gradient(
     counts = (batch.weight != 0) & batch.mask.any(1)
     batch_at(objective, batch, where)  # raises if nothing was recorded here
     losses = []
-    for some in order.parts():
-        rows = rows_of[some].flatten()
+    for part in parts(prompts, ministeps):
+        rows = rows_of[part].flatten()
         # each part averages over its own prompts, as in `cut`
-        weighed = replace(batch[rows], weight=batch.weight[rows] * (prompts / len(some)))
+        weighed = replace(batch[rows], weight=batch.weight[rows] * (prompts * size / len(rows)))
         here = PolicyPoint(where.logp[rows], where.known[rows], where.sums)
         if not bool((counts[rows] & here.known).any()):
             losses.append(0.0)
             continue
-        part = batch_at(objective, weighed, here)
-        logp = part.logp.detach().requires_grad_()
+        known = batch_at(objective, weighed, here)
+        logp = known.logp.detach().requires_grad_()
         with torch.enable_grad():
-            loss = total(objective, replace(part, logp=logp))
+            loss = total(objective, replace(known, logp=logp))
         if not bool(torch.isfinite(loss)):
             raise UsageError(
                 f"the loss of {type(objective).__name__} is {loss.item()} on this step; expected a finite number: "

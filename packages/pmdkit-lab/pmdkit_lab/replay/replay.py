@@ -1,6 +1,6 @@
 """A recorded step under any objective: losses, gradient statistics and predictions, as plain numbers.
 
-Results at the recorded policies are exact. Another order or number of updates would visit other policies from its
+Results at the recorded policies are exact. Another number of updates would visit other policies from its
 second update on; nothing is claimed about those.
 """
 
@@ -11,18 +11,16 @@ from typing import Any
 
 import torch
 
-from pmdkit.errors import UsageError, unknown
+from pmdkit.errors import UsageError
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import Objective, load_objective, traits
+from pmdkit.objectives import Objective, load_objective, parts, traits
 from pmdkit.observe import gauge, metrics
 from pmdkit.plugins import Trust, Trusted
-from pmdkit.randomness import generator
 from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import (
     POINTS,
     Gradient,
     NotRecorded,
-    UpdateOrder,
     batch_of,
     gradient,
     point,
@@ -35,15 +33,14 @@ NOTHING = 1e-12  # a smaller gradient is rounding error
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """The objective to replay, recorded or another, with any options, and the order of the updates.
+    """The objective to replay, recorded or another, with any options, and the number of updates.
 
-    Attributes: objective and its name; the order of updates, and its name; files whose code may run.
+    Attributes: objective and its name; number of updates; files whose code may run.
     """
 
     objective: Objective
     name: str
-    order: UpdateOrder
-    order_name: str
+    ministeps: int
     trusted: Trusted
 
     @property
@@ -59,7 +56,6 @@ def make_request(
     objective: str | None = None,
     options: Mapping[str, Any] | None = None,
     ministeps: int | None = None,
-    order: str | int = "recorded",
     trust: Trust = (),
 ) -> ReplayRequest:
     """The request for a replay; whatever is not given is as recorded.
@@ -69,7 +65,6 @@ def make_request(
         objective, options: a name in OBJECTIVES or "my.py:MyLoss"; another objective keeps the recorded tau if it has
             that option.
         ministeps: updates of the step.
-        order: order of the prompts: "recorded", "reversed", or a seed that shuffles them.
         trust: files such as my.py that the recording names and whose code may run.
 
     Raises:
@@ -100,18 +95,7 @@ def make_request(
         raise UsageError(
             f"ministeps is {count} for {prompts} prompts; expected 1 to {prompts}: each update needs its own prompt"
         )
-    return ReplayRequest(loaded, name, UpdateOrder(count, prompts_in(order, prompts)), str(order), trusted)
-
-
-def prompts_in(order: str | int, count: int) -> torch.Tensor:
-    """[P] prompts in an order."""
-    if order == "recorded":
-        return torch.arange(count)
-    if order == "reversed":
-        return torch.arange(count).flip(0)
-    if isinstance(order, int) or order.isdigit():
-        return torch.from_numpy(generator(int(order), "order").permutation(count))
-    raise UsageError(unknown("order", order, ("recorded", "reversed")) + ", or a seed such as 7 for a shuffle")
+    return ReplayRequest(loaded, name, count, trusted)
 
 
 def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
@@ -120,23 +104,22 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
     own: ReplayRequest | None = None
     with suppress(ValueError):  # the recorded objective cannot be loaded again
         own = make_request(recording, trust=request.trusted)
-    same_order = request.order_name == "recorded" and request.order.ministeps == about["ministeps"]
     batch = batch_of(request.objective, recording)
     points: dict[str, Any] = {}
     gradients: dict[str, Gradient] = {}
     for name in POINTS:
         try:
-            if name == "seen" and not same_order:
+            if name == "seen" and request.ministeps != about["ministeps"]:
                 raise NotRecorded("not recorded: other updates would have seen other policies")
             where = point(recording, name)
-            gradients[name] = gradient(request.objective, batch, where, request.order, size, about["sampled"])
+            gradients[name] = gradient(request.objective, batch, where, request.ministeps, size, about["sampled"])
             points[name] = gradient_statistics(gradients[name]) | compare_with_recorded(
                 gradients[name], own, name, recording
             )
         except NotRecorded as reason:
             points[name] = {"missing": str(reason)}
     driving = gradients.get("seen", gradients.get("old"))
-    rate, present = pass_rate(recording), (recording["mass"] > 0).flatten()
+    rate = pass_rate(recording)
     return {
         "step": about["step"],
         "tier": about["tier"],
@@ -152,10 +135,8 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
             **check_recorded(recording, own),
         },
         "objective": request.table,
-        "ministeps": request.order.ministeps,
-        "order": request.order_name,
+        "ministeps": request.ministeps,
         "anchor": anchor(request, recording),
-        "advantage": spread_of(batch.advantage[present]),
         "points": points,
         "updates": each_update(request, gradients["old"], recording) if "old" in gradients else [],
         "drivers": drivers(driving, recording) if driving is not None else [],
@@ -181,7 +162,7 @@ def check_recorded(recording: Recording, own: ReplayRequest | None) -> dict[str,
     nothing = not bool((batch.weight != 0).any())  # all groups have equal rewards, and the run dropped them
     try:
         where = point(recording, "old" if nothing else "seen")
-        again = gradient(own.objective, batch, where, own.order, size)
+        again = gradient(own.objective, batch, where, own.ministeps, size)
     except NotRecorded as reason:
         return found | {"why": str(reason)}
     return found | {"replayed": again.losses}
@@ -199,7 +180,6 @@ def gradient_statistics(here: Gradient) -> dict[str, Any]:
         "losses": here.losses,
         "norm": float(here.moving.norm()) / len(here.losses),
         "up": up,
-        "down": None if up is None else 1 - up,
         "silent": silent / counted if counted else None,
         "rows": here.rows[0],
         "rows_missing": here.rows[1] - here.rows[0],
@@ -214,7 +194,7 @@ def compare_with_recorded(here: Gradient, own: ReplayRequest | None, name: str, 
     try:
         batch = batch_of(own.objective, recording)
         size, sampled = recording["mass"].shape[1], recording.about["sampled"]
-        other = gradient(own.objective, batch, point(recording, name), own.order, size, sampled)
+        other = gradient(own.objective, batch, point(recording, name), own.ministeps, size, sampled)
     except NotRecorded:
         return nothing
     norms = [float(one.moving.norm()) / len(one.losses) for one in (here, other)]
@@ -231,20 +211,17 @@ def cosine(one: torch.Tensor, other: torch.Tensor) -> float | None:
 
 
 def each_update(request: ReplayRequest, here: Gradient, recording: Recording) -> list[dict[str, Any]]:
-    """What each update of this order contains, at pi_old: exact for the first update, since nothing precedes it."""
-    values = here.moving.view(*recording["mass"].shape, -1)
-    found = []
-    for prompts, loss in zip(request.order.parts(), here.losses, strict=True):
-        rate = pass_rate(recording)
-        found.append(
-            {
-                "prompts": len(prompts),
-                "pass_rate": None if rate is None else float(rate[prompts].mean()),
-                "loss": loss,
-                "norm": float(values[prompts].norm()),
-            }
-        )
-    return found
+    """What each update contains, at pi_old: exact for the first update, since nothing precedes it."""
+    values, rate = here.moving.view(*recording["mass"].shape, -1), pass_rate(recording)
+    return [
+        {
+            "prompts": len(values[part]),
+            "pass_rate": None if rate is None else float(rate[part].mean()),
+            "loss": loss,
+            "norm": float(values[part].norm()),
+        }
+        for part, loss in zip(parts(len(values), request.ministeps), here.losses, strict=True)
+    ]
 
 
 def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:
@@ -312,13 +289,3 @@ def kept_rollouts(rollouts: Rollouts, prompts: torch.Tensor, rows: torch.Tensor)
         mask=rollouts.mask[rows],
         logp_ref=None if rollouts.logp_ref is None else rollouts.logp_ref[rows],
     )
-
-
-def spread_of(values: torch.Tensor) -> dict[str, float]:
-    """Lowest, mean, highest, and the share above 0."""
-    return {
-        "low": float(values.min()),
-        "mean": float(values.double().mean()),
-        "high": float(values.max()),
-        "positive": float((values > 0).double().mean()),
-    }

@@ -1,7 +1,7 @@
 """Reproduces the paper within a time budget as one report. `reproduce` runs it; parts.py lists the parts."""
 
 from pmdkit_lab.reproduce.part import Part, PartContext, budget_of, choose, clock, duration
-from pmdkit_lab.reproduce.runner import ProgressLog, progress_on_stderr, reproduce
+from pmdkit_lab.reproduce.runner import ProgressLog, reproduce
 
 __all__ = [
     "Part",
@@ -11,6 +11,5 @@ __all__ = [
     "choose",
     "clock",
     "duration",
-    "progress_on_stderr",
     "reproduce",
 ]

@@ -5,15 +5,12 @@ half; runner.py scales the remaining estimates by the speed that it measures. A 
 an earlier part's is the same thing at more effort, and replaces it in the report.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pmdkit import objectives
 from pmdkit_lab import ledger
 from pmdkit_lab.explain import explain, report
 from pmdkit_lab.figures import FIGURES, TABLES, draw, table
-from pmdkit_lab.figures.check import EXPECTED, compare
 from pmdkit_lab.reproduce import checks, training_parts
 from pmdkit_lab.reproduce.part import ClaimCheck, Claims, Part, PartContext, Piece, Sheet, keep
 from pmdkit_lab.studies.experiments import EXPERIMENTS
@@ -37,14 +34,14 @@ ABOUT_TABLE = {"tab2-speed": "toy rows: stored runs, 5 seeds"}
 
 
 def draw_figure(name: str) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that draws a figure and compares its numbers with the stored ones."""
+    """The function of a part that draws a figure."""
 
     def make(context: PartContext) -> list[Piece]:
         entry, drawing = FIGURES[name], draw(name)
         picture = keep(
             drawing, context.folder, name, entry.about.rstrip("."), SCALE_OF[entry.source], ABOUT.get(entry.source, "")
         )
-        return [picture, stored(name, drawing.data)]
+        return [picture]
 
     return make
 
@@ -57,22 +54,7 @@ def paper_tables(context: PartContext) -> list[Piece]:
         rows = [list(row) for row in made.rows]
         about = ABOUT_TABLE.get(name, "")
         found.append(Sheet(name, made.title, SCALE_OF[entry.source], about, list(made.columns), rows, made.sentence))
-        found.append(stored(name, made.data))
     return [*found, training_parts.differences_to_baselines()]
-
-
-def stored(name: str, data: Mapping[str, Any]) -> ClaimCheck:
-    """The verdict of `pmdkit figure --check` on one figure or table whose numbers are already computed."""
-    expected = json.loads(EXPECTED.read_text(encoding="utf-8"))[name]
-    off = compare(name, data, expected)
-    return ClaimCheck(
-        f"{name} as stored",
-        f"{(FIGURES | TABLES)[name].label}: the numbers drawn are the stored ones",
-        f"{len(expected)} arrays, as in pmdkit figure --check",
-        off[0] if off else "all within tolerance",
-        "no array out of tolerance",
-        not off,
-    )
 
 
 def ledger_claims(context: PartContext) -> list[Piece]:
@@ -118,15 +100,8 @@ def figure(name: str, seconds: float) -> Part:
     return Part(name, name, CHAPTER_OF[entry.source], entry.about, seconds, draw_figure(name))
 
 
-def experiment(name: str, seeds: int, seconds: float, needs: tuple[str, ...] = ()) -> Part:
-    """A part for an experiment with this many seeds; if an earlier part runs fewer seeds, it needs that part."""
-    make = training_parts.experiment(name, seeds)
-    return parallel_part(f"{name}-{seeds}", f"{name}, {seeds} seeds", EXPERIMENTS[name].about, seconds, make, needs)
-
-
 def parallel_part(
     name: str,
-    title: str,
     about: str,
     seconds: float,
     make: Callable[[PartContext], list[Piece]],
@@ -134,47 +109,26 @@ def parallel_part(
     chapter: str = "toy",
 ) -> Part:
     """A part whose runs are separate processes."""
-    return Part(name, title, chapter, about, seconds, make, needs, parallel=True)
+    return Part(name, name, chapter, about, seconds, make, needs, parallel=True)
+
+
+def experiment(name: str, seconds: float, needs: tuple[str, ...] = ()) -> Part:
+    """A part for an experiment; it needs the part with which it shares runs, so that its seconds are those of its
+    own."""
+    return parallel_part(name, EXPERIMENTS[name].about, seconds, training_parts.experiment(name), needs)
+
+
+def redrawn(figures: tuple[str, ...], sources: tuple[str, ...]) -> Part:
+    """A part that draws training figures of the paper from the runs of this reproduction."""
+    name, about = f"{'-'.join(figures)}-own", f"{' and '.join(figures)}, drawn from the runs of this report."
+    return Part(name, name, "toy", about, 3.0, training_parts.redrawn(figures, sources), sources)
 
 
 def study(tier: str, seconds: float) -> Part:
     """A part for one tier of the study of adaptive temperatures."""
-    about = "Rules that give each prompt its tau, against a tuned fixed one."
+    about = f"Rules that give each prompt its tau, against a tuned fixed one: {tier}."
     make = training_parts.adaptive_study(tier)
-    return parallel_part(f"adaptive-{tier}", f"Adaptive tau, {tier}", about, seconds, make, chapter="adaptive")
-
-
-def measurement(name: str, about: str, seconds: float) -> Part:
-    """A part for an experiment that is not a grid of runs, with five seeds."""
-    return Part(f"{name}-5", f"{name}, 5 seeds", "toy", about, seconds, training_parts.measurement(name, 5))
-
-
-def redrawn(seeds: int) -> list[Part]:
-    """Parts that draw the paper's training figures from the runs of this reproduction."""
-
-    def drawn(
-        name: str, figures: tuple[str, ...], sources: tuple[str, ...], about: str, seconds: float, votes: bool = False
-    ) -> Part:
-        title = f"{' and '.join(figures)} from these runs, {seeds} seeds"
-        make = training_parts.redrawn(figures, sources, votes)
-        return Part(f"{name}-{seeds}", title, "toy", about, seconds, make, tuple(f"{each}-{seeds}" for each in sources))
-
-    two, both = ("fig4-toy", "fig8-toy"), ("training-curves", "tau")
-    votes = "Figure results-7B, drawn from the runs above, with avg@32, pass@32 and maj@32 of each."
-    return [
-        drawn("fig4-fig8", two, both, "Figures main_result and results-30B, drawn from the runs above.", 3.0),
-        drawn("fig5", ("fig5-toy",), ("tau", "sequence"), "Figure min_ratio, drawn from the runs above.", 2.0),
-        Part(
-            f"tab-beside-{seeds}",
-            f"Differences between methods, {seeds} seeds",
-            "tables",
-            "The paper's differences between methods beside those of the runs above.",
-            1.0,
-            training_parts.differences,
-            (f"training-curves-{seeds}", f"sequence-{seeds}"),
-        ),
-        drawn("fig7", ("fig7-toy",), ("sequence",), votes, 8.0 * seeds, votes=True),
-    ]
+    return parallel_part(f"adaptive-{tier}", about, seconds, make, chapter="adaptive")
 
 
 PARTS: list[Part] = [
@@ -186,7 +140,6 @@ PARTS: list[Part] = [
     figure("target-error", 1.5),
     figure("target-error-split", 1.5),
     Part("tables", "Tables", "tables", "The paper's tables with what follows from them.", 1.0, paper_tables),
-    figure("scores", 1.0),
     Part("objectives", "Objectives", "objectives", "pmdkit explain, one line each.", 9.0, objectives_solved),
     figure("fig4-toy", 1.5),
     figure("fig5-toy", 1.5),
@@ -202,37 +155,18 @@ PARTS: list[Part] = [
         training_parts.toy,
     ),
     Part("bandit", "A bandit", "runs", "Every objective from draws, three seeds.", 27.0, training_parts.bandit),
-    experiment("training-curves", 3, 130.0),
-    experiment("tau", 3, 150.0),
-    redrawn(3)[0],
-    experiment("sequence", 3, 215.0),
-    *redrawn(3)[1:],
-    parallel_part(
-        "starter-3",
-        "The starter, 3 seeds",
-        training_parts.STARTER_ABOUT,
-        1350.0,
-        training_parts.starter(3),
-        chapter="starter",
-    ),
-    experiment("clamp", 3, 25.0, ("tau-3",)),
-    experiment("staleness", 3, 110.0, ("training-curves-3",)),
-    experiment("group-size", 3, 110.0, ("training-curves-3",)),
-    experiment("half", 3, 25.0, ("training-curves-3",)),
-    experiment("baseline", 3, 25.0, ("training-curves-3",)),
-    experiment("training-curves", 5, 90.0, ("training-curves-3",)),
-    experiment("tau", 5, 100.0, ("tau-3", "training-curves-5")),
-    redrawn(5)[0],
-    experiment("sequence", 5, 145.0, ("sequence-3",)),
-    *redrawn(5)[1:],
-    experiment("clamp", 5, 20.0, ("clamp-3", "tau-5")),
-    experiment("staleness", 5, 75.0, ("staleness-3", "training-curves-5")),
-    experiment("group-size", 5, 75.0, ("group-size-3", "training-curves-5")),
-    experiment("half", 5, 20.0, ("half-3", "training-curves-5")),
-    experiment("baseline", 5, 20.0, ("baseline-3", "training-curves-5")),
+    experiment("training-curves", 220.0),
+    experiment("tau", 250.0, ("training-curves",)),
+    redrawn(("fig4-toy", "fig8-toy"), ("training-curves", "tau")),
+    experiment("sequence", 360.0),
+    redrawn(("fig5-toy",), ("tau", "sequence")),
+    parallel_part("starter", training_parts.STARTER_ABOUT, 1350.0, training_parts.starter, chapter="starter"),
+    experiment("clamp", 45.0, ("tau",)),
+    experiment("staleness", 185.0, ("training-curves",)),
+    experiment("group-size", 185.0, ("training-curves",)),
+    experiment("half", 45.0, ("training-curves",)),
+    experiment("baseline", 45.0, ("training-curves",)),
     study("bandit", 2200.0),
-    measurement("speed", "What a token costs, by staleness.", 100.0),
-    measurement("regimes", "Passes over one frozen batch.", 200.0),
     study("starter", 1800.0),
     study("toy", 2100.0),
 ]

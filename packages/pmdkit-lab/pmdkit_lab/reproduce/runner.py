@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from pmdkit.errors import PmdkitError, Stopped
 from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
@@ -126,8 +123,6 @@ def reproduce(
                 f"stopped with {ended} of {len(planned)} parts done; the report in {folder.report} covers those: "
                 "run again with --resume to go on"
             ) from None
-        finally:
-            progress.end()
         return conclude(state)
 
 
@@ -248,72 +243,6 @@ class ProgressLog:
         """A part failed."""
         self.note(f"{self.place} {part.name}: failed: {reason}")
 
-    def end(self) -> None:
-        """The reproduction ended."""
-
     def note(self, line: str) -> None:
         """Print one line."""
         print(f"pmdkit: {line}", file=sys.stderr, flush=True)
-
-
-class ProgressBar(ProgressLog):
-    """Progress on a terminal: a line for each part that ended, and below them a bar for the running part."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.progress = Progress(
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[about]}", style="bold"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[doing]}", style="dim"),
-            console=console,
-            transient=True,
-        )
-        self.bar = self.progress.add_task("", total=None, about="", doing="")
-
-    def start(self, part: Part, seconds: float, left: float) -> None:
-        """Show the part on the bar."""
-        self.progress.update(self.bar, total=self.count, completed=self.number)
-        self.progress.start()
-        self.number, self.part = self.number + 1, part
-        about, doing = f"{self.number}/{self.count} {part.name}", f"about {clock(max(1.0, seconds))}"
-        self.progress.update(self.bar, about=about, doing=doing)
-
-    def message(self, sentence: str) -> None:
-        """Show a message next to the bar."""
-        room = max(12, self.console.width - 70)
-        self.progress.update(self.bar, doing=sentence if len(sentence) <= room else sentence[: room - 1] + "…")
-
-    def done(self, part: Part, seconds: float, left: float) -> None:
-        """Print a line that stays."""
-        rest = f"{clock(max(0.0, left))} left"
-        self.stay(f"[green]✓[/green] {part.name:<20} {seconds:6.1f} s   [dim]{rest}[/dim]")
-
-    def skip(self, part: Part, reason: str) -> None:
-        """Print a line that stays."""
-        self.number += 1
-        self.stay(f"[yellow]–[/yellow] {part.name:<20} [dim]left out, {reason}[/dim]")
-
-    def fail(self, part: Part, reason: str) -> None:
-        """Print a line that stays."""
-        safe = reason.replace("[", r"\[")
-        self.stay(f"[red]✗[/red] {part.name:<20} failed: {safe}")
-
-    def stay(self, line: str) -> None:
-        """Print a line above the bar and advance the bar."""
-        self.console.print(line, highlight=False)
-        self.progress.update(self.bar, completed=self.number)
-
-    def note(self, line: str) -> None:
-        """Print one line above the bar."""
-        self.console.print(line, style="dim", markup=False, highlight=False)
-
-    def end(self) -> None:
-        """Remove the bar; the lines stay."""
-        self.progress.stop()
-
-
-def progress_on_stderr() -> ProgressLog:
-    """A progress bar if stderr is a terminal, else a log."""
-    console = Console(stderr=True)
-    return ProgressBar(console) if console.is_terminal else ProgressLog()

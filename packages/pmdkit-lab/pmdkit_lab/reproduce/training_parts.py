@@ -4,42 +4,36 @@ The runs of a sweep are separate processes, resumed where they stopped; the pape
 them.
 """
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pmdkit import objectives
 from pmdkit.errors import PmdkitError
-from pmdkit.figures.style import GREY, Drawing, look, method_title, style
-from pmdkit.observe import files, gauge, run_folder
-from pmdkit.randomness import generator
+from pmdkit.figures.style import Drawing, method_title
+from pmdkit.observe import gauge
 from pmdkit.run import Run
 from pmdkit.start import train
-from pmdkit.stats import MeanInterval, estimate_at_k, interval_text, mean_interval, paired_difference, paired_text
+from pmdkit.stats import MeanInterval, interval_text, mean_interval, paired_difference, paired_text
 from pmdkit.sweeps import grid, record
 from pmdkit.sweeps.run import sweep
-from pmdkit_lab.figures import FIGURES, draw, panels, scores, tables, training_curves
+from pmdkit_lab.figures import FIGURES, draw, scores, tables, training_curves
 from pmdkit_lab.reproduce.part import PartContext, Piece, Sheet, keep
-from pmdkit_lab.studies import adaptive, experiments, measurements, pictures
+from pmdkit_lab.studies import adaptive, experiments, pictures
 
 KEYS = ("pass_rate", "log_ratio_min", "response_length")
-MEASURES = ("avg_at_k", "pass_at_k", "maj_at_k")
-VOTES = 32
 
 
-def experiment(name: str, seeds: int) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that runs an experiment with this many seeds and draws it."""
+def experiment(name: str) -> Callable[[PartContext], list[Piece]]:
+    """The function of a part that runs an experiment and draws it."""
 
     def make(context: PartContext) -> list[Piece]:
         chosen = experiments.EXPERIMENTS[name]
-        trials = [trial for trial in chosen.trials() if trial.seed < seeds]
-        run_all(context, name, trials, chosen.record())
+        run_all(context, name, chosen.trials(), chosen.record())
         drawing = pictures.draw(name, context.sweeps)
-        return [keep(drawing, context.folder, name, chosen.about, "toy", f"{seeds} seeds")]
+        return [keep(drawing, context.folder, name, chosen.about, "toy", f"{len(experiments.SEEDS)} seeds")]
 
     return make
 
@@ -53,37 +47,14 @@ def run_all(context: PartContext, name: str, trials: list[grid.Trial], about: di
     return result
 
 
-def measurement(name: str, seeds: int, **more: Any) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part for an experiment that is not a grid of runs: if it is stopped, it starts over."""
-
-    def make(context: PartContext) -> list[Piece]:
-        result = getattr(measurements, name)(seeds=range(seeds), log=context.log, **more)
-        context.sweeps.mkdir(exist_ok=True)
-        files.replace(context.sweeps / f"{name}.json", json.dumps(result, separators=(",", ":")).encode() + b"\n")
-        drawing = pictures.draw(name, context.sweeps)
-        return [keep(drawing, context.folder, name, measurements.ABOUT[name], "toy", f"{seeds} seeds")]
-
-    return make
-
-
-def redrawn(
-    names: tuple[str, ...], sources: tuple[str, ...], votes: bool = False
-) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that draws training figures of the paper from the runs of this reproduction.
-
-    Args:
-        names: names of the figures.
-        sources: experiments whose runs they use.
-        votes: also sample from the runs of the first experiment for best-of and majority votes.
-    """
+def redrawn(names: tuple[str, ...], sources: tuple[str, ...]) -> Callable[[PartContext], list[Piece]]:
+    """The function of a part that draws training figures of the paper from the runs of these experiments."""
 
     def make(context: PartContext) -> list[Piece]:
         runs = {name: curves(context, name) for name in sources}
-        if votes:
-            add_votes(context, runs[sources[0]]["settings"])
         about = (
-            f"{training_curves.number_of_seeds(runs)} seeds; the text below was written for the stored runs, but its "
-            "numbers come from these"
+            f"{len(experiments.SEEDS)} seeds; the text below was written for the stored runs, but its numbers come "
+            "from these"
         )
         return [
             keep(draw(name, runs), context.folder, name, FIGURES[name].about.rstrip("."), "toy", about)
@@ -93,18 +64,10 @@ def redrawn(
     return make
 
 
-def differences(context: PartContext) -> list[Piece]:
-    """The part that compares the paper's differences between methods with those of these runs."""
-    return [differences_to_baselines({name: curves(context, name) for name in COMPARED_EXPERIMENTS})]
-
-
 def curves(context: PartContext, name: str) -> dict[str, Any]:
     """An experiment's runs in the form that the training figures use: lists per seed, by setting."""
     found = record.read(context.sweeps / f"{name}.json")
-    settings = {}
-    for label, runs in record.by_setting(found).items():
-        more = {"names": [run["name"] for run in runs], "steps": runs[0]["curve"]["step"]}
-        settings[label] = in_lists(runs, KEYS) | more
+    settings = {label: in_lists(runs, KEYS) for label, runs in record.by_setting(found).items()}
     return {"env": found["env"], "settings": settings}
 
 
@@ -116,24 +79,6 @@ def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str,
         "last": [run["summary"]["pass_rate_last"] for run in runs],
         **{key: [run["curve"][key] for run in runs] for key in keys},
     }
-
-
-def add_votes(context: PartContext, settings: dict[str, dict[str, Any]]) -> None:
-    """Add entropy over training and avg@32, pass@32, maj@32 after it, which the record of a sweep leaves out."""
-    from pmdkit.evaluation.sampling import load_policy, sample_held_out
-
-    for label in training_curves.METHODS:
-        of = settings[label]
-        of["entropy"], of["measured"] = [], []
-        for run in of["names"]:
-            context.log(f"votes of {label}, {len(of['measured']) + 1} of {len(of['names'])}")
-            folder = run_folder.RunFolder(context.sweeps / "runs" / run)
-            entropy = {row["step"]: row["entropy"] for row in folder.read_metrics()}
-            of["entropy"].append([entropy[step] for step in of["steps"]])
-            spec, backend, _, _ = load_policy(folder.path)
-            draws = sample_held_out(spec, backend, VOTES, None, 0)
-            estimates = estimate_at_k(draws, VOTES, generator(0, "eval", "bootstrap"))
-            of["measured"].append([estimates[measure].value for measure in MEASURES])
 
 
 # Runs that take seconds: every objective on a bandit from draws, and PMD-mean on a small transformer.
@@ -175,36 +120,7 @@ def bandit(context: PartContext) -> list[Piece]:
         "intervals over seeds."
     )
     heads = ["objective", "pass rate after", "mean over training", "minus PMD-mean, paired by seed"]
-    drawing = small_multiples(curves)
-    about = "Every objective from draws on the bandit pass-rates"
-    return [
-        keep(drawing, context.folder, "bandit-curves", about, "toy", SEED_RANGE),
-        Sheet("bandit-runs", "The same runs in numbers", "toy", SEED_RANGE, heads, rows, see),
-    ]
-
-
-def small_multiples(curves: dict[str, Any]) -> Drawing:
-    """A small panel for each objective, with the others in grey behind it."""
-    columns = 4
-    lines = -(-len(curves) // columns)
-    steps = np.arange(1, next(iter(curves.values())).shape[1] + 1)
-    data = {"step": steps.astype(float)}
-    with style():
-        figure = Figure(figsize=(7.4, 1.7 * lines))
-        grid = np.atleast_1d(figure.subplots(lines, columns, sharex=True, sharey=True)).ravel()
-        for ax, (name, seeds) in zip(grid, curves.items(), strict=False):
-            for other in (curves[label] for label in curves if label != name):
-                ax.plot(steps, other.mean(0), color=GREY, alpha=0.3, linewidth=0.7, linestyle="-")
-            data[name] = panels.band(ax, steps, seeds, name, color=look(name)["color"], linestyle="-")[0]
-            ax.set(title=method_title(name) if name.startswith("pmd") else name, ylim=(0.0, 1.03))
-        for ax in grid[len(curves) :]:
-            ax.remove()
-        figure.supxlabel("batch", fontsize=9)
-        figure.supylabel("pass rate of the rollouts", fontsize=9)
-    ends = "; ".join(f"{name} {seeds[:, -1].mean():.2f}" for name, seeds in curves.items())
-    sentence = f"Pass rate of the last batch: {ends}. Each panel has one objective in colour and all others in grey."
-    alt = f"{len(curves)} small panels, one for each objective: pass rate against batches on the bandit. {sentence}"
-    return Drawing(figure, alt, sentence, data)
+    return [Sheet("bandit-runs", "Every objective on the bandit pass-rates", "toy", SEED_RANGE, heads, rows, see)]
 
 
 def toy(context: PartContext) -> list[Piece]:
@@ -264,33 +180,14 @@ STARTER_OPTIONS: grid.Options = {"schedule.prompts": 16, "run.checkpoint_every":
 STARTER_ABOUT = "PMD-mean, PMD-part and GRPO on a tiny language model."
 
 
-def starter(seeds: int) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that trains the starter with three objectives and draws the results."""
-
-    def make(context: PartContext) -> list[Piece]:
-        trials = grid.variants("llm", RECIPE, list(STARTER_METHODS.values()), range(seeds), STARTER_OPTIONS)
-        described = {"about": STARTER_ABOUT, "env": RECIPE, "settings": STARTER_METHODS}
-        result = run_all(context, "starter", trials, described)
-        settings = record.by_setting(result)
-        about = f"{seeds} seeds, 0 to {seeds - 1}"
-        name = "fig7-starter"  # replaces the one from stored runs
-        heading = FIGURES[name].about.rstrip(".")
-        return [
-            keep(starter_figure(settings), context.folder, name, heading, "starter", about),
-            starter_table(settings, about),
-        ]
-
-    return make
-
-
-def starter_figure(settings: dict[str, record.Runs]) -> Drawing:
-    """The figure fig7-starter from these runs."""
-    runs = {name: in_lists(found, ("pass_rate", "response_length")) for name, found in settings.items()}
-    return draw("fig7-starter", {RECIPE: {"env": RECIPE, "settings": runs}})
-
-
-def starter_table(settings: dict[str, record.Runs], about: str) -> Sheet:
-    """Results before and after training in numbers, paired by seed."""
+def starter(context: PartContext) -> list[Piece]:
+    """The starter trained with three objectives: its figure, and the results in numbers, paired by seed."""
+    trials = grid.variants("llm", RECIPE, list(STARTER_METHODS.values()), SEEDS, STARTER_OPTIONS)
+    described = {"about": STARTER_ABOUT, "env": RECIPE, "settings": STARTER_METHODS}
+    settings = record.by_setting(run_all(context, "starter", trials, described))
+    lists = {name: in_lists(found, ("pass_rate", "response_length")) for name, found in settings.items()}
+    name = "fig7-starter"  # replaces the one from stored runs
+    drawing = draw(name, {RECIPE: {"env": RECIPE, "settings": lists}})
     base = record.summary_values(settings["pmd-mean"], "pass_rate_last")
     rows = []
     for name, runs in settings.items():
@@ -307,7 +204,10 @@ def starter_table(settings: dict[str, record.Runs], about: str) -> Sheet:
         "smallest log-ratio (nats)",
     ]  # fmt: skip
     see = "Brackets: 95 % intervals over seeds. The smallest log-ratio is that over all steps, averaged over seeds."
-    return Sheet("starter-runs", "The starter in numbers", "starter", about, heads, rows, see)
+    return [
+        keep(drawing, context.folder, name, FIGURES[name].about.rstrip("."), "starter", SEED_RANGE),
+        Sheet("starter-runs", "The starter in numbers", "starter", SEED_RANGE, heads, rows, see),
+    ]
 
 
 # The study of adaptive temperatures, one part for each tier.
@@ -359,13 +259,9 @@ COMPARED_EXPERIMENTS = {"training-curves": "modular-sum", "sequence": "parity"} 
 BASELINES = {"GRPO": "grpo", "GSPO": "gspo", "on-policy": "rloo"}  # the paper's name: ours
 
 
-def differences_to_baselines(runs: Mapping[str, Any] | None = None) -> Sheet:
-    """PMD-mean minus each baseline, in percentage points: the paper's two models, and toy transformers.
-
-    Args:
-        runs: experiments in the form of the stored ones; by default the stored ones.
-    """
-    found = {name: (runs or training_curves.stored())[name]["settings"] for name in COMPARED_EXPERIMENTS}
+def differences_to_baselines() -> Sheet:
+    """PMD-mean minus each baseline, in percentage points: the paper's two models, and stored toy transformers."""
+    found = {name: training_curves.stored()[name]["settings"] for name in COMPARED_EXPERIMENTS}
     seeds = len(next(iter(found.values()))["pmd-mean"]["seeds"])
     rows = []
     for paper, ours in BASELINES.items():
@@ -383,10 +279,8 @@ def differences_to_baselines(runs: Mapping[str, Any] | None = None) -> Sheet:
         "tasks, other models, another amount of training: signs that agree are a hint; where they differ, nothing is "
         "refuted. On-policy is RLOO, which makes new rollouts for each update; the paper has it for the 7B model."
     )
-    scale = "stored" if runs is None else "toy"
-    return Sheet(
-        "tab-beside", "Differences between methods, the paper's and ours", scale, f"{seeds} seeds", heads, rows, see
-    )
+    title = "Differences between methods, the paper's and ours"
+    return Sheet("tab-beside", title, "stored", f"{seeds} seeds", heads, rows, see)
 
 
 def paper_differences(model: str, other: str) -> str:

@@ -5,13 +5,9 @@ its best value on fresh seeds, paired with the tuned fixed tau. Each run is stor
 study continues where it was.
 """
 
-import functools
 import hashlib
 import json
-import os
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,16 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit import envs, loop, stats
+from pmdkit import stats
 from pmdkit.calls import Call
-from pmdkit.errors import Stopped, UsageError
 from pmdkit.launchers import ONE, Launcher
-from pmdkit.observe import files, run_folder
-from pmdkit.processes import sigterm_interrupts
-from pmdkit.resolve import build, resolve
-from pmdkit.specs import Spec, from_record
+from pmdkit.observe import files
+from pmdkit.resolve import resolve
 from pmdkit.start import train
-from pmdkit.sweeps import record, run
+from pmdkit.sweeps import record
+from pmdkit_lab.studies.journal import Outcome, journal, make_runs
+from pmdkit_lab.studies.local_run import LAST, local_run
 
 Tau = float | dict[str, Any]
 Options = dict[str, Any]
@@ -243,13 +238,6 @@ def recommended(found: dict[str, list[Row]], objectives: dict[str, str]) -> list
     return passed
 
 
-DEAD = 0.05  # a context of the bandit counts as dead below this pass rate
-LAST = 5  # in the other tiers, dead prompts are counted over the last fifth of the steps
-JOURNAL = "runs.jsonl"
-
-Outcome = dict[str, Any]
-
-
 @dataclass(frozen=True)
 class Job:
     """One run to make: the name of a cell, an arm, a value of the arm, and a seed."""
@@ -263,6 +251,9 @@ class Job:
     def key(self) -> str:
         """Identifies the run in the journal."""
         return json.dumps([self.cell, self.arm, self.tau, self.seed], sort_keys=True)
+
+    def __str__(self) -> str:
+        return f"{self.cell}, {self.arm}, seed {self.seed}"
 
 
 def study(
@@ -285,18 +276,14 @@ def study(
         cells: cells by name, in place of those of the protocol.
     """
     chosen = CELLS[tier] if cells is None else cells
-    if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
-        raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
-    run_folder.make_writable(out)
-    with run_folder.locked(run_folder.RunFolder(out)):
-        done = read_journal(out / JOURNAL)
-        try:
-            with sigterm_interrupts():
-                make_runs(tuning(chosen), chosen, done, out, launcher, log)
-                best = tuned(chosen, done)
-                make_runs(comparison(chosen, best), chosen, done, out, launcher, log)
-        except KeyboardInterrupt:
-            raise Stopped(f"the study in {out} was stopped; run again with --resume to go on") from None
+
+    def call_of(job: Job) -> Call:
+        return job_call(job, chosen[job.cell], out)
+
+    with journal(out, resume) as done:
+        make_runs(tuning(chosen), call_of, done, out, launcher, log)
+        best = tuned(chosen, done)
+        make_runs(comparison(chosen, best), call_of, done, out, launcher, log)
         result = summary(chosen, best, done)
         files.replace(out / f"adaptive-tau-{tier}.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
     return result
@@ -336,56 +323,18 @@ def comparison(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]]) -> 
     ]
 
 
-def make_runs(
-    wanted: Sequence[Job],
-    cells: dict[str, StudyCell],
-    done: dict[str, Outcome],
-    out: Path,
-    launcher: Launcher,
-    log: Callable[[str], None],
-) -> None:
-    """Make the runs that are not in the journal, and record each as it ends."""
-    missing = {short_name(job): job for job in wanted if job.key not in done}
-    calls = [job_call(job, cells[job.cell], out) for job in missing.values()]
-    # closed on every exit path, which ends its processes
-    with open(out / JOURNAL, "ab") as journal, closing(launcher.run(calls, out / run.LAUNCH)) as results:
-        for count, result in enumerate(results, 1):
-            job, found = missing[result.call.name], result.result()
-            done[job.key] = found
-            journal.write(json.dumps({"key": job.key, **found}).encode() + b"\n")
-            journal.flush()
-            os.fsync(journal.fileno())
-            log(f"{count} of {len(missing)}: {job.cell}, {job.arm}, seed {job.seed}, area {found['auc']:.3f}")
-
-
 def job_call(job: Job, cell: StudyCell, out: Path) -> Call:
     """The call of `make_job` for a job; its arguments are all that it needs."""
-    place = out / "runs" / f"{job.arm.replace(' ', '-').replace(',', '')}-{short_name(job)[:8]}"
+    name = hashlib.sha256(job.key.encode()).hexdigest()[:16]
+    place = out / "runs" / f"{job.arm.replace(' ', '-').replace(',', '')}-{name[:8]}"
     kept = {key: value for key, value in vars(cell).items() if key not in ("arms", "seeds", "tuning")}
     arguments = {"cell": kept, "tau": job.tau, "seed": job.seed, "folder": str(place)}
-    return Call(short_name(job), "pmdkit_lab.studies.adaptive:make_job", arguments)
-
-
-def short_name(job: Job) -> str:
-    """A file name that identifies the run."""
-    return hashlib.sha256(job.key.encode()).hexdigest()[:16]
+    return Call(name, "pmdkit_lab.studies.adaptive:make_job", arguments)
 
 
 def make_job(cell: dict[str, Any], tau: Tau, seed: int, folder: str) -> Outcome:
     """`run_job` with arguments from JSON."""
     return run_job(StudyCell(**cell, seeds=1, tuning=1), tau, seed, Path(folder))
-
-
-def read_journal(path: Path) -> dict[str, Outcome]:
-    """Finished runs by key. A last line cut off by a killed process is dropped, also from the file."""
-    if not path.exists():
-        return {}
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        files.replace(path, whole)
-    rows = [json.loads(line) for line in whole.splitlines()]
-    return {row.pop("key"): row for row in rows}
 
 
 def summary(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]], done: dict[str, Outcome]) -> dict[str, Any]:
@@ -442,53 +391,9 @@ def run_job(cell: StudyCell, tau: Tau, seed: int, folder: Path) -> Outcome:
         return llm_run(cell, options, folder)
     if cell.tier == "bandit":
         options["env.seed"] = seed
-    spec, objective = resolve(cell.tier, cell.env, options)
-    return bandit_run(spec, objective) if cell.tier == "bandit" else toy_run(spec, objective, cell.block)
-
-
-def bandit_run(spec: Spec, objective: Any) -> Outcome:
-    """Run a bandit: true pass rates of all contexts after every step."""
-    _, backend = build(spec, objective)
-    learner: Any = backend.learner
-    problem = envs.make(spec.env)
-    curves: list[Any] = []
-
-    def look(*step: Any) -> None:
-        curves.append(problem.pass_rate(learner.log_policy().numpy()))
-
-    look()
-    loop.run(objective, learner, backend.task, backend.schedule, [look])
-    rates = np.array(curves)
-    curve = rates.mean(1)
-    return outcome(curve[1:], float(curve[-1]), float((rates[-1] < DEAD).mean()), 1, float(curve[0]))
-
-
-def toy_run(spec: Spec, objective: Any, block: int) -> Outcome:
-    """Run a toy task: pass rates of each step's own draws, which come from the policy before the step."""
-    _, backend = build(spec, objective)
-    warmed = spec.model_copy(update={"objective": {"name": "pmd-mean", "tau": 1.0}})
-    backend.learner.load_state_dict(deepcopy(warm_state(json.dumps(warmed.record(), sort_keys=True))))
-    rates: list[float] = []
-    wrong: list[float] = []
-
-    def look(step: int, learner: Any, rollouts: Any, groups: Any, *rest: Any) -> None:
-        right = groups.reward > 0.5
-        rates.append(right.double().mean().item())
-        wrong.append((~right.any(1)).double().mean().item())
-
-    loop.run(objective, backend.learner, backend.task, backend.schedule, [look])
-    final = backend.evaluate()["pass_rate"]
-    assert final is not None
-    return outcome(np.array(rates), final, float(np.mean(wrong[-len(wrong) // LAST :])), block)
-
-
-@functools.lru_cache(maxsize=4)
-def warm_state(configuration: str) -> dict[str, Any]:
-    """State of a warm-started learner; the runs with the same task and seed share it, whatever their objective."""
-    backend = build(from_record(json.loads(configuration)))[1]
-    if backend.warm_start is not None:
-        backend.warm_start(lambda sentence: None)
-    return backend.learner.state_dict()
+    found = local_run(*resolve(cell.tier, cell.env, options))
+    assert found.final is not None
+    return outcome(np.array(found.rates), found.final, found.dead, cell.block, found.before)
 
 
 def llm_run(cell: StudyCell, options: dict[str, Any], folder: Path) -> Outcome:

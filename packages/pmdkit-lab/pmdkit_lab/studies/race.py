@@ -4,15 +4,12 @@ The protocol is the file race.toml. Each run is recorded when it ends, so that a
 but only under the protocol that it was started with.
 """
 
-import functools
 import hashlib
 import json
-import os
 import shutil
 import time
 import tomllib
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -22,26 +19,24 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from pmdkit import envs, loop, stats
+from pmdkit import stats
 from pmdkit.calls import Call
-from pmdkit.errors import Diverged, Stopped, UsageError
+from pmdkit.errors import Diverged, UsageError
 from pmdkit.launchers import ONE, Launcher
 from pmdkit.observe import files, run_folder
-from pmdkit.processes import sigterm_interrupts
-from pmdkit.resolve import build, resolve
-from pmdkit.specs import Spec, from_record
+from pmdkit.resolve import resolve
 from pmdkit.start import train
-from pmdkit.sweeps import record, run
+from pmdkit.sweeps import record
 from pmdkit_lab.studies import adaptive
+from pmdkit_lab.studies.journal import Outcome, journal, make_runs
+from pmdkit_lab.studies.local_run import local_run
 
 PROTOCOL = Path(__file__).with_name("race.toml")
-JOURNAL = "runs.jsonl"
 MODELS = "models"  # taught once per seed
 BEGUN = "protocol.json"  # the protocol that a folder was started under
 KNOBS = 3  # values of a method's own option
 
 Options = dict[str, Any]
-Outcome = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -122,6 +117,9 @@ class RaceRun:
         """Identifies the run in the journal."""
         return json.dumps([self.task, self.method, json.loads(self.setting), self.seed], sort_keys=True)
 
+    def __str__(self) -> str:
+        return f"{self.task}, {self.method}, seed {self.seed}"
+
     @property
     def short(self) -> str:
         """A short hash that names its folder and its call."""
@@ -190,24 +188,20 @@ def race(
         resume: keep the runs in the journal.
         log: called with a sentence about each step of the work.
     """
-    if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
-        raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
-    run_folder.make_writable(out)
-    with run_folder.locked(run_folder.RunFolder(out)):
+    until = time.monotonic() + 60 * protocol.budget["part_minutes"]
+
+    def call_of(each: RaceRun) -> Call:
+        return job_call(each, protocol, out)
+
+    with journal(out, resume) as done:
         begin(out / BEGUN, protocol)
-        done = adaptive.read_journal(out / JOURNAL)
-        until = time.monotonic() + 60 * protocol.budget["part_minutes"]
-        try:
-            with sigterm_interrupts():
-                for count in range(1, len(protocol.tasks) + 1):  # task by task, so that finished tasks can be read
-                    part = replace(protocol, tasks=protocol.tasks[:count])
-                    make_runs(tuning(part), part, done, out, launcher, until, log)
-                    best = tuned(part, done)
-                    make_runs(comparison(part, best), part, done, out, launcher, until, log)
-                    result = summary(part, best, done)
-                    files.replace(out / "race.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
-        except KeyboardInterrupt:
-            raise Stopped(f"the race in {out} was stopped; run again with --resume to go on") from None
+        for count in range(1, len(protocol.tasks) + 1):  # task by task, so that finished tasks can be read
+            part = replace(protocol, tasks=protocol.tasks[:count])
+            make_runs(tuning(part), call_of, done, out, launcher, log, until)
+            best = tuned(part, done)
+            make_runs(comparison(part, best), call_of, done, out, launcher, log, until)
+            result = summary(part, best, done)
+            files.replace(out / "race.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
     return result
 
 
@@ -381,34 +375,6 @@ def volumes(grid: dict[str, list[Outcome]], name: str, near: float) -> Outcome:
     }
 
 
-# Making the runs.
-
-
-def make_runs(
-    wanted: Sequence[RaceRun],
-    protocol: Protocol,
-    done: dict[str, Outcome],
-    out: Path,
-    launcher: Launcher,
-    until: float,
-    log: Callable[[str], None],
-) -> None:
-    """Make the runs that are not in the journal, record each as it ends, and stop when the time limit is reached."""
-    missing = {each.short: each for each in wanted if each.key not in done}
-    calls = [job_call(each, protocol, out) for each in missing.values()]
-    # closed on every exit path, which ends its processes
-    with open(out / JOURNAL, "ab") as journal, closing(launcher.run(calls, out / run.LAUNCH)) as results:
-        for count, result in enumerate(results, 1):
-            each, found = missing[result.call.name], result.result()
-            done[each.key] = found
-            journal.write(json.dumps({"key": each.key, **found}).encode() + b"\n")
-            journal.flush()
-            os.fsync(journal.fileno())
-            log(f"{count} of {len(missing)}: {each.task}, {each.method}, seed {each.seed}, area {found['auc']:.3f}")
-            if time.monotonic() > until and count < len(missing):
-                raise Stopped(f"this part of the race in {out} has used up its time; run again with --resume to go on")
-
-
 def job_call(each: RaceRun, protocol: Protocol, out: Path) -> Call:
     """The call of `make_job` for a run; its arguments are all that it needs."""
     task = next(task for task in protocol.tasks if task.name == each.task)
@@ -441,64 +407,12 @@ def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Pa
         steps = resolve(task.tier, task.env, options)[0].schedule.steps
     else:
         spec, objective = resolve(task.tier, task.env, options)
-        rates, final, steps = *local_rates(spec, objective), spec.schedule.steps
+        run, steps = local_run(spec, objective), spec.schedule.steps
+        rates, final = run.rates, run.final
     curve = np.array(rates + [diverged] * (steps - len(rates)))
     found = adaptive.outcome(curve, diverged if final is None else final, 0.0, task.block)
     del found["dead"]
     return {**found, "finished": final is not None, "seconds": round(time.monotonic() - began, 3)}
-
-
-def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
-    """Exact pass rates of a bandit after each step, or those of each step's draws in a toy task; and the final one.
-
-    A bandit whose rewards neither pass nor fail reports its mean reward instead.
-
-    A run that produces a non-finite number ends there, without a final pass rate.
-    """
-    _, backend = build(spec, objective)
-    if backend.warm_start is not None:
-        state = backend.learner.state_dict()
-        start = warm_weights(json.dumps(warm_spec(spec), sort_keys=True))
-        both = {name: start[name.removeprefix("reference.")] for name in state["model"]}  # the reference policy too
-        backend.learner.load_state_dict(state | {"model": both})
-    exact = envs.make(spec.env) if spec.tier == "bandit" else None
-    rates: list[float] = []
-
-    def look(step: int, learner: Any, rollouts: Any, groups: Any, *rest: Any) -> None:
-        if exact is not None:
-            log_policy = learner.log_policy()
-            finite = not bool(log_policy.isnan().any())
-            if finite:
-                passed = exact.pass_rate(log_policy.numpy())
-                rates.append(float((exact.mean_reward(log_policy.numpy()) if passed is None else passed).mean()))
-            else:
-                rates.append(0.0)
-        else:
-            finite = all(bool(weight.isfinite().all()) for weight in learner.model.parameters())
-            rates.append((groups.reward > 0.5).double().mean().item())
-        if not finite:
-            raise Diverged(f"step {step} left a weight that is not finite")
-
-    try:
-        loop.run(objective, backend.learner, backend.task, backend.schedule, [look])
-    except Diverged:
-        return rates[:-1] if exact is not None else rates, None
-    return rates, rates[-1] if exact is not None else backend.evaluate()["pass_rate"]
-
-
-def warm_spec(spec: Spec) -> Options:
-    """What a warm start depends on: runs with the same task and seed share it, whatever objective or schedule."""
-    plain = spec.record() | {"objective": {"name": "pmd-mean", "tau": 1.0}}
-    return plain | {"schedule": plain["schedule"] | {"lr": 1e-3, "ministeps": 1}}
-
-
-@functools.lru_cache(maxsize=4)
-def warm_weights(configuration: str) -> dict[str, Any]:
-    """Weights after the warm start. The optimizer of the run starts fresh, as in a normal run."""
-    backend = build(from_record(json.loads(configuration)))[1]
-    assert backend.warm_start is not None
-    backend.warm_start(lambda sentence: None)
-    return {name: value.clone() for name, value in backend.learner.state_dict()["model"].items()}
 
 
 def language_rates(task: RaceTask, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:

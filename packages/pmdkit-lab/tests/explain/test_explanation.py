@@ -91,17 +91,10 @@ class OnePerPrompt(Good):
         return groups.reward.mean(1)
 '''
 
-WRONG = {
-    "Reduced": r"has shape \[\]; expected \[16\]",
-    "NotANumber": "is NaN or infinite",
-    "NotANumberInTheGradient": "gradient of .* is NaN",
-    "SecretlyWholeGroups": "needs whole groups",
-    "AcrossPrompts": "moves with the policy of another",
-    "BatchBaseline": "changes with the rewards of another",
-    "Detached": "does not depend on batch.logp",
-    "Raises": "raised AttributeError",
-    "OnePerPrompt": r"has shape \[2\]; expected \[2, 8\]",
-}
+WRONG = (
+    "Reduced", "NotANumber", "NotANumberInTheGradient", "SecretlyWholeGroups", "AcrossPrompts", "BatchBaseline",
+    "Detached", "Raises", "OnePerPrompt",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -132,7 +125,6 @@ def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
     for name in claimed:
         e = explained[name]
         assert max(known.error for known in e.theory.values()) < 1e-9
-        assert e.steps_error < 1e-9
         assert e.lengths is not None
         assert e.lengths.error < 1e-9
         for found in e.rests.values():
@@ -150,7 +142,7 @@ def test_one_json_value_with_everything(explained):
         assert value["kind"] == e.kind
         assert set(value["eta"]) == {"0.01", "0.1", "0.5", "0.9"}
         assert len(value["facts"]) >= 4
-        assert {"rests", "curves", "force", "first", "steps", "by_tau", "by_length", "ratios"} <= value.keys()
+        assert {"rests", "curves", "force", "first", "steps", "ratios"} <= value.keys()
 
 
 @pytest.mark.nightly
@@ -182,6 +174,12 @@ def test_an_objective_of_ones_own(own):
     built_in = regulariser_curve(PMDMean(tau=0.1), problem, stationary_point(PMDMean(tau=0.1), problem).log_ratio)
     np.testing.assert_allclose(e.curves["graded rewards"].slope, built_in.slope, atol=1e-10)
     assert not e.theory  # it claims none
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_asked_is_refused(own, name):
+    with pytest.raises(UsageError):
+        explain(f"{own}:{name}")
 
 
 def test_options():

@@ -130,9 +130,6 @@ def test_cispo_ends_at_a_boundary_point_that_is_linear_in_the_advantage():
     assert not exact_steps(CISPO(), np.array([0.01, 0.5, 0.9])).rests.any()
 
 
-def test_mirror_images():
-    assert force(PMDMean()).mirror
-    assert force(RLOO()).mirror
-    assert not force(GRPO()).mirror
+def test_without_a_bound_the_push_does_not_end():
     assert np.isnan(force(RLOO()).right_end)
     np.testing.assert_array_equal(force(RLOO()).right, np.full(len(SHOWN), force(RLOO()).right[0]))

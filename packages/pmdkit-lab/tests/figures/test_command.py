@@ -28,7 +28,7 @@ def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
         assert entry["see"]
         assert entry["alt"]
     assert len(list((tmp_path / "figures-out").iterdir())) == 2 * len(FIGURES | TABLES)
-    assert "drawing fig2 (3 of 15)" in err
+    assert "drawing fig2 (3 of 14)" in err
 
 
 def test_every_figure_and_table_of_the_paper_is_made() -> None:

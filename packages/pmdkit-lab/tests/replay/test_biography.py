@@ -44,7 +44,7 @@ def test_stories_add_up_to_the_step(llm):
     recording = open_step(llm.path)
     question = make_request(recording)
     whole = gradient(
-        question.objective, batch_of(question.objective, recording), point(recording, "seen"), question.order, 4
+        question.objective, batch_of(question.objective, recording), point(recording, "seen"), question.ministeps, 4
     )
     stories = [tell(llm, row) for row in range(16)]
     assert sum(s["path"]["seen"]["gradient_sum"] for s in stories) == pytest.approx(float(whole.values.sum()))

@@ -41,7 +41,6 @@ MISTAKES = {
     "an unknown option": (["RUN", "--set", "nrom=none"], "norm"),
     "an option of the run": (["RUN", "--set", "schedule.lr=1"], "a replay changes options of the objective only"),
     "too many ministeps": (["RUN", "--ministeps", "17"], "ministeps is 17 for 16 prompts; expected 1 to 16"),
-    "an unknown order": (["RUN", "--order", "revresed"], "reversed"),
     "a row out of range": (["RUN", "--row", "128"], "row is 128; expected 0 to 127"),
 }
 

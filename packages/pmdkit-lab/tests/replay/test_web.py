@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pmdkit.objectives import parts
 from pmdkit.recording import RecordingText, open_step
 from pmdkit_lab.replay import web
 from pmdkit_lab.replay.gradient import POINTS, NotRecorded, batch_of, gradient, point
@@ -41,10 +42,11 @@ def by_pmdkit(recording, request, name):
     size = recording["mass"].shape[1]
     where = point(recording, name)
     batch = batch_of(request.objective, recording)
-    found = gradient(request.objective, batch, where, request.order, size)
+    found = gradient(request.objective, batch, where, request.ministeps, size)
     length = recording.mask.sum(1)
     prompts = len(recording["mass"])
-    of = torch.cat([torch.full((len(part) * size,), len(part)) for part in request.order.parts()])
+    cuts = [part.stop - part.start for part in parts(prompts, request.ministeps)]
+    of = torch.cat([torch.full((count * size,), count) for count in cuts])
     push = -found.coefficient / (length if found.values.shape[1] > 1 else 1)
     return push, batch.weight.double() * prompts / of, batch.advantage, where.known
 

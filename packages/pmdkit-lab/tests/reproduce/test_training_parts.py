@@ -11,9 +11,8 @@ import pytest
 from pmdkit import theory
 from pmdkit.launchers import ONE
 from pmdkit.objectives import OBJECTIVES
-from pmdkit.observe.run_folder import read_json
 from pmdkit_lab.figures import draw
-from pmdkit_lab.figures.training_curves import METHODS, number_of_seeds, setting, stored
+from pmdkit_lab.figures.training_curves import METHODS, setting, stored
 from pmdkit_lab.reproduce import PartContext, parts, training_parts
 from pmdkit_lab.reproduce.checks import checks
 from pmdkit_lab.reproduce.training_parts import differences_to_baselines
@@ -73,21 +72,10 @@ def test_objectives_have_a_line_each_and_those_with_a_known_solution_are_recover
     assert "KL" in dict(zip(chosen, sheet.rows, strict=True))["pmd-part"][1]
 
 
-@pytest.mark.slow
-def test_a_figure_comes_with_its_check_against_the_stored_numbers(context, monkeypatch):
-    picture, check = parts.draw_figure("fig1-left")(context)
-    assert check.held
-    assert (context.folder / "fig1-left.png").stat().st_size < 60_000, "few colours"
-    assert (context.folder / "fig1-left.svg").exists()
-    assert picture.alt
-    changed = {key: values * 1.001 for key, values in draw("fig1-left").data.items()}
-    assert not parts.stored("fig1-left", changed).held
-
-
 def test_tables_keep_every_cell(context):
     from pmdkit_lab.figures import TABLES, table
 
-    sheets = [piece for piece in parts.paper_tables(context) if piece.kind == "sheet"]
+    sheets = parts.paper_tables(context)
     assert [sheet.name for sheet in sheets] == [*TABLES, "tab-beside"]
     for sheet in sheets[:-1]:
         assert sheet.rows == [list(row) for row in table(sheet.name).rows]
@@ -125,51 +113,27 @@ def test_training_figures_are_drawn_from_the_runs_of_the_report(context, request
         record["runs"] = [run for run in record["runs"] if run["seed"] < 3]
         (context.sweeps / f"{name}.json").write_text(json.dumps(record))
     (eight,) = training_parts.redrawn(("fig8-toy",), ("tau", "training-curves"))(context)
-    assert eight.about.startswith("3 seeds")
     assert eight.scale == "toy"
     runs = {name: training_parts.curves(context, name) for name in ("tau", "training-curves")}
     drawing = draw("fig8-toy", runs)
-    assert number_of_seeds(runs) == 3
     assert "3 seeds" in drawing.figure.get_suptitle()
-    assert "5 seeds" not in drawing.figure.get_suptitle()
     grpo = np.array(runs["training-curves"]["settings"]["grpo"]["last"])
     np.testing.assert_allclose(drawing.data["after grpo"][0], grpo.mean())
     assert "5 seeds" in draw("fig8-toy").figure.get_suptitle()
 
 
-# Real runs behind the training figures: a sweep of an experiment, its votes, and an experiment that is no grid.
-
-
 @pytest.mark.nightly  # minutes: a whole experiment
 @pytest.mark.slow
-def test_an_experiment_is_run_drawn_and_asked_for_votes(context, monkeypatch):
+def test_an_experiment_is_run_and_drawn(context, monkeypatch):
     """Two steps of each method with two seeds; a second call runs nothing again."""
     short = {"schedule.steps": 2, "schedule.prompts": 8, "schedule.ministeps": 2}
     whole = EXPERIMENTS["sequence"]
     settings = {name: {**whole.settings[name], **short} for name in METHODS}
     monkeypatch.setitem(EXPERIMENTS, "sequence", replace(whole, settings=settings))
-    (picture,) = training_parts.experiment("sequence", 2)(context)
+    monkeypatch.setattr("pmdkit_lab.studies.experiments.SEEDS", range(2))
+    (picture,) = training_parts.experiment("sequence")(context)
     assert picture.about == "2 seeds"
     runs = {path: path.stat().st_mtime_ns for path in context.sweeps.glob("runs/*/summary.json")}
     assert len(runs) == 2 * len(METHODS)
-    training_parts.experiment("sequence", 2)(context)
+    training_parts.experiment("sequence")(context)
     assert runs == {path: path.stat().st_mtime_ns for path in runs}
-    monkeypatch.setattr(training_parts, "VOTES", 8)
-    found = training_parts.curves(context, "sequence")["settings"]
-    training_parts.add_votes(context, found)
-    for name in METHODS:
-        average, best, majority = np.array(found[name]["measured"]).T
-        assert (best >= average).all()
-        assert ((majority >= 0) & (majority <= 1)).all()
-        assert np.array(found[name]["entropy"]).shape == np.array(found[name]["pass_rate"]).shape == (2, 2)
-    (seven,) = training_parts.redrawn(("fig7-toy",), ("sequence",), votes=True)(context)
-    assert seven.about.startswith("2 seeds")
-
-
-@pytest.mark.slow
-def test_what_a_token_costs_is_measured_here(context):
-    (picture,) = training_parts.measurement("speed", 2, levels=(1, 16))(context)
-    assert picture.scale == "toy"
-    runs = read_json(context.sweeps / "speed.json")["runs"]
-    assert {(run["seed"], run["staleness"]) for run in runs} == {(0, 1), (0, 16), (1, 1), (1, 16)}
-    assert all(run["ms_per_token_update"] > 0 for run in runs)

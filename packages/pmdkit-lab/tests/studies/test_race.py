@@ -10,7 +10,8 @@ import pytest
 from pmdkit import train
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.resolve import resolve
-from pmdkit_lab.studies import adaptive, race
+from pmdkit_lab.studies import race
+from pmdkit_lab.studies.journal import JOURNAL, read_journal
 from pmdkit_lab.studies.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.group": 4, "schedule.steps": 3}
@@ -54,10 +55,10 @@ def test_the_recorded_race_was_begun_under_the_protocol_that_is_here():
     protocol = read_protocol()
     begun = json.loads((RECORD / race.BEGUN).read_text(encoding="utf-8"))
     assert begun == {"sha256": protocol.sha256, "short": False}
-    recorded = [json.loads(line)["key"] for line in (RECORD / race.JOURNAL).read_text(encoding="utf-8").splitlines()]
+    recorded = [json.loads(line)["key"] for line in (RECORD / JOURNAL).read_text(encoding="utf-8").splitlines()]
     assert len(set(recorded)) == len(recorded)
     compared = set(recorded) - {job.key for job in race.tuning(protocol)}
-    done = adaptive.read_journal(RECORD / race.JOURNAL)
+    done = read_journal(RECORD / JOURNAL)
     for task in protocol.tasks:  # all of the tuning, and nothing but the tuned settings on the seeds of the comparison
         if own := {key for key in compared if json.loads(key)[0] == task.name}:
             part = replace(protocol, tasks=(task,))
@@ -73,7 +74,7 @@ def test_the_record_of_the_race_is_made_of_its_journal():
     found = json.loads((RECORD / "race.json").read_text(encoding="utf-8"))
     protocol = read_protocol()
     finished = replace(protocol, tasks=tuple(task for task in protocol.tasks if task.name in found["tables"]))
-    done = adaptive.read_journal(RECORD / race.JOURNAL)
+    done = read_journal(RECORD / JOURNAL)
     again = race.summary(finished, race.tuned(finished, done), done)
     assert json.loads(json.dumps(again)) == found
     assert found["protocol"] == protocol.sha256
@@ -184,7 +185,7 @@ def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     brief = replace(TINY, budget={**TINY.budget, "part_minutes": 0.0})
     with pytest.raises(Stopped, match="has used up its time"):
         race.race(tmp_path / "parts", brief)
-    assert (tmp_path / "parts" / race.JOURNAL).read_bytes().count(b"\n") == 1
+    assert (tmp_path / "parts" / JOURNAL).read_bytes().count(b"\n") == 1
     with pytest.raises(UsageError, match="use --resume"):
         race.race(tmp_path / "parts", TINY)
     with pytest.raises(UsageError, match="was begun under the protocol"):

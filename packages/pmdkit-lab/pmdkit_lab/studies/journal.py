@@ -1,0 +1,88 @@
+"""The runs of a study, each written to a journal when it ends, so that a stopped study goes on where it was."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pmdkit.calls import Call
+from pmdkit.errors import Stopped, UsageError
+from pmdkit.launchers import Launcher
+from pmdkit.observe import files, run_folder
+from pmdkit.processes import sigterm_interrupts
+from pmdkit.sweeps import run
+
+JOURNAL = "runs.jsonl"
+Outcome = dict[str, Any]
+
+
+class JournalEntry(Protocol):
+    """A run to make, shown as its text."""
+
+    @property
+    def key(self) -> str:
+        """Identifies the run in the journal."""
+        ...
+
+
+Run = TypeVar("Run", bound=JournalEntry)
+
+
+@contextmanager
+def journal(out: Path, resume: bool) -> Iterator[dict[str, Outcome]]:
+    """The finished runs of a study by key, its folder locked while they are added to.
+
+    Args:
+        out: new or empty, or with `resume` the folder of a started study.
+        resume: keep the runs in the journal.
+    """
+    if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
+        raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
+    run_folder.make_writable(out)
+    with run_folder.locked(run_folder.RunFolder(out)):
+        try:
+            with sigterm_interrupts():
+                yield read_journal(out / JOURNAL)
+        except KeyboardInterrupt:
+            raise Stopped(f"the study in {out} was stopped; run again with --resume to go on") from None
+
+
+def read_journal(path: Path) -> dict[str, Outcome]:
+    """Finished runs by key. A last line cut off by a killed process is dropped, also from the file."""
+    if not path.exists():
+        return {}
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        files.replace(path, whole)
+    rows = [json.loads(line) for line in whole.splitlines()]
+    return {row.pop("key"): row for row in rows}
+
+
+def make_runs(
+    wanted: Sequence[Run],
+    call_of: Callable[[Run], Call],
+    done: dict[str, Outcome],
+    out: Path,
+    launcher: Launcher,
+    log: Callable[[str], None],
+    until: float = math.inf,
+) -> None:
+    """Make the runs that are not done, and record each as it ends; stop when time.monotonic() has passed `until`."""
+    missing = {call.name: (call, each) for each in wanted if each.key not in done for call in [call_of(each)]}
+    calls = [call for call, _ in missing.values()]
+    # closed on every exit path, which ends its processes
+    with open(out / JOURNAL, "ab") as file, closing(launcher.run(calls, out / run.LAUNCH)) as results:
+        for count, result in enumerate(results, 1):
+            (_, each), found = missing[result.call.name], result.result()
+            done[each.key] = found
+            file.write(json.dumps({"key": each.key, **found}).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            log(f"{count} of {len(missing)}: {each}, area {found['auc']:.3f}")
+            if time.monotonic() > until and count < len(missing):
+                raise Stopped(f"this part of {out} has used up its time; run again with --resume to go on")
