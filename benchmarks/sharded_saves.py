@@ -82,7 +82,7 @@ def one_rank(rounds: int, folder: Path, out: Path) -> None:
     """Load, then save again and again."""
     from pmdkit.llm import weights
     from pmdkit.llm.collectives import AccelerateGroup
-    from pmdkit.llm.forward_root import ForwardRoot
+    from pmdkit.llm.policy import ForwardRoot
     from pmdkit.llm.shard_loading import fill_model, make_empty_model
 
     torch.set_num_threads(1)

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from pmdkit.llm import backend
 from pmdkit.llm.engines.base import Sampling, Tokens
-from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.fused_loss import fused_total
 from pmdkit.llm.logprobs import response_logp, to_rows
 from pmdkit.llm.micro_batches import token_budget_batches
 from pmdkit.llm.optimizer import make_optimizer
+from pmdkit.llm.policy import ForwardRoot
 from pmdkit.llm.prompts import encode_numbers
 from pmdkit.llm.rollouts import make_rollouts, response_tokens, row_seeds
 from pmdkit.llm.starter.warm_start import warm_start

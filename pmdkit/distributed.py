@@ -1,8 +1,9 @@
 """Process groups, which take the same steps and share the work: the interface and the group of one.
 
-Groups of several processes are in `pmdkit.llm.distributed`. The trainer and the learners work with both.
+Groups of several processes are in `pmdkit.llm.collectives`. The trainer and the learners work with both.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -80,3 +81,8 @@ class ProcessGroup:
 
 
 SINGLE = ProcessGroup()
+
+
+def launched_ranks() -> int:
+    """Processes that this one was started with: 1 outside of `pmdkit llm`, `accelerate launch` and torchrun."""
+    return int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1

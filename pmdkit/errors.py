@@ -1,7 +1,8 @@
 """Errors shown to the user: one sentence and an exit code each, and helpers to write the sentence."""
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from reprlib import Repr
 from typing import Any
@@ -128,3 +129,21 @@ def one_slip(name: str, other: str) -> bool:
     if len(short) < len(long):
         return rest == tail[1:]
     return rest[1:] == tail[1:] or (rest[:2] == tail[1::-1] and rest[2:] == tail[2:])
+
+
+@contextmanager
+def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
+    """Raise EnvironmentLacks if the block runs out of memory, with the setting to lower, such as "update.token_budget".
+
+    torch's OutOfMemoryError is a RuntimeError, and the CPU's allocator raises a plain one.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as problem:
+        named = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
+        if not named and "can't allocate memory" not in str(problem):
+            raise
+        raise EnvironmentLacks(
+            f"out of memory in the {phase}; the last checkpoint is intact: lower {key}, say by half with "
+            f"--set {key}=..."
+        ) from problem

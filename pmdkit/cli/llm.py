@@ -18,6 +18,7 @@ from pmdkit.cli.options import Number, RecipeName, RunOptions, Texts, Whole, mer
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.run import begin
 from pmdkit.cli.signals import command_context, print_error
+from pmdkit.distributed import launched_ranks
 from pmdkit.errors import ComponentDied, Stopped, UsageError
 from pmdkit.llm import ranks
 from pmdkit.observe.glossary import format_tau
@@ -67,7 +68,7 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
 
     The same objective, loop, folder and options as the other tiers. `pmdkit llm starter` builds a tiny model, teaches
     it on this machine and needs no download. A recipe with [parallel] processes above 1 is started in as many
-    processes. --dry-run prints batch, staleness and files, and starts nothing. Without a recipe, --model and --data
+    processes. --dry-run prints batch and staleness, and starts nothing. Without a recipe, --model and --data
     are enough.
 
     Args:
@@ -81,7 +82,7 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
         if options.model is None or options.data is None:
             raise UsageError("no recipe was given; name one, such as starter, or give --model FOLDER and --data FILE")
         recipe = OWN
-    if ranks.launched_ranks() > 1 and not options.dry_run:
+    if launched_ranks() > 1 and not options.dry_run:
         be_rank(recipe, options)
         return
     check_requirements()
@@ -95,10 +96,10 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
     with command_context():
         spec = asked(recipe, options)
         save_recipe(spec, options)
-        if spec.parallel is None or spec.parallel.processes == 1:
+        if spec.parallel.processes == 1:
             begin("llm", recipe, options)
             return
-        check_processes(spec.parallel.processes, getattr(spec.model, "device", "auto"))
+        check_processes(spec.parallel.processes, spec.model.device)
         code, reason = ranks.start_ranks(sys.argv[1:], spec.parallel.processes, spec.run.threads)
         if reason:
             fail(reason, code)
@@ -133,9 +134,9 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     """Print what a spec would do; with --json, the resolved configuration and the plan as one value."""
     from pmdkit.llm import dry_run
 
-    batch, files = dry_run.batch(spec), dry_run.files(spec)
+    batch = dry_run.batch(spec)
     if json:
-        print_json({"config": spec.record(), "plan": {"batch": batch, "files": files}})
+        print_json({"config": spec.record(), "plan": {"batch": batch}})
         return
     from pmdkit.envs.kinds import reward_scale
 
@@ -146,8 +147,6 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     console.print(
         pair_table({name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in batch.items()})
     )
-    console.print("[italic]files[/italic]")
-    console.print(pair_table(files))
     console.print("Nothing was started. pmdkit plan, of pmdkit-lab, predicts memory and time.")
 
 

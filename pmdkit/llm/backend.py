@@ -14,35 +14,25 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import collectives, evaluate, head, lora, recipe_checks, rewards, weight_sync_check
+from pmdkit.llm import callbacks, collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
-from pmdkit.llm.callbacks.best_model import BestModelCallback
-from pmdkit.llm.callbacks.columns import make_metrics, step_extras
-from pmdkit.llm.callbacks.evaluation import EvaluationCallback
-from pmdkit.llm.callbacks.model_files import ModelFilesCallback
-from pmdkit.llm.callbacks.problems import ProblemsCallback
-from pmdkit.llm.callbacks.progress import ProgressCallback
-from pmdkit.llm.callbacks.resources import ResourcesCallback
-from pmdkit.llm.callbacks.responses import ResponsesCallback
+from pmdkit.llm.columns import make_metrics, step_extras
 from pmdkit.llm.contrib import turns
-from pmdkit.llm.dynamic_sampling import dynamic_sampling
-from pmdkit.llm.empty_weights import is_empty
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.grading import Rows, make_grader, make_rows
+from pmdkit.llm.grading import Rows, SharedGrader, make_grader, make_rows
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
-from pmdkit.llm.shard_loading import fill_model
+from pmdkit.llm.recipe_checks import check_machine
 from pmdkit.llm.task import MathTask
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
-from pmdkit.loop import Schedule, Stream, inline
+from pmdkit.loop import Schedule, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
@@ -60,24 +50,19 @@ GAUGED = 128  # responses of each step that are rescored after it, at least two 
 def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
     check_machine(spec)
-    process_group = collectives.make_process_group(spec)
+    alone = spec.parallel.processes == launched_ranks() == 1
+    process_group = SINGLE if alone else collectives.make_process_group(spec)
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
-    progress = ProgressCallback()
+    progress = callbacks.ProgressCallback()
     engine = make_engine(spec, model, encoder, problems, process_group)
     policy = make_policy(spec, objective, model, process_group)
     learner = make_learner(spec, policy, encoder, problems, engine, task, progress.progress)
     evaluation = make_evaluation(spec, encoder, problems, verifier, learner.turns)
     return assemble(spec, objective, learner, task, evaluation, progress)
-
-
-def check_machine(spec: LLMSpec) -> None:
-    """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
-    recipe_checks.check_engine(spec.rollout.engine, spec.vllm.urls)
-    recipe_checks.check_lora(spec)
 
 
 def load_problems(spec: LLMSpec) -> MathProblems:
@@ -86,32 +71,31 @@ def load_problems(spec: LLMSpec) -> MathProblems:
 
 
 def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model and tokenizer of [model], on their device. Adapters come later: `make_learner`.
+    """The model and tokenizer of [model], on their device. Adapters come later: `make_policy`.
 
-    A pretrained model that will be sharded over processes is empty until `make_learner` has sharded it.
+    A pretrained model that will be sharded over processes is empty until `make_policy` has sharded it.
     """
-    if process_group.strategy == "fsdp2" and spec.model.path is not None:
-        model, tokenizer = load_model(spec.model.path, empty=True)
-        return prepare_model(model, checkpointing=spec.model.checkpointing), tokenizer
-    # weights that will be sharded stay on the host: whole ones may not fit an accelerator, or not twice
-    device = torch.device("cpu") if process_group.strategy == "fsdp2" else None
-    return build_model(spec.model, spec.env, spec.run.seed, device)
+    if process_group.strategy != "fsdp2":
+        return build_model(spec.model, spec.env, spec.run.seed)
+    if spec.model.path is None:
+        # weights that will be sharded stay on the host: whole ones may not fit an accelerator, or not twice
+        return build_model(spec.model, spec.env, spec.run.seed, torch.device("cpu"))
+    model, tokenizer = load_model(spec.model.path, empty=True)
+    return prepare_model(model, checkpointing=spec.model.checkpointing), tokenizer
 
 
 def build_model(
     table: LanguageModelTable, env: dict[str, Any], seed: int, device: torch.device | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A pretrained model, or a starter with random weights; on its device, switched to packed attention."""
-    device = pick_device(table.device) if device is None else device
-    if table.path is not None:
-        model, tokenizer = load_model(table.path)
+    if table.build is None:
+        model, tokenizer = load_model(str(table.path))
     else:
         from pmdkit.llm.starter.model import build, train_tokenizer
 
-        assert table.build is not None
         tokenizer = train_tokenizer(make_math(env))
         model = build(table.build, tokenizer, seed)
-    return prepare_model(model, device, table.checkpointing), tokenizer
+    return prepare_model(model, device or pick_device(table.device), table.checkpointing), tokenizer
 
 
 def make_engine(
@@ -187,18 +171,10 @@ def make_encoder(
 
 
 def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
-    """The verifier of [reward]; with several processes, the main one grades for all.
-
-    If each has an engine, the others grade ahead of the main one what theirs finishes, with one worker each.
-    """
-    score = spec.rollout.cut_off == "score"
-    if process_group.size == 1:
-        return make_grader(spec.reward, score_cut_off=score)
-    spread = spec.rollout.engine not in CENTRAL
-    if process_group.is_main_process:
-        return SharedGrader(make_grader(spec.reward, score_cut_off=score), process_group, spread=spread)
-    ahead = make_grader(spec.reward, 1, score) if spread else None
-    return SharedGrader(None, process_group, ahead, spread)
+    """The verifier of [reward]; with several processes, the main one grades for all."""
+    main, score = process_group.is_main_process, spec.rollout.cut_off == "score"
+    grader = make_grader(spec.reward, score_cut_off=score) if main else None
+    return grader if grader is not None and process_group.size == 1 else SharedGrader(grader, process_group)
 
 
 def make_task(
@@ -210,6 +186,8 @@ def make_task(
     process_group: ProcessGroup = SINGLE,
 ) -> MathTask:
     """The task: which problems a step asks, and how the answers are rewarded."""
+    table = spec.reward
+    alone = not table.others and table.weight == 1 and spec.rollout.cut_off != "mask"  # the verdict is the reward
     assert spec.schedule.prompts is not None
     return MathTask(
         problems,
@@ -218,10 +196,10 @@ def make_task(
         verifier,
         partial(decode_response, encoder.tokenizer),
         end_tokens(model, encoder.tokenizer),
-        spec.reward.scale,
-        spec.reward.most_unscored,
+        table.scale,
+        table.most_unscored,
         reward_rows(spec, encoder),
-        rewards.make_reward_sum(spec.reward, spec.rollout, process_group),
+        None if alone else rewards.make_reward_sum(table, spec.rollout, process_group),
     )
 
 
@@ -238,8 +216,9 @@ def make_policy(
     process_group: ProcessGroup = SINGLE,
 ) -> CausalPolicy:
     """The policy that is trained: the model, or adapters on it; with a reference policy if the objective uses one."""
-    lora.inject_adapters(model, spec.lora, spec.run.seed)  # the engine has made its copy: it gets merged weights
-    empty = is_empty(model)
+    if spec.lora.rank:  # the engine has made its copy: it gets merged weights
+        lora.inject_adapters(model, spec.lora, spec.run.seed)
+    empty = process_group.strategy == "fsdp2" and spec.model.path is not None
     policy = CausalPolicy(
         model,
         process_group,
@@ -248,7 +227,7 @@ def make_policy(
         reference=traits(objective).uses_reference,
     )
     if empty:  # its weights have been sharded and now have memory
-        fill_model(lora.base_weights(model), Path(str(model.name_or_path)), process_group)
+        shard_loading.fill_model(lora.base_weights(model), Path(str(model.name_or_path)), process_group)
         lora.draw_adapters(model, spec.run.seed)
         policy.reset_reference()
     return policy
@@ -264,15 +243,12 @@ def make_learner(
     report: Report | None = None,
 ) -> CausalLearner:
     """The learner that trains the policy. With a lag it has a queue of rollouts; `task` grades them as they finish."""
-    rollout = spec.rollout
-    episodes, queue = None, None
+    rollout, episodes = spec.rollout, None
     if rollout.environment is not None:
         environment, ends = turns.make_environment(rollout.environment), end_tokens(policy.model, encoder.tokenizer)
         episodes = turns.Turns(
             environment, rollout.environment, encoder, ends, problems.problem, rollout.max_turns, policy.process_group
         )
-    if rollout.lag:
-        queue = RolloutQueue(engine)
     return CausalLearner(
         policy,
         encoder.tokenizer,
@@ -282,7 +258,7 @@ def make_learner(
         spec.schedule,
         spec.update,
         turns=episodes,
-        queue=queue,
+        queue=RolloutQueue(engine) if rollout.lag else None,
         grade_ahead=None if task is None else task.grade_ahead,
         **({} if report is None else {"report": report}),
     )
@@ -309,29 +285,26 @@ def assemble(
     learner: CausalLearner,
     task: MathTask,
     evaluation: evaluate.Evaluation,
-    progress: ProgressCallback | None = None,
+    progress: callbacks.ProgressCallback | None = None,
 ) -> Backend:
     """Assemble the parts into one backend, with metrics, phase 0 and callbacks."""
     schedule, rollout = spec.schedule, spec.rollout
-    assert schedule.group is not None
-    progress = progress or ProgressCallback()
+    progress = progress or callbacks.ProgressCallback()
     passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
-    metrics = StepMetrics(objective, passed, max(2, GAUGED // schedule.group))
-    evaluations = EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
-    model_files = ModelFilesCallback(spec, evaluations)
+    metrics = StepMetrics(objective, passed, max(2, GAUGED // (schedule.group or 1)))
+    evaluations = callbacks.EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
+    model_files = callbacks.ModelFilesCallback(spec, evaluations)
     found: list[TrainerCallback] = [
         progress,
-        ResourcesCallback(learner, task),
-        ProblemsCallback(task, evaluation),
+        callbacks.ResourcesCallback(learner, task),
+        callbacks.ProblemsCallback(task, evaluation),
         MismatchMonitor(),
     ]
     if spec.run.record:
         found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
     if rollout.record_every:
-        found.append(ResponsesCallback(task, rollout.record_every))
+        found.append(callbacks.ResponsesCallback(task, rollout.record_every))
     found += [evaluations, model_files]
-    if spec.evaluation.keep_best:
-        found.append(BestModelCallback(evaluations, model_files))
     return Backend(
         learner=learner,
         task=task,
@@ -342,18 +315,11 @@ def assemble(
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=make_stream(rollout),
+        stream=async_rollouts(rollout.lag) if rollout.lag else inline,
         process_group=learner.process_group,
         callbacks=found,
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
-
-
-def make_stream(rollout: RolloutTable) -> Stream:
-    """Where the loop gets its rollouts: inline, ahead of the updates, or drawn until rewards differ."""
-    if rollout.lag:
-        return async_rollouts(rollout.lag)
-    return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
 
 
 def run_inputs(
@@ -362,18 +328,17 @@ def run_inputs(
     """Digests of rows, template and tokenizer, and files of weights. Of generated rows only the first count."""
     problems, tokenizer = task.problems, learner.tokenizer
     from_table = isinstance(getattr(problems.problem, "__self__", None), list)
-    numbers = problems.train if from_table else problems.train[:GENERATED]
-    assert tokenizer is not None
+    rows = [problems.problem(int(number)) for number in problems.train[: None if from_table else GENERATED]]
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
-    columns = [json.dumps(dict(problems.problem(int(number)).columns), default=str) for number in numbers]
     found: dict[str, str | Sequence[Path]] = {
-        **({} if task.rows is None else {"columns": digest(columns)}),
-        "training rows": digest_rows(problems.problem(int(number)) for number in numbers),
+        "training rows": digest_rows(rows),
         "evaluation rows": digest_rows(evaluation.problems),
         "template": digest([json.dumps(list(evaluation.encode(PROBE)))]),
         "tokenizer": digest([words, str(tokenizer.chat_template)]),
     }
+    if task.rows is not None:
+        found["columns"] = digest(json.dumps(dict(row.columns), default=str) for row in rows)
     if spec.model.path is not None:
         folder, commit = Path(spec.model.path), getattr(learner.model.config, "_commit_hash", None)
         found["weights"] = sorted(folder.glob("*.safetensors")) if folder.is_dir() else str(commit)
@@ -386,7 +351,7 @@ def digest_rows(problems: Iterable[Problem]) -> str:
 
 
 def make_warm_start(
-    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluations: EvaluationCallback
+    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluations: callbacks.EvaluationCallback
 ) -> Callable[[Callable[[str], None]], None] | None:
     """Phase 0: teach the starter until it passes the target share of the evaluation's problems.
 

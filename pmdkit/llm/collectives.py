@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.llm import fsdp, ranks
 from pmdkit.llm.recipe_checks import check_processes
@@ -23,7 +23,6 @@ from pmdkit.llm.sharded_checkpoint import SaveLost, ShardedCheckpoints
 from pmdkit.observe.checkpoint import Checkpoints
 from pmdkit.processes import die_with_parent
 from pmdkit.specs import LLMSpec
-from pmdkit.specs.llm import ParallelTable
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
 "What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."
@@ -35,8 +34,7 @@ class RankLost(ComponentDied):
 
 def make_process_group(spec: LLMSpec) -> ProcessGroup:
     """The process group of a run; joins the other processes if there are any."""
-    table, here = spec.parallel, ranks.launched_ranks()
-    assert isinstance(table, ParallelTable)
+    table, here = spec.parallel, launched_ranks()
     if table.processes != here:
         raise UsageError(
             f"parallel.processes is {table.processes} and {here} run here; start with `pmdkit llm`, with "
@@ -44,9 +42,8 @@ def make_process_group(spec: LLMSpec) -> ProcessGroup:
         )
     if here == 1:
         return SINGLE
-    device = getattr(spec.model, "device", "auto")
-    check_processes(int(os.environ.get("LOCAL_WORLD_SIZE", here)), device)
-    return AccelerateGroup(table.strategy, table.timeout, cpu=device == "cpu")
+    check_processes(int(os.environ.get("LOCAL_WORLD_SIZE", here)), spec.model.device)
+    return AccelerateGroup(table.strategy, table.timeout, cpu=spec.model.device == "cpu")
 
 
 class AccelerateGroup(ProcessGroup):

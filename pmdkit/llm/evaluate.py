@@ -1,7 +1,7 @@
 """Evaluate a language model: draw, grade and record k responses to each problem."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from pmdkit import foreign
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
-from pmdkit.llm import grading, prompts, verdicts_over_ranks
+from pmdkit.llm import grading, prompts
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.observe import files, run_folder
@@ -65,7 +65,7 @@ class Evaluation:
     problems: Sequence[Problem]
     encode: Callable[[str], Tokens]
     read: grading.Reader
-    grader: Grader | verdicts_over_ranks.SharedGrader
+    grader: Grader | grading.SharedGrader
     k: int
     sampling: Sampling
     seed: int
@@ -112,40 +112,25 @@ class Evaluation:
         return max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)
 
     def ask(self, engine: Engine, problems: Sequence[Problem], report: Callable[[int, int], None]) -> list[Answered]:
-        """k responses to each of some problems."""
-        seeds = [derive(self.seed, problem.id, k) for problem in problems for k in range(self.k)]
-        prompts = [self.encode(problem.problem) for problem in problems]
-        request = GenerateRequest(prompts, self.k, np.array(seeds, dtype=np.uint64), self.sampling, report)
+        """k responses to each of some problems; of an episode the last turn, with the tokens of all turns."""
+        seeds = np.array([derive(self.seed, problem.id, k) for problem in problems for k in range(self.k)], np.uint64)
+        encoded = [self.encode(problem.problem) for problem in problems]
+        asked = [problem for problem in problems for _ in range(self.k)]
+        episodes = None
         if self.turns is not None:
-            return self.play(engine, problems, request)
-        drawn = engine.generate(prompts, self.k, request.seeds, self.sampling, report)
-        lengths = drawn.mask.sum(1).tolist()
-        tokens = [row[:n] for row, n in zip(drawn.tokens.tolist(), lengths, strict=True)]
-        texts = [self.read(row) for row in tokens]
-        ended = drawn.ended.tolist()
-        asked = [problem for problem in problems for _ in range(self.k)]
-        rows = [None if self.rows is None else self.rows(tokens[n], asked[n], n // self.k) for n in range(len(texts))]
-        verdicts = self.grader.grade(
-            [
-                Item(text, problem.answer, not end, problem.problem, row)
-                for text, problem, end, row in zip(texts, asked, ended, rows, strict=True)
+            request = GenerateRequest(encoded, self.k, seeds, self.sampling, report)
+            drawn, episodes = self.turns.play(engine, problems, request)
+            items = [
+                grading.episode_item(episode, problem, n // self.k, self.rows)
+                for n, (episode, problem) in enumerate(zip(episodes, asked, strict=True))
             ]
-        )
-        grading.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
-        return [
-            Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
-            for n, problem in enumerate(asked)
-        ]
-
-    def play(self, engine: Engine, problems: Sequence[Problem], request: GenerateRequest) -> list[Answered]:
-        """k episodes for each of some problems; the response is the last turn, its tokens count all turns."""
-        assert self.turns is not None
-        drawn, episodes = self.turns.play(engine, problems, request)
-        asked = [problem for problem in problems for _ in range(self.k)]
-        items = [
-            grading.episode_item(episode, problem, n // self.k, self.rows)
-            for n, (episode, problem) in enumerate(zip(episodes, asked, strict=True))
-        ]
+        else:
+            drawn = engine.generate(encoded, self.k, seeds, self.sampling, report)
+            responses = [row[on].tolist() for row, on in zip(drawn.tokens, drawn.mask, strict=True)]
+            items = []
+            for n, (tokens, ended) in enumerate(zip(responses, drawn.ended.tolist(), strict=True)):
+                row = None if self.rows is None else self.rows(tokens, asked[n], n // self.k)
+                items.append(Item(self.read(tokens), asked[n].answer, not ended, asked[n].problem, row))
         verdicts = grading.grade_episodes(self.grader, items, episodes)
         grading.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
         lengths = drawn.mask.sum(1).tolist()
@@ -159,7 +144,7 @@ def fixed_evaluation(
     table: EvaluationTable,
     problems: MathProblems,
     encoder: prompts.Encoder,
-    grader: Grader | verdicts_over_ranks.SharedGrader,
+    grader: Grader | grading.SharedGrader,
     width: int,
     seed: int,
     most_unscored: float = Evaluation.most_unscored,
@@ -199,18 +184,14 @@ def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int)
 
 
 def graded_draws(answers: Sequence[Answered], k: int) -> GradedDraws:
-    """[P, k] correctness and answer classes, for the statistics. A response without a verdict counts as wrong."""
+    """[P, k] correctness and answer classes, for the statistics. A response without a verdict counts as wrong.
+
+    Classes are integers, equal where two responses to a problem give the same answer; no answer counts as one too.
+    """
     right = np.array([float(answer.verdict.correct is True) for answer in answers]).reshape(-1, k)
-    return GradedDraws(right, answer_classes(answers, k))
-
-
-def answer_classes(answers: Sequence[Answered], k: int) -> np.ndarray:
-    """[P, k] integers, equal where two responses to a problem give the same answer; no answer counts as one too."""
-    table = []
-    for start in range(0, len(answers), k):
-        texts = [answer_text(answer) for answer in answers[start : start + k]]
-        table.append([texts.index(text) for text in texts])
-    return np.array(table, dtype=np.int64)
+    texts = [answer_text(answer) for answer in answers]
+    classes = [texts[n - n % k : n - n % k + k].index(text) for n, text in enumerate(texts)]
+    return GradedDraws(right, np.array(classes, dtype=np.int64).reshape(-1, k))
 
 
 def answer_text(answer: Answered) -> str:
@@ -226,25 +207,15 @@ def answer_text(answer: Answered) -> str:
     return "".join(text.split()) if value is None else str(value)
 
 
+def encode_answers(answers: Iterable[Answered]) -> bytes:
+    """The lines of a record."""
+    return b"".join(json.dumps(asdict(answer)).encode() + b"\n" for answer in answers)
+
+
 def append(record: Path, answers: Sequence[Answered]) -> None:
     """Append answers to a record and flush them."""
     files.make_folder(record.parent)
-    files.append(record, b"".join(json.dumps(asdict(answer)).encode() + b"\n" for answer in answers))
-
-
-def check(answer: Answered) -> None:
-    """Check that every field of a line has the right type."""
-    verdict = answer.verdict
-    if not (
-        all(isinstance(text, str) for text in (answer.id, answer.response, verdict.path, verdict.reason))
-        and foreign.is_count(answer.k)
-        and foreign.is_count(answer.tokens)
-        and isinstance(answer.ended, bool)
-        and verdict.correct in (True, False, None)
-        and (verdict.extracted is None or isinstance(verdict.extracted, str))
-        and (verdict.value is None or foreign.is_number(verdict.value))
-    ):
-        raise TypeError("a field is of another kind")
+    files.append(record, encode_answers(answers))
 
 
 def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
@@ -255,10 +226,24 @@ def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
         with foreign.shaped(where, "a response of an evaluation", "delete the file, and its responses are drawn again"):
             row = foreign.parse_json(text, where)
             answer = Answered(**{**row, "verdict": Verdict(**row["verdict"])})
-            check(answer)
+            check_fields(answer)
         done.setdefault(answer.id, []).append(answer)
     whole = {name: answers for name, answers in done.items() if [a.k for a in answers] == list(range(k))}
     if record.exists():
-        kept = [json.dumps(asdict(a)).encode() + b"\n" for answers in whole.values() for a in answers]
-        files.replace(record, b"".join(kept))
+        files.replace(record, encode_answers(answer for answers in whole.values() for answer in answers))
     return whole
+
+
+def check_fields(answer: Answered) -> None:
+    """Raise TypeError if a field of a line has another type."""
+    verdict = answer.verdict
+    if not (
+        all(isinstance(text, str) for text in (answer.id, answer.response, verdict.path, verdict.reason))
+        and foreign.is_count(answer.k)
+        and foreign.is_count(answer.tokens)
+        and isinstance(answer.ended, bool)
+        and verdict.correct in (True, False, None)
+        and isinstance(verdict.extracted, str | None)
+        and foreign.none_or(foreign.is_number)(verdict.value)
+    ):
+        raise TypeError("a field is of another kind")

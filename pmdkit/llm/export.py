@@ -1,9 +1,8 @@
 """Export a checkpoint to a folder in Hugging Face layout, merging its shards one file of weights at a time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
-
-from torch import Tensor
 
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint, files, shards
@@ -71,33 +70,23 @@ def export(path: Path, out: Path) -> list[str]:
 
 def write_weights(folder: Path, stored: Mapping[str, StoredTensor]) -> list[str]:
     """Write one model.safetensors, or several files with an index if the weights do not fit in one."""
-    held: list[dict[str, tuple[int, tuple[int, ...]]]] = []
-    for number, tensors in enumerate(grouped(stored), 1):
-        files.write(folder / f".{number}.part", checkpoint.encode_tensors(tensors), files.PUBLIC)
-        held.append({name: (0, tuple(tensor.shape)) for name, tensor in tensors.items()})
-    # the names of the files hold their number, which is known only now
-    names = [shards.shard_name("model", number, len(held)) for number in range(1, len(held) + 1)]
-    if len(names) == 1:
-        names = ["model.safetensors"]
-    for number, name in enumerate(names, 1):
-        (folder / f".{number}.part").rename(folder / name)
-    if len(names) > 1:
-        sizes = {name: (folder / name).stat().st_size for name in names}
-        index = shards.encode_index(dict(zip(names, held, strict=True)), sizes)
-        files.write(folder / shards.index_name("model"), index, files.PUBLIC)
-        names.append(shards.index_name("model"))
-    return names
-
-
-def grouped(stored: Mapping[str, StoredTensor]) -> Iterator[dict[str, Tensor]]:
-    """The tensors of each file of an export, read one file at a time."""
-    group: dict[str, Tensor] = {}
+    groups: list[list[str]] = [[]]
     size = 0
     for name, tensor in stored.items():
-        found = tensor.read()
-        if group and size + found.nbytes > FILE_BYTES:
-            yield group
-            group, size = {}, 0
-        group[name] = found
-        size += found.nbytes
-    yield group
+        size += 4 * prod(tensor.shape)  # checkpoints are in float32
+        if groups[-1] and size > FILE_BYTES:
+            groups.append([])
+            size = 4 * prod(tensor.shape)
+        groups[-1].append(name)
+    count = len(groups)
+    names = [shards.shard_name("model", number, count) for number in range(1, count + 1)]
+    names = names if count > 1 else ["model.safetensors"]
+    entries, sizes = {}, {}
+    for file, group in zip(names, groups, strict=True):  # one of them is in memory at a time
+        data = checkpoint.encode_tensors({name: stored[name].read() for name in group})
+        files.write(folder / file, data, files.PUBLIC)
+        entries[file], sizes[file] = {name: (0, stored[name].shape) for name in group}, len(data)
+    if count > 1:
+        files.write(folder / shards.index_name("model"), shards.encode_index(entries, sizes), files.PUBLIC)
+        names.append(shards.index_name("model"))
+    return names

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
-from pmdkit.llm.empty_weights import allocate
+from pmdkit.llm.shard_loading import allocate
 
 
 def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = torch.float32) -> nn.Module:

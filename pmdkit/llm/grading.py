@@ -1,15 +1,15 @@
-"""Grading responses: what the verifier is asked about each, and when a batch has too few verdicts to go on."""
+"""Grading responses: what the verifier is asked, when a batch has too few verdicts, and verdicts of several ranks."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+from pmdkit.distributed import ProcessGroup
 from pmdkit.envs import math_answers
 from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, own_verdict
+from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, VerdictJournal, own_verdict
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines.base import Tokens
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Episode
 from pmdkit.specs.llm import RewardTable, RewardTerm
 
@@ -33,9 +33,9 @@ def grade_episodes(
     """One verdict per item: the reward that the environment gave its episode, else the grader's verdict."""
     if episodes is None:
         return grader.grade(items)
-    said = [episode.reward for episode in episodes]
-    graded = iter(grader.grade([item for item, reward in zip(items, said, strict=True) if reward is None]))
-    return [next(graded) if reward is None else own_verdict(reward) for reward in said]
+    asked = [item for item, episode in zip(items, episodes, strict=True) if episode.reward is None]
+    graded = iter(grader.grade(asked))
+    return [next(graded) if episode.reward is None else own_verdict(episode.reward) for episode in episodes]
 
 
 def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
@@ -53,16 +53,7 @@ def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
 
 
 def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> None:
-    """Raise if too many responses have no verdict.
-
-    Args:
-        verdicts: of a batch.
-        most: share that may lack one.
-        kept: what was not done with them, for the message.
-
-    Raises:
-        ComponentDied: too many have none; the message has the reason of the first.
-    """
+    """Raise ComponentDied if more than a share has no verdict; `kept` says what was not done with the batch."""
     unscored = [verdict for verdict in verdicts if not verdict.scored]
     if len(unscored) > max(1, most * len(verdicts)):
         raise ComponentDied(
@@ -72,15 +63,55 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
         )
 
 
-def make_grader(table: RewardTerm, workers: int | None = None, score_cut_off: bool = False) -> Grader:
+def make_grader(table: RewardTerm, score_cut_off: bool = False) -> Grader:
     """The verifier pool of a [reward]."""
     first = table if isinstance(table, RewardTable) else RewardTable()
     return math_answers.make_grader(
         table.grade,
         boxed=first.boxed,
-        workers=workers or table.workers,
+        workers=table.workers,
         seconds=table.seconds,
         memory_mb=table.memory_mb,
         most_unscored=first.most_unscored,
         score_cut_off=score_cut_off,
     )
+
+
+class SharedGrader:
+    """A Grader for MathTask and Evaluation that gives every process the same verdicts.
+
+    A verdict can depend on the load of a machine when an answer exceeds its deadline, so one process decides.
+
+    Args:
+        grader: of the main process, None elsewhere.
+        process_group: every process calls `grade` with the same items.
+    """
+
+    def __init__(self, grader: Grader | None, process_group: ProcessGroup) -> None:
+        self.grader = grader
+        self.process_group = process_group
+
+    @property
+    def journal(self) -> VerdictJournal | None:
+        """The journal of the main process; None elsewhere."""
+        return None if self.grader is None else self.grader.journal
+
+    @journal.setter
+    def journal(self, journal: VerdictJournal | None) -> None:
+        if self.grader is not None:
+            self.grader.journal = journal
+
+    def submit(self, item: Callable[[], Item]) -> None:
+        """Have the main process grade an item of its own ahead; `grade` is asked for it later."""
+        if self.grader is not None:
+            self.grader.submit(item)
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, in order."""
+        verdicts = None if self.grader is None else [asdict(verdict) for verdict in self.grader.grade(items)]
+        return [Verdict(**verdict) for verdict in self.process_group.broadcast_object(verdicts)]
+
+    def close(self) -> None:
+        """End the workers."""
+        if self.grader is not None:
+            self.grader.close()

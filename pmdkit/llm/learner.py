@@ -16,18 +16,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit import foreign
 from pmdkit.distributed import ProcessGroup
-from pmdkit.errors import Diverged, ResumeRefused, UsageError
+from pmdkit.errors import Diverged, ResumeRefused, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
 from pmdkit.llm.async_rollouts import RolloutQueue, RolloutRequest
 from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.engines.base import Engine, Finished, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.lr_scheduler import LRScheduler
+from pmdkit.llm.micro_batches import shard_by_tokens
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
-from pmdkit.llm.out_of_memory import explain_out_of_memory
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
-from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weight_sync_check import ExpectedLogp
 from pmdkit.loop import Episode, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
@@ -140,14 +139,15 @@ class CausalLearner:
         return self.with_reference(rollouts)
 
     def submit(self, prompts: Tensor, group: int | None, seed: int) -> RolloutRequest:
-        """Request a rollout by the current weights, which is drawn while the trainer updates."""
+        """Request a rollout by the current weights, which is drawn while the trainer updates; there must be a queue."""
         assert self.queue is not None
         call = self.generate_request(prompts, group, seed)
         finished = None if self.grade_ahead is None else self.grade_ahead(prompts)
+        here = self.queue.engine.engine is not None
 
         def current() -> tuple[dict[str, Tensor], ExpectedLogp | None]:
             """A copy of the weights on the host, if there is an engine to take them; all processes access all."""
-            here, items = self.queue.engine.engine is not None, self.gathered_weights().items()  # type: ignore[union-attr]
+            items = self.gathered_weights().items()
             return {name: x.detach().to("cpu", copy=True) for name, x in items if here}, self.expected_logp()
 
         return self.queue.submit(prompts, seed, self.version, call, finished, current)
@@ -155,10 +155,8 @@ class CausalLearner:
     def collect(self, request: RolloutRequest) -> EngineRollouts:
         """A rollout that was submitted. The weights have moved on, so that only the sync check could compare."""
         assert self.queue is not None
-        assert request.prompts is not None
         responses = self.queue.collect(request)
-        rows = len(responses.mask)
-        self.report("rollout", rows, rows, int(responses.mask.sum()))
+        self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
         rollouts = make_rollouts(request.prompts, request.seed, responses, request.version, self.sampling.width)
         return self.with_reference(replace(rollouts, measured=request.found))
 
@@ -186,7 +184,9 @@ class CausalLearner:
 
     def gathered_weights(self) -> weights.GatheredWeights:
         """The weights as engines take them; each is gathered when it is accessed."""
-        return weights.GatheredWeights(lora.engine_weights(self.model, self.engine))
+        adapted = self.policy.adapters
+        given = lora.engine_weights(self.model, self.engine) if adapted else weights.named_weights(self.model)
+        return weights.GatheredWeights(given)
 
     def expected_logp(self) -> ExpectedLogp | None:
         """What the weight-sync check expects of an engine with the current weights."""
@@ -310,11 +310,13 @@ class CausalLearner:
         With several processes, each has its own shards, and everything else is the same in all.
         """
         state: dict[str, Any] = {
-            **lora.model_state(self.model),
+            "model": self.merged_weights(),
             **({} if self.queue is None else self.queue.state_dict()),
             "optimizer": self.optimizer.state_dict(),
             "version": self.version,
         }
+        if self.policy.adapters:
+            state["adapter"] = lora.adapter_weights(self.model)
         if self.policy.reference is not None:
             state["reference"] = weights.named_weights(self.policy.reference)
         return state
@@ -324,7 +326,10 @@ class CausalLearner:
         for name in ("model", "adapter", "reference"):
             held = {key: value for key, value in state.get(name, {}).items() if isinstance(value, Tensor)}
             foreign.check_numbers(held, "the checkpoint")
-        lora.load_model_state(self.model, state, self.process_group)
+        if self.policy.adapters:  # the base is not in it: its files are compared when the run begins
+            weights.copy_weights(lora.adapter_weights(self.model), state.get("adapter", {}), self.process_group)
+        else:
+            weights.load_weights(self.model, state["model"], self.process_group)
         if self.policy.reference is not None:
             if "reference" not in state:
                 raise ResumeRefused(
@@ -344,12 +349,17 @@ class CausalLearner:
             weights.load_weights(self.model, weights.named_weights(model), self.process_group)
         self.stale = True
 
+    def merged_weights(self) -> dict[str, Tensor]:
+        """The weights by their stock names, adapters merged."""
+        return dict(lora.MergedWeights(self.model)) if self.policy.adapters else weights.named_weights(self.model)
+
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load; adapters are merged, and also saved in adapter/."""
         main = self.process_group.is_main_process
-        given = self.process_group.size > 1 or lora.has_adapters(self.model)
-        state = weights.full_state(lora.merged_weights(self.model), main) if given else None
+        given = self.process_group.size > 1 or self.policy.adapters
+        state = weights.full_state(self.merged_weights(), main) if given else None
         if main:
-            lora.save_adapter(self.model, Path(path) / "adapter")
+            if self.policy.adapters:
+                lora.save_adapter(self.model, Path(path) / "adapter")
             self.model.save_pretrained(path, state_dict=state)
             self.tokenizer.save_pretrained(path)

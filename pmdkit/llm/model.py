@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import empty_weights, shard_loading, weights
+from pmdkit.llm import shard_loading, weights
 from pmdkit.llm.packing import use_packing
+from pmdkit.llm.recipe_checks import parse_device
 from pmdkit.observe import shards
 from pmdkit.observe.console import quietly
 
@@ -39,6 +40,10 @@ def load_model(
         path: a folder in Hugging Face layout, a checkpoint of a run, or the name of a model on the hub.
         device: where the weights go.
         empty: leave the weights on the meta device, for `shard_loading.fill_model` to read once they are sharded.
+
+    Raises:
+        UsageError: a folder does not load, or asks for trust.
+        EnvironmentLacks: the hub does not provide the model.
     """
     folder = Path(path)
     here = os.path.exists(path)  # a Path would raise for some names that no file can have
@@ -53,19 +58,16 @@ def load_model(
             local = here or local_only()
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
             tokenizer.encode("1")  # some settings of a wrong type fail only here
-            place = folder if here or not empty else download(path, local)
-            if empty or (here and shards.is_cut(folder, "model")):
-                model, missing = shard_loading.make_empty_model(place), []
+            if empty:
+                model = shard_loading.make_empty_model(folder if here else download(path, local))
+            elif here and shards.is_cut(folder, "model"):
+                model = shard_loading.make_empty_model(folder)
+                shard_loading.allocate(model, device)
+                shard_loading.fill_model(weights.named_weights(model), folder)
             else:
-                loaded: Any = AutoModelForCausalLM.from_pretrained(
-                    path,
-                    dtype=torch.float32,
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    local_files_only=local,
-                    output_loading_info=True,
-                )
-                model, missing = loaded[0], sorted(loaded[1]["missing_keys"])
+                model = shard_loading.load_whole(path, local)
+    except UsageError:
+        raise
     except Exception as problem:  # whatever transformers stumbles over in the files
         if here:
             raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
@@ -73,18 +75,7 @@ def load_model(
             f"model '{path}' is not a folder here, and the hub did not provide it ({first_line(problem)}); "
             "download it first, then name its folder"
         ) from problem
-    if empty:
-        return prepare_model(model), tokenizer
-    if empty_weights.is_empty(model):
-        empty_weights.allocate(model, device)
-        shard_loading.fill_model(weights.named_weights(model), folder)
-    if missing:  # they have random values now
-        raise UsageError(
-            f"model.path {path}: config.json asks for weights that no file holds ({missing[0]} and "
-            f"{len(missing) - 1} more); {shard_loading.ADVICE}"
-        )
-    foreign.check_numbers(model.state_dict(), path)
-    return prepare_model(model, device), tokenizer
+    return prepare_model(model, None if empty else device), tokenizer
 
 
 def download(path: str, local: bool) -> Path:
@@ -95,9 +86,9 @@ def download(path: str, local: bool) -> Path:
 
 
 def prepare_model(
-    model: PreTrainedModel, device: torch.device | str = "cpu", checkpointing: bool = False
+    model: PreTrainedModel, device: torch.device | str | None = None, checkpointing: bool = False
 ) -> PreTrainedModel:
-    """Prepare the model for the learner: packed attention, no dropout, on its device unless it is empty."""
+    """Prepare the model for the learner: packed attention, no dropout, moved to a device if one is given."""
     model.config.use_cache = False
     use_packing(model)
     if checkpointing:
@@ -105,20 +96,17 @@ def prepare_model(
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False, "preserve_rng_state": False})
     model.train(checkpointing)  # transformers recomputes only in training mode; packed attention refuses dropout
-    return model if empty_weights.is_empty(model) else model.to(device)  # type: ignore[arg-type]
+    return model if device is None else model.to(device)  # type: ignore[arg-type]
 
 
 def pick_device(name: str) -> torch.device:
     """The device that [model] asks for."""
-    if name != "auto":
-        try:
-            device = torch.device(name)
-        except RuntimeError as problem:
-            raise UsageError(f"model.device is '{name}'; expected auto, cpu, cuda or cuda:1") from problem
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise EnvironmentLacks(f"model.device is '{name}' and no GPU is seen here; use --set model.device=cpu")
-        return device
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = parse_device(name)
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise EnvironmentLacks(f"model.device is '{name}' and no GPU is seen here; use --set model.device=cpu")
+    return device
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
@@ -134,26 +122,15 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tu
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that is incomplete or would require trust."""
-    if not os.path.lexists(folder / "config.json"):
-        raise UsageError(f"model.path {folder} has no config.json; expected a folder in Hugging Face layout")
-    check_trust(folder)
-    if not list(folder.glob("*.safetensors")):
-        pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
-        held = f"only {pickled[0]}, a pickle, which can run code" if pickled else "no weights"
-        raise UsageError(f"model.path {folder} holds {held}; expected model.safetensors: convert it where it was saved")
-    if not any((folder / name).is_file() for name in TOKENIZERS):
-        raise UsageError(
-            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one it was trained with"
-        )
-
-
-def check_trust(folder: Path) -> None:
-    """Refuse a folder whose JSON files ask for custom code, code from a hub or weights of another model.
+    """Refuse a folder that lacks a tokenizer or whose JSON files ask for code, or for the weights of another model.
 
     Raises:
         UsageError: which file, what it asks for, and what to take instead.
     """
+    if not any((folder / name).is_file() for name in TOKENIZERS):  # transformers would make one without tokens
+        raise UsageError(
+            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one it was trained with"
+        )
     if (folder / "adapter_config.json").exists():
         raise UsageError(
             f"model.path {folder} holds adapter_config.json, which names another model as its base: merge the adapter "
@@ -163,15 +140,10 @@ def check_trust(folder: Path) -> None:
         if path.name in ("tokenizer.json", "vocab.json") or path.name.endswith(".index.json"):
             continue  # large, and read as data only
         for key, value in nested_items(foreign.read_json(path, numbers=False, advice=shard_loading.ADVICE)):
-            if key in MAPS:
+            if key in MAPS or (key in KERNELS and "/" in str(value)):
                 raise UsageError(
-                    f"{path} asks to run code of its own ({key}); pmdkit never does: "
+                    f"{path} asks to run code of its own ({key}); pmdkit never does: remove {key} from the file, or "
                     "take a model whose architecture is part of transformers"
-                )
-            if key in KERNELS and "/" in str(value):
-                raise UsageError(
-                    f"{path} asks for compiled code from the hub ({key} is {value!r}); pmdkit never loads it: "
-                    f"remove {key} from the file"
                 )
 
 

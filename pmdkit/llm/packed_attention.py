@@ -1,33 +1,43 @@
-"""Attention of packed sequences: which token sees which, and three kernels that compute it.
+"""Attention of packed sequences: which token sees which, and two kernels that compute it.
 
 transformers calls `packed_attention` in every attention layer in place of its own attention. `choose_kernel` takes the
 first kernel that the device supports:
 
 1. `varlen`: flash attention over sequences of any length, for half precision on NVIDIA GPUs from Ampere on.
-2. `flex`: compiled FlexAttention, where flash attention falls short: sinks, or values of another size than keys.
-3. `sdpa`: torch's attention once per sequence, on every device and in every precision. Where a mask would be large, or
-   there is a window or a sink, attention to blocks of keys is merged; see merged_attention.py.
+2. `sdpa`: torch's attention once per sequence, on every device and in every precision.
 """
 
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.merged_attention import Attention, KeyBlock, merged_attention
 
 ATTENTION = "pmdkit"  # its name in transformers
 MASK = 2**20  # most entries of a mask: 1 MB for all layers together, 4 MB for each layer that needs it in its gradient
-WINDOW_ROWS = 512  # queries that share a mask where there is a window: the mask is this plus the window long
+ROWS = 512  # queries that share a mask where there is a window or a sink
 KeysValues = tuple[Tensor, Tensor]
-Kernel = Literal["varlen", "flex", "sdpa"]
+Kernel = Literal["varlen", "sdpa"]
+
+
+class Attention(NamedTuple):
+    """The attention options of a layer.
+
+    Attributes:
+        scaling: factor of the scores; None for 1 / sqrt(d).
+        window: tokens that a query sees, itself included; None for all before it.
+        sinks: [heads] scores without a value that take their share of every softmax.
+    """
+
+    scaling: float | None = None
+    window: int | None = None
+    sinks: Tensor | None = None
 
 
 class LayoutMissing(UsageError):
@@ -37,7 +47,7 @@ class LayoutMissing(UsageError):
 class Layout(Protocol):
     """Which token attends to which. Travels through the model's keyword arguments to every attention layer."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: "Attention") -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
         """[1, S, heads, d] from query [1, heads, S, d] and key and value [1, heads of keys, S, d]."""
 
 
@@ -82,36 +92,20 @@ def choose_kernel(query: Tensor, value: Tensor, sinks: bool) -> Kernel:
         sinks: whether there are sinks, which flash attention does not support.
     """
     d, d_value = query.shape[3], value.shape[3]
-    if query.dtype not in (torch.bfloat16, torch.float16) or capability(query.device) < (8, 0):
-        return "sdpa"
-    if not sinks and d == d_value and d % 8 == 0 and d <= 256 and has_flash():
-        return "varlen"
-    return "flex" if min(d, d_value) >= 16 and has_triton() else "sdpa"
-
-
-def capability(device: torch.device) -> tuple[int, int]:
-    """Compute capability of an NVIDIA GPU; (0, 0) for everything else."""
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" and torch.version.cuda else (0, 0)
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    fits = half and not sinks and d == d_value and d % 8 == 0 and d <= 256
+    return "varlen" if fits and has_flash(query.device) else "sdpa"
 
 
 @cache
-def has_flash() -> bool:
-    """Whether this torch was built with flash attention."""
-    return torch.backends.cuda.is_flash_attention_available()
-
-
-@cache
-def has_triton() -> bool:
-    """Whether torch can compile for GPUs."""
-    from torch.utils._triton import has_triton as found
-
-    return bool(found())
-
-
-@cache
-def compiled_flex() -> Any:
-    """FlexAttention compiled into one kernel. Uncompiled, it would hold all scores in memory."""
-    return torch.compile(flex.flex_attention, dynamic=True)
+def has_flash(device: torch.device) -> bool:
+    """Whether torch has flash attention for the device, an NVIDIA GPU from Ampere on."""
+    nvidia = device.type == "cuda" and torch.version.cuda is not None
+    return (
+        nvidia
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and torch.backends.cuda.is_flash_attention_available()
+    )
 
 
 @dataclass(frozen=True)
@@ -167,9 +161,9 @@ class PackedLayout:
             self.kept[layer] = key, value
         if how.window is not None and how.window >= self.longest:
             how = how._replace(window=None)
-        kernel = choose_kernel(query, value, how.sinks is not None)
-        way = {"varlen": self.attend_varlen, "flex": self.attend_flex, "sdpa": self.attend_one_by_one}[kernel]
-        return way(query, key, value, how)
+        if choose_kernel(query, value, how.sinks is not None) == "varlen":
+            return self.attend_varlen(query, key, value, how)
+        return self.attend_one_by_one(query, key, value, how)
 
     # First kernel: one call over sequences of any length.
 
@@ -212,47 +206,7 @@ class PackedLayout:
                 self._cache[name] = ends.to(device)
         return self._cache["ends_q"], self._cache["ends_k"]
 
-    # Second kernel: compiled from a rule about pairs of tokens.
-
-    def attend_flex(self, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """FlexAttention. A shared prompt is read in place. A sink rescales the output of the softmax without it."""
-        name = "blocks", how.window
-        if name not in self._cache:
-            tokens = query.shape[2]
-            self._cache[name] = flex.create_block_mask(
-                self.rule(how.window, query.device), None, None, tokens, tokens, query.device, _compile=query.is_cuda
-            )
-        attend = compiled_flex() if query.is_cuda else flex.flex_attention
-        wanted = flex.AuxRequest(lse=True) if how.sinks is not None else None
-        gqa = query.shape[1] != key.shape[1]
-        out = attend(
-            query,
-            key,
-            value,
-            block_mask=self._cache[name],
-            scale=how.scaling,
-            enable_gqa=gqa,
-            return_aux=wanted,
-        )
-        if how.sinks is not None:
-            out, aux = out
-            out = (out * torch.sigmoid(aux.lse - how.sinks.to(aux.lse)[None, :, None])[..., None]).to(query.dtype)
-        return out.transpose(1, 2)
-
-    def rule(self, window: int | None, device: torch.device) -> Any:
-        """A predicate: whether a query sees a key, given their places among the packed tokens."""
-        lengths = torch.tensor(self.lengths)
-        own = torch.arange(len(lengths)).repeat_interleave(lengths).to(device)
-        origin = torch.tensor(self.after or [-1] * len(lengths)).repeat_interleave(lengths).to(device)
-        place = self.positions(device)
-
-        def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            seen = ((own[q] == own[k]) & (q >= k)) | (origin[q] == own[k])
-            return seen if window is None else seen & (place[q] - place[k] < window)
-
-        return sees
-
-    # Third kernel: one call per sequence.
+    # Second kernel: one call per sequence.
 
     def attend_one_by_one(self, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
         """One call per sequence: the fastest on a CPU, and for float32, which the half-precision kernels lack."""
@@ -260,59 +214,61 @@ class PackedLayout:
         queries, keys, values = (x.split(self.lengths, 2) for x in (query, key, value))
         outs = []
         for q, k, v, head in zip(queries, keys, values, self.after or (-1,) * len(queries), strict=True):
-            before = (keys[head], values[head]) if head >= 0 else None
+            before = (queries[head], keys[head], values[head]) if head >= 0 else None
             outs.append(self.attend_one(q, k, v, before, how).transpose(1, 2))
         return torch.cat(outs, 1)
 
-    def attend_one(self, q: Tensor, k: Tensor, v: Tensor, before: KeysValues | None, how: Attention) -> Tensor:
-        """[1, heads, T, d] attention of one sequence to itself and to the keys and values of what it continues."""
-        own, head = q.shape[2], 0 if before is None else before[0].shape[2]
-        if how.window is not None and head + own > how.window:
-            return self.attend_in_window(q, k, v, before, how)
-        if how.sinks is not None or (before is not None and own * (head + own) > MASK):
-            parts = [KeyBlock(k, v, causal=True)]
-            return merged_attention(q, [KeyBlock(*before), *parts] if before is not None else parts, how)
-        mask = None
-        if before is not None:
-            mask = self.mask(own, head, q.device)
-            k, v = torch.cat((before[0], k), 2), torch.cat((before[1], v), 2)
-        gqa = q.shape[1] != k.shape[1]
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, scale=how.scaling, enable_gqa=gqa
-        )
-
-    def attend_in_window(self, q: Tensor, k: Tensor, v: Tensor, before: KeysValues | None, how: Attention) -> Tensor:
-        """Some queries at a time, each attending only to keys in its window: memory grows with T, not its square."""
-        assert how.window is not None
-        head = 0
+    def attend_one(
+        self, q: Tensor, k: Tensor, v: Tensor, before: tuple[Tensor, Tensor, Tensor] | None, how: Attention
+    ) -> Tensor:
+        """[1, heads, T, d] attention of one sequence to itself and to what it continues, given as `before`."""
+        own, head = q.shape[2], 0
         if before is not None:
             head = before[0].shape[2]
-            k, v = torch.cat((before[0], k), 2), torch.cat((before[1], v), 2)
-        outs, start = [], 0
-        for rows in q.split(WINDOW_ROWS, 2):
-            stop = start + rows.shape[2]
-            first, last = max(0, head + start - how.window + 1), head + stop
-            mask = self.window_mask(rows, last - first, how.window)
-            outs.append(merged_attention(rows, [KeyBlock(k[:, :, first:last], v[:, :, first:last], mask=mask)], how))
-            start = stop
+            k, v = torch.cat((before[1], k), 2), torch.cat((before[2], v), 2)
+        if how.sinks is not None or (how.window is not None and head + own > how.window):
+            return self.attend_in_window(q, k, v, how)
+        gqa = q.shape[1] != k.shape[1]
+        if before is not None and own * (head + own) <= MASK:
+            mask = self.mask(own, head + own, None, q.device)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=how.scaling, enable_gqa=gqa)
+        # No kernel is causal from the end of the keys. Where the mask would be large it costs far less to compute the
+        # queries of the prompt once more, and to drop what they give.
+        q = q if before is None else torch.cat((before[0], q), 2)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=how.scaling, enable_gqa=gqa)
+        return out[:, :, head:]
+
+    def attend_in_window(self, q: Tensor, k: Tensor, v: Tensor, how: Attention) -> Tensor:
+        """Some queries at a time, each with the keys in its window: with one, memory grows with T, not its square."""
+        outs, stop = [], k.shape[2] - q.shape[2]
+        for rows in q.split(ROWS, 2):
+            start, stop = stop, stop + rows.shape[2]
+            first = 0 if how.window is None else max(0, start - how.window + 1)
+            mask = self.mask(rows.shape[2], stop - first, how.window, q.device)
+            outs.append(masked_attention(rows, k[:, :, first:stop], v[:, :, first:stop], mask, how))
         return torch.cat(outs, 2)
 
-    def mask(self, length: int, head: int, device: torch.device) -> Tensor:
-        """[T, L + T] True where a token of a sequence may attend. Made once for all layers."""
-        if (length, head) not in self._cache:
-            self._cache[length, head] = torch.ones(length, head + length, dtype=torch.bool, device=device).tril(head)
-        return self._cache[length, head]
-
-    def window_mask(self, q: Tensor, keys: int, window: int) -> Tensor:
-        """[T, K] 0 where the last T of K tokens may attend, else -inf. Made once for all layers and sequences."""
-        rows = q.shape[2]
+    def mask(self, rows: int, keys: int, window: int | None, device: torch.device) -> Tensor:
+        """[T, K] True where the last T of K tokens may attend. Made once for all layers and sequences."""
         name = rows, keys, window
         if name not in self._cache:
-            seen = torch.ones(rows, keys, dtype=torch.bool, device=q.device)
-            seen = seen.tril(keys - rows).triu(keys - rows - window + 1)
-            self._cache[name] = torch.zeros(rows, keys, dtype=q.dtype, device=q.device).masked_fill(~seen, -torch.inf)
+            seen = torch.ones(rows, keys, dtype=torch.bool, device=device).tril(keys - rows)
+            self._cache[name] = seen if window is None else seen.triu(keys - rows - window + 1)
         return self._cache[name]
 
     @cached_property
     def _cache(self) -> dict[Any, Any]:
         return {}
+
+
+def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attention) -> Tensor:
+    """[1, heads, T, d] attention where the mask is True; with sinks the scores are kept, in float32 or wider."""
+    groups = q.shape[1] // k.shape[1]
+    if how.sinks is None:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=how.scaling, enable_gqa=groups > 1)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    k, v = (x.to(wide).repeat_interleave(groups, 1) for x in (k, v))
+    scale = q.shape[3] ** -0.5 if how.scaling is None else how.scaling
+    scores = (q.to(wide) @ k.mT * scale).masked_fill(~mask, -torch.inf)
+    sinks = how.sinks.to(wide)[None, :, None, None].expand(*scores.shape[:3], 1)
+    return (torch.cat((scores, sinks), -1).softmax(-1)[..., :-1] @ v).to(q.dtype)

@@ -3,19 +3,20 @@
 Which rows share a forward pass, and in which process, is decided here; `logprobs.py` scores one forward pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.llm import lora, packing, weights
+from pmdkit.llm import lora, packing, precision, weights
 from pmdkit.llm.engines.base import Tokens
-from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.logprobs import response_logp, scored_tokens, to_rows
-from pmdkit.llm.rows_over_ranks import shard_by_tokens
+from pmdkit.llm.micro_batches import shard_by_tokens
 
 
 class CausalPolicy:
@@ -30,6 +31,7 @@ class CausalPolicy:
         reference: keep a reference policy: a copy of the model or, if it has adapters, the model without them.
 
     Attributes:
+        adapters: whether the model has them.
         root: the module at which forward passes of the model begin.
         reference: the copy, if there is one.
         reference_root: where those of the reference policy begin; None without one.
@@ -47,8 +49,9 @@ class CausalPolicy:
         self.model = model
         self.process_group = process_group
         self.token_budget = token_budget
+        self.adapters = hasattr(model, "peft_config")
         # the copy comes before the model is sharded
-        self.reference = deepcopy(model).requires_grad_(False) if reference and not lora.has_adapters(model) else None
+        self.reference = deepcopy(model).requires_grad_(False) if reference and not self.adapters else None
         dtype, sharded = torch.bfloat16 if bfloat16 else torch.float32, process_group.strategy == "fsdp2"
         self.root = process_group.wrap(ForwardRoot(model, dtype, sharded))
         self.reference_root: nn.Module | None = self.root if reference else None
@@ -73,7 +76,7 @@ class CausalPolicy:
     ) -> Tensor:
         """Like `logp`, under the reference policy, which must exist."""
         assert self.reference_root is not None
-        with torch.no_grad(), lora.adapters_disabled(self.model):
+        with torch.no_grad(), lora.adapters_disabled(self.model) if self.adapters else nullcontext():
             return self._score(self.reference_root, prompts, responses, size, width, mask)
 
     def _score(
@@ -123,3 +126,35 @@ class CausalPolicy:
         """Make the current weights the reference policy, after the warm start."""
         if self.reference is not None:
             weights.load_weights(self.reference, weights.named_weights(self.model))
+
+
+class ForwardRoot(nn.Module):
+    """The module whose call starts a forward pass: DDP and FSDP2 have their hooks there, and casting begins there.
+
+    Packed scoring calls the base model and reads the head's weight separately, so the hooks of the model's own call
+    would not run.
+
+    Args:
+        model: called only within `forward`, where its weights are whole.
+        dtype: what the forward pass computes in.
+        sharded: FSDP2 casts, by `fsdp.fsdp_policy`.
+
+    Attributes:
+        dtype: as given.
+    """
+
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+        self.casts = dtype != torch.float32 and not sharded
+        if self.casts:
+            precision.cast_blocks(model)
+
+    def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
+        """The result of `work` on the model. A closure, since DDP would traverse every token of plain arguments."""
+        if not self.casts:
+            return work(self.model)
+        # Blocks cast their own weights one at a time; embedding and last norm are cast here for the whole pass.
+        with precision.cast_weights(precision.outside_blocks(self.model), self.dtype):
+            return work(self.model)

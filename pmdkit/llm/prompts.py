@@ -1,7 +1,6 @@
 """Encode problems as prompt tokens and decode responses; text from data never becomes control tokens.
 
-`limit_prompts` drops prompts that are too long. Encoding all of them is slow, so plain text is not encoded where the
-tokenizer is certain to give it at most one token per byte (`a_byte_a_token`).
+`limit_prompts` drops prompts that are too long.
 """
 
 import re
@@ -13,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from tokenizers import decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from tokenizers import decoders, models
+from transformers import PreTrainedTokenizerBase
 
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
@@ -29,9 +28,6 @@ CHAT = (
 )
 "The chat template of the starters, in ChatML form."
 TEMPLATE = BEFORE + PLACE + AFTER
-
-OVERRIDES = ("encode", "_encode_plus", "set_truncation_and_padding", "_convert_encoding", "decode", "_decode")
-"Methods of a tokenizer between text and ids: where a class overrides one, nothing can be proven about it."
 
 
 class Encoder:
@@ -138,10 +134,6 @@ class Encoder:
             raise UsageError(f"the text becomes the control token {names} in this tokenizer; drop the problem")
         return ids
 
-    def plain(self, text: str) -> bool:
-        """Whether a text is pure ASCII and spells no added token."""
-        return text.isascii() and not self.spelt.search(text)
-
     def pieces(self, text: str) -> list[str]:
         """The text, split after the first character of every added token that it spells.
 
@@ -189,22 +181,21 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
     """The problems whose prompts have at most `limit` tokens, and how many were left out; nothing is truncated.
 
     Raises:
-        ValueError: a limit below 1.
         UsageError: no problem is left, or one cannot be encoded; the message names its id.
     """
-    if limit < 1:
-        raise ValueError(f"the limit on prompts is {limit} tokens; expected 1 or more")
-
-    # Encoding every problem would be most of a run's setup: plain text that fits at one token per byte is not encoded.
-    around = len(encoder.before) + len(encoder.after)
-    room = limit - around if a_byte_a_token(encoder.tokenizer) else -1
+    # Encoding every problem would be most of a run's setup. Byte-level BPE begins with a token for each byte and only
+    # merges, so plain text that fits at one token per byte is not encoded.
+    room, backend = -1, getattr(encoder.tokenizer, "backend_tokenizer", None)
+    if backend is not None and type(backend.model) is models.BPE and type(backend.decoder) is decoders.ByteLevel:
+        room = limit - len(encoder.before) - len(encoder.after)
 
     def fits(number: int) -> bool:
         problem = problems.problem(number)
-        if len(problem.problem) <= room and encoder.plain(problem.problem):
+        text = problem.problem
+        if len(text) <= room and text.isascii() and not encoder.spelt.search(text):
             return True
         try:
-            return len(encoder.encode(problem.problem)) <= limit
+            return len(encoder.encode(text)) <= limit
         except UsageError as reason:
             raise UsageError(f"problem '{problem.id}': {reason}") from reason
 
@@ -220,58 +211,3 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
     if dropped:
         counts[f"dropped: prompt over {limit} tokens"] += dropped
     return replace(problems, train=train, held_out=held_out, counts=dict(counts)), dropped
-
-
-def a_byte_a_token(tokenizer: Any) -> bool:
-    """Whether ASCII text that spells no added token has at most one token per byte, stays intact, and raises no error.
-
-    Byte-level BPE begins with a known token for each byte and only merges. Nothing around it may add, drop or change a
-    character, and no merge may produce the id of an added token. False wherever this is not certain.
-    """
-    kind = type(tokenizer)
-    if any(getattr(kind, name, name) is not getattr(PreTrainedTokenizerFast, name, None) for name in OVERRIDES):
-        return False
-    backend = tokenizer.backend_tokenizer
-    return (
-        not tokenizer.clean_up_tokenization_spaces
-        and only_merges(backend.model)
-        and only_cuts(backend.pre_tokenizer)
-        and type(backend.decoder) is decoders.ByteLevel
-        and (backend.normalizer is None or type(backend.normalizer) is normalizers.NFC)  # leaves ASCII as it is
-        and no_added_by_merges(backend.get_vocab(with_added_tokens=False), tokenizer.added_tokens_decoder)
-    )
-
-
-def only_merges(model: Any) -> bool:
-    """Whether the model is BPE whose tokens are parts of the text, without markers inside or at the end of words."""
-    return type(model) is models.BPE and not model.continuing_subword_prefix and not model.end_of_word_suffix
-
-
-def only_cuts(steps: Any) -> bool:
-    """Whether the steps are splits that keep every character, followed by the byte-level one."""
-    kind = type(steps)
-    *cuts, last = (list(steps) if kind is pre_tokenizers.Sequence else []) or [steps]
-    return (
-        all(type(cut) is pre_tokenizers.Split and cut.behavior == "isolated" for cut in cuts)
-        and type(last) is pre_tokenizers.ByteLevel
-        and not last.add_prefix_space
-    )
-
-
-def no_added_by_merges(vocabulary: dict[str, int], added: dict[int, Any]) -> bool:
-    """Whether each byte has a token, each token an id, and plain text yields an added token only by spelling its name.
-
-    An ASCII name stands for itself in the alphabet of bytes. Any other name may stand for plain text there, as Ġa does
-    for a space and an a, or become ASCII in the normaliser, as the kelvin sign does.
-    """
-    words = {id: word for word, id in vocabulary.items()}
-    names = {id: str(token) for id, token in added.items()}
-    return (
-        len(words) == len(vocabulary)
-        and vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet())
-        and all(words.get(id, name) == name for id, name in names.items())
-        and all(
-            name.isascii() or (id not in words and not unicodedata.normalize("NFC", name).isascii())
-            for id, name in names.items()
-        )
-    )

@@ -1,7 +1,7 @@
 """Start the processes (ranks) of a run on this machine with torch elastic, and report why a run of several ended.
 
 Several machines: torchrun or `accelerate launch` on each, see docs/use/cluster.md. What ranks do together is in
-distributed.py.
+collectives.py.
 """
 
 import json
@@ -26,11 +26,6 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
 SHUTDOWN = 30  # seconds for the ranks to finish a step and to save it
-
-
-def launched_ranks() -> int:
-    """Processes that this one was started with: 1 outside of `pmdkit llm`, `accelerate launch` and torchrun."""
-    return int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
 
 
 def rank_name(rank: int) -> str:

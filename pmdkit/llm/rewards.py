@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.llm import grading, verdicts_over_ranks
+from pmdkit.llm import grading
 from pmdkit.specs.llm import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from strict_answers import Grader, Item, Verdict
 
@@ -39,7 +39,7 @@ class Term:
     """A reward in addition to the first: a function of the length, or a grader's verdicts."""
 
     table: RewardTerm
-    grader: "Grader | verdicts_over_ranks.SharedGrader | None"
+    grader: "Grader | grading.SharedGrader | None"
     most_unscored: float = grading.MOST
 
     def values(self, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
@@ -133,10 +133,10 @@ def make_reward_sum(
         return None
     terms = []
     for term in table.others:
-        grader: Grader | verdicts_over_ranks.SharedGrader | None = None
+        grader: Grader | grading.SharedGrader | None = None
         if term.grade != OVERLONG:
             mine = process_group.is_main_process
             grader = grading.make_grader(term, score_cut_off=rollout.cut_off == "score") if mine else None
-            grader = grader if process_group.size == 1 else verdicts_over_ranks.SharedGrader(grader, process_group)
+            grader = grader if process_group.size == 1 else grading.SharedGrader(grader, process_group)
         terms.append(Term(term, grader, table.most_unscored))
     return RewardSum(table, terms, mask)

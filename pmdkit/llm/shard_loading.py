@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from pmdkit import foreign
@@ -87,14 +88,47 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     if shards.is_cut(folder, "model"):  # our own layout, with the model's own names; transformers cannot read it
         found = {name: stored.read() for name, stored in shards.open_folder(folder, "model")[1].items()}
-    else:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True,
-            output_loading_info=True,
-        )  # fmt: skip
-        model, about = loaded
-        if missing := sorted(about["missing_keys"]):  # they have random values now
-            raise UsageError(f"config.json asks for weights that no file holds ({missing[0]}); {ADVICE}")
-        found = named_weights(model)
-    foreign.check_numbers(found, str(folder))
-    return found
+        foreign.check_numbers(found, str(folder))
+        return found
+    return named_weights(load_whole(folder, local=True))
+
+
+def load_whole(path: Path | str, local: bool) -> PreTrainedModel:
+    """The model of a folder, or of a name on the hub unless `local`, in float32.
+
+    Raises:
+        UsageError: a weight is in no file, or contains NaN.
+    """
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=local,
+        output_loading_info=True,
+    )  # fmt: skip
+    model: PreTrainedModel = loaded[0]
+    if missing := sorted(loaded[1]["missing_keys"]):  # they have random values now
+        raise UsageError(f"the config.json of {path} asks for weights that no file holds ({missing[0]}); {ADVICE}")
+    foreign.check_numbers(model.state_dict(), str(path))
+    return model
+
+
+def allocate(root: nn.Module, device: torch.device | str) -> None:
+    """Allocate memory on a device for parameters on the meta device, for this process's rows where they are sharded.
+
+    The memory is uninitialized until `fill_model`. Two names of one parameter stay one.
+    """
+    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # keeps the old ones, or another would get their id
+    for module in root.modules():
+        for name, weight in list(module._parameters.items()):
+            if weight is None or not weight.is_meta:
+                continue
+            if id(weight) not in made:
+                new: Tensor
+                if isinstance(weight, DTensor):
+                    local = torch.empty_like(weight.to_local(), device=device)
+                    cut = weight.device_mesh, weight.placements
+                    new = DTensor.from_local(local, *cut, run_check=False, shape=weight.shape, stride=weight.stride())
+                else:
+                    new = torch.empty_like(weight, device=device)
+                made[id(weight)] = weight, nn.Parameter(new, requires_grad=weight.requires_grad)
+            module._parameters[name] = made[id(weight)][1]
+    if made:
+        root._apply(lambda tensor: tensor)  # FSDP2 looks at the parameters again

@@ -10,8 +10,7 @@ import torch
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.llm.epochs import apportion, epoch_sampler
-from pmdkit.llm.grading import MOST, Reader, Rows, episode_item, grade_episodes, stop_if_ungraded
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
+from pmdkit.llm.grading import MOST, Reader, Rows, SharedGrader, episode_item, grade_episodes, stop_if_ungraded
 from pmdkit.loop import Rollouts
 from pmdkit.randomness import derive
 from strict_answers import Grader, Item, Verdict
@@ -70,7 +69,7 @@ class MathTask:
         self.most_unscored = most_unscored
         self.rows = rows
         self.rewards = rewards
-        self.last: GradedStep | None = None
+        self.last = GradedStep([], [])
 
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks; steps count from 1."""

@@ -113,9 +113,6 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
     "engine_restarts": Meaning("Always 0: an engine that is lost ends the run.", "restarts"),
 }
 ON_REQUEST: dict[str, Meaning] = {
-    "gen_batches": Meaning("Rollouts of the step under dynamic sampling, the first included."),
-    "resampled_groups": Meaning("Groups of equal rewards that were replaced by groups of other prompts.", "groups"),
-    "dropped_tokens": Meaning("Tokens that were drawn for groups that are not in the update.", "tokens"),
     "learning_rate": Meaning(
         "Learning rate of the step's last update, if update.lr_scheduler_type or a warm-up changes it."
     ),

@@ -78,8 +78,6 @@ class RolloutTable(Strict):
     "Largest mean difference of log-probabilities on them, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
     width: Count = 1024
     "Maximum length of a response, tokens; one that has not ended by then is cut off, see `cut_off`."
-    max_num_gen_batches: Count = 1
-    "Maximum rollouts per step to replace groups of equal rewards with other prompts (dynamic sampling); 1 for none."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     environment: str | None = None
@@ -190,8 +188,6 @@ class EvaluationTable(Strict):
     "held-out (problems of the run's own data), aime24, aime25, or a file."
     every: CountOrNever = 0
     "Steps between evaluations during training; 0 evaluates before the first and after the last update only."
-    keep_best: bool = False
-    "Keep the model with the best evaluation in the run's best/ folder, beside the checkpoints."
     problems: Count = 256
     "Maximum number of problems."
     k: Count = 1

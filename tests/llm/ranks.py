@@ -10,22 +10,18 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from pmdkit.distributed import ProcessGroup
-from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm import lora
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
-from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.grading import SharedGrader
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.task import MathTask
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
@@ -33,7 +29,7 @@ from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
 
-from .conftest import EOS, VOCABULARY, build, learner_of
+from .conftest import EOS, build, learner_of
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
 CASES = {
@@ -199,37 +195,6 @@ def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     }
 
 
-def resampled(process_group: ProcessGroup) -> dict[str, Tensor]:
-    """Three steps of dynamic sampling: a response is right if its first token is one of two in seven.
-
-    The main process has the grader, and every other one judges what its own engine finishes, as in a run.
-    """
-    problems = MathProblems("forty", lambda n: Problem(str(n), f"no. {n}", "1"), np.arange(40), np.arange(0))
-    grader: Grader | SharedGrader = Grader()
-    if process_group.size > 1:
-        main = process_group.is_main_process
-        grader = SharedGrader(grader if main else None, process_group, None if main else grader, spread=True)
-    every_token = range(VOCABULARY)  # ends a response, so that none counts as cut off
-    task = MathTask(problems, 3, 5, grader, lambda tokens: f"Answer: {int(tokens[0] % 7 < 2)}", every_token)
-    mine = learner(process_group, "qwen2", "pmd-mean", grade_ahead=task.grade_ahead)
-    mine.encode = lambda number: [*PROMPTS[number % len(PROMPTS)], 3 + number]
-    seen: dict[str, Tensor] = {}
-
-    def keep(step, learner, rollouts, groups, *rest):
-        seen[f"prompts {step}"] = rollouts.prompts
-        seen[f"responses {step}"] = rollouts.responses
-        seen[f"reward {step}"] = groups.reward
-        seen[f"counted {step}"] = torch.tensor(
-            [rollouts.measured[key] for key in ("gen_batches", "resampled_groups", "dropped_tokens")]
-        )
-
-    run(OBJECTIVES["pmd-mean"](), mine, task, Schedule(3, 4, 2, seed=5), [keep], dynamic_sampling(3))
-    grader.close()
-    return seen | {
-        f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()
-    }
-
-
 def tied(engine: TransformersEngine | None) -> None:
     """Its head is its embedding, as the trainer's."""
     if engine is not None:
@@ -256,7 +221,6 @@ def main(out: Path) -> None:
             save_file(one_case(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
         for name in WRITERS:
             save_file(trained(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
-        save_file(resampled(process_group), out / f"{strategy} resampled {process_group.rank}.safetensors")
         save_file(go_on(process_group, out / strategy), out / f"{strategy} resumed {process_group.rank}.safetensors")
     pairs = torch.arange(process_group.rank * 2).view(-1, 2)
     told = {

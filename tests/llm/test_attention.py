@@ -1,17 +1,13 @@
 """Attention of packed sequences against one dense softmax in float64: windows, sinks, shared prompts, every kernel."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import pmdkit.llm.merged_attention as merging
 from pmdkit.llm import packed_attention
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
-from pmdkit.llm.merged_attention import Attention, KeyBlock, merged_attention, part_scores
-from pmdkit.llm.packed_attention import PackedLayout
+from pmdkit.llm.packed_attention import Attention, PackedLayout
 
 LENGTHS, AFTER = (9, 14, 1, 7, 12, 5), (-1, 0, 0, 0, -1, -1)
 EXACT = {"atol": 1e-12, "rtol": 0}
@@ -62,44 +58,19 @@ def gradients(function, tensors, seed=1):
 
 
 @pytest.mark.parametrize("rows", [3, 512])
-@pytest.mark.parametrize("most", [0, 2**20], ids=["merged", "masked"])
+@pytest.mark.parametrize("most", [0, 2**20], ids=["recomputed", "masked"])
 @pytest.mark.parametrize(("window", "sinks"), CASES)
 @pytest.mark.parametrize("d_value", [8, 4])
 def test_values_and_gradients_are_those_of_one_dense_softmax(window, sinks, most, rows, d_value, monkeypatch):
-    """Prompts with responses to them, sequences of their own, groups of heads; whatever is masked, cut or merged."""
+    """Prompts with responses to them, sequences of their own, groups of heads; masked, cut or recomputed."""
     monkeypatch.setattr(packed_attention, "MASK", most)
-    monkeypatch.setattr(packed_attention, "WINDOW_ROWS", rows)
+    monkeypatch.setattr(packed_attention, "ROWS", rows)
     tensors = drawn(sinks=sinks, d_value=d_value)
     layout, how = PackedLayout(LENGTHS, AFTER), Attention(0.3, window, tensors[3] if sinks else None)
     ours = gradients(lambda: layout.attend(0, *tensors[:3], how), tensors)
     exact = gradients(lambda: dense(layout, *tensors[:3], how), tensors)
     for one, other in zip(ours, exact, strict=True):
         torch.testing.assert_close(one, other, **EXACT)
-
-
-@pytest.mark.parametrize("sinks", [False, True])
-def test_parts_are_merged_in_any_number_by_either_kernel(sinks, monkeypatch):
-    """The softmax over 30 keys, cut anywhere; torch's kernel for CPUs and the one that holds the scores agree."""
-    tensors = drawn((30,), sinks=sinks)
-    q, k, v = tensors[:3]
-    how = Attention(None, None, tensors[3] if sinks else None)
-
-    def whole():
-        scores = part_scores(q, k, 8**-0.5, False, None)
-        if sinks:
-            scores = torch.cat((scores, tensors[3][None, :, None, None].expand(1, -1, 30, 1)), -1)
-        return scores.softmax(-1)[..., :30] @ v.repeat_interleave(2, 1)
-
-    exact = gradients(whole, tensors)
-    for cuts in ((), (1,), (12, 13), (5, 10, 29)):
-        bounds = list(zip((0, *cuts), (*cuts, 30), strict=True))
-        parts = [KeyBlock(k[:, :, a:b], v[:, :, a:b]) for a, b in bounds]
-        for blocks in (True, False):
-            with monkeypatch.context() as patch:
-                patch.setattr(merging, "in_blocks", lambda q, v, blocks=blocks: blocks)
-                ours = gradients(partial(merged_attention, q, parts, how), tensors)
-            for one, other in zip(ours, exact, strict=True):
-                torch.testing.assert_close(one, other, **EXACT)
 
 
 class Largest(TorchDispatchMode):
@@ -116,7 +87,7 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [Attention(), Attention(window=64), Attention(sinks=torch.zeros(2))])
+@pytest.mark.parametrize("how", [Attention(), Attention(window=64)])
 def test_nothing_grows_with_the_square_of_a_long_response(how):
     lengths = (64, 4096, 4096)
     layout, tensors = PackedLayout(lengths, (-1, 0, 0)), drawn(lengths, 2, 1, 8, dtype=torch.float32)
@@ -146,33 +117,13 @@ def test_a_decoded_token_sees_what_it_sees_in_a_whole_sequence(window, sinks):
     assert d == tensors[0].shape[3]
 
 
-@pytest.mark.parametrize(("window", "sinks"), CASES)
-def test_the_rule_of_flex_attention_gives_the_dense_softmax(window, sinks, monkeypatch):
-    """Its rule and its sinks; on a CPU the kernel has no log-sum-exp."""
-    monkeypatch.setattr(packed_attention.flex, "flex_attention", with_lse)
-    tensors = [x.detach() for x in drawn(sinks=sinks)]
-    layout = PackedLayout(LENGTHS, AFTER)
-    how = Attention(0.3, window, tensors[3] if sinks else None)
-    ours = layout.attend_flex(*tensors[:3], how)
-    torch.testing.assert_close(ours, dense(layout, *tensors[:3], how), atol=1e-6, rtol=0)  # it adds in float32
-
-
-def with_lse(query, key, value, *, block_mask, scale, enable_gqa, return_aux):
-    """FlexAttention by its definition, with the log-sum-exp that it gives on GPUs."""
-    tokens = torch.arange(query.shape[2])
-    seen = block_mask.mask_mod(torch.tensor(0), torch.tensor(0), tokens[:, None], tokens[None])
-    scores = part_scores(query, key, scale, False, None).masked_fill(~seen, -torch.inf)
-    out = scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-    return out if return_aux is None else (out, packed_attention.flex.AuxOutput(lse=scores.logsumexp(-1).float()))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize(("window", "sinks"), CASES)
-@pytest.mark.parametrize("kernel", ["varlen", "flex", "sdpa"])
+@pytest.mark.parametrize("kernel", ["varlen", "sdpa"])
 def test_every_kernel_gives_the_dense_softmax_on_a_gpu(kernel, window, sinks, monkeypatch):
     """bfloat16, values and gradients, to a few roundings."""
     if kernel == "varlen" and sinks:
-        pytest.skip("flash attention knows no sinks; choose_kernel takes FlexAttention for them")
+        pytest.skip("flash attention knows no sinks")
     lengths, after = (200, 300, 64, 190, 33), (-1, 0, 0, 0, -1)
     tensors = [
         x.detach().cuda().requires_grad_() for x in drawn(lengths, d=64, d_value=64, dtype=torch.bfloat16, sinks=sinks)

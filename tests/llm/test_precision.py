@@ -20,10 +20,10 @@ from torch.utils.flop_counter import flop_registry
 from pmdkit.distributed import SINGLE
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.head import head_weight
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
+from pmdkit.llm.policy import ForwardRoot
 from pmdkit.llm.precision import cast_model
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable

@@ -132,12 +132,6 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
     assert limit_prompts(problems, ENCODER, longest - 1)[1] >= 1
 
 
-# Prompts that fit without a look at their tokens: the same as with one, and only where the tokenizer is sure of it.
-
-
-# A slow tokenizer is nothing that can be looked into; white space put right changes BPE in some versions only.
-
-
 @pytest.mark.slow
 def test_a_prompt_table_is_what_transformers_renders():
     """System prompt, examples, a template of one's own and thinking, as one conversation; the problem stays text."""

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from pmdkit.cli import main
 from pmdkit.errors import UsageError
-from pmdkit.llm import empty_weights, export, weights
+from pmdkit.llm import export, shard_loading, weights
 from pmdkit.llm.shard_loading import fill_model, make_empty_model
 from pmdkit.observe import checkpoint
 
@@ -36,7 +36,7 @@ def test_what_is_filled_is_what_transformers_loads(folder):
     model = make_empty_model(folder)
     assert all(weight.is_meta for weight in model.parameters())
     assert not any(buffer.is_meta for buffer in model.buffers())
-    empty_weights.allocate(model, "cpu")
+    shard_loading.allocate(model, "cpu")
     fill_model(weights.named_weights(model), folder)
     found, stock = model.state_dict(), wanted.state_dict()
     assert found.keys() == stock.keys()
@@ -59,7 +59,7 @@ def test_a_folder_that_lacks_a_weight_or_has_another_shape_is_refused(tmp_path):
         model.config.save_pretrained(tmp_path / name)
         save_file(held, tmp_path / name / "model.safetensors", {"format": "pt"})
         empty = make_empty_model(tmp_path / name)
-        empty_weights.allocate(empty, "cpu")
+        shard_loading.allocate(empty, "cpu")
         with pytest.raises(UsageError):
             fill_model(weights.named_weights(empty), tmp_path / name)
 

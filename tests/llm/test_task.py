@@ -6,17 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.envs.reward_functions import FunctionGrader
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.epochs import epoch_order, epoch_sampler
 from pmdkit.llm.task import MathTask
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Rollouts, graded
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.testing import check_task
-from strict_answers import Grader, Item, Verdict
+from strict_answers import Grader, Verdict
 
 PROBLEMS = Arithmetic(numbers=2, problems=200).build()
 END = 0
@@ -168,33 +165,3 @@ def test_first_places_are_fair():
         for place in places.T:
             chi2 = ((np.bincount(place, minlength=size) - expected) ** 2 / expected).sum()
             assert chi2 < (size - 1) + 5 * np.sqrt(2 * (size - 1))
-
-
-class Two(ProcessGroup):
-    """One of two processes; what it gathers is given."""
-
-    size = 2
-
-    def __init__(self, rank, given=()):
-        self.rank, self.given = rank, list(given)
-
-    def gather(self, tensor):
-        self.sent = tensor
-        return [tensor, *self.given]
-
-
-@pytest.mark.slow
-def test_what_another_process_judged_ahead_is_not_asked_again(tmp_path):
-    """The verdict reaches the main process's journal, and only what nobody has judged is asked there."""
-    file, log = tmp_path / "mine.py", tmp_path / "asked.log"
-    file.write_text(f"def grade(response, gold):\n    open({str(log)!r}, 'a').write(response)\n    return 1.0\n")
-    with FunctionGrader(f"{file}:grade", seconds=60) as ahead:
-        other = SharedGrader(None, Two(1), ahead, spread=True)
-        other.submit(lambda: Item("a", "1"))
-        other.bring_judged()
-        journal = tmp_path / "verdicts.jsonl"
-        with FunctionGrader(f"{file}:grade", seconds=60, journal=journal) as grader:
-            main = SharedGrader(grader, Two(0, [other.process_group.sent]), spread=True)
-            assert [verdict.value for verdict in main.grade([Item("b", "1"), Item("a", "1")])] == [1.0, 1.0]
-        assert len(journal.read_text().splitlines()) == 2
-    assert sorted(log.read_text()) == ["a", "b"]

@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pmdkit.llm.merged_attention import Attention
-from pmdkit.llm.packed_attention import KeysValues
+from pmdkit.llm.packed_attention import Attention, KeysValues
 
 CHUNK = 32  # tokens that all slots grow by at a time
 BLOCK = 32  # slots that attend together, padded to the longest of them; neighbours are of similar length

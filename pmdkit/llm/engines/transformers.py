@@ -17,7 +17,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.empty_weights import is_empty
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
@@ -38,7 +37,7 @@ READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
 def make(config: base.EngineConfig) -> base.Engine:
     """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
     model = config.model
-    if is_empty(model):  # the trainer's is sharded over the processes; here each generates with a whole one
+    if model.device.type == "meta":  # the trainer's is sharded over the processes; here each generates with a whole one
         model = load_model(str(model.name_or_path))[0].requires_grad_(False)
     elif config.own or config.dtype != "float32":
         model = deepcopy(model).requires_grad_(False)

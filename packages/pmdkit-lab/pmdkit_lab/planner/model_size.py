@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm.recipe_checks import uses_lora
 from pmdkit.specs import LLMSpec
 
 if TYPE_CHECKING:
@@ -172,11 +171,17 @@ def count(config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
 
 def adapters(spec: LLMSpec, config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
     """Number of weights of the adapters that [lora] asks for, and of the experts that have one."""
-    if not uses_lora(spec.lora):
+    if not spec.lora.rank:
         return 0, 0
-    from pmdkit.llm.lora import adapter_sizes
+    from pmdkit.llm.lora import target_modules
 
-    return adapter_sizes(empty_model(config), spec.lora)
+    # an adapter of W [d, d'] has rank (d + d') weights; experts in one tensor have one each
+    model = empty_model(config)
+    linear, fused = target_modules(model, spec.lora.targets)
+    experts = [model.get_parameter(name) for name in fused]
+    sizes = [sum(model.get_parameter(f"{name}.weight").shape) for name in linear]
+    sizes += [w.shape[0] * (w.shape[1] + w.shape[2]) for w in experts]
+    return spec.lora.rank * sum(sizes), sum(w.numel() for w in experts)
 
 
 def cache_bytes(config: "ModelShape | PretrainedConfig", width: int) -> int:

@@ -34,7 +34,6 @@ def make_metrics(measured: StepMetrics, task: MathTask, in_target: bool) -> Call
         updates: list[dict[str, float]],
     ) -> dict[str, Any]:
         assert isinstance(rollouts, EngineRollouts)
-        assert task.last is not None
         tokens = int(rollouts.mask.sum())
         logp_old = rollouts.logp_old[rollouts.mask].double().sum().item()
         items, verdicts = task.last.items, task.last.verdicts

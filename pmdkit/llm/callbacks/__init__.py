@@ -1,1 +1,0 @@
-"""Callbacks of a language-model run, one in each file."""
