@@ -172,9 +172,7 @@ def make_encoder(
 
 def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
     """The verifier of [reward]; with several processes, the main one grades for all."""
-    main, score = process_group.is_main_process, spec.rollout.cut_off == "score"
-    grader = make_grader(spec.reward, score_cut_off=score) if main else None
-    return grader if grader is not None and process_group.size == 1 else SharedGrader(grader, process_group)
+    return make_grader(spec.reward, spec.rollout.cut_off == "score", process_group)
 
 
 def make_task(

@@ -43,12 +43,8 @@ def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers
     Raises:
         ValueError: no numbers, or a step or count below 1.
     """
-    if numbers.ndim != 1 or len(numbers) == 0:
-        raise ValueError(f"numbers has shape {list(numbers.shape)}; expected [n] with n >= 1, one per problem")
-    if step < 1:
-        raise ValueError(f"step is {step}; expected an integer >= 1, steps count from 1")
-    if count < 1:
-        raise ValueError(f"count is {count}; expected an integer >= 1, problems per step")
+    if not len(numbers) or step < 1 or count < 1:
+        raise ValueError(f"{len(numbers)} numbers, step {step} and count {count}; expected each to be 1 or more")
     size = len(numbers)
     first, end = (step - 1) * count, step * count
     epochs = range(first // size, (end - 1) // size + 1)

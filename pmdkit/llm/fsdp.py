@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from pmdkit.llm.shard_loading import allocate
 
@@ -15,11 +14,14 @@ def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = tor
     from torch.distributed import device_mesh, fsdp
 
     mesh = device_mesh.init_device_mesh(device, (size,))
+    policy = fsdp.MixedPrecisionPolicy()
+    if dtype != torch.float32:  # compute in it, and add gradients over processes in float32
+        policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
     for module in list(root.modules()):
         if type(module).__name__ in blocks:
-            fsdp.fully_shard(module, mesh=mesh, mp_policy=fsdp_policy(dtype))
-    fsdp.fully_shard(root, mesh=mesh, mp_policy=fsdp_policy(dtype))
+            fsdp.fully_shard(module, mesh=mesh, mp_policy=policy)
+    fsdp.fully_shard(root, mesh=mesh, mp_policy=policy)
     for module in root.modules():
         if isinstance(module, fsdp.FSDPModule):
             # FSDP2 averages by default, which would divide the step by the number of processes
@@ -27,10 +29,3 @@ def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = tor
             module.set_force_sum_reduction_for_comms(True)
     allocate(root, torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device))
     return root
-
-
-def fsdp_policy(dtype: torch.dtype) -> MixedPrecisionPolicy:
-    """FSDP2's policy: compute in `dtype`, and add gradients over processes in float32."""
-    if dtype == torch.float32:
-        return MixedPrecisionPolicy()
-    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)

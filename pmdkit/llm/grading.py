@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
-from pmdkit.distributed import ProcessGroup
+from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs import math_answers
 from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, VerdictJournal, own_verdict
@@ -63,20 +63,6 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
         )
 
 
-def make_grader(table: RewardTerm, score_cut_off: bool = False) -> Grader:
-    """The verifier pool of a [reward]."""
-    first = table if isinstance(table, RewardTable) else RewardTable()
-    return math_answers.make_grader(
-        table.grade,
-        boxed=first.boxed,
-        workers=table.workers,
-        seconds=table.seconds,
-        memory_mb=table.memory_mb,
-        most_unscored=first.most_unscored,
-        score_cut_off=score_cut_off,
-    )
-
-
 class SharedGrader:
     """A Grader for MathTask and Evaluation that gives every process the same verdicts.
 
@@ -115,3 +101,21 @@ class SharedGrader:
         """End the workers."""
         if self.grader is not None:
             self.grader.close()
+
+
+def make_grader(
+    table: RewardTerm, score_cut_off: bool = False, process_group: ProcessGroup = SINGLE
+) -> Grader | SharedGrader:
+    """The verifier pool of a [reward]; with several processes, the main one grades for all."""
+    grader, first = None, table if isinstance(table, RewardTable) else RewardTable()
+    if process_group.is_main_process:
+        grader = math_answers.make_grader(
+            table.grade,
+            boxed=first.boxed,
+            workers=table.workers,
+            seconds=table.seconds,
+            memory_mb=table.memory_mb,
+            most_unscored=first.most_unscored,
+            score_cut_off=score_cut_off,
+        )
+    return grader if grader is not None and process_group.size == 1 else SharedGrader(grader, process_group)

@@ -23,11 +23,6 @@ def head_weight(model: PreTrainedModel) -> Tensor:
     return layer.weight
 
 
-# The head: from hidden states [M, d] and the head's weight [V, d] to log-probabilities, never holding all logits.
-#
-# `head_logp` recomputes the logits in the backward pass; it and the fused loss are built on `ChunkedHead`.
-
-
 def head_logp(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int = HEAD_TOKENS) -> Tensor:
     """[M] log-probability of each target, from states [M, d] and the head's weight [V, d], in chunks of rows.
 
@@ -149,11 +144,9 @@ def chunks(rows: slice, size: int) -> list[slice]:
 
 
 def logits(states: Tensor, weight: Tensor) -> Tensor:
-    """[m, V] logits, at least in float32: if rounded to bfloat16, a response is off by tenths of a nat.
+    """[m, V] logits of states [m, d] and a weight [V, d] as `head_operand` gives it, in float32 or wider.
 
-    Args:
-        states: [m, d].
-        weight: [V, d] as `head_operand` gives it.
+    If rounded to bfloat16, a response is off by tenths of a nat.
     """
     if states.is_cuda and states.dtype == weight.dtype and states.dtype in (torch.bfloat16, torch.float16):
         out: Tensor = WideProduct.apply(states, weight)

@@ -129,14 +129,11 @@ class CausalLearner:
                     request.prompts, request.group, request.seeds, request.sampling, request.progress
                 )
                 self.engine.on_finished = None  # evaluations use the same engine
-        rows = len(responses.mask)
-        self.report("rollout", rows, rows, int(responses.mask.sum()))
+        self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
         rollouts = make_rollouts(prompts, seed, responses, self.version, self.sampling.width)
         rollouts = replace(rollouts, episodes=episodes, measured=self.engine.found)
-        rollouts = resolve_old_logprobs(
-            rollouts, self.logp, self.options.old, self.options.correction, self.options.correction_cap
-        )
-        return self.with_reference(rollouts)
+        old, correction, cap = self.options.old, self.options.correction, self.options.correction_cap
+        return self.with_reference(resolve_old_logprobs(rollouts, self.logp, old, correction, cap))
 
     def submit(self, prompts: Tensor, group: int | None, seed: int) -> RolloutRequest:
         """Request a rollout by the current weights, which is drawn while the trainer updates; there must be a queue."""
@@ -193,9 +190,8 @@ class CausalLearner:
         check = self.engine.sync_check
         if check is None:
             return None
-        longest = max(len(response) for response in check.responses)
         with torch.no_grad():
-            logp = self.policy.logp(check.prompts, check.responses, 1, longest)
+            logp = self.policy.logp(check.prompts, check.responses, 1, max(map(len, check.responses)))
         return [row[: len(response)] for row, response in zip(logp, check.responses, strict=True)]
 
     # Log-probabilities.
@@ -208,10 +204,8 @@ class CausalLearner:
         """The rollouts with log-probabilities under the reference policy, if there is one."""
         if self.policy.reference_root is None:
             return rollouts
-        return replace(
-            rollouts,
-            logp_ref=self.policy.reference_logp(*self.rows(rollouts), rollouts.mask.shape[1], rollouts.mask),
-        )
+        logp_ref = self.policy.reference_logp(*self.rows(rollouts), rollouts.mask.shape[1], rollouts.mask)
+        return replace(rollouts, logp_ref=logp_ref)
 
     def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[list[int]], int]:
         """N prompts, of which those of a group are one object, N responses, and the size G of a group."""
@@ -358,8 +352,8 @@ class CausalLearner:
         main = self.process_group.is_main_process
         given = self.process_group.size > 1 or self.policy.adapters
         state = weights.full_state(self.merged_weights(), main) if given else None
+        if main and self.policy.adapters:
+            lora.save_adapter(self.model, Path(path) / "adapter")
         if main:
-            if self.policy.adapters:
-                lora.save_adapter(self.model, Path(path) / "adapter")
             self.model.save_pretrained(path, state_dict=state)
             self.tokenizer.save_pretrained(path)

@@ -66,9 +66,7 @@ def shard_by_tokens(
     A process without rows still has to take part: sums over processes wait for all of them, and under FSDP2 so does
     every forward pass.
 
-    Args:
-        process_group: rows are dealt to its processes in consecutive runs of about equally many tokens.
-        prompts, responses, size, budget, whole_groups, counted: as for `token_budget_batches`.
+    Rows are dealt in consecutive runs of about equally many tokens. Arguments as for `token_budget_batches`.
     """
     whole = list(units(len(prompts), size, whole_groups, counted))
     costs = [sum(len(responses[row]) for row in unit) + len(prompts[unit[0]]) for unit in whole]

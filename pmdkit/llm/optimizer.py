@@ -32,13 +32,14 @@ def place_optimizer_state(
     if process_group.size == 1:
         return state
     trained = [weight for group in optimizer.param_groups for weight in group["params"]]
-    found: dict[int, dict[str, Any]] = {}
-    for index, slots in sorted(state["state"].items()):
-        found[index] = dict(slots)
-        for name, value in slots.items():
-            if isinstance(value, StoredTensor):
-                like = trained[index].detach()
-                target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
-                read_shard(value, target)
-                found[index][name] = target
-    return {**state, "state": found}
+
+    def placed(index: int, value: Any) -> Any:
+        if not isinstance(value, StoredTensor):
+            return value
+        like = trained[index].detach()
+        target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
+        read_shard(value, target)
+        return target
+
+    slots = {i: {name: placed(i, value) for name, value in held.items()} for i, held in sorted(state["state"].items())}
+    return {**state, "state": slots}

@@ -59,7 +59,13 @@ class CausalPolicy:
             self.reference_root = process_group.wrap(ForwardRoot(self.reference, dtype, sharded))
 
     def logp(
-        self, prompts: Sequence[Tokens], responses: Sequence[Tokens], size: int, width: int, mask: Tensor | None = None
+        self,
+        prompts: Sequence[Tokens],
+        responses: Sequence[Tokens],
+        size: int,
+        width: int,
+        mask: Tensor | None = None,
+        root: nn.Module | None = None,
     ) -> Tensor:
         """[N, width] log-probabilities of N responses, with gradient unless it is disabled.
 
@@ -68,34 +74,23 @@ class CausalPolicy:
             size: G.
             width: T.
             mask: [N, T] which tokens are the policy's; without one, all.
+            root: of another model than the policy's.
         """
-        return self._score(self.root, prompts, responses, size, width, mask)
-
-    def reference_logp(
-        self, prompts: Sequence[Tokens], responses: Sequence[Tokens], size: int, width: int, mask: Tensor
-    ) -> Tensor:
-        """Like `logp`, under the reference policy, which must exist."""
-        assert self.reference_root is not None
-        with torch.no_grad(), lora.adapters_disabled(self.model) if self.adapters else nullcontext():
-            return self._score(self.reference_root, prompts, responses, size, width, mask)
-
-    def _score(
-        self,
-        root: nn.Module,
-        prompts: Sequence[Tokens],
-        responses: Sequence[Tokens],
-        size: int,
-        width: int,
-        mask: Tensor | None,
-    ) -> Tensor:
         # A gather has no gradient: with gradients enabled, each process scores all rows.
-        group = SINGLE if torch.is_grad_enabled() else self.process_group
+        group, root = SINGLE if torch.is_grad_enabled() else self.process_group, root or self.root
         plans = shard_by_tokens(group, prompts, responses, size, self.token_budget, whole_groups=False)
         mine = [self.logp_of_rows(root, prompts, responses, rows, width, mask) for rows in plans[group.rank]]
         logp = torch.zeros(len(responses), width, dtype=torch.float64)
         for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
             logp = logp.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
         return logp
+
+    def reference_logp(
+        self, prompts: Sequence[Tokens], responses: Sequence[Tokens], size: int, width: int, mask: Tensor
+    ) -> Tensor:
+        """Like `logp`, under the reference policy, which must exist."""
+        with torch.no_grad(), lora.adapters_disabled(self.model) if self.adapters else nullcontext():
+            return self.logp(prompts, responses, size, width, mask, self.reference_root)
 
     def logp_of_rows(
         self,
@@ -137,10 +132,7 @@ class ForwardRoot(nn.Module):
     Args:
         model: called only within `forward`, where its weights are whole.
         dtype: what the forward pass computes in.
-        sharded: FSDP2 casts, by `fsdp.fsdp_policy`.
-
-    Attributes:
-        dtype: as given.
+        sharded: FSDP2 casts, by `fsdp.apply_fsdp`.
     """
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:

@@ -80,33 +80,26 @@ class Encoder:
         self.added = frozenset(added)
         words = sorted(added.values(), key=len, reverse=True)
         self.spelt = re.compile("|".join(map(re.escape, words)) or r"(?!)")
-        head, tail = self.trusted(template)
-        self.before = self.start() + self.ids(head, split=False)
+        # the BOS token, if this tokenizer puts one before every text; a chat template writes its own
+        alone = [] if self.chat else tokenizer.encode("", add_special_tokens=True)
+        start = [id for id in alone[:1] if id == tokenizer.bos_token_id]
+        messages = [*before, {"role": "user", "content": template}]
+        text = self.render(messages) if self.chat else "\n\n".join(message["content"] for message in messages)
+        if text.count(PLACE) != 1:
+            raise ValueError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
+        head, tail = text.split(PLACE)
+        self.before = start + self.ids(head, split=False)
         self.after = self.ids(tail, split=False)
 
     def messages(self, problem_text: str) -> list[dict[str, str]]:
         """The prompt as messages, for grading a response; the model gets the ids of `encode`."""
         return [*self.before_problem, {"role": "user", "content": self.template.replace(PLACE, problem_text)}]
 
-    def trusted(self, template: str) -> tuple[str, str]:
-        """The text before and after the problem."""
-        messages = [*self.before_problem, {"role": "user", "content": template}]
-        text = self.render(messages) if self.chat else "\n\n".join(message["content"] for message in messages)
-        if text.count(PLACE) != 1:
-            raise ValueError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
-        before, after = text.split(PLACE)
-        return before, after
-
     def render(self, messages: list[dict[str, str]]) -> str:
         """The conversation in the chat format, up to the beginning of the model's turn."""
         if self.tokenizer.chat_template == CHAT:  # that of the starters, known to terminate
             return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         return chat_template.render_chat(self.tokenizer, messages, self.thinking)
-
-    def start(self) -> list[int]:
-        """The BOS token, if this tokenizer puts one before every text; a chat template writes its own."""
-        alone = [] if self.chat else self.tokenizer.encode("", add_special_tokens=True)
-        return [id for id in alone[:1] if id == self.tokenizer.bos_token_id]
 
     def ids(self, text: str, split: bool) -> list[int]:
         """Ids of a text with nothing added around it; with `split`, special tokens are read as text."""

@@ -101,19 +101,19 @@ def cause(failures: Mapping[int, Any]) -> tuple[int, str]:
     A rank that failed by itself takes precedence over one that was killed, and that over one that noticed the loss of
     another. SIGTERM asked the others to stop.
     """
-    told = [(failure, reason(failure.error_file)) for failure in failures.values()]
-    for failure, sentence in told:
-        if failure.exitcode > 0 and failure.exitcode not in (DIED, STOPPED):
-            name = f"{rank_name(failure.local_rank)} (process {failure.pid})"
-            return failure.exitcode, sentence or f"{name} {exit_reason(failure.exitcode)}"
-    for failure, _ in told:
-        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
-            name = f"{rank_name(failure.local_rank)} (process {failure.pid})"
-            return DIED, f"{name} {exit_reason(failure.exitcode)}; {GO_ON}"
-    for failure, sentence in sorted(told, key=lambda pair: pair[0].exitcode == STOPPED):
+
+    def precedence(failure: Any) -> int:
         if failure.exitcode > 0:
-            return failure.exitcode, sentence or f"{rank_name(failure.local_rank)} {exit_reason(failure.exitcode)}"
-    return (DIED, f"a rank was ended by SIGTERM; {GO_ON}") if failures else (0, "")
+            return {DIED: 2, STOPPED: 3}.get(failure.exitcode, 0)
+        return 4 if failure.exitcode == -signal.SIGTERM else 1
+
+    if not failures:
+        return 0, ""
+    first = min(failures.values(), key=precedence)
+    if precedence(first) == 4:
+        return DIED, f"a rank was ended by SIGTERM; {GO_ON}"
+    name = f"{rank_name(first.local_rank)} (process {first.pid}) {exit_reason(first.exitcode)}"
+    return (DIED, f"{name}; {GO_ON}") if first.exitcode < 0 else (first.exitcode, reason(first.error_file) or name)
 
 
 def write_reason(sentence: str) -> None:

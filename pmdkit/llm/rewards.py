@@ -39,19 +39,17 @@ class Term:
     """A reward in addition to the first: a function of the length, or a grader's verdicts."""
 
     table: RewardTerm
-    grader: "Grader | grading.SharedGrader | None"
+    grader: Grader | grading.SharedGrader | None
     most_unscored: float = grading.MOST
 
     def values(self, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
         """[N] float64; NaN where there is no verdict."""
         if self.grader is None:
-            assert self.table.soft_punish_cache is not None
-            return soft_overlong_punishment(length, width, self.table.soft_punish_cache)
+            return soft_overlong_punishment(length, width, self.table.soft_punish_cache or 1)
         verdicts = self.grader.grade(items)
-        grading.stop_if_ungraded(
-            verdicts, self.most_unscored, f"no update was made without the reward {self.table.part}"
-        )
-        return as_values(verdicts)
+        without = f"no update was made without the reward {self.table.part}"
+        grading.stop_if_ungraded(verdicts, self.most_unscored, without)
+        return torch.tensor([torch.nan if v.value is None else v.value for v in verdicts], dtype=torch.float64)
 
 
 class RewardSum:
@@ -76,14 +74,7 @@ class RewardSum:
         self.parts: dict[str, Tensor] = {}
 
     def total(self, first: Tensor, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
-        """[N] the rewards.
-
-        Args:
-            first: [N] values of the first part on its scale, NaN without a verdict.
-            items: what was graded.
-            length: [N] tokens.
-            width: budget in tokens.
-        """
+        """[N] the rewards, from [N] values of the first part on its scale, NaN without a verdict; lengths in tokens."""
         self.parts = {self.name: first}
         total = self.weight * first
         for term in self.terms:
@@ -119,24 +110,12 @@ class RewardSum:
                 term.grader.journal = journal
 
 
-def as_values(verdicts: Sequence[Verdict]) -> Tensor:
-    """[N] float64, NaN without a verdict."""
-    return torch.tensor([torch.nan if v.value is None else v.value for v in verdicts], dtype=torch.float64)
-
-
-def make_reward_sum(
-    table: RewardTable, rollout: RolloutTable, process_group: ProcessGroup = SINGLE
-) -> RewardSum | None:
-    """The reward sum of a recipe; None where the verdict alone is the reward."""
-    mask = rollout.cut_off == "mask"
-    if not table.others and table.weight == 1 and not mask:
-        return None
-    terms = []
+def make_reward_sum(table: RewardTable, rollout: RolloutTable, process_group: ProcessGroup = SINGLE) -> RewardSum:
+    """The reward sum of a recipe."""
+    terms, score = [], rollout.cut_off == "score"
     for term in table.others:
         grader: Grader | grading.SharedGrader | None = None
         if term.grade != OVERLONG:
-            mine = process_group.is_main_process
-            grader = grading.make_grader(term, score_cut_off=rollout.cut_off == "score") if mine else None
-            grader = grader if process_group.size == 1 else grading.SharedGrader(grader, process_group)
+            grader = grading.make_grader(term, score, process_group)
         terms.append(Term(term, grader, table.most_unscored))
-    return RewardSum(table, terms, mask)
+    return RewardSum(table, terms, rollout.cut_off == "mask")

@@ -11,7 +11,6 @@ from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines.base import ANY_RESPONSES, Engine, EngineLost, ResponseCheck, Sampling, Tokens
 from pmdkit.randomness import derive
 
-# The check of the weights.
 SYNC_COLUMNS = ("canary_mean", "canary_max", "canary_own")  # columns of metrics.jsonl
 SYNC_TOKENS = 16  # that the engine writes for each prompt
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}  # nats, mean over tokens: kernels that differ in rounding only

@@ -141,4 +141,3 @@ def test_masked_cut_off_responses_count_for_nothing():
     task.rewards = make_reward_sum(RewardTable(), RolloutTable(cut_off="mask"))
     rollouts = rollouts_of(task, [[f"Answer: {gold(task, 0)}", "Answer: 7000"]], ends=False)
     assert task.reward(rollouts).isnan().all()
-    assert make_reward_sum(RewardTable(), RolloutTable()) is None
