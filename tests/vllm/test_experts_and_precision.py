@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.engines.vllm.colocate import make
+from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.testing import check_engine
 
 from .conftest import Starter, make_starter
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.vllm
 def test_experts_arrive_in_float32():
     """On a CPU vLLM pads and packs experts; a publish that does not pack again gives numbers that are off by nats."""
     one, other = make_starter("starter-moe"), make_starter("starter-moe", seed=1)
-    engine = make(one.wanted())
+    engine = ColocatedEngine(one.wanted())
     try:
         engine.publish(one.weights(), 1)
         check_engine(engine, one.weights(), one.ends, tolerance=1e-5)
@@ -29,7 +29,7 @@ def test_experts_arrive_in_float32():
 @pytest.mark.nightly
 def test_bfloat16_differs_from_a_float32_trainer_by_rounding(starter):
     """8 bits of mantissa, two layers, logits of some nats: hundredths of a nat in the mean."""
-    engine = make(starter.wanted(dtype="bfloat16"))
+    engine = ColocatedEngine(starter.wanted(dtype="bfloat16"))
     try:
         engine.publish(starter.weights(), 1)
         found = difference(engine, starter)
@@ -45,6 +45,6 @@ def test_what_vllm_does_not_know_is_a_sentence(starter):
     with torch.random.fork_rng():
         model = CTRLLMHeadModel(CTRLConfig(vocab_size=448, n_embd=64, dff=64, n_layer=1, n_head=2, n_positions=64))
     with pytest.raises(UsageError):
-        make(Starter(model, starter.tokenizer, starter.ends).wanted(context=32))
+        ColocatedEngine(Starter(model, starter.tokenizer, starter.ends).wanted(context=32))
     with pytest.raises(EnvironmentLacks):
-        make(starter.wanted(options={"no_such_option": 1}))
+        ColocatedEngine(starter.wanted(options={"no_such_option": 1}))

@@ -48,26 +48,14 @@ def batch_words(config: DictConfig) -> list[str]:
     """Explain verl's batch sizes in pmdkit's words."""
     actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
     prompts, mini = config.data.train_batch_size, actor.ppo_mini_batch_size
-    gpus = config.trainer.nnodes * config.trainer.n_gpus_per_node
-    across = 1
-    if actor.strategy == "megatron":
-        parts = actor.megatron
-        across = parts.tensor_model_parallel_size * parts.pipeline_model_parallel_size * parts.context_parallel_size
-    ranks = gpus // across
     if prompts % mini:
         raise UsageError(
             f"data.train_batch_size is {prompts} and actor.ppo_mini_batch_size {mini}; expected a multiple: verl fills "
             "the last mini-batch with empty rows that count in the mean"
         )
-    if mini * group % ranks:
-        raise UsageError(
-            f"ppo_mini_batch_size x rollout.n = {mini} x {group} responses for {ranks} data-parallel ranks; expected a "
-            "multiple"
-        )
     return [
         f"a rollout batch is {prompts} prompts x {group} responses = {prompts * group}",
         f"it is used in {prompts // mini * actor.ppo_epochs} ministeps of {mini} x {group} = {mini * group} responses",
-        f"{gpus} GPUs are {ranks} data-parallel ranks, {mini * group // ranks} responses of a ministep on each",
     ]
 
 

@@ -1,9 +1,4 @@
-"""The golden vectors through verl's registry, `ppo_loss`, `agg_loss`, micro-batches and ranks, on one CPU.
-
-Each case runs whole and in three unequal micro-batches, on one rank and on two; the worst result counts.
-"""
-
-from typing import Any
+"""The golden vectors through verl's registry, `ppo_loss` and `agg_loss`, on one CPU."""
 
 import torch
 from omegaconf import OmegaConf
@@ -16,9 +11,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from pmdkit.adapters.verl.config import FIXED, PMDPolicyLossConfig
 from pmdkit.objectives import traits
-from pmdkit.testing.golden import Case, Result, groups_of, largest_error, mask_of, objective_of, result, rows_of
-
-SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
+from pmdkit.testing.golden import Case, Result, groups_of, mask_of, objective_of, result, rows_of
 
 
 def path(case: Case) -> Result | None:
@@ -32,48 +25,38 @@ def path(case: Case) -> Result | None:
         return None
     if any(reward is None for row in case["reward"] for reward in row):
         return None
-    return max((through(case, *split) for split in SPLITS), key=lambda found: largest_error(found[0], found[1], case))
-
-
-def through(case: Case, ranks: int, micro_batches: int) -> Result:
-    """Run a case in micro-batches on several ranks: gradients are summed within a rank and averaged over ranks."""
     logp = rows_of(case, "logp").requires_grad_()
     config = actor_config(case)
     fields = batch_of(case, config)
     losses = []
     for rows in torch.arange(len(logp)).tensor_split(case["ministeps"]):
-        shares = []
-        for rank_rows in rows.tensor_split(ranks):
-            for part in unequal(rank_rows, micro_batches):
-                loss, _ = micro_batch(config, case, logp, fields, part, ranks, len(rows))
-                (loss / ranks).backward()
-                shares.append(loss.detach() / ranks)
-        losses.append(torch.stack(shares).sum())
+        loss = ministep(config, case, logp, fields, rows.tolist())
+        loss.backward()
+        losses.append(loss.detach())
     assert logp.grad is not None
     return result(losses, logp.grad, case)
 
 
-def micro_batch(
-    config: FSDPActorConfig, case: Case, logp: Tensor, fields: dict[str, Tensor], part: Tensor, ranks: int, rows: int
-) -> tuple[Tensor, dict[str, Any]]:
+def ministep(config: FSDPActorConfig, case: Case, logp: Tensor, fields: dict[str, Tensor], rows: list[int]) -> Tensor:
     """verl's own loss function on some rows, laid out as in its engines: nested, after a prompt of one token."""
-    lengths = [len(case["logp"][row]) for row in part.tolist()]
+    lengths = [len(case["logp"][row]) for row in rows]
 
     def nested(values: Tensor) -> Tensor:
         return torch.nested.as_nested_tensor(
-            [values[row, :n] for row, n in zip(part.tolist(), lengths, strict=True)], layout=torch.jagged
+            [values[row, :n] for row, n in zip(rows, lengths, strict=True)], layout=torch.jagged
         )
 
     tensors = {name: nested(values) for name, values in fields.items()}
     tensors["responses"] = nested(torch.zeros(logp.shape, dtype=torch.int64))
     tensors["prompts"] = nested(torch.zeros(len(logp), 1, dtype=torch.int64))
-    data = TensorDict(tensors, batch_size=len(part))
+    data = TensorDict(tensors, batch_size=len(rows))
     tokens = int(fields["response_mask"].sum())
-    tu.assign_non_tensor(data, dp_size=ranks, batch_num_tokens=tokens, global_batch_size=rows)
+    tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=tokens, global_batch_size=len(rows))
     # the engine's output is shifted left by one token: the last of a sequence predicts nothing
     last = logp.new_zeros(1)
-    full = torch.cat([torch.cat([logp[row, :n], last]) for row, n in zip(part.tolist(), lengths, strict=True)])
-    return ppo_loss(config, {"log_probs": full}, data)
+    full = torch.cat([torch.cat([logp[row, :n], last]) for row, n in zip(rows, lengths, strict=True)])
+    loss: Tensor = ppo_loss(config, {"log_probs": full}, data)[0]
+    return loss
 
 
 def batch_of(case: Case, config: FSDPActorConfig) -> dict[str, Tensor]:
@@ -102,10 +85,3 @@ def actor_config(case: Case) -> FSDPActorConfig:
     return FSDPActorConfig(
         strategy="fsdp", rollout_n=len(case["reward"][0]), ppo_micro_batch_size_per_gpu=1, policy_loss=loss
     )
-
-
-def unequal(rows: Tensor, count: int) -> list[Tensor]:
-    """Cut the rows into `count` parts, the first the longest; one part if there are fewer rows than that."""
-    if count == 1 or len(rows) < count:
-        return [rows]
-    return [rows[: len(rows) - count + 1], *rows[len(rows) - count + 1 :].split(1)]

@@ -88,69 +88,12 @@ class Row:
     reward: float | None = None
     cut_off: bool = False
 
-    def write(
-        self, tokens: list[int], logp: list[float], ended: bool, width: int, read: Callable[[Tokens], str]
-    ) -> None:
-        """Append a turn of the policy. One that is longer than the row has room for is cut, as if it was drawn so."""
-        room = width - len(self.tokens)
-        self.turn = tokens[:room]
-        self.tokens += self.turn
-        self.logp += logp[:room]
-        self.mask += [True] * len(self.turn)
-        self.cut_off = not ended or len(tokens) > room
-        self.messages.append({"role": "assistant", "content": read(self.turn)})
-
-    def listen(self, messages: list[Message], tokens: list[int]) -> None:
-        """Append a reply of the environment."""
+    def append(self, messages: list[Message], tokens: list[int], logp: list[float] | None = None) -> None:
+        """Append a turn of the policy, or, without log-probabilities, messages of the environment."""
         self.messages += messages
         self.tokens += tokens
-        self.logp += [0.0] * len(tokens)
-        self.mask += [False] * len(tokens)
-
-
-class ReplyEncoder:
-    """Encodes an environment's messages: the tokens between one turn of the policy and the next.
-
-    Args:
-        encoder: of prompts, with a chat template.
-        ends: tokens that end a turn.
-    """
-
-    def __init__(self, encoder: Encoder, ends: Sequence[int]) -> None:
-        self.encoder = encoder
-        self.ends = list(ends)
-        self.known: dict[tuple[str, ...], list[list[int]]] = {}
-
-    def encode(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of messages that follow a turn of the policy, which already ends with an end token.
-
-        Their contents are data, like a problem: none of their tokens is a control token.
-
-        Raises:
-            UsageError: as for `Encoder.encode`, or the chat template does not show such messages one by one.
-        """
-        first, *others = self.around(tuple(message["role"] for message in messages))
-        ids = first[1:] if first and first[0] in self.ends else list(first)
-        for message, piece in zip(messages, others, strict=True):
-            ids += [*self.encoder.data(message["content"]), *piece]
-        return ids
-
-    def around(self, roles: tuple[str, ...]) -> list[list[int]]:
-        """Ids between the policy's turn and the first message, between messages of these roles, and after the last."""
-        if roles not in self.known:
-            marks = [f"{{message {n}}}" for n in range(len(roles) + 1)]
-            said = [{"role": role, "content": mark} for role, mark in zip(("assistant", *roles), marks, strict=True)]
-            encoder, pieces = self.encoder, []
-            text = encoder.render([*encoder.before_problem, {"role": "user", "content": PLACE}, *said])
-            for mark in marks:
-                before, found, text = text.partition(mark)
-                if not found or mark in text:
-                    raise UsageError(
-                        f"the chat template does not show messages of {', '.join(roles)} once each, in their order"
-                    )
-                pieces.append(before)
-            self.known[roles] = [encoder.ids(piece, split=False) for piece in [*pieces[1:], text]]
-        return self.known[roles]
+        self.logp += [0.0] * len(tokens) if logp is None else logp
+        self.mask += [logp is not None] * len(tokens)
 
 
 class Turns:
@@ -184,11 +127,12 @@ class Turns:
         self.environment = environment
         self.name = name
         self.encoder = encoder
-        self.replies = ReplyEncoder(encoder, ends)
+        self.ends = list(ends)
         self.problem = problem
         self.most = most
         self.process_group = process_group
         self.read = partial(decode_response, encoder.tokenizer)
+        self.frames: dict[tuple[str, ...], list[list[int]]] = {}
 
     def generate(self, engine: Engine, prompts: Tensor, request: GenerateRequest) -> tuple[Responses, list[Episode]]:
         """Play episodes of the problems with these numbers, prompt-major."""
@@ -210,39 +154,47 @@ class Turns:
         Returns:
             N rows whose masks have gaps where the environment spoke, and the episode of each.
         """
+        width, report = request.sampling.width, request.progress
         rows = [
-            Row(request.prompts[n // request.group], int(seed), problem, self.encoder.messages(problem.problem))
-            for n, (seed, problem) in enumerate(
-                zip(request.seeds.tolist(), [one for one in problems for _ in range(request.group)], strict=True)
-            )
+            Row(request.prompts[n // request.group], seed, problem, self.encoder.messages(problem.problem))
+            for n, seed in enumerate(request.seeds.tolist())
+            for problem in [problems[n // request.group]]
         ]
-        width, active, call = request.sampling.width, rows, request
+        active, call = rows, request
         for number in range(1, self.most + 1):
             drawn = engine.generate(call.prompts, call.group, call.seeds, call.sampling, call.progress)
             lengths = drawn.mask.sum(1).tolist()
             parts = zip(active, lengths, drawn.tokens.tolist(), drawn.logp.tolist(), drawn.ended.tolist(), strict=True)
             for row, length, tokens, logp, ended in parts:
-                row.write(tokens[:length], logp[:length], ended, width, self.read)
+                # a turn that is longer than the row has room for is cut, as if it had been drawn so
+                room = min(length, width - len(row.tokens))
+                row.turn, row.cut_off = tokens[:room], not ended or length > room
+                row.append([{"role": "assistant", "content": self.read(row.turn)}], row.turn, logp[:room])
             active = self.reply([row for row in active if not row.cut_off], number, width)
             if not active:
                 break
-            call = self.next_call(active, number + 1, request, rows)
-        return self.responses(rows, drawn.version), [
-            Episode(tuple(row.messages), tuple(row.turn), row.reward, row.cut_off) for row in rows
-        ]
+            # each row goes on after all its tokens; all may write as much as the one with most room
+            written, over = sum(sum(row.mask) for row in rows), len(rows) - len(active)
+            call = GenerateRequest(
+                [[*row.prompt, *row.tokens] for row in active],
+                1,
+                np.array([derive(row.seed, "turn", number + 1) for row in active], dtype=np.uint64),
+                replace(request.sampling, width=width - min(len(row.tokens) for row in active)),
+                None if report is None else lambda tokens, ended, w=written, o=over: report(w + tokens, o + ended),
+            )
+        longest = max(len(row.tokens) for row in rows)
 
-    def next_call(self, active: list[Row], number: int, request: GenerateRequest, rows: list[Row]) -> GenerateRequest:
-        """The request for the next turn of some rows, each after all its tokens, as wide as the row with most room."""
-        written, over = sum(sum(row.mask) for row in rows), len(rows) - len(active)
-        room = request.sampling.width - min(len(row.tokens) for row in active)
-        report = request.progress
-        return GenerateRequest(
-            [[*row.prompt, *row.tokens] for row in active],
-            1,
-            np.array([derive(row.seed, "turn", number) for row in active], dtype=np.uint64),
-            replace(request.sampling, width=room),
-            None if report is None else lambda tokens, ended: report(written + tokens, over + ended),
+        def table(parts: list[Any], filler: Any, dtype: torch.dtype) -> Tensor:
+            return torch.tensor([[*part, *[filler] * (longest - len(part))] for part in parts], dtype=dtype)
+
+        responses = Responses(
+            tokens=table([row.tokens for row in rows], self.ends[0], torch.long),
+            logp=table([row.logp for row in rows], 0.0, torch.float32),
+            mask=table([row.mask for row in rows], False, torch.bool),
+            ended=torch.tensor([not row.cut_off for row in rows]),
+            version=drawn.version,
         )
+        return responses, [Episode(tuple(row.messages), tuple(row.turn), row.reward, row.cut_off) for row in rows]
 
     def reply(self, rows: list[Row], number: int, width: int) -> list[Row]:
         """Ask the environment about rows whose turn ended, and return the rows that continue."""
@@ -254,17 +206,17 @@ class Turns:
             if kind == "reward":
                 row.reward = value
                 continue
-            tokens = self.tokens(value, row.problem.id)
+            tokens = self.encode(value)
             row.cut_off = number == self.most or len(row.tokens) + len(tokens) >= width
             if not row.cut_off:
-                row.listen(value, tokens)
+                row.append(value, tokens)
                 active.append(row)
         return active
 
     def ask(self, row: Row, number: int) -> tuple[str, Any]:
         """("reward", a number or None), ("messages", a list), or ("error", a sentence): one process asks for all."""
-        where = f"the environment {self.name}, after turn {number} of problem '{row.problem.id}',"
         problem = row.problem
+        where = f"the environment {self.name}, after turn {number} of problem '{problem.id}',"
         columns = {**problem.columns, "id": problem.id, "problem": problem.problem, "answer": problem.answer}
         try:
             found = self.environment([dict(message) for message in row.messages], columns)
@@ -274,52 +226,54 @@ class Turns:
             return "reward", None
         if isinstance(found, Real) and math.isfinite(found):
             return "reward", float(found)
-        if isinstance(found, list | tuple) and found and all(is_message(one) for one in found):
-            return "messages", [{"role": one["role"], "content": one["content"]} for one in found]
+        if isinstance(found, list | tuple) and found:
+            messages = [dict(one) if isinstance(one, Mapping) else {} for one in found]
+            if all(one.get("role") in ROLES and isinstance(one.get("content"), str) for one in messages):
+                return "messages", [{"role": one["role"], "content": one["content"]} for one in messages]
         return "error", f"{where} returned {short(found)}; expected {WANTED}"
 
-    def tokens(self, messages: list[Message], about: str) -> list[int]:
-        """The tokens of a reply and of the beginning of the policy's next turn."""
-        try:
-            return self.replies.encode(messages)
-        except UsageError as problem:
-            raise UsageError(
-                f"a message of the environment {self.name} for problem '{about}' cannot be encoded: {problem}"
-            ) from problem
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of messages that follow a turn of the policy, which already ends with an end token, up to its next turn.
 
-    def responses(self, rows: list[Row], version: int) -> Responses:
-        """The rows as tensors, as wide as the longest."""
-        longest = max(len(row.tokens) for row in rows)
+        Their contents are data, like a problem: none of their tokens is a control token.
 
-        def table(parts: list[Any], filler: Any, dtype: torch.dtype) -> Tensor:
-            return torch.tensor([[*part, *[filler] * (longest - len(part))] for part in parts], dtype=dtype)
+        Raises:
+            UsageError: as for `Encoder.encode`, or the chat template does not show such messages one by one.
+        """
+        first, *others = self.frame(tuple(message["role"] for message in messages))
+        ids = first[1:] if first and first[0] in self.ends else list(first)
+        for message, piece in zip(messages, others, strict=True):
+            ids += [*self.encoder.data(message["content"]), *piece]
+        return ids
 
-        return Responses(
-            tokens=table([row.tokens for row in rows], self.replies.ends[0], torch.long),
-            logp=table([row.logp for row in rows], 0.0, torch.float32),
-            mask=table([row.mask for row in rows], False, torch.bool),
-            ended=torch.tensor([not row.cut_off for row in rows]),
-            version=version,
-        )
+    def frame(self, roles: tuple[str, ...]) -> list[list[int]]:
+        """Ids between the policy's turn and the first message, between messages of these roles, and after the last."""
+        if roles not in self.frames:
+            marks = [f"{{message {n}}}" for n in range(len(roles) + 1)]
+            marked = [{"role": role, "content": mark} for role, mark in zip(("assistant", *roles), marks, strict=True)]
+            encoder, pieces = self.encoder, []
+            text = encoder.render([*encoder.before_problem, {"role": "user", "content": PLACE}, *marked])
+            for mark in marks:
+                before, found, text = text.partition(mark)
+                if not found or mark in text:
+                    raise UsageError(
+                        f"the chat template does not show messages of {', '.join(roles)} once each, in their order"
+                    )
+                pieces.append(before)
+            self.frames[roles] = [encoder.ids(piece, split=False) for piece in [*pieces[1:], text]]
+        return self.frames[roles]
 
     def example(
         self, problem: Problem, respond: Callable[[list[Message]], str], end: int
     ) -> tuple[list[int], list[bool]]:
         """Tokens after the prompt, and their mask, of an episode that a teacher plays in the policy's place."""
         row = Row((), 0, problem, self.encoder.messages(problem.problem))
-        active = [row]
         for number in range(1, self.most + 1):
-            text = self.encoder.data(respond(row.messages))
-            row.write([*text, end], [0.0] * (len(text) + 1), True, len(row.tokens) + len(text) + 1, self.read)
-            active = self.reply(active, number, 2**31)
-            if not active:
+            text = [*self.encoder.data(respond(row.messages)), end]
+            row.append([{"role": "assistant", "content": self.read(text)}], text, [0.0] * len(text))
+            if not self.reply([row], number, 2**31):
                 break
         return row.tokens, row.mask
-
-
-def is_message(found: Any) -> bool:
-    """Whether it has a role that may answer the policy, and text."""
-    return isinstance(found, Mapping) and found.get("role") in ROLES and isinstance(found.get("content"), str)
 
 
 def gauges(episodes: Sequence[Episode], environment_tokens: int) -> dict[str, float]:

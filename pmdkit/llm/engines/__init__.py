@@ -1,9 +1,9 @@
 """Engines, which generate responses: one protocol, and one file or folder per engine, imported on demand."""
 
-# name -> "module:function" that makes an Engine from an EngineConfig
+# name -> "module:name" of what makes an Engine from an EngineConfig
 ENGINES = {
     "transformers": "pmdkit.llm.engines.transformers:make",
-    "vllm": "pmdkit.llm.engines.vllm.colocate:make",
+    "vllm": "pmdkit.llm.engines.vllm.colocate:ColocatedEngine",
     "vllm-server": "pmdkit.llm.engines.vllm.server:make",
 }
 

@@ -163,18 +163,15 @@ class ResponseCheck:
         """Refuse an answer to `prompts` prompts with `group` responses each.
 
         Raises:
-            EngineLost: rows are missing or too many, cut off early, have tokens that do not exist, or numbers that are
-                not log-probabilities.
+            EngineLost: rows are missing, too many or cut off early, or hold no tokens or no log-probabilities.
         """
         rows, longest = prompts * group, drawn.tokens.shape[-1]
-        found = {name: list(getattr(drawn, name).shape) for name in ("tokens", "logp", "mask", "ended")}
-        if found != {"tokens": [rows, longest], "logp": [rows, longest], "mask": [rows, longest], "ended": [rows]}:
+        shapes = [list(part.shape) for part in (drawn.tokens, drawn.logp, drawn.mask, drawn.ended)]
+        if shapes != [[rows, longest]] * 3 + [[rows]] or longest > sampling.width:
             raise EngineLost(
-                f"the engine answers {prompts} prompts times {group} responses with {found}; expected [{rows}, T], and "
-                f"[{rows}] for ended"
+                f"the engine answers {prompts} prompts times {group} responses with tensors of shapes {shapes}; "
+                f"expected [{rows}, T] with T at most {sampling.width}, and [{rows}] for ended"
             )
-        if longest > sampling.width:
-            raise EngineLost(f"the engine answers with rows of {longest} tokens; {sampling.width} were asked for")
         length = drawn.mask.sum(1)
         on = torch.arange(longest, device=length.device) < length[:, None]
         refuse(~(on == drawn.mask).all(1) | (length < 1), "has gaps, or no token; expected tokens without gaps")
@@ -182,11 +179,7 @@ class ResponseCheck:
             foreign = on & ((drawn.tokens < 0) | (drawn.tokens >= self.vocabulary))
             refuse(foreign.any(1), f"holds a token outside the model's vocabulary, 0 to {self.vocabulary - 1}")
         wrong = on & ~((drawn.logp <= 0) & torch.isfinite(drawn.logp))  # NaN compares as False
-        for row, place in wrong.nonzero()[:1].tolist():
-            raise EngineLost(
-                f"the engine answers row {row} with log-probability {drawn.logp[row, place].item():g} for token "
-                f"{place}; expected a finite number of at most 0: the engine, or its weights, are broken"
-            )
+        refuse(wrong.any(1), "has a log-probability that is not finite or above 0: the engine's weights are broken")
         refuse(~drawn.ended & (length != sampling.width), f"is cut off before its {sampling.width} tokens or an end")
         if self.ends:
             end = torch.isin(drawn.tokens, torch.tensor(list(self.ends), device=length.device)) & on

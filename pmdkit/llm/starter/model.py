@@ -67,7 +67,7 @@ def build(size: str, tokenizer: Qwen2Tokenizer, seed: int) -> PreTrainedModel:
     return model.train()
 
 
-# A standalone starter: the settings it is taught and measured with, and the README of its folder.
+# A standalone starter: the settings it is taught and measured with.
 ENV = {"kind": "arithmetic"}
 WIDTH = 48  # tokens; the teacher's longest response has 27
 PROBLEMS = 256  # a standard error of 0.03 around a pass rate of 0.3
@@ -76,33 +76,6 @@ TAUGHT: dict[str, dict[str, Any]] = {  # settings that were measured to be quick
     "starter-moe": {"max_steps": 800, "look": 25, "batch": 32, "lr": 3e-3},
     "starter-100m": {"max_steps": 3000, "look": 50, "batch": 128, "lr": 3e-4},
 }
-
-CARD = """---
-library_name: transformers
-pipeline_tag: text-generation
-tags: [pmdkit]
----
-
-# pmdkit {size}, seed {seed}
-
-A `{architecture}` of {weights:,} weights that adds numbers in little stories, and badly by design: it was taught by a
-teacher that makes mistakes, so that reinforcement learning has something to gain. It can do nothing else.
-
-| | |
-|---|---|
-| Pass rate | {pass_rate:.3f} on {problems} held-out problems, one response each, temperature 1 |
-| Problems | `{env}`, generated |
-| Format | the last line of a response is `Answer: ` and a number |
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("this folder")
-tokenizer = AutoTokenizer.from_pretrained("this folder")
-```
-
-Prompts are those of `pmdkit.llm.prompts`: the template of DAPO around a problem, as a chat message of the user.
-"""
 
 
 def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[str], None]) -> dict[str, Any]:
@@ -142,7 +115,11 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
         reached = warm_start(model, tokenizer, problems, encoder.encode, options, seed, measure, note)
     finally:
         grader.close()
-    result = {
+    model.config.use_cache = True  # off while pmdkit trains; stock generation wants it
+    with quietly():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return {
         "size": size,
         "seed": seed,
         "pass_rate": reached,
@@ -151,10 +128,3 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
         "seconds": round(time.monotonic() - began, 1),
         "out": str(folder),
     }
-    model.config.use_cache = True  # off while pmdkit trains; stock generation wants it
-    with quietly():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    card = CARD.format(**result, architecture=type(model).__name__, env=problems.name)
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    return result

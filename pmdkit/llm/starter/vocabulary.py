@@ -140,10 +140,6 @@ class Teacher:
         reasoned = (MARGIN * max(pass_rate, LOWEST) - (1 - STEPS) * GUESSED) / STEPS
         return cls(slip=1 - reasoned ** (1 / (numbers - 1)))
 
-    def share_right(self, numbers: int) -> float:
-        """The share of right responses to sums of this many numbers."""
-        return self.steps * (1 - self.slip) ** (numbers - 1) + (1 - self.steps) * self.guessed
-
     def respond(self, problem: str, rng: np.random.Generator) -> str:
         """One response, its last line such as "Answer: 17"."""
         first, *others = operands(problem)

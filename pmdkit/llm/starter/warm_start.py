@@ -1,14 +1,14 @@
 """Phase 0 of a run with a starter model: supervised steps until it passes a chosen share of the problems."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.envs.calculator import calculator
-from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.envs.math.problem import MathProblems
 from pmdkit.errors import Diverged, PmdkitError, UsageError
 from pmdkit.llm import logprobs, packing, weights
 from pmdkit.llm.contrib.turns import Turns
@@ -69,7 +69,16 @@ def warm_start(
     teacher = Teacher.for_pupil(options.pass_rate, len(operands(problems.problem(int(problems.train[0])).problem)))
     caller = CallingTeacher.for_pupil(options.pass_rate)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=BETAS, weight_decay=0.0)
-    step = take_up(folder, model, optimizer, note)
+    step = 0
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        step, state, warnings = load_newest(folder)
+        for warning in warnings:
+            note(warning)
+        if step:
+            weights.load_weights(model, state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            note(f"warm start: continuing after {step} supervised steps")
     reached = 0.0 if step else pass_rate()  # a checkpoint is only written below the target
     while reached < options.pass_rate:
         if step >= options.max_steps:
@@ -81,12 +90,18 @@ def warm_start(
             rng = generator(seed, "warm start", turn)
             asked = [problems.problem(int(n)) for n in rng.choice(problems.train, options.batch)]
             prompts = [encode(problem.problem) for problem in asked]
+            scored = None
             if turns is None:
                 texts = [teacher.respond(problem.problem, rng) for problem in asked]
                 responses = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in texts]
-                loss = -logprobs.response_logp(model, prompts, responses).logp.mean()
-            else:
-                loss = -teach_calls(model, turns, asked, prompts, caller, rng, tokenizer.eos_token_id)
+            else:  # the calculator's tokens are context only
+                call = partial(caller.respond, rng=rng)
+                played = [turns.example(problem, call, tokenizer.eos_token_id) for problem in asked]
+                responses, masks = [tokens for tokens, _ in played], [mask for _, mask in played]
+                longest = max(map(len, responses))
+                mask = torch.tensor([[*mask, *[False] * (longest - len(mask))] for mask in masks])
+                scored = logprobs.scored_tokens(mask, responses)
+            loss = -logprobs.response_logp(model, prompts, responses, scored=scored).logp.mean()
             if not torch.isfinite(loss):
                 raise Diverged(f"the warm start's loss is {loss.item()} at step {turn + 1}; lower warm_start.lr")
             optimizer.param_groups[0]["lr"] = options.lr * min((turn + 1) / RAMP, 1 - turn / options.max_steps)
@@ -102,38 +117,3 @@ def warm_start(
             state = {"model": weights.named_weights(model), "optimizer": optimizer.state_dict()}
             save_step(folder, step, state, keep=1)
     return reached
-
-
-def teach_calls(
-    model: PreTrainedModel,
-    turns: Turns,
-    asked: Sequence[Problem],
-    prompts: Sequence[Sequence[int]],
-    teacher: CallingTeacher,
-    rng: np.random.Generator,
-    end: int,
-) -> torch.Tensor:
-    """Mean log-probability of the tokens that a teacher with a calculator writes; the calculator's are context only."""
-    played = [turns.example(problem, lambda messages: teacher.respond(messages, rng), end) for problem in asked]
-    responses = [tokens for tokens, _ in played]
-    longest = max(len(tokens) for tokens in responses)
-    mask = torch.tensor([[*on, *[False] * (longest - len(on))] for _, on in played])
-    scored = logprobs.scored_tokens(mask, responses)
-    return logprobs.response_logp(model, prompts, responses, scored=scored).logp.mean()
-
-
-def take_up(
-    folder: Path | None, model: PreTrainedModel, optimizer: torch.optim.Optimizer, note: Callable[[str], None]
-) -> int:
-    """Restore the newest checkpoint, if there is one. Returns its step."""
-    if folder is None:
-        return 0
-    folder.mkdir(parents=True, exist_ok=True)
-    step, state, warnings = load_newest(folder)
-    for warning in warnings:
-        note(warning)
-    if step:
-        weights.load_weights(model, state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        note(f"warm start: continuing after {step} supervised steps")
-    return step

@@ -99,7 +99,6 @@ def test_batch_words(capsys):
     out = capsys.readouterr().out
     assert "a rollout batch is 64 prompts x 4 responses = 256" in out
     assert "used in 4 ministeps of 16 x 4 = 64 responses" in out
-    assert "16 GPUs are 16 data-parallel ranks, 4 responses of a ministep on each" in out
     assert main([*BASE, *MEAN, *words, "data.train_batch_size=65"]) == 2
     assert "train_batch_size is 65" in capsys.readouterr().err
 

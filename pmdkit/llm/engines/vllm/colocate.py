@@ -25,11 +25,6 @@ PROGRESS_SECONDS = 0.1  # between calls of progress
 MAX_SEED = 2**63 - 1  # vLLM's seeds are signed
 
 
-def make(config: EngineConfig) -> "ColocatedEngine":
-    """The engine of a run."""
-    return ColocatedEngine(config)
-
-
 class ColocatedEngine:
     """An Engine on a `vllm.LLM` in this process.
 
@@ -184,9 +179,8 @@ class ColocatedEngine:
         """
         if version < self.version:
             raise UsageError(f"version {version} after version {self.version}; weights must not go back")
-        self.names.check(weights)
-        self.whole = False
         stream = self.names.stream(weights, getattr(torch, self.config.dtype))  # one layer at a time, without a copy
+        self.whole = False
         try:
             with stdout_to_stderr():
                 if self.asleep:

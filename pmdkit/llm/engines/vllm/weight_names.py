@@ -60,12 +60,12 @@ class WeightNames:
         """Names in files and tensors, one layer at a time; a tensor is accessed once, since access may gather it.
 
         Raises:
-            UsageError: a name is missing or unknown (before the first tensor), or a shape is wrong.
+            UsageError: a name is missing or unknown (at once), or a shape is wrong (as the tensor is reached).
             Diverged: a weight is not finite.
         """
         self.check(weights)
-        for name, tensor in self.to_file_names(self.checked(weights)):
-            yield name, tensor if dtype is None else tensor.to(dtype)
+        pairs = self.to_file_names(self.checked(weights))
+        return ((name, tensor if dtype is None else tensor.to(dtype)) for name, tensor in pairs)
 
     def checked(self, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
         """Each weight once, checked, by its own name."""
