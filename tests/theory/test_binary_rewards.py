@@ -114,20 +114,21 @@ def test_the_reward_scale_is_a_factor_of_tau():
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("function", "arguments"),
     [
-        (lambda: theory.binary(1.1, 0.05), r"p is 1.1; expected pass rates in \[0, 1\]"),
-        (lambda: theory.binary(float("nan"), 0.05), "p is nan"),
-        (lambda: theory.binary(0.1, 0.0), "tau is 0"),
-        (lambda: theory.binary(0.1, 0.05, "pmd-meen"), "unknown method 'pmd-meen'; did you mean 'pmd-mean'"),
-        (lambda: theory.binary([0.1, 0.2], [0.1, 0.2, 0.3]), r"do not fit: p \[2\], tau \[3\]"),
-        (lambda: theory.tau_for_eta(0.1, 1.0), "eta is 1; expected contractions"),
-        (lambda: theory.tau_for_eta(0.0, 0.5), "p is 0; expected pass rates in"),
+        (theory.binary, (1.1, 0.05)),
+        (theory.binary, (float("nan"), 0.05)),
+        (theory.binary, (0.1, 0.0)),
+        (theory.binary, (0.1, 0.05, "pmd-meen")),
+        (theory.binary, ([0.1, 0.2], [0.1, 0.2, 0.3])),
+        (theory.tau_for_eta, (0.1, 1.0)),
+        (theory.tau_for_eta, (0.0, 0.5)),
+        (theory.trajectory, (0.1, 0.1, -1)),
     ],
 )
-def test_bad_input_is_one_sentence(call, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        call()
+def test_bad_input_is_refused(function, arguments):
+    with pytest.raises(ValueError, match=r"expected|did you mean"):
+        function(*arguments)
 
 
 # The law of hard prompts against the exact update.
@@ -192,10 +193,3 @@ def test_pmd_mean_is_the_slower_of_the_two():
     mean, part = (theory.trajectory(0.001, 0.05, 10, method) for method in theory.METHODS)
     assert (mean <= part).all()
     assert part[1] > 0.99 > mean[2]
-
-
-def test_bad_trajectory_input_is_one_sentence():
-    with pytest.raises(ValueError, match="steps is -1; expected a whole number"):
-        theory.trajectory(0.1, 0.1, -1)
-    with pytest.raises(ValueError, match="did you mean 'pmd-part'"):
-        theory.trajectory(0.1, 0.1, 1, "pmd-prt")

@@ -60,47 +60,6 @@ def test_pmd_mean(size):
         close(got.lam, x * TAU**2, 1e-9)
 
 
-def test_the_mixed_problem():
-    """u + k (e^u - 1) - Delta / tau is one number, at most 0, and E e^u = 1."""
-    rare = np.array([1e-9, 0.2, 0.3, 0.5 - 1e-9])
-    for lam, tau in itertools.product((0.0, 1e-7, 0.02, 3.0), (TAU, 2e-3)):
-        for pi, near in ((PI, PI), (PI, OFF), (rare, rare)):
-            got = theory.mixed(near, REWARD, tau, lam)
-            close((pi * np.exp(got.log_ratio)).sum(), 1, 1e-9)
-            level = got.log_ratio + lam / tau**2 * np.expm1(got.log_ratio) - (REWARD - pi @ REWARD) / tau
-            assert np.ptp(level) < 1e-11 * np.ptp(REWARD) / tau
-            assert level.mean() < 0
-
-
-@pytest.mark.parametrize("ratio", [0.0, 1e-8, 1e-3, 0.1, 0.7, 3.0, 40.0, 700.0])
-def test_the_law_of_hard_prompts(ratio):
-    """y (1 - e^-y) = p / tau, whatever the two are."""
-    got = theory.hard_prompt(ratio * 1e-4, 1e-4)
-    close(got.y * -np.expm1(-got.y), ratio, 1e-13)
-    close(got.eta, -np.expm1(-got.y))
-    close(got.lam, 1e-8 * got.y)
-
-
-def test_binary():
-    for method in theory.METHODS:
-        got, pair = theory.binary(P, TAU, method), ([P, 1 - P], [1.0, 0.0], TAU)
-        update = (theory.pmd_mean if method == "pmd-mean" else theory.pmd_part)(*pair)
-        close([got.log_ratio_pos, got.log_ratio_neg], update.log_ratio, 1e-10)
-        close(got.eta, 1 - math.exp(got.log_ratio_neg))
-        close(got.B_plus, got.log_ratio_pos)
-        close(got.B, max(got.log_ratio_pos, -got.log_ratio_neg))
-    mean = theory.binary(P, TAU)
-    close(mean.log_ratio_pos + mean.lam / TAU**2 * math.exp(mean.log_ratio_pos), (1 - P) / TAU, 1e-10)
-
-
-def test_trajectory():
-    for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
-        path, p = theory.trajectory(P, TAU, 3, method), P
-        for step in range(4):
-            close(path[step], p, 1e-10)
-            p = solve([p, 1 - p], [1.0, 0.0], TAU).probs[0]
-
-
 # Limits of lambda and of the ratios.
 
 

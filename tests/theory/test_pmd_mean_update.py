@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pmdkit import theory
 from pmdkit.theory import pmd_mean_update
 from pmdkit.theory.inputs import centred, ratio
-from pmdkit.theory.pmd_mean_update import FEW, FEWEST, LARGE, SMALL, FastSolver, pairs, solve
+from pmdkit.theory.pmd_mean_update import FEWEST, LARGE, SMALL, FastSolver, pairs, solve
 
 TAUS = (1e-4, 1e-3, 0.05, 1.0, 30.0, 1e4)
 
@@ -71,19 +71,6 @@ def test_many_contexts_at_once_equal_one_at_a_time():
                 alone = theory.pmd_mean(pi[i, j], reward[j], tau[i, j])
                 np.testing.assert_allclose(alone.log_ratio, together.log_ratio[i, j], rtol=1e-11, atol=1e-13)
                 np.testing.assert_allclose(alone.lam, together.lam[i, j], rtol=1e-11)
-
-
-def test_the_two_valued_short_cut_equals_the_general_solver():
-    """A third reward on an action of probability 0 sends the same problem down the general path."""
-    rng = np.random.default_rng(4)
-    pi = softmax(rng.normal(size=(20, 9)) * 4)
-    reward = (rng.random((20, 9)) < 0.5) * 1.0
-    tau = 10 ** rng.uniform(-4, 4, 20)
-    short = theory.pmd_mean(pi, reward, tau)
-    padded_pi, padded = np.pad(pi, ((0, 0), (0, 1))), np.pad(reward, ((0, 0), (0, 1)), constant_values=0.5)
-    general = theory.pmd_mean(padded_pi, padded, tau)
-    np.testing.assert_allclose(general.log_ratio[:, :-1], short.log_ratio, rtol=1e-10, atol=1e-15)
-    np.testing.assert_allclose(general.lam, short.lam, rtol=1e-10)
 
 
 def test_log_probabilities_instead_of_probabilities():
@@ -161,26 +148,17 @@ def test_close_to_pmd_part_at_large_tau():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    "arguments",
     [
-        ({"tau": 0.0}, "tau is 0; expected finite numbers > 0"),
-        ({"tau": float("nan")}, "tau is nan"),
-        ({"tau": [0.1, float("inf")]}, "tau is inf"),
-        ({"tau": None}, "tau is missing"),
-        ({"reward": None}, "reward is missing"),
-        ({"reward": [1.0, float("nan")]}, "reward has a NaN"),
-        ({"reward": [1.0, 0.0, 0.0]}, r"reward has shape \[3\]; expected \[..., 2\]"),
-        ({"pi": None}, "pi and log_pi are both given or both missing"),
-        ({"pi": [0.5, 0.6]}, "pi sums to 1 only within 0.1"),
-        ({"pi": [1.5, -0.5]}, "pi has a negative or NaN entry"),
-        ({"pi": [float("nan"), 1.0]}, "pi has a negative or NaN entry"),
-        ({"pi": []}, "expected .* at least one action"),
-        ({"length": [10.0, 0.0]}, "length has an entry"),
-        ({"pi": np.full((3, 2), 0.5), "tau": [0.1, 0.2]}, r"do not fit: pi \[3\], reward \[\], tau \[2\]"),
+        *({"tau": tau} for tau in (0.0, float("nan"), [0.1, float("inf")], None)),
+        *({"reward": reward} for reward in (None, [1.0, float("nan")], [1.0, 0.0, 0.0])),
+        *({"pi": pi} for pi in (None, [0.5, 0.6], [1.5, -0.5], [float("nan"), 1.0], [])),
+        {"length": [10.0, 0.0]},
+        {"pi": np.full((3, 2), 0.5), "tau": [0.1, 0.2]},
     ],
 )
-def test_bad_input_is_one_sentence(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_input_is_refused(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
         theory.pmd_mean(**{"pi": [0.5, 0.5], "reward": [1.0, 0.0], "tau": 0.1} | arguments)
 
 
@@ -330,47 +308,17 @@ def test_many_random_problems_of_the_box_have_ten_digits_or_are_declined(referen
     check_box_of_twin(reference, monkeypatch, seed=12, problems=4000)
 
 
-@pytest.fixture
-def double(monkeypatch):
-    """The sweeps in double precision, one entry each."""
-    done, sweep = [], pmd_mean_update.newton_sweep
-
-    def counted(pi, *rest):
-        if pi.dtype == np.float64:
-            done.append(pi)
-        return sweep(pi, *rest)
-
-    monkeypatch.setattr(pmd_mean_update, "newton_sweep", counted)
-    return done
-
-
-def coarse(factor):
-    """Policies up to a factor, near the smallest number of single precision: the start has few digits, or none."""
+def test_a_row_that_is_not_there_after_three_sweeps_is_declined():
+    """Some of these rows start too far off; without a look at the last step they are answered, and wrong."""
     rng = np.random.default_rng(6)
     pi, reward = rng.dirichlet(np.full(100, 0.3), 60), rng.random((60, 100))
-    return pi * factor, centred(pi, reward) / 0.05
-
-
-@pytest.mark.parametrize(("factor", "sweeps"), [(1.0, 1), (1e-43, 3)])
-def test_as_many_sweeps_as_the_start_needs(factor, sweeps, double):
-    pi, target = coarse(factor)
-    u, log_x = twin(pi, target)
-    expected, multiplier = solve(pi / factor, target)
-    np.testing.assert_allclose(u, expected, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(log_x, multiplier, rtol=0, atol=1e-12)
-    assert len(double) == sweeps
-
-
-def test_a_row_that_is_not_there_after_three_sweeps_is_declined(double):
-    """Some of these rows start too far off; without a look at the last step they are answered, and wrong."""
-    pi, target = coarse(2e-44)
+    pi, target = pi * 2e-44, centred(pi, reward) / 0.05  # near the smallest number of single precision
     u, log_x = twin(pi, target)
     expected, multiplier = solve(pi / 2e-44, target)
     sure = ~np.isnan(log_x)
     assert 0 < sure.sum() < len(sure)
     np.testing.assert_allclose(u[sure], expected[sure], rtol=1e-10, atol=1e-14)
     np.testing.assert_allclose(log_x[sure], multiplier[sure], rtol=0, atol=1e-10)
-    assert len(double) == 3
 
 
 def test_declines_by_row():
@@ -386,20 +334,6 @@ def test_declines_by_row():
         log_ratio, multiplier = solve(pi[row : row + 1], centred(pi[row], reward[row])[None] / tau[row])
         np.testing.assert_allclose(new.log_ratio[row], log_ratio[0], rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(new.lam[row], np.exp(multiplier[0]) * tau[row, 0] ** 2, rtol=1e-12)
-
-
-@pytest.mark.parametrize("shape", [(FEWEST // 100, 100), (FEWEST, FEW - 1)])
-def test_declines_what_is_small(shape):
-    pi = np.full(shape, 1 / shape[1])
-    assert np.isnan(twin(pi, centred(pi, np.random.default_rng(0).random(shape)))[1]).all()
-
-
-def test_lengths_go_to_the_readable_solver():
-    rng = np.random.default_rng(3)
-    pi, reward = rng.dirichlet(np.ones(100), 60), rng.random((60, 100))
-    plain, scaled = theory.pmd_mean(pi, reward, 0.05), theory.pmd_mean(pi, reward, 0.05, np.full(100, 8.0))
-    np.testing.assert_allclose(scaled.log_ratio, plain.log_ratio, rtol=1e-11, atol=1e-14)
-    np.testing.assert_allclose(scaled.lam, plain.lam / 8, rtol=1e-11)
 
 
 def test_a_ratio_is_an_exponential_and_zero_below_the_smallest_probability():
