@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.clock import Reading
 
-from pmdkit.observe.console import SilentDisplay
+from pmdkit.fit import Display
 
 
 def now() -> Reading:
@@ -18,7 +18,7 @@ def between(begin: Reading, end: Reading, parts: int = 1) -> Reading:
     return Reading(*((b - a) / parts for a, b in zip(begin, end, strict=True)))
 
 
-class Stopwatch(SilentDisplay):
+class Stopwatch(Display):
     """A display that shows nothing.
 
     Args:

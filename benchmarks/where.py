@@ -24,6 +24,7 @@ import pmdkit.fit
 import pmdkit.start
 from pmdkit import train
 from pmdkit.fit import Backend
+from pmdkit.observe.run_folder import RunFolder
 
 TIERS = {"bandit": ("needle", 200), "toy": ("modular-sum", 40), "llm": ("starter", 3)}
 OPTIONS = {"toy": {"warm_start.pass_rate": 0.0}, "llm": {"warm_start.pass_rate": 0.0, "evaluation.problems": 8}}
@@ -84,7 +85,7 @@ FSYNC = os.fsync
 @contextmanager
 def watching(watch: Watch) -> Iterator[None]:
     """pmdkit with its parts watched."""
-    build, save, append = pmdkit.start.build, pmdkit.fit.save, pmdkit.fit.metrics.append
+    build, save, append = pmdkit.start.build, pmdkit.fit.save, RunFolder.append_metrics
 
     def built(*given: Any) -> Any:
         objective, backend = watch.around("set-up, once", build)(*given)
@@ -92,12 +93,12 @@ def watching(watch: Watch) -> Iterator[None]:
 
     pmdkit.start.build = built
     pmdkit.fit.save = watch.around("checkpoint", save)
-    pmdkit.fit.metrics.append = watch.around("line of metrics", append)
+    RunFolder.append_metrics = watch.around("line of metrics", append)
     os.fsync = watch.sync
     try:
         yield
     finally:
-        pmdkit.start.build, pmdkit.fit.save, pmdkit.fit.metrics.append = build, save, append
+        pmdkit.start.build, pmdkit.fit.save, RunFolder.append_metrics = build, save, append
         os.fsync = FSYNC
 
 

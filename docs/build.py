@@ -13,7 +13,6 @@ from generate.explore_figures import write_explore_figures
 from generate.gallery import write_gallery
 from generate.ledger import write_ledger
 from generate.lessons import write_lessons
-from generate.metric_glossary import write_metrics
 from generate.one_step import write_one_step
 from generate.paper_index import write_paper_index
 from generate.race import write_race
@@ -46,7 +45,6 @@ def main() -> None:
     study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
     print(f"adaptive tau: {study} cells")
     print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
-    print(f"metrics: {write_metrics(DOCS / 'learn' / 'metrics.md')} columns")
     print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
     print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")
     print(f"README: {write_terminal(ROOT).splitlines()[1]}")

@@ -4,33 +4,35 @@ Top to bottom: what a run consists of, `fit`, one step, and how a run stops earl
 needs and how it is measured; everything else in a run is a callback.
 """
 
+import math
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import ResumeRefused, Stopped, UsageError
+from pmdkit.errors import Diverged, ResumeRefused, Stopped, UsageError, printable
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
-from pmdkit.observe import checkpoint, console, files, metrics, trackers
-from pmdkit.observe.inputs import Inputs, check_inputs, code_inputs
+from pmdkit.observe import checkpoint, files, trackers
+from pmdkit.observe.inputs import Inputs, check_inputs
 from pmdkit.observe.run_folder import RunFolder, locked
-from pmdkit.plugins import class_from_path
+from pmdkit.plugins import class_from_path, code_inputs
 from pmdkit.specs import Spec
 
 Row = dict[str, Any]
 GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30
 
 
-class Display(Protocol):
-    """Where a run shows its progress: a terminal, a log or nowhere."""
+class Display:
+    """Where a run shows its progress; here nowhere, except for warnings. `pmdkit.console` has those that show it."""
 
     def begin(self, spec: Spec, start: int) -> None:
         """Called before the first step of this process."""
@@ -40,6 +42,7 @@ class Display(Protocol):
 
     def warn(self, sentence: str) -> None:
         """Show a warning to the user."""
+        print(f"pmdkit: warning: {printable(sentence)}", file=sys.stderr)
 
     def note(self, sentence: str) -> None:
         """Show a note, such as what happens before the first step."""
@@ -117,14 +120,14 @@ class Backend:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The run that a callback is called in; `reporters` are its trackers, available from `on_step_end` on."""
+    """The run that a callback is called in; `reporters` are its trackers, if any, from `on_step_end` on."""
 
     spec: Spec
     objective: Objective
     backend: Backend
     folder: RunFolder
     display: Display
-    reporters: trackers.Trackers = field(default_factory=lambda: trackers.Trackers([]))
+    reporters: trackers.Trackers | None = None
 
 
 def fit(
@@ -143,7 +146,7 @@ def fit(
     """
     group, main = backend.process_group, backend.process_group.is_main_process
     backend = replace(backend, callbacks=[*backend.callbacks, *own_callbacks(spec)])
-    context = RunContext(spec, objective, backend, folder, display if main else console.SilentDisplay())
+    context = RunContext(spec, objective, backend, folder, display if main else Display())
     limit = TimeLimit(spec.run.max_time)
     with locked(folder) if main else nullcontext():
         if main:
@@ -209,10 +212,10 @@ def fit_steps(
     group, last = backend.process_group, backend.schedule.steps
     for callback in backend.callbacks:
         callback.on_train_begin(context)
-    reporters = trackers.Trackers(
-        spec.run.report_to if group.is_main_process else [], context.folder.path, spec.record(), display.warn
-    )
-    context = replace(context, reporters=reporters)
+    reporters = None
+    if spec.run.report_to and group.is_main_process:
+        reporters = trackers.Trackers(spec.run.report_to, context.folder.path, spec.record(), display.warn)
+        context = replace(context, reporters=reporters)
 
     with stop_requests() as stop:
 
@@ -240,7 +243,8 @@ def fit_steps(
             raise
         finally:
             display.end()
-            reporters.close()
+            if reporters is not None:
+                reporters.close()
 
 
 def measure(
@@ -254,10 +258,17 @@ def measure(
 ) -> StepResult:
     """Measure a step, write its line of metrics.jsonl and show it; a number that is not finite ends the run."""
     row = context.backend.metrics(step, learner, rollouts, groups, batch, updates)
-    metrics.finite_or_stop(row)
+    for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
+        value = row.get(key)
+        if value is not None and not math.isfinite(value):
+            raise Diverged(
+                f"{key} is {value} at step {row['step']}; the last checkpoint is intact: lower lr or raise tau, "
+                "and start again from it with --resume or from scratch with another --out"
+            )
     if context.backend.process_group.is_main_process:
-        metrics.append(context.folder.metrics, row)
-    context.reporters.log(row)
+        context.folder.append_metrics(row)
+    if context.reporters is not None:
+        context.reporters.log(row)
     context.display.show(row)
     return StepResult(step, rollouts, groups, batch, updates, row)
 
@@ -308,7 +319,8 @@ def record_configuration(context: RunContext, accept_changes: bool) -> None:
     """Write config.json, env.json and the digests of data, code and weights; refuse others than the run began with."""
     record = context.spec.record()
     found = code_inputs(record) | dict(context.backend.inputs())
-    check_inputs(context.folder, found, accept_changes, context.display.warn)
+    if found or context.folder.inputs.exists():
+        check_inputs(context.folder, found, accept_changes, context.display.warn)
     context.folder.begin(record)
 
 

@@ -41,6 +41,22 @@ def code_files(value: Any) -> Iterator[Path]:
             yield from code_files(inner)
 
 
+def code_inputs(record: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of every Python file that a configuration names, as `code my.py`, and of every file of its [env]."""
+    found = {f"code {file}": sha256_of(file) for file in code_files(record) if file.is_file()}
+    sources = [table for table in record["env"].get("sources", []) if isinstance(table, dict)]
+    for value in [value for table in (record["env"], *sources) for value in table.values()]:
+        if isinstance(value, str) and code_file(value) is None and "\0" not in value and Path(value).is_file():
+            found[f"file {value}"] = sha256_of(Path(value))
+    return found
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @dataclass(frozen=True)
 class Trusted:
     """The files whose code may run, because the user named them.

@@ -12,7 +12,7 @@ from pmdkit.fit import Backend
 from pmdkit.objectives import TAUS, Objective, load_objective, objective_name, regulariser
 from pmdkit.observe import inputs
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.plugins import Trust, Trusted, code_files
+from pmdkit.plugins import Trust, Trusted, code_files, code_inputs
 from pmdkit.specs import SPECS, LLMSpec, Spec, from_record
 
 AnySpec = TypeVar("AnySpec", bound=Spec)
@@ -147,5 +147,5 @@ def stored_spec(folder: RunFolder, trusted: Trusted, accept_changes: bool = Fals
     except (ValidationError, TypeError) as problem:
         raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
     if not accept_changes and any(code_files(spec.record())):
-        inputs.refuse_changes(folder, inputs.read_inputs(folder)["digests"], inputs.code_inputs(spec.record()))
+        inputs.refuse_changes(folder, inputs.read_inputs(folder)["digests"], code_inputs(spec.record()))
     return spec

@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pmdkit import console
 from pmdkit.errors import ResumeRefused, UsageError, first_line
 from pmdkit.extras import need
 from pmdkit.fit import Backend, Row
-from pmdkit.observe import checkpoint, console
+from pmdkit.observe import checkpoint
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.plugins import Trust, Trusted
 from pmdkit.resolve import build, stored_spec

@@ -3,6 +3,7 @@
 What may differ in a run that goes on is decided here. What it computes is in `fit`.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from pmdkit.errors import ResumeRefused, UsageError, short
 from pmdkit.fit import Display, fit
 from pmdkit.objectives import Objective
-from pmdkit.observe import console, trackers
+from pmdkit.observe import trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.plugins import Trust, Trusted
 from pmdkit.resolve import build, describe, resolve, resolve_spec, stored_spec, with_objective
@@ -70,7 +71,7 @@ def train(
         out: folder of the run, new or empty; by default the next number under runs/.
         resume: continue where the run in `out` stopped.
         options: other dotted keys of the spec, such as {"env.arms": 20, "objective.norm": "none"}.
-        display: where progress is shown; by default a live panel in an interactive notebook, elsewhere nowhere.
+        display: where progress is shown; by default in plain lines in an interactive notebook, elsewhere nowhere.
         trust: files such as "my.py" that a recipe or a stored run names and that may run; files named by another
             argument may run anyway.
         accept_changes: resume even if data, code or weights differ from those the run began with, and record it.
@@ -87,8 +88,11 @@ def train(
         changes = {f"objective.{key}": value for key, value in describe(objective).items()}
     changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     given = None if isinstance(objective, str) else objective
-    watching = display or console.default_display()
-    return start(backend, str(env), changes, out, resume, watching, given, trust, accept_changes)
+    if display is None and "IPython" in sys.modules:
+        from pmdkit.console import default_display
+
+        display = default_display()
+    return start(backend, str(env), changes, out, resume, display or Display(), given, trust, accept_changes)
 
 
 def check_arguments(objective: Any, backend: Any, env: Any) -> None:
@@ -142,7 +146,8 @@ def start(
         if strangers:
             raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = resolve(tier, env, changes, given, trust)
-    trackers.check_trackers(spec.run.report_to)
+    if spec.run.report_to:
+        trackers.check_trackers(spec.run.report_to)
     backend = build(spec, objective)[1]
     group = backend.process_group
     with group.error_scope():  # the main process makes the folder for all

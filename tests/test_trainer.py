@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pmdkit.fit import TrainerCallback, fit
-from pmdkit.observe.console import SilentDisplay
+from pmdkit.fit import Display, TrainerCallback, fit
 from pmdkit.observe.run_folder import RunFolder, new_folder
 from pmdkit.resolve import build, resolve
 
@@ -45,7 +44,7 @@ def go(folder, steps=2, **fails):
     backend = build(spec, objective)[1]
     logs = [Log(calls, "a", **fails), Log(calls, "b")]
     backend = replace(backend, callbacks=[*backend.callbacks, *logs])
-    return calls, lambda: fit(spec, objective, backend, folder, SilentDisplay())
+    return calls, lambda: fit(spec, objective, backend, folder, Display())
 
 
 def test_the_order_of_calls(tmp_path):

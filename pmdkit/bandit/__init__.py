@@ -10,7 +10,6 @@ from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.population import has_solution
-from pmdkit.recording import Recorder, StepExtras
 from pmdkit.specs import BanditSpec
 
 
@@ -30,6 +29,8 @@ def make_backend(spec: BanditSpec, objective: Objective) -> Backend:
     metrics = ExactStepMetrics(problem, objective, learner)
     callbacks: list[TrainerCallback] = [metrics]
     if spec.run.record:
+        from pmdkit.recording import Recorder, StepExtras
+
         passed = None if problem.success is None or problem.values is None else sum(problem.values) / 2
         # scoring a table is free; the metrics look at whole policies and score no rows
         callbacks.append(

@@ -14,11 +14,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pmdkit import foreign, population
+from pmdkit import foreign
 from pmdkit.errors import Diverged
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.optimizer import make_optimizer
+from pmdkit.population import solve
 from pmdkit.randomness import generator
 
 Update = Literal["exact", "regression", "gradient"]
@@ -63,6 +64,8 @@ class BanditLearner:
             arms = torch.arange(log_policy.shape[1]).expand(len(prompts), -1)
             mass = log_policy.exp()
         else:
+            # inverse transform: the first arm whose cumulative probability exceeds u. The sum rounds to slightly less
+            # or more than 1, so it is divided by its last entry, and u next to 1 is kept from pointing past the end.
             uniform = torch.from_numpy(generator(seed, "arms").random((len(prompts), group)))
             cdf = log_policy.exp().cumsum(1)
             arms = torch.searchsorted(cdf / cdf[:, -1:], uniform, right=True).clamp_max(log_policy.shape[1] - 1)
@@ -114,16 +117,19 @@ class BanditLearner:
         loss = total(objective, replace(batch, logp=logp))
         (gradient,) = torch.autograd.grad(loss, logp)
         shape = rollouts.mass.shape
+        # dL/dlogit_a = g_a - pi_a sum_b g_b, with g = dL/dlog pi: the norm that one step on the logits would have
         pi, gradient = logp.detach().exp().view(shape), gradient.view(shape)
         report = {"loss": loss.item(), "grad_norm": (gradient - gradient.sum(1, keepdim=True) * pi).norm().item()}
         if self.mode == "regression":
             sweeps = regress(self.policy, rollouts.prompts, objective, batch)
             return report | {"sweeps": float(sweeps)}
         assert isinstance(self.policy, TablePolicy)
+        # log pi_new = log pi_old + log_ratio. The advantage stands for the reward: they differ by a baseline per
+        # context, and a shift of all rewards of a context changes no solution.
         tau = batch.tau.view(shape)[:, 0]
         logp_old = rollouts.logp_old.view(shape)
         logp_ref = self.reference[rollouts.prompts]
-        change = population.solve(objective, logp_old, logp_ref, batch.advantage.view(shape), tau).log_ratio
+        change = solve(objective, logp_old, logp_ref, batch.advantage.view(shape), tau).log_ratio
         self.policy.assign(rollouts.prompts, logp_old + torch.from_numpy(np.ascontiguousarray(change)))
         return report
 
@@ -178,6 +184,7 @@ class TablePolicy(nn.Module):
 
         It is both the step and the change that the step makes, so it is returned twice.
         """
+        # change = -(g - q pi) / h with q such that sum pi change = 0: the tangent of sum pi = 1
         pi = logp.exp()
         safe = torch.where(curvature > 0, curvature, 1.0) * (1 + damping)
         q = (pi * gradient / safe).sum(1, keepdim=True) / (pi * pi / safe).sum(1, keepdim=True)
@@ -210,6 +217,8 @@ class LinearPolicy(nn.Module):
         self, contexts: Tensor, logp: Tensor, gradient: Tensor, curvature: Tensor, damping: float
     ) -> tuple[Tensor, Tensor]:
         """[d] change of theta, by the same Hessian through the centred features, and [P, A] the change it makes."""
+        # d log pi_a / d theta = f_a - E_pi f, so the Hessian in theta is sum_a h_a c_a c_a^T with these centred c.
+        # Features may be linearly dependent: a small ridge, in units of the mean diagonal, keeps it invertible.
         features = self.features[contexts]
         centred = features - torch.einsum("pa,pad->pd", logp.exp(), features)[:, None]
         hessian = torch.einsum("pad,pa,pae->de", centred, curvature, centred)
@@ -238,11 +247,6 @@ def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch
 
     The rows of `batch` are the full support of the contexts [P], prompt-major, and the loss must not couple responses.
     """
-    if getattr(objective, "whole_groups", False):
-        raise ValueError(
-            f"update is 'regression' with {type(objective).__name__}, which couples the responses of a group; "
-            "Newton in O(arms) needs one loss per response: use update=exact or update=gradient"
-        )
     logp = policy(contexts).detach()
     value, c, h = derivatives(objective, batch, logp)
     damping = 0.0
@@ -274,6 +278,7 @@ def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch
 
 def derivatives(objective: Objective, batch: Batch, logp: Tensor) -> tuple[float, Tensor, Tensor]:
     """Weighted loss, and its first and second derivatives c and h in each log-probability, [P, A]."""
+    # one loss per response: the Hessian is diagonal, and the gradient of sum_i c_i is that diagonal
     rows = logp.reshape(-1, 1).clone().requires_grad_()
     loss = objective.loss(replace(batch, logp=rows))
     if loss.ndim == 2:

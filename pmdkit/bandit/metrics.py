@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit import population
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.bandit import Bandit
 from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import gauge
+from pmdkit.population import has_solution, solve
 
 
 class ExactStepMetrics(TrainerCallback):
@@ -84,8 +84,8 @@ class ExactStepMetrics(TrainerCallback):
             right = (self.success[contexts] > 0.5).numpy()
             wrong = ~right
         predicted, lam = np.full(measured.shape, np.nan), np.full(len(contexts), np.nan)
-        if population.has_solution(self.objective):
-            exact = population.solve(self.objective, old, reference, self.reward[contexts], tau)
+        if has_solution(self.objective):
+            exact = solve(self.objective, old, reference, self.reward[contexts], tau)
             predicted, lam = exact.log_ratio, exact.lam
         columns = {
             "log_ratio_neg": gauge.class_mean(measured, pi, wrong),

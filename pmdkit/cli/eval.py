@@ -75,8 +75,8 @@ def eval(  # the verb's name
 
     source = checkpoint_source.find_source(model_or_run, trusted)
     check_requirements()
+    from pmdkit.console import make_display
     from pmdkit.evaluation import language
-    from pmdkit.observe.console import make_display
 
     config = language.EvalConfig(data, k, problems, seed, temperature, top_p, width)
     summary = language.evaluate(source, config, out, resume, make_display(quiet=json), device, dtype)

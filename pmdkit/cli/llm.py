@@ -21,8 +21,8 @@ from pmdkit.cli.signals import command_context, print_error
 from pmdkit.distributed import launched_ranks
 from pmdkit.errors import ComponentDied, Stopped, UsageError
 from pmdkit.llm import ranks
-from pmdkit.observe.glossary import format_tau
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.observe.temperature import format_tau
 from pmdkit.plugins import Trusted
 
 if TYPE_CHECKING:
@@ -152,10 +152,10 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
 
 def be_rank(recipe: str, options: RunOptions) -> None:
     """Run as one of several ranks: the main one shows progress and reports, the others only work."""
-    from pmdkit.observe.console import SilentDisplay
+    from pmdkit.fit import Display
     from pmdkit.start import start
 
-    class Mute(SilentDisplay):
+    class Mute(Display):
         """Shows nothing: the main process prints it."""
 
         def warn(self, sentence: str) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pmdkit.cli.options import RunOptions
 from pmdkit.cli.output import print_json, shown, simple_table
-from pmdkit.observe.glossary import format_tau
+from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.run import Run
@@ -19,7 +19,7 @@ LONG = 20.0  # seconds; a run at least this long gets its picture at the end, wh
 
 def begin(tier: str, env: str, options: RunOptions) -> None:
     """Run a spec of a tier, or print what would run."""
-    from pmdkit.observe.console import make_display
+    from pmdkit.console import make_display
     from pmdkit.resolve import resolve
     from pmdkit.start import start
 

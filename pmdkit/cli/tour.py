@@ -35,8 +35,11 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         out: folder for the runs and the picture; by default runs/tour-001, or the next number.
         seed: seed of the draws.
     """
+    from pmdkit import console
     from pmdkit.figures.tour import draw
-    from pmdkit.observe import console, glossary, run_folder
+    from pmdkit.fit import Display
+    from pmdkit.observe import run_folder
+    from pmdkit.observe.temperature import format_tau
     from pmdkit.resolve import resolve
     from pmdkit.start import train
 
@@ -57,11 +60,11 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     for name in ("pmd-part", "pmd-mean"):
         end = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
         screen.print(contrast(name, end))
-    screen.print(f"[bold]{objective} in three tiers[/bold], {glossary.format_tau(tau)}; pass rate by batch:")
+    screen.print(f"[bold]{objective} in three tiers[/bold], {format_tau(tau)}; pass rate by batch:")
     runs: dict[str, Run] = {}
     for name, backend, env, how in WAYS:
         place = folder.path / name.replace(" ", "-")
-        display = console.make_display() if live else console.SilentDisplay()
+        display = console.make_display() if live else Display()
         run = train(objective, backend, env, out=place, options=options, display=display, seed=seed, **how)
         runs[name] = run
         rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
@@ -77,8 +80,8 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
 
 def contrast(name: str, run: "Run") -> str:
     """Where one exact step on the grades 0, 0.1, ..., 1 ends: a bar for each arm, and the mean reward."""
+    from pmdkit.console import sparkline
     from pmdkit.envs import make
-    from pmdkit.observe.console import sparkline
 
     env = make(run.spec.env)
     policy = run.policy[0]

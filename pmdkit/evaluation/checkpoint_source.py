@@ -10,7 +10,7 @@ from typing import Any
 from pmdkit import foreign
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
-from pmdkit.observe.manifest import MANIFEST, Damaged, Manifest, check_origin, read_manifest, run_identity
+from pmdkit.observe.checkpoint import MANIFEST, Damaged, Manifest, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.resolve import stored_spec

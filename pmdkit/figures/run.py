@@ -13,9 +13,9 @@ from matplotlib.ticker import MaxNLocator, SymmetricalLogLocator
 
 from pmdkit.envs.kinds import reward_scale
 from pmdkit.errors import UsageError, unknown
-from pmdkit.figures.events import Event, events_of
 from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
-from pmdkit.observe import gauge, glossary
+from pmdkit.observe import gauge
+from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.run import Run
@@ -28,7 +28,6 @@ MARKERS = 25  # at most, along a line: more would hide it
 SMALL = 7.0  # points, of the sentence under a heading
 EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
 DASHED = (0, (5, 1.5))
-EVENTS: dict[str, Any] = {"plateau": (0, (1, 2)), "restart": (0, (4, 2)), "collapse": (0, (1, 2))}  # dashes of marks
 SIDES = (("pos", "right", RIGHT, "^"), ("neg", "wrong", WRONG, "v"))
 EXACT: dict[str, Any] = {
     "color": BLACK,
@@ -46,26 +45,22 @@ def run_figure(run: "Run") -> Figure:
 
     Panels without any numbers are left out: an objective without a closed form has no prediction, real-valued rewards
     have no pass rate, equal lengths need no panel. A run of one step is drawn as points. If the number of panels is
-    odd, the first one gets the full width.
-
-    Args:
-        run: finished or not; all metrics written so far are drawn, and keys that an older run lacks are left out.
+    odd, the first one gets the full width. A run that is not finished is drawn as far as it went.
     """
     rows, gauges, summary = measured(run)
-    events = events_of(rows, run.folder.read_restarts())
-    panels = [panel for panel in run_panels(rows, gauges, summary, events).values() if panel is not None]
+    panels = [panel for panel in run_panels(run, rows, gauges, summary).values() if panel is not None]
     with style():
-        figure, key = placed(panels, caption(rows, gauges, summary, events))
+        figure, key = placed(panels, caption(rows, summary))
         figure.suptitle(title(run), fontsize=10)
         key_to_sides(key, rows)
-    figure.set_label(describe(run, rows, events))
+    figure.set_label(describe(run, rows))
     return figure
 
 
 def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
     """Draw one panel of a run's picture, on a given axis or in its own figure; `name` is a key of `run_panels`."""
     rows, gauges, summary = measured(run)
-    panels = run_panels(rows, gauges, summary, events_of(rows, run.folder.read_restarts()))
+    panels = run_panels(run, rows, gauges, summary)
     if name not in panels:
         raise UsageError(unknown("panel", name, panels))
     panel = panels[name]
@@ -91,18 +86,16 @@ def measured(run: "Run") -> tuple[Rows, Rows, dict[str, Any] | None]:
     return rows, gauge.merge(row["gauge"] for row in rows if row["gauge"]), run.summary if run.folder.finished else None
 
 
-def run_panels(
-    rows: Rows, gauges: Rows, summary: dict[str, Any] | None, events: Sequence[Event] = ()
-) -> dict[str, Panel | None]:
+def run_panels(run: "Run", rows: Rows, gauges: Rows, summary: dict[str, Any] | None) -> dict[str, Panel | None]:
     """The panels by name, in reading order; None where the run has no numbers for a panel."""
     lengthy = len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1
     return {
-        "progress": lambda ax: progress(ax, rows, summary, events),
+        "progress": lambda ax: progress(ax, rows, summary, run.folder.read_restarts()),
         "log-ratios": lambda ax: log_ratios(ax, rows),
         "by-pass-rate": (lambda ax: by_pass_rate(ax, gauges)) if gauges else None,
-        "brake": (lambda ax: brake(ax, rows, gauges)) if known(rows, "theory_lambda") else None,
-        "belief": (lambda ax: belief(ax, gauges)) if known(gauges, "ess") else None,
-        "movement": lambda ax: movement(ax, rows, events),
+        "brake": (lambda ax: brake(ax, rows, gauges)) if known(rows, "theory_lambda_over_tau") else None,
+        "belief": (lambda ax: belief(ax, gauges)) if gauges else None,
+        "movement": lambda ax: movement(ax, rows),
         "lengths": (lambda ax: lengths(ax, rows)) if lengthy else None,
         "mismatch": (lambda ax: mismatch(ax, rows)) if known(rows, "mismatch_mean") else None,
     }
@@ -125,8 +118,8 @@ def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:
     return figure, key
 
 
-def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, events: Sequence[Event]) -> None:
-    """Draw the rollout scores of each step, the evaluation before the first and after the last step, and the events."""
+def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, restarts: Sequence[int]) -> None:
+    """Draw the rollout scores of each step, the evaluation before the first and after the last step, and restarts."""
     rated = known(rows, "pass_rate")
     line(ax, rows, "pass_rate" if rated else "reward_mean", color=BLACK, marker="o", label="this step's rollouts")
     if summary is not None:
@@ -138,41 +131,22 @@ def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, events: Seque
     ax.set_ylabel("pass rate" if rated else "reward (reward units)")
     if rated:
         ax.set_ylim(-0.03, 1.03)
-    mark(ax, [event for event in events if event.kind != "collapse"])
+    for number, step in enumerate(restarts):  # the run was stopped, and went on from the checkpoint of this step
+        ax.axvline(
+            step + 1, color="0.45", linestyle=(0, (4, 2)), linewidth=1.0, zorder=1, label="" if number else "restart"
+        )
     steps_axis(ax)
     ax.legend(handlelength=1.6)
 
 
-def mark(ax: Axes, events: Sequence[Event]) -> None:
-    """Mark events: a drop as a band from its start to its bottom, everything else as a line at its step."""
-    for event in events:
-        if event.kind == "drop":
-            ax.axvspan(event.since, event.step, color=VERMILLION, alpha=0.15, linewidth=0, zorder=0)
-        else:
-            ax.axvline(event.step, color="0.45", linestyle=EVENTS[event.kind], linewidth=1.0, zorder=1)
-        place = (event.since + event.step) / 2
-        ax.annotate(
-            event.kind,
-            (place, 0.02),
-            xycoords=("data", "axes fraction"),
-            xytext=(2, 0),
-            textcoords="offset points",
-            fontsize=SMALL,
-            color="0.3",
-            ha="center" if event.kind == "drop" else "left",
-            in_layout=False,
-        )
-
-
-def movement(ax: Axes, rows: Rows, events: Sequence[Event]) -> None:
-    """Draw how far each step moved the policy, how much entropy is left, and where it collapsed."""
+def movement(ax: Axes, rows: Rows) -> None:
+    """Draw how far each step moved the policy, and how much entropy is left."""
     line(ax, rows, "kl", color=BLUE, marker="o", label=r"KL($\pi_{new}$ || $\pi_{old}$)")
     line(ax, rows, "entropy", color=ORANGE, marker="D", linestyle=DASHED, label="entropy")
     nats_axis(ax)
     ax.set_ylim(bottom=0)
     heading(ax, "How much does the policy change?", "KL: distance of a step. Entropy: spread that is left to explore")
     ax.set_ylabel("nats")
-    mark(ax, [event for event in events if event.kind == "collapse"])
     steps_axis(ax)
     ax.legend()
 
@@ -269,31 +243,24 @@ def percent(share: float) -> str:
 def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
     """Draw lambda/tau, by which the chi2 term raises the temperature near pi_old, beside tau itself.
 
-    It is drawn by bucket of the gauge; over the steps if no bucket has it; and as plain lambda for older runs that
-    recorded only that.
+    It is drawn by bucket of the gauge, or over the steps if rewards are real, so that there are no buckets.
     """
-    reading = r"the loss acts as if $\tau$ were larger by $\lambda/\tau$, where steps are small"
-    if known(gauges, "theory_lambda_over_tau"):
+    if gauges:
         places = numbers(gauges, "bucket")
         ax.bar(places, numbers(gauges, "theory_lambda_over_tau"), 0.5, color=BLUE, label=r"$\lambda/\tau$, exact")
-        ax.plot(
-            places, numbers(gauges, "tau"), color=ORANGE, marker="_", ms=20, mew=2.5, linestyle="none", label=r"$\tau$"
-        )
+        looks: dict[str, Any] = {"color": ORANGE, "marker": "_", "ms": 20, "mew": 2.5, "linestyle": "none"}
+        ax.plot(places, numbers(gauges, "tau"), label=r"$\tau$", **looks)
         pass_rate_axis(ax)
         ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the legend
         ax.legend(handlelength=1.6, markerscale=0.75, loc="upper center", ncols=2)
-    elif known(rows, "theory_lambda_over_tau"):
+    else:
         line(ax, rows, "theory_lambda_over_tau", color=BLUE, marker="o", label=r"$\lambda/\tau$, exact")
-        line(ax, rows, "tau", color=ORANGE, linestyle=(0, (5, 1.5)), label=r"$\tau$")
+        line(ax, rows, "tau", color=ORANGE, linestyle=DASHED, label=r"$\tau$")
         steps_axis(ax)
         ax.legend()
-    else:
-        line(ax, rows, "theory_lambda", color=BLUE, marker="o")
-        reading = r"the multiplier $\lambda$: PMD-mean adds $\lambda/2\tau$ times $\chi^2$ to $\tau$ times KL"
-        steps_axis(ax)
+    reading = r"the loss acts as if $\tau$ were larger by $\lambda/\tau$, where steps are small"
     heading(ax, "How strong is the hidden brake?", reading)
-    old = not known(rows, "theory_lambda_over_tau")
-    ax.set_ylabel(r"$\lambda$ (reward units squared)" if old else "reward units")
+    ax.set_ylabel("reward units")
     ax.set_ylim(bottom=0)
 
 
@@ -324,16 +291,16 @@ def belief(ax: Axes, gauges: Rows) -> None:
 def title(run: "Run") -> str:
     """Environment, objective and temperature, the latter on both reward scales."""
     spec = run.spec
-    tau = glossary.format_tau(spec.objective.get("tau"), reward_scale(spec))
+    tau = format_tau(spec.objective.get("tau"), reward_scale(spec))
     most = max((row.get("staleness") or 0 for row in run.metrics), default=0)  # from ministeps and lag together
     stale = f", staleness {most}" if most else ""
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 
 
-def caption(rows: Rows, gauges: Rows, summary: dict[str, Any] | None, events: Sequence[Event]) -> str:
+def caption(rows: Rows, summary: dict[str, Any] | None) -> str:
     """What to see, in sentences with the run's own numbers, wrapped into lines."""
-    words = [learned(rows, summary), *(event.says for event in events), *step_size(rows)]
-    if known(rows, "theory_lambda_over_tau") and known(rows, "tau"):
+    words = [learned(rows, summary), *step_size(rows)]
+    if known(rows, "theory_lambda_over_tau"):
         extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
         words.append(f"The hidden brake adds {extra:.2g} to a temperature of {tau:.2g}, on average.")
     if known(rows, "noise_share"):
@@ -371,8 +338,8 @@ def step_size(rows: Rows) -> list[str]:
     return [f"{sentence}."]
 
 
-def describe(run: "Run", rows: Rows, events: Sequence[Event]) -> str:
-    """Alt text: first and last values of what is drawn, and the events in between."""
+def describe(run: "Run", rows: Rows) -> str:
+    """Alt text: first and last values of what is drawn."""
     words = [f"Run of {title(run)}; steps {rows[0]['step']} to {rows[-1]['step']}, drawn over the steps."]
     names = {
         "pass_rate": "pass rate of the rollouts",
@@ -391,7 +358,7 @@ def describe(run: "Run", rows: Rows, events: Sequence[Event]) -> str:
         values = [row[key] for row in rows if row.get(key) is not None]
         if values:
             words.append(f"{name[0].upper()}{name[1:]}: first {values[0]:.3g}, last {values[-1]:.3g}.")
-    return " ".join([*words, *(event.says for event in events)])
+    return " ".join(words)
 
 
 # Axes, headings, and lines that leave gaps.
@@ -421,7 +388,7 @@ def line(ax: Axes, rows: Rows, key: str, marker: str = "", **look: Any) -> None:
 
 
 def numbers(rows: Rows, key: str) -> np.ndarray:
-    """The values of a key, NaN where it is null or missing because the run is older than the key."""
+    """The values of a key, NaN where it is null or missing: some tiers lack some keys."""
     return np.array([np.nan if row.get(key) is None else row[key] for row in rows], dtype=np.float64)
 
 

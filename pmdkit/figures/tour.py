@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from pmdkit import theory
 from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, Drawing, style
-from pmdkit.observe.glossary import format_tau
+from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.run import Run

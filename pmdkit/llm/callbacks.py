@@ -19,7 +19,7 @@ from pmdkit.llm.learner import CausalLearner, Report, UpdateDiverged
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups
-from pmdkit.observe import console, files, run_folder
+from pmdkit.observe import files, run_folder
 from pmdkit.specs import LLMSpec
 from strict_answers import Item, audit
 
@@ -73,7 +73,7 @@ class ProgressCallback(TrainerCallback):
 
     def on_init_end(self, run: RunContext) -> None:
         """Use the display of the run, if it shows anything."""
-        if type(run.display) is not console.SilentDisplay:  # its subclasses show something
+        if type(run.display) is not Display:  # its subclasses show something
             self.display = run.display
 
     def progress(self, phase: str, done: float, total: float, tokens: int) -> None:
@@ -170,7 +170,8 @@ class ResponsesCallback(TrainerCallback):
             path = run.folder.rollouts / f"step-{result.step}.jsonl"
             lines = self.record(path, result.rollouts, result.groups)
             shown = [{key: line[key] for key in COMPLETIONS} for line in lines[:SHOWN]]
-            run.reporters.log_table(result.step, "completions", shown)
+            if run.reporters is not None:
+                run.reporters.log_table(result.step, "completions", shown)
 
     def record(self, path: Path, rollouts: Rollouts, groups: Groups) -> list[dict[str, Any]]:
         """Write every response of a step; returns the lines."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint, files, shards
-from pmdkit.observe.manifest import PARTS, Damaged, check_origin, read_manifest, run_identity
+from pmdkit.observe.checkpoint import PARTS, Damaged, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.observe.shards import StoredTensor
 

@@ -18,7 +18,7 @@ from pmdkit.llm import shard_loading, weights
 from pmdkit.llm.packing import use_packing
 from pmdkit.llm.recipe_checks import parse_device
 from pmdkit.observe import shards
-from pmdkit.observe.console import quietly
+from pmdkit.observe.telemetry import quietly
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 

@@ -24,9 +24,8 @@ from torch.distributed.tensor import DTensor
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import ComponentDied
-from pmdkit.observe import checkpoint, files, manifest, shards
-from pmdkit.observe.checkpoint import Checkpoints
-from pmdkit.observe.manifest import PARTS, Damaged, Manifest
+from pmdkit.observe import checkpoint, files, shards
+from pmdkit.observe.checkpoint import PARTS, Checkpoints, Damaged, Manifest
 from pmdkit.observe.shards import StoredTensor
 
 Rows = dict[str, tuple[int, tuple[int, ...]]]
@@ -163,8 +162,8 @@ class ShardedCheckpoints(Checkpoints):
         """
         state, problem = {}, None
         try:
-            found = manifest.read_manifest(path)
-            manifest.check_origin(found, step, manifest.run_identity(path.parent))
+            found = checkpoint.read_manifest(path)
+            checkpoint.check_origin(found, step, checkpoint.run_identity(path.parent))
             by_size = sorted(found.sha256, key=lambda name: (-found.sizes[name], name))
             for name in by_size[self.process_group.rank :: self.process_group.size]:
                 found.check(name)

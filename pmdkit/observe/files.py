@@ -4,11 +4,9 @@ By default files are accessible to their owner only, and nothing is written thro
 """
 
 import errno
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,20 +42,6 @@ def write(path: Path, data: bytes, mode: int = PRIVATE, flush: bool = True) -> N
     """
     path.unlink(missing_ok=True)
     write_bytes(path, NEW, data, mode, flush)
-
-
-def write_parts(path: Path, parts: Iterable[bytes | memoryview], mode: int = PRIVATE) -> tuple[str, int]:
-    """Write a new file from its parts, one after another, and flush it; returns its SHA-256 and its size."""
-    path.unlink(missing_ok=True)
-    digest = hashlib.sha256()
-
-    def hashed() -> Iterable[bytes | memoryview]:
-        for part in parts:
-            digest.update(part)
-            yield part
-
-    size = write_all(path, NEW, hashed(), mode)
-    return digest.hexdigest(), size
 
 
 def append(path: Path, data: bytes) -> None:
@@ -118,27 +102,18 @@ def private(path: str, flags: int) -> int:
 
 def write_bytes(path: Path, flags: int, data: bytes, mode: int, flush: bool = True) -> None:
     """Write bytes to a file and flush them. Every failure is raised, including a disk found full only at close."""
-    write_all(path, flags, [data], mode, flush)
-
-
-def write_all(path: Path, flags: int, parts: Iterable[bytes | memoryview], mode: int, flush: bool = True) -> int:
-    """Like `write_bytes`, for parts that are made one by one; returns the number of bytes."""
-    size = 0
     try:
         handle = os.open(path, flags, mode)
         try:
-            for part in parts:
-                size += len(part)
-                left = memoryview(part)
-                while left:
-                    left = left[os.write(handle, left) :]
+            left = memoryview(data)
+            while left:  # a write may stop short, at 2 GiB for one
+                left = left[os.write(handle, left) :]
             if flush:
                 os.fsync(handle)
         finally:
             os.close(handle)
     except OSError as problem:
-        raise explain_error(problem, path, size) from problem
-    return size
+        raise explain_error(problem, path, len(data)) from problem
 
 
 def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
@@ -149,12 +124,7 @@ def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
     if problem.errno == errno.ELOOP:
         reason = "a symbolic link, and files are not written through links"
     elif problem.errno in (errno.ENOSPC, errno.EDQUOT) and size:
-        reason += f": {megabytes(size)} to write"
+        reason += f": {size / 1e6:.3g} MB to write"
     if problem.errno == errno.ENOSPC and size:  # what a quota leaves is not known here
-        reason += f", {megabytes(shutil.disk_usage(path.parent).free)} free on the disk"
+        reason += f", {shutil.disk_usage(path.parent).free / 1e6:.3g} MB free on the disk"
     return OSError(problem.errno, reason, str(path))
-
-
-def megabytes(size: int) -> str:
-    """A readable number of bytes; small sizes in kB, so that a full disk is not shown with 0.1 MB free."""
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

@@ -56,7 +56,7 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
         for name, count, value in zip(columns, counts[1:, place], means[1:, place], strict=True):
             entry[name] = float(value) if count else None
             if 0 < count < prompts:
-                entry[counted(name)] = int(count)
+                entry[f"{name}_prompts"] = int(count)
         buckets.append(entry)
     return buckets
 
@@ -77,10 +77,7 @@ def is_gauge(value: Any) -> bool:
 
 
 def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
-    """Merge the buckets of many steps as if of one large step: a prompt counts once per step, in each column it has.
-
-    Columns that older runs did not write are None.
-    """
+    """Merge the buckets of many steps as if of one large step: a prompt counts once per step, in each column it has."""
     gathered: dict[int, list[Bucket]] = {}
     for gauge in gauges:
         for entry in gauge:
@@ -91,19 +88,14 @@ def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
         whole: Bucket = {"bucket": bucket, "prompts": sum(e["prompts"] for e in entries)}
         for name in ("pass_rate", *COLUMNS):
             known = [e for e in entries if e.get(name) is not None]
-            counts = [e[counted(name)] if counted(name) in e else e["prompts"] for e in known]
+            counts: list[int] = [e.get(f"{name}_prompts", e["prompts"]) for e in known]
             weight = sum(counts)
             total = sum(count * e[name] for count, e in zip(counts, known, strict=True))
             whole[name] = total / weight if weight else None
             if 0 < weight < whole["prompts"]:
-                whole[counted(name)] = weight
+                whole[f"{name}_prompts"] = weight
         merged.append(whole)
     return merged
-
-
-def counted(name: str) -> str:
-    """The key for the number of prompts with a value of a column in a bucket, if it is not all of them."""
-    return f"{name}_prompts"
 
 
 def class_mean(values: Values, pi: Values, members: NDArray[np.bool_]) -> Values:

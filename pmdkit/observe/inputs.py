@@ -5,17 +5,17 @@ Resuming with other inputs is refused, since the two halves of the run would bel
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import ResumeRefused
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder, read_json
-from pmdkit.plugins import code_file, code_files
+from pmdkit.plugins import sha256_of
 
 Inputs = Mapping[str, "str | Sequence[Path]"]
 "The name of an input, and its digest or the files that it consists of."
-CODE = "code"
 SHOWN = 12  # characters of a digest in a sentence
 
 
@@ -27,22 +27,6 @@ def digest(parts: Iterable[bytes | str]) -> str:
         summed.update(len(data).to_bytes(8, "little"))
         summed.update(data)
     return summed.hexdigest()
-
-
-def code_inputs(record: Mapping[str, Any]) -> dict[str, str]:
-    """The digest of every Python file that a configuration names, as `code my.py`, and of every file of its [env]."""
-    found = {f"{CODE} {file}": sha256_of(file) for file in code_files(record) if file.is_file()}
-    sources = [table for table in record["env"].get("sources", []) if isinstance(table, dict)]
-    for value in [value for table in (record["env"], *sources) for value in table.values()]:
-        if isinstance(value, str) and code_file(value) is None and "\0" not in value and Path(value).is_file():
-            found[f"file {value}"] = sha256_of(Path(value))
-    return found
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def changed_inputs(before: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
@@ -74,20 +58,28 @@ def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable
     """
     stored = read_inputs(folder)
     before: dict[str, str] = stored["digests"] if folder.started else {}  # a run that has not started depends on none
-    found, sums = {}, {}
+    found: dict[str, str] = {}
     for name, value in inputs.items():
         if isinstance(value, str):
             found[name] = value
-        else:
-            found[name], sums[name] = digest_of_files(value, stored["files"].get(name, {}))
-    steps = checkpoint.steps(folder.checkpoints)
+            continue
+        known, sums = stored["files"].get(name, {}), {}
+        for path in value:
+            state = path.stat()
+            kept = {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns, "inode": state.st_ino}
+            same = known.get(str(path), {})
+            if {key: same.get(key) for key in kept} != kept:  # else it need not be read again
+                same = {"sha256": sha256_of(path)}
+            sums[str(path)] = kept | {"sha256": same["sha256"]}
+        stored["files"][name] = sums
+        found[name] = digest(part for path in value for part in (path.name, sums[str(path)]["sha256"]))
     if not accept:
         refuse_changes(folder, before, found)
+    step = max(checkpoint.steps(folder.checkpoints), default=0)
     for name in changed_inputs(before, found):
-        change = {"input": name, "was": before[name], "is": found[name], "after_step": steps[-1] if steps else 0}
-        stored["changes"].append(change)
-        warn(f"{name} changed after step {change['after_step']}; accepted, and written to {folder.inputs.name}")
-    files.replace(folder.inputs, files.encode({**stored, "digests": before | found, "files": stored["files"] | sums}))
+        stored["changes"].append({"input": name, "was": before[name], "is": found[name], "after_step": step})
+        warn(f"{name} changed after step {step}; accepted, and written to {folder.inputs.name}")
+    files.replace(folder.inputs, files.encode({**stored, "digests": before | found}))
 
 
 def read_inputs(folder: RunFolder) -> dict[str, Any]:
@@ -95,23 +87,13 @@ def read_inputs(folder: RunFolder) -> dict[str, Any]:
 
     If inputs.json is missing, the digests come from the newest checkpoint.
     """
-    empty: dict[str, Any] = {"digests": {}, "files": {}, "changes": []}
+    stored: dict[str, Any] = {"digests": {}, "files": {}, "changes": []}
     if folder.inputs.exists():
-        stored = empty | read_json(folder.inputs)
-        if not all(isinstance(stored[key], type(value)) for key, value in empty.items()):
+        found = stored | read_json(folder.inputs)
+        if not all(isinstance(found[key], type(value)) for key, value in stored.items()):
             raise ResumeRefused(f"{folder.inputs} is not a record of inputs; restore it, or give another --out")
-        return stored
-    return empty | {"digests": checkpoint.newest_inputs(folder.checkpoints)}
-
-
-def digest_of_files(paths: Sequence[Path], known: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The digest of some files in order, and the record that saves reading them again."""
-    sums = {}
-    for path in paths:
-        state = path.stat()
-        kept = {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns, "inode": state.st_ino}
-        before = known.get(str(path), {})
-        if {key: before.get(key) for key in kept} != kept:
-            before = {"sha256": sha256_of(path)}
-        sums[str(path)] = kept | {"sha256": before["sha256"]}
-    return digest(part for path in paths for part in (path.name, sums[str(path)]["sha256"])), sums
+        return found
+    for step in reversed(checkpoint.steps(folder.checkpoints)):
+        with suppress(checkpoint.Damaged):
+            return stored | {"digests": dict(checkpoint.read_manifest(folder.checkpoints / f"step-{step}").inputs)}
+    return stored

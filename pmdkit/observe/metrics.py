@@ -3,21 +3,17 @@
 In tiers 2 and 3, `StepMetrics` measures a step on its own draws, scored again after the last update.
 """
 
-import json
-import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit import population
-from pmdkit.errors import Diverged
 from pmdkit.loop import Learner, Rollouts
 from pmdkit.objectives import Batch, Groups, Objective
-from pmdkit.observe import files, gauge
+from pmdkit.observe import gauge
+from pmdkit.population import has_solution, solve
 
 KEYS = (
     "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max", "kl", "ess", "entropy",
@@ -25,28 +21,6 @@ KEYS = (
     "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos", "tau", "theory_lambda", "theory_lambda_over_tau",
     "noise_share", "theory_noise_share", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
-
-
-def append(path: Path, row: dict[str, Any]) -> None:
-    """Write one step. It is on disk before the step's checkpoint is."""
-    finite_or_stop(row)
-    files.append(path, json.dumps(row, allow_nan=False).encode() + b"\n")
-
-
-def finite_or_stop(row: dict[str, Any]) -> None:
-    """End the run if a loss or a log-ratio is not finite, before anything of the step is saved."""
-    for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
-        value = row.get(key)
-        if value is not None and not math.isfinite(value):
-            raise Diverged(
-                f"{key} is {value} at step {row['step']}; the last checkpoint is intact: lower lr or raise tau, "
-                "and start again from it with --resume or from scratch with another --out"
-            )
-
-
-def null(value: float) -> float | None:
-    """A number for JSON: NaN, which means that the key has no meaning here, becomes null."""
-    return None if math.isnan(value) else float(value)
 
 
 class StepMetrics:
@@ -153,10 +127,10 @@ class StepMetrics:
         wrong = ((reward <= self.passed) & (mass > 0)).numpy()
         weight, ratio = mass.numpy(), change.exp()
         predicted, lam = np.full(right.shape, np.nan), np.full(len(right), np.nan)
-        if population.has_solution(self.objective) and len(right):
+        if has_solution(self.objective) and len(right):
             log_mass = torch.log(mass.clamp_min(1e-300))
             anchor = log_mass if drift is None else (log_mass + drift).log_softmax(1)
-            exact = population.solve(self.objective, log_mass, anchor, reward, tau, length)
+            exact = solve(self.objective, log_mass, anchor, reward, tau, length)
             predicted, lam = exact.log_ratio, exact.lam
         tokens = (mass * length).sum(1).numpy() if self.objective.norm == "length" else 1.0  # lambda is per token
         columns = {

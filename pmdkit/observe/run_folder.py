@@ -1,6 +1,7 @@
 """The run folder, the same in all tiers: its files, its lock, and the step where a run resumes."""
 
 import errno
+import json
 import os
 import platform
 import re
@@ -38,7 +39,6 @@ SUMMARY: dict[str, foreign.Check] = {
     "seconds": foreign.is_number,
     "tau": foreign.none_or(foreign.is_tau),
 }
-QUIET = 60.0  # seconds: longer than a step of most runs, and than a network file system caches file attributes
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # of network file systems mounted without locks
 OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
@@ -84,6 +84,10 @@ class RunFolder:
         for number, row in enumerate(rows, 1):
             foreign.check_fields(row, ROW, f"{self.metrics}, line {number}", "restore the file")
         return rows
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Write one step, as one line. It is on disk before the step's checkpoint is."""
+        files.append(self.metrics, json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def begin(self, config: dict[str, Any]) -> None:
         """Record what the run is, before its first step. A configuration that holds a secret is refused."""
@@ -166,18 +170,21 @@ def locked(folder: RunFolder) -> Iterator[None]:
     While it is held, run.lock names the process. A name that a killed process left is overwritten by the next.
 
     Raises:
-        EnvironmentLacks: another process holds it, or seems to on another machine; or its file system has no locks.
+        EnvironmentLacks: another process holds it, or its file system has no locks.
     """
     make_writable(folder.path)  # a folder to resume in may have become read-only
     lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
     try:
         lock.acquire(timeout=0)
     except Timeout as problem:
+        owner = ""  # process 17 on host, as the holder of the lock wrote it
+        with suppress(UsageError):
+            found = foreign.read_text(folder.path / "run.lock", most=300)
+            owner = f" ({found})" if OWNER.fullmatch(found) else ""
         # without locks in the file system the file itself is the lock, which a killed process leaves behind
         stale = "; if that has ended, delete run.lock" if isinstance(lock, SoftFileLock) else ""
         raise EnvironmentLacks(
-            f"output {folder.path} is in use by another run{owner_of(folder)}; wait for it, or give another --out"
-            f"{stale}"
+            f"output {folder.path} is in use by another run{owner}; wait for it, or give another --out{stale}"
         ) from problem
     except OSError as problem:
         if problem.errno not in NO_LOCKS:
@@ -186,36 +193,11 @@ def locked(folder: RunFolder) -> Iterator[None]:
             f"output {folder.path} cannot be locked ({problem.strerror}); give an --out on another file system"
         ) from problem
     try:
-        check_other_machine(folder)
         write_owner(folder, f"process {os.getpid()} on {platform.node()}")
-        try:
-            yield
-        finally:
-            write_owner(folder, "")
+        yield
     finally:
+        write_owner(folder, "")
         lock.release()
-
-
-def check_other_machine(folder: RunFolder) -> None:
-    """Refuse a folder whose lock names a process on another machine and in which something was just written.
-
-    Some network file systems keep locks per machine, so that both machines get one. A process that was killed there
-    looks the same for a while, and one that writes less often than every `QUIET` seconds is not noticed.
-
-    Raises:
-        EnvironmentLacks: the folder seems to be in use there.
-    """
-    owner = owner_of(folder)
-    if not owner or owner.endswith(f" on {platform.node()})"):
-        return
-    with tempfile.TemporaryFile(dir=folder.path) as probe:
-        now = os.fstat(probe.fileno()).st_mtime  # by the clock of the file system, which may differ from ours
-    age = now - max(path.lstat().st_mtime for path in folder.path.iterdir())
-    if age < QUIET:
-        raise EnvironmentLacks(
-            f"output {folder.path} was written to {max(age, 0):.0f} s ago, and its run.lock names another machine"
-            f"{owner}: wait for it, or give another --out; if it has ended, delete run.lock or wait {QUIET:.0f} s"
-        )
 
 
 def write_owner(folder: RunFolder, owner: str) -> None:
@@ -226,14 +208,6 @@ def write_owner(folder: RunFolder, owner: str) -> None:
             os.write(handle, owner.encode())
         finally:
             os.close(handle)
-
-
-def owner_of(folder: RunFolder) -> str:
-    """` (process 17 on host)`, as the holder of the lock wrote it; an empty string if that cannot be read."""
-    with suppress(UsageError):
-        owner = foreign.read_text(folder.path / "run.lock", most=300)
-        return f" ({owner})" if OWNER.fullmatch(owner) else ""
-    return ""
 
 
 def whole_lines(path: Path) -> list[bytes]:

@@ -1,6 +1,8 @@
-"""Other libraries are told not to report their use, here and in every process that inherits the environment."""
+"""Other libraries kept quiet: they do not report their use, here and in every process that inherits the environment."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 VARIABLES = {
     "DO_NOT_TRACK": "1",
@@ -16,3 +18,19 @@ def no_telemetry() -> None:
     """Call it before transformers, vLLM or a tracker is imported, which read these once. The user's own values stay."""
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep the terminal for our own progress: in the block, transformers reports only errors and draws no bars."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

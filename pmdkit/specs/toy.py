@@ -1,9 +1,9 @@
 """The spec of tier 2: the size of a small transformer, and its warm start."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pmdkit.specs.spec import Spec
-from pmdkit.specs.table import Count, Positive, Strict, expects
+from pmdkit.specs.table import Count, Positive, Share, Strict
 
 
 class ModelTable(Strict):
@@ -22,7 +22,7 @@ class ModelTable(Strict):
 class WarmStartTable(Strict):
     """[warm_start]: phase 0, supervised learning on right answers up to a chosen pass rate."""
 
-    pass_rate: Annotated[float, expects("a number from 0 (no warm start) to below 1", lambda x: 0 <= x < 1)] = 0.0
+    pass_rate: Share = 0.0
     "Target p0, measured on the evaluation problems; 0 for no warm start."
     max_steps: Count = 2000
     "Maximum number of supervised steps; not reaching the target by then is an error."

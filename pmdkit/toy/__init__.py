@@ -14,7 +14,6 @@ from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import derive
-from pmdkit.recording import Recorder, StepExtras
 from pmdkit.specs import ToySpec
 from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner, build_model, warm_start
 
@@ -44,6 +43,8 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
     metrics = StepMetrics(objective)
     callbacks: list[TrainerCallback] = []
     if spec.run.record:
+        from pmdkit.recording import Recorder, StepExtras
+
         facts = {"passed": 0.5, "vocabulary": list(problem.vocabulary)}
         callbacks.append(
             Recorder(spec.run.record, lambda rollouts: StepExtras(facts, {"logp_after": metrics.logp_after}))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pmdkit import foreign
+from pmdkit.observe.shards import library_errors
 from pmdkit.toy.model import ModelConfig, Transformer
 
 EOS = "<eos>"
@@ -48,12 +48,15 @@ def save_pretrained(model: Transformer, vocabulary: Sequence[str], folder: str |
         model: any size.
         vocabulary: [V] texts of the tokens, without spaces; ids are positions, `<eos>` is among them.
         folder: made if absent.
+
+    Raises:
+        ValueError: a tokenizer could not tell the words apart; nothing is written.
     """
-    if len(vocabulary) != model.config.vocabulary:
-        raise ValueError(
-            f"the vocabulary has {len(vocabulary)} tokens; expected {model.config.vocabulary}, as the model has"
-        )
-    check_vocabulary(vocabulary, EOS)
+    if len(vocabulary) != model.config.vocabulary or EOS not in vocabulary:
+        raise ValueError(f"expected {model.config.vocabulary} words, as the model has, and {EOS!r} among them")
+    for i, word in enumerate(vocabulary):
+        if word.split() != [word] or word in vocabulary[:i]:
+            raise ValueError(f"token {i} is {word!r}; expected words without spaces, no two of them equal")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_tokenizer(vocabulary, EOS, folder)
@@ -65,32 +68,30 @@ def save_pretrained(model: Transformer, vocabulary: Sequence[str], folder: str |
 
 
 def load_pretrained(folder: str | Path) -> tuple[Transformer, tuple[str, ...]]:
-    """The model and the vocabulary of a folder that `save_pretrained` wrote, also after another program trained it."""
+    """The model and the vocabulary of a folder that `save_pretrained` wrote, also after another program trained it.
+
+    Raises:
+        ValueError: a file is absent, damaged or of another architecture.
+    """
     folder = Path(folder)
-    for name in ("config.json", "model.safetensors"):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} holds no {name}; expected a folder that save_pretrained wrote")
-    config = config_from_llama(read_json(folder / "config.json"), folder)
-    vocabulary = read_vocabulary(folder)
-    if len(vocabulary) != config.vocabulary:
-        raise ValueError(
-            f"{folder} has a tokenizer of {len(vocabulary)} words and a model of {config.vocabulary} tokens; "
-            "expected the same number: save the model again with its own vocabulary"
-        )
-    model = Transformer(config)
-    try:
-        weights = load_file(folder / "model.safetensors")
-    except SafetensorError as error:
-        raise ValueError(f"{folder}/model.safetensors is damaged ({error}); save the model again") from error
-    expected = to_llama(model.state_dict(), config)
-    for name in sorted(weights.keys() | expected.keys()):
-        found, wanted = (list(w[name].shape) if name in w else "absent" for w in (weights, expected))
-        if found != wanted:
-            raise ValueError(
-                f"{folder}/model.safetensors: {name} is {found}; expected {wanted} according to config.json: save the "
-                "model again"
-            )
-    model.load_state_dict(from_llama(weights, config))
+    with foreign.shaped(folder, "a folder that save_pretrained wrote", "save the model again"), library_errors():
+        table, tokenizer = (foreign.read_json(folder / name) for name in ("config.json", "tokenizer.json"))
+        sizes = {ours: table[theirs] for ours, theirs in SIZES.items()}
+        config = ModelConfig(**sizes, theta=table["rope_parameters"]["rope_theta"])
+        expected = config_to_llama(config, table["eos_token_id"])
+        for name in expected.keys() - {"bos_token_id", "dtype"}:
+            if table.get(name) != expected[name]:
+                raise ValueError(f"{name} is {table.get(name)}; the toy transformer has {expected[name]}")
+        numbers = tokenizer["model"]["vocab"] if tokenizer["model"]["type"] == "WordLevel" else {}
+        vocabulary = tuple(sorted(numbers, key=numbers.__getitem__))
+        if [numbers[word] for word in vocabulary] != list(range(config.vocabulary)):
+            raise ValueError(f"its tokenizer does not have one word for each of {config.vocabulary} tokens")
+        model = Transformer(config)
+        with foreign.open_file(folder / "model.safetensors", foreign.WEIGHTS):
+            weights = load_file(folder / "model.safetensors")
+        if odd := sorted(weights.keys() ^ to_llama(model.state_dict(), config).keys()):
+            raise ValueError(f"{odd[0]} is either missing or too much")
+        model.load_state_dict(from_llama(weights, config))
     return model, vocabulary
 
 
@@ -110,24 +111,6 @@ def config_to_llama(config: ModelConfig, eos: int) -> dict[str, Any]:
         "bos_token_id": None,
         "eos_token_id": eos,
     }
-
-
-def config_from_llama(table: dict[str, Any], folder: Path) -> ModelConfig:
-    """The sizes in config.json, after checking that everything else in it matches our architecture."""
-    for name in ("rope_parameters", "bos_token_id", "eos_token_id", *SIZES.values()):
-        if name not in table:
-            raise ValueError(f"{folder}/config.json has no {name}; expected the config.json of a LlamaForCausalLM")
-    config = ModelConfig(
-        **{ours: table[theirs] for ours, theirs in SIZES.items()}, theta=table["rope_parameters"].get("rope_theta")
-    )
-    ours = config_to_llama(config, table["eos_token_id"])
-    for name in ours.keys() - {"bos_token_id", "dtype"}:
-        if table.get(name) != ours[name]:
-            raise ValueError(
-                f"{folder}/config.json: {name} is {table.get(name)}; the toy transformer has {ours[name]}, "
-                "other models belong to the tier of language models"
-            )
-    return config
 
 
 def to_llama(weights: Weights, config: ModelConfig) -> Weights:
@@ -197,39 +180,6 @@ def write_tokenizer(vocabulary: Sequence[str], eos: str, folder: Path) -> None:
     write_json(folder / "tokenizer_config.json", about)
 
 
-def read_vocabulary(folder: Path) -> tuple[str, ...]:
-    """The words of a folder's tokenizer.json, in the order of their ids."""
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no tokenizer.json; expected a folder that save_pretrained wrote")
-    model = read_json(path).get("model", {})
-    if model.get("type") != "WordLevel":
-        raise ValueError(f"{path} is a {model.get('type')} tokenizer; expected WordLevel, one word per token")
-    words = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    if [model["vocab"][word] for word in words] != list(range(len(words))):
-        raise ValueError(f"{path} numbers its words with gaps; expected 0 to {len(words) - 1}")
-    return tuple(words)
-
-
-def check_vocabulary(vocabulary: Sequence[str], eos: str) -> None:
-    """Refuse words that a tokenizer could not tell apart."""
-    if eos not in vocabulary:
-        raise ValueError(f"the vocabulary has no {eos!r}; expected the token that ends a response")
-    for i, word in enumerate(vocabulary):
-        if word.split() != [word]:
-            raise ValueError(f"token {i} is {word!r}; expected text without spaces, which separate the tokens")
-        if word in vocabulary[:i]:
-            raise ValueError(f"tokens {vocabulary.index(word)} and {i} are both {word!r}; expected different texts")
-
-
 def write_json(path: Path, table: dict[str, Any]) -> None:
     """Write indented JSON."""
     path.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The table in a JSON file."""
-    table = foreign.read_json(path, advice="save the model again")
-    if not isinstance(table, dict):
-        raise ValueError(f"{path} is a {type(table).__name__}; expected a table of settings: save the model again")
-    return table

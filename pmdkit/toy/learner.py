@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pmdkit import foreign
 from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_prompts
@@ -28,34 +28,92 @@ from pmdkit.toy.sampling import generate, score
 CLIP = 1.0  # norm of the gradient, as in the paper's runs
 
 
-class GradientLearner:
-    """The part of a small learner that does not depend on its policy: gradient steps and checkpoints.
+class ToyLearner:
+    """A Learner whose policy is a transformer.
 
     Args:
         model: trained in place.
-        optimizer: of its weights.
-        passes: optimizer steps on every ministep.
-        reference: the reference policy, if there is one.
+        vocabulary: texts of the tokens, for `save_pretrained`.
+        eos: the token that ends a response.
+        width: generation budget, tokens.
+        space: [A, T] every response and its mask, if they can be enumerated: the full support for `group=None`.
+        lr, optimizer, passes: of the updates; `passes` optimizer steps on every ministep.
+        reference: keep a copy of the model as the reference policy.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, passes: int, reference: nn.Module | None
+        self,
+        model: Transformer,
+        vocabulary: tuple[str, ...],
+        eos: int,
+        width: int,
+        space: tuple[Tensor, Tensor] | None = None,
+        lr: float = 1e-3,
+        optimizer: Literal["adam", "adamw", "sgd"] = "adamw",
+        passes: int = 1,
+        reference: bool = False,
     ) -> None:
         self.version = 0
         self.on_logp: LogpHook | None = None
         self.model = model
-        self.optimizer = optimizer
+        self.optimizer = make_optimizer(model.parameters(), optimizer, lr, fused=True)
         self.passes = passes
-        self.reference = reference
+        self.reference = deepcopy(model).requires_grad_(False) if reference else None
+        self.vocabulary = vocabulary
+        self.eos = eos
+        self.width = width
+        self.space = space
+
+    def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
+        """Draw `group` responses per prompt, or enumerate all of them with mass pi_old."""
+        if group is None:
+            return self.enumerate(prompts, seed)
+        responses, logp, mask = generate(self.model, prompts, group, self.width, self.eos, seed)
+        mass = torch.full((len(prompts), group), 1.0 / group, dtype=torch.float64)
+        return self.pack(prompts, responses, logp, mask, mass, seed, sampled=True)
+
+    def enumerate(self, prompts: Tensor, seed: int) -> Rollouts:
+        """Every response to every prompt; its mass is its probability."""
+        if self.space is None:
+            raise ValueError("the responses are too many to enumerate; give --group, the number to draw per prompt")
+        responses, mask = (x.repeat(len(prompts), 1) for x in self.space)
+        with torch.no_grad():
+            logp = score(self.model, prompts, responses, mask)
+        mass = logp.double().sum(1).exp().view(len(prompts), -1)
+        # float32 log-probabilities sum to 1 within 1e-6 only, and `pmdkit.theory` wants 1 within 1e-8
+        return self.pack(prompts, responses, logp, mask, mass / mass.sum(1, keepdim=True), seed, sampled=False)
+
+    def pack(
+        self, prompts: Tensor, responses: Tensor, logp: Tensor, mask: Tensor, mass: Tensor, seed: int, sampled: bool
+    ) -> Rollouts:
+        """Rollouts, scored by the reference policy where there is one."""
+        logp_ref = None
+        if self.reference is not None:
+            with torch.no_grad():
+                logp_ref = score(self.reference, prompts, responses, mask)
+        return Rollouts(
+            prompts=prompts,
+            responses=responses,
+            logp_old=logp,
+            mask=mask,
+            mass=mass,
+            sampled=sampled,
+            seed=seed,
+            version=self.version,
+            width=self.width,
+            logp_ref=logp_ref,
+        )
 
     def logp(self, rollouts: Rollouts) -> Tensor:
         """[N, T] log-probabilities under the current policy, with gradient."""
-        raise NotImplementedError
+        return score(self.model, rollouts.prompts, rollouts.responses, rollouts.mask)
 
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
         report: dict[str, float] = {}
         for turn in range(self.passes):
+            # pi is scored anew in every pass, pi_old never: the batch keeps logp_old from the rollout. So the first
+            # pass of the first ministep is on-policy, and all others move away from pi_old.
             logp = self.logp(rollouts)
             if turn == 0 and self.on_logp is not None:
                 self.on_logp(batch, range(len(logp)), logp)
@@ -92,85 +150,6 @@ class GradientLearner:
         with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
             self.optimizer.load_state_dict(state["optimizer"])
             self.version = int(state["version"])
-
-
-class ToyLearner(GradientLearner):
-    """A Learner whose policy is a transformer.
-
-    Args:
-        model: trained in place.
-        vocabulary: texts of the tokens, for `save_pretrained`.
-        eos: the token that ends a response.
-        width: generation budget, tokens.
-        space: [A, T] every response and its mask, if they can be enumerated: the full support for `group=None`.
-        lr, optimizer, passes: of the updates; `passes` optimizer steps on every ministep.
-        reference: keep a copy of the model as the reference policy.
-    """
-
-    model: Transformer
-    reference: Transformer | None
-
-    def __init__(
-        self,
-        model: Transformer,
-        vocabulary: tuple[str, ...],
-        eos: int,
-        width: int,
-        space: tuple[Tensor, Tensor] | None = None,
-        lr: float = 1e-3,
-        optimizer: Literal["adam", "adamw", "sgd"] = "adamw",
-        passes: int = 1,
-        reference: bool = False,
-    ) -> None:
-        fitted = make_optimizer(model.parameters(), optimizer, lr, fused=True)
-        super().__init__(model, fitted, passes, deepcopy(model).requires_grad_(False) if reference else None)
-        self.vocabulary = vocabulary
-        self.eos = eos
-        self.width = width
-        self.space = space
-
-    def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
-        """Draw `group` responses per prompt, or enumerate all of them with mass pi_old."""
-        if group is None:
-            return self.enumerate(prompts, seed)
-        responses, logp, mask = generate(self.model, prompts, group, self.width, self.eos, seed)
-        mass = torch.full((len(prompts), group), 1.0 / group, dtype=torch.float64)
-        return self.pack(prompts, responses, logp, mask, mass, seed, sampled=True)
-
-    def enumerate(self, prompts: Tensor, seed: int) -> Rollouts:
-        """Every response to every prompt; its mass is its probability."""
-        if self.space is None:
-            raise ValueError("the responses are too many to enumerate; give --group, the number to draw per prompt")
-        responses, mask = (x.repeat(len(prompts), 1) for x in self.space)
-        with torch.no_grad():
-            logp = score(self.model, prompts, responses, mask)
-        mass = logp.double().sum(1).exp().view(len(prompts), -1)
-        return self.pack(prompts, responses, logp, mask, mass / mass.sum(1, keepdim=True), seed, sampled=False)
-
-    def pack(
-        self, prompts: Tensor, responses: Tensor, logp: Tensor, mask: Tensor, mass: Tensor, seed: int, sampled: bool
-    ) -> Rollouts:
-        """Rollouts, scored by the reference policy where there is one."""
-        logp_ref = None
-        if self.reference is not None:
-            with torch.no_grad():
-                logp_ref = score(self.reference, prompts, responses, mask)
-        return Rollouts(
-            prompts=prompts,
-            responses=responses,
-            logp_old=logp,
-            mask=mask,
-            mass=mass,
-            sampled=sampled,
-            seed=seed,
-            version=self.version,
-            width=self.width,
-            logp_ref=logp_ref,
-        )
-
-    def logp(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] log-probabilities under the current policy, with gradient."""
-        return score(self.model, rollouts.prompts, rollouts.responses, rollouts.mask)
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load."""
@@ -255,6 +234,7 @@ def warm_start(
     AdamW on the likelihood of answers to prompts that are not held out; the seed is for drawing prompts and answers.
     `pass_rate` measures the model on the evaluation problems, and `note` is called with lines of progress.
     """
+    # its own optimizer: the moments of a supervised loss would steer the first steps of the run
     optimizer = make_optimizer(model.parameters(), "adamw", options.lr, fused=True)
     reached, step = pass_rate(), 0
     while reached < options.pass_rate:
@@ -268,10 +248,11 @@ def warm_start(
             prompts = sample_prompts(problem, rng, options.batch)
             answers, mask = problem.answers(prompts, rng)
             tokens = torch.from_numpy(mask)
+            # L = -sum_t log pi(y_t | x, y_<t) / number of tokens
             loss = -score(model, torch.from_numpy(prompts), torch.from_numpy(answers), tokens).sum() / tokens.sum()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             optimizer.step()
         step = index + 1
         reached = pass_rate()

@@ -14,13 +14,11 @@ from generate.cloud import FOLDER, cloud_files
 from generate.docstring_beats import split_beats
 from generate.ledger import write_ledger
 from generate.lessons import write_page
-from generate.metric_glossary import write_metrics
 from generate.one_step import traced
 from generate.paper_index import write_paper_index
 
 from pmdkit import theory, train
 from pmdkit.objectives import OBJECTIVES, PMDMean
-from pmdkit.observe.glossary import GLOSSARY, ON_REQUEST
 from pmdkit_lab.ledger import claims, equations, items
 
 ROOT = Path(__file__).parents[2]
@@ -126,9 +124,8 @@ def test_the_check_of_the_site_sees_what_a_browser_would_fetch(tmp_path, page, r
     assert reason in found[0] if reason else found == []
 
 
-def test_pages_of_objectives_claims_and_metrics_leave_nothing_out(tmp_path):
+def test_pages_of_objectives_and_claims_leave_nothing_out(tmp_path):
     assert write_paper_index(tmp_path / "index.md", OBJECTIVES, []) == len(OBJECTIVES)
-    assert write_metrics(tmp_path / "metrics.md") == len([*GLOSSARY, *ON_REQUEST])
     assert write_ledger(tmp_path / "ledger.md", claims()) == len(claims())
     with pytest.raises(SystemExit):
         write_ledger(tmp_path / "ledger.md", [{"id": "x", "kind": "lemma", "verdict": "true"}])

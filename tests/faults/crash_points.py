@@ -20,7 +20,7 @@ from pmdkit import train
 from pmdkit.cli import explain_error, fail
 from pmdkit.errors import PmdkitError
 from pmdkit.llm import evaluate
-from pmdkit.observe import checkpoint, files, metrics
+from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder
 from strict_answers import Verdict
 
@@ -116,7 +116,7 @@ def append_scene(step: int) -> Scene:
 
     def prepare(folder: Path) -> None:
         for number in range(1, step):
-            metrics.append(folder / "metrics.jsonl", row(number))
+            RunFolder(folder).append_metrics(row(number))
 
     def look(folder: Path, acknowledged: bool) -> None:
         rows = folder_of(folder).read_metrics()
@@ -124,9 +124,9 @@ def append_scene(step: int) -> Scene:
 
     def again(folder: Path) -> None:
         folder_of(folder).rewind(step - 1)
-        metrics.append(folder / "metrics.jsonl", row(step))
+        RunFolder(folder).append_metrics(row(step))
 
-    return Scene(f"metrics row {step}", prepare, lambda f: metrics.append(f / "metrics.jsonl", row(step)), look, again)
+    return Scene(f"metrics row {step}", prepare, lambda f: folder_of(f).append_metrics(row(step)), look, again)
 
 
 def replace_scene(old: bytes | None) -> Scene:
@@ -152,7 +152,7 @@ def rewind_scene() -> Scene:
 
     def prepare(folder: Path) -> None:
         for number in range(1, 5):
-            metrics.append(folder / "metrics.jsonl", row(number))
+            RunFolder(folder).append_metrics(row(number))
         with open(folder / "metrics.jsonl", "ab") as file:
             file.write(b'{"step": 5, "rew')
         (folder / "rollouts").mkdir()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.observe import checkpoint, files, metrics
+from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder, make_writable
 from tests.nightly import mostly_nightly
 
@@ -50,7 +50,7 @@ def run(folder: Path, marks: list[int], calls: Calls) -> None:
     out = RunFolder(make_writable(folder))
     out.begin({"seed": 3})
     for step in (1, 2, 3):
-        metrics.append(out.metrics, row(step))
+        out.append_metrics(row(step))
         checkpoint.save_step(out.checkpoints, step, state(step), keep=2)
         marks.append(len(calls.made))
     files.replace(out.summary, files.encode({"steps": 3}))

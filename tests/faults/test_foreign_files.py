@@ -19,7 +19,7 @@ from pmdkit.cli import explain_error, main
 from pmdkit.envs.math.datasets import MathFile
 from pmdkit.llm.model import load_model
 from pmdkit.llm.prompts import Encoder
-from pmdkit.observe import files, manifest
+from pmdkit.observe import checkpoint, files
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\ud800\x7f[red]no[/]\r"
@@ -109,7 +109,7 @@ def forge(step, name):
     data = (step / name).read_bytes()
     stored["sha256"][name], stored["bytes"][name] = hashlib.sha256(data).hexdigest(), len(data)
     del stored["digest"]
-    (step / "manifest.json").write_bytes(files.encode({**stored, "digest": manifest.digest_of(stored)}))
+    (step / "manifest.json").write_bytes(files.encode({**stored, "digest": checkpoint.digest_of(stored)}))
 
 
 EVAL = ["eval", "{}/run", "--k", "2", "--problems", "2"]

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from pmdkit import train
+from pmdkit.console import LiveDisplay, LogDisplay
 from pmdkit.errors import UsageError, printable
-from pmdkit.observe.console import LiveDisplay, LogDisplay, SilentDisplay
+from pmdkit.fit import Display
 from pmdkit.specs.bandit import BanditSpec
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x0b\x0c\u202e\u2066\u2028\ud800\x7f\x00[red]no[/red][/]\r"
@@ -32,7 +33,7 @@ def test_text_is_shown_and_not_obeyed(capsys):
     shown.encode()  # a lone surrogate could not be written at all
     stream = io.StringIO()
     live = LiveDisplay(Console(file=stream, force_terminal=True, width=200))
-    for display in (SilentDisplay(), LogDisplay(), live):
+    for display in (Display(), LogDisplay(), live):
         display.warn(f"problem {EVIL}")
         display.note(f"problem {EVIL}")
     live.work(f"reading {EVIL}", 1, 2, EVIL)

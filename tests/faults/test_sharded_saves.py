@@ -23,7 +23,7 @@ from pmdkit.errors import UsageError
 from pmdkit.llm.collectives import AccelerateGroup, RankLost
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe import checkpoint, shards
-from pmdkit.observe.manifest import read_manifest
+from pmdkit.observe.checkpoint import read_manifest
 from tests.nightly import mostly_nightly
 
 from . import crash_points

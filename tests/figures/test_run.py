@@ -9,16 +9,7 @@ from matplotlib.figure import Figure
 
 from pmdkit import Run, train
 from pmdkit.observe import gauge
-from pmdkit.sweeps.compare import collect, compare
-from pmdkit.sweeps.record import digest
 
-NEW = {"tau", "theory_lambda_over_tau", "noise_share", "theory_noise_share"}  # keys that older runs do not have
-OLD_BUCKET = (
-    "bucket",
-    "prompts",
-    "pass_rate",
-    *(f"{of}log_ratio_{key}" for of in ("", "theory_") for key in ("neg", "pos")),
-)
 LEARN, FAR, WHICH, BRAKE, BELIEF, CHANGE, LENGTHS, AGREE = QUESTIONS = (
     "Does it learn?",
     "How far does one step go?",
@@ -42,12 +33,6 @@ def drawn_run(tmp_path_factory) -> Run:
     """Groups of draws at pass rates from hard to easy."""
     out = tmp_path_factory.mktemp("rates") / "run"
     return train("pmd-mean", env="pass-rates", group=16, steps=3, out=out)
-
-
-def older(run: Run) -> list[dict]:
-    """The metrics as versions before the new gauges wrote them."""
-    rows = [{key: value for key, value in row.items() if key not in NEW} for row in run.metrics]
-    return [row | {"gauge": [{k: entry[k] for k in OLD_BUCKET} for entry in row["gauge"]]} for row in rows]
 
 
 def edited(run: Run, folder, rows, finished=True) -> Run:
@@ -139,31 +124,6 @@ def test_the_caption_holds_the_numbers(drawn_run: Run) -> None:
     assert f"adds {added:.2g} to a temperature of 0.05" in said
     right = sum(row["log_ratio_pos"] for row in rows) / sum(row["theory_log_ratio_pos"] for row in rows)
     assert f"right responses {100 * right:.2g} %" in said
-
-
-def test_older_runs_are_drawn_without_what_they_lack(drawn_run: Run, tmp_path) -> None:
-    """They have lambda over the steps, four columns in each bucket, and nothing of noise."""
-    old = edited(drawn_run, tmp_path / "old", older(drawn_run))
-    figure = old.figure()
-    assert titles(figure) == [LEARN, FAR, WHICH, BRAKE, CHANGE]
-    np.testing.assert_array_equal(drawn(figure, BRAKE)[0], [row["theory_lambda"] for row in old.metrics])
-    assert "noise" not in caption(figure)
-    assert "lambda over tau" not in figure.get_label()
-
-
-def test_older_and_newer_runs_stand_side_by_side(drawn_run: Run, tmp_path) -> None:
-    """`pmdkit compare` and the records of sweeps read both; a run that changed version halfway is drawn as well."""
-    shutil.copytree(drawn_run.path, tmp_path / "new")
-    rows = older(drawn_run)
-    old = edited(drawn_run, tmp_path / "old", rows)
-    entries, skipped = collect([tmp_path])
-    assert len(entries) == 2
-    assert not skipped
-    assert len(compare(entries[:1])) == 1
-    assert digest(old.folder)["gauge"][0]["noise_share"] is None
-    half = edited(drawn_run, tmp_path / "half", [*rows[:1], *drawn_run.metrics[1:]])
-    assert BELIEF in titles(half.figure())
-    assert np.isnan(drawn(half.figure(), CHANGE)[0]).sum() == 0
 
 
 @pytest.mark.slow

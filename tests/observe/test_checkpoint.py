@@ -8,7 +8,7 @@ import torch
 
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.errors import ResumeRefused
-from pmdkit.observe import checkpoint, files, manifest
+from pmdkit.observe import checkpoint, files
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
 
@@ -112,7 +112,7 @@ def rewritten(path, **changes):
     """Give a manifest other values and the digest that goes with them, as another program would."""
     body = {**json.loads(path.read_bytes()), **changes}
     del body["digest"]
-    path.write_bytes(files.encode({**body, "digest": manifest.digest_of(body)}))
+    path.write_bytes(files.encode({**body, "digest": checkpoint.digest_of(body)}))
 
 
 def test_another_format_is_refused_and_left_alone(tmp_path):

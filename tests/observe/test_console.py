@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pmdkit import train
-from pmdkit.observe.console import SHOWN, LiveDisplay, LogDisplay, sparkline
+from pmdkit.console import SHOWN, LiveDisplay, LogDisplay, sparkline
 from pmdkit.observe.metrics import KEYS
 
 

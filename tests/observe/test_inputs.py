@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from pmdkit import train
 from pmdkit.errors import ResumeRefused
+from pmdkit.fit import Display
 from pmdkit.llm import prompts
 from pmdkit.observe import inputs
-from pmdkit.observe.console import SilentDisplay
-from pmdkit.observe.manifest import read_manifest
+from pmdkit.observe.checkpoint import read_manifest
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.plugins import code_inputs
 
 ASKED = [{"problem": f"What is {n} plus 2?", "answer": str(n + 2)} for n in range(4)]
 ROWS = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1)} for n in range(24)]
@@ -40,7 +41,7 @@ problems = 2
 """
 
 
-class Watcher(SilentDisplay):
+class Watcher(Display):
     """Keeps what a person is warned of."""
 
     def __init__(self):
@@ -166,9 +167,9 @@ def test_a_file_of_an_environment_is_an_input(tmp_path, monkeypatch):
     """Whatever the tier: an option of [env] that is a file is one."""
     (tmp_path / "data.csv").write_text("1")
     record = {"env": {"kind": "mine", "path": "data.csv", "arms": 3, "name": "no file"}}
-    first = inputs.code_inputs(record)
+    first = code_inputs(record)
     (tmp_path / "data.csv").write_text("2")
-    second = inputs.code_inputs(record)
+    second = code_inputs(record)
     assert list(first) == list(second) == ["file data.csv"]
     assert inputs.changed_inputs(first, second) == ["file data.csv"]
 

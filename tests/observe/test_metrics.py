@@ -1,6 +1,8 @@
 """The row of metrics and its gauge against loops written out by hand, and the prediction against its own equation."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 from scipy.optimize import brentq
 from scipy.special import lambertw
 
-from pmdkit import theory
+from pmdkit import theory, train
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES
@@ -292,3 +294,12 @@ def test_buckets_hold_every_prompt_once():
         members = [r for r in rates if low <= r < high or (r == high == 1.0)]
         assert entry["prompts"] == len(members)
         assert entry["pass_rate"] == pytest.approx(mean(members), abs=1e-12)
+
+
+def test_the_page_of_metrics_has_every_column_of_every_tier(tmp_path):
+    """Those of language models are compared in tests/llm/test_run.py."""
+    page = (Path(__file__).parents[2] / "docs/learn/metrics.md").read_text().split("## ")[1]
+    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == set(KEYS)
+    for tier, env in (("bandit", "needle"), ("toy", "modular-sum")):
+        made = train("pmd-mean", tier, env, steps=1, group=4, prompts=4, out=tmp_path / tier)
+        assert set(made.metrics[0]) == set(KEYS)

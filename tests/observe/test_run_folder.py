@@ -7,13 +7,12 @@ import platform
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from pmdkit import train
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.observe.run_folder import QUIET, RunFolder, locked, make_writable
+from pmdkit.observe.run_folder import RunFolder, locked, make_writable
 
 HOLD = (
     "import sys, time; from pathlib import Path; from pmdkit.observe.run_folder import RunFolder, locked\n"
@@ -41,22 +40,6 @@ def test_a_killed_holder_is_followed_by_the_next(holder, tmp_path):
     with locked(RunFolder(tmp_path / "run")):
         assert lock.read_text() == f"process {os.getpid()} on {platform.node()}"
     assert lock.read_bytes() == b""
-
-
-def test_where_locks_end_at_each_machine_the_second_one_is_refused_while_the_first_writes(
-    holder, tmp_path, monkeypatch
-):
-    """A network file system may keep locks on each machine: then both get theirs, and the name in run.lock decides."""
-    here, lock = platform.node(), tmp_path / "run" / "run.lock"
-    monkeypatch.setattr("fcntl.flock", lambda descriptor, operation: None)
-    monkeypatch.setattr("platform.node", lambda: "node-b")
-    told = rf"written to \d s ago, and its run.lock names another machine \(process {holder.pid} on {here}\): wait"
-    with pytest.raises(EnvironmentLacks, match=told), locked(RunFolder(tmp_path / "run")):
-        pass
-    assert lock.read_text() == f"process {holder.pid} on {here}"  # the refused one leaves the name of the other
-    os.utime(lock, (time.time() - QUIET - 1,) * 2)
-    with locked(RunFolder(tmp_path / "run")):
-        assert lock.read_text() == f"process {os.getpid()} on node-b"
 
 
 def no_flock(number):

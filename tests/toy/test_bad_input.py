@@ -46,7 +46,7 @@ def one_line(captured, told):
         (["modular-sum", "--set", "model.path=nowhere"], "nowhere"),
         (["modular-sum", "--set", "env.modulus=1"], "modulus"),
         (["modular-sum", "--set", "update=exact"], "a transformer is fitted by 'gradient' only"),
-        (["modular-sum", "--set", "warm_start.pass_rate=1"], "expected a number from 0"),
+        (["modular-sum", "--set", "warm_start.pass_rate=1"], "expected a share from 0"),
         (["modular-sum", "--set", "warm_start.pass_rate=nan"], "pass_rate is nan; expected a finite number"),
         (["modular-sum", "--set", "warm_start.max_steps=0"], "max_steps is 0"),
         (["modular-sum", "--tau", "0"], "tau is 0.0; expected a finite number > 0"),
@@ -103,7 +103,7 @@ def test_a_damaged_model_folder(tmp_path, capsys):
     file = tmp_path / "model" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:100])
     assert call("toy", "modular-sum", "--set", f"model.path={tmp_path / 'model'}", "--out", tmp_path / "run") == 2
-    one_line(capsys.readouterr(), "model.safetensors is damaged")
+    one_line(capsys.readouterr(), "not a folder that save_pretrained wrote")
 
 
 OWN = """

@@ -18,10 +18,10 @@ import torch
 from pmdkit import train
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import PmdkitError
+from pmdkit.fit import Display
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
 from pmdkit.observe.checkpoint import load_step, steps
-from pmdkit.observe.console import SilentDisplay
 from pmdkit.specs.toy import WarmStartTable
 from pmdkit.toy.learner import ToyLearner, warm_start
 from pmdkit.toy.model import ModelConfig, Transformer
@@ -307,7 +307,7 @@ def wait(process, folder, ready):
     assert process.wait() == -signal.SIGKILL
 
 
-class Notes(SilentDisplay):
+class Notes(Display):
     """What is said before the first step."""
 
     def __init__(self):

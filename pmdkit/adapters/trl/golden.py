@@ -18,7 +18,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM
 
 from pmdkit.adapters.trl import PMDConfig, PMDTrainer
-from pmdkit.observe.console import quietly
+from pmdkit.observe.telemetry import quietly
 from pmdkit.testing.golden import Case, Result, objective_of, rows_of
 
 PAD, FIRST = 0, 1  # token ids: padding; from here on, the number of a row or prompt

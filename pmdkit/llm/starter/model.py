@@ -23,7 +23,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.model import end_tokens, pick_device, prepare_model
 from pmdkit.llm.starter.vocabulary import END, PAD, START, check_pass_rate, check_size, starter_shape, train_vocabulary
 from pmdkit.llm.starter.warm_start import warm_start
-from pmdkit.observe.console import quietly
+from pmdkit.observe.telemetry import quietly
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import EvaluationTable, RewardTable
 from pmdkit.specs.toy import WarmStartTable

@@ -9,7 +9,7 @@ from pmdkit.envs.math import make_math
 from pmdkit.errors import UsageError
 from pmdkit.llm.epochs import apportion
 from pmdkit.llm.task import MathTask
-from pmdkit.observe.inputs import code_inputs
+from pmdkit.plugins import code_inputs
 from strict_answers import Grader
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.model import check_no_trust
-from pmdkit.observe.console import quietly
+from pmdkit.observe.telemetry import quietly
 from pmdkit.randomness import derive
 
 REQUIRED_ENV = {

@@ -1,11 +1,8 @@
-"""Displays of a run: a live table on a terminal or in a notebook, plain lines in a log, or nothing."""
+"""Displays of a run: a live table on a terminal, plain lines in a log or a notebook."""
 
-import io
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -16,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pmdkit.errors import printable
+from pmdkit.fit import Display
 from pmdkit.specs import Spec
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -35,30 +33,7 @@ SHOWN = (
 )
 
 
-class SilentDisplay:
-    """Shows nothing but warnings."""
-
-    def begin(self, spec: Spec, start: int) -> None:
-        """Do nothing."""
-
-    def show(self, row: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def warn(self, sentence: str) -> None:
-        """Print the warning, which must still reach the user."""
-        print(f"pmdkit: warning: {printable(sentence)}", file=sys.stderr)
-
-    def note(self, sentence: str) -> None:
-        """Do nothing."""
-
-    def work(self, what: str, done: float, total: float, detail: str = "") -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
-
-
-class LogDisplay(SilentDisplay):
+class LogDisplay(Display):
     """About ten plain lines on stderr: no animation where there is no terminal."""
 
     phase = ""
@@ -91,10 +66,8 @@ class LogDisplay(SilentDisplay):
         print(f"pmdkit: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
-class LiveDisplay(SilentDisplay):
+class LiveDisplay(Display):
     """A live table on a terminal: the latest step, theory beside measurement, the curve so far, and the time left."""
-
-    pause = 0.1  # minimum seconds between redraws
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -121,7 +94,7 @@ class LiveDisplay(SilentDisplay):
         self.counts_tokens = spec.tier != "bandit"
         self.task = self.progress.add_task("steps", total=self.last, completed=start, rate="")
         self.table = Text(self.title, "bold")
-        self.open()
+        self.live.start()
 
     def show(self, row: dict[str, Any]) -> None:
         """Redraw at most ten times a second, and at the last step."""
@@ -131,18 +104,10 @@ class LiveDisplay(SilentDisplay):
         tokens, seconds = (sum(column) for column in zip(*self.recent, strict=True))
         rate = f", {tokens / seconds:,.0f} tokens/s" if self.counts_tokens and seconds > 0 else ""
         self.progress.update(self.task, completed=row["step"], rate=rate)
-        if row["step"] < self.last and time.monotonic() - self.drawn < self.pause:
+        if row["step"] < self.last and time.monotonic() - self.drawn < 0.1:
             return
         self.drawn = time.monotonic()
         self.table = self.picture(row)
-        self.draw()
-
-    def open(self) -> None:
-        """Start drawing."""
-        self.live.start()
-
-    def draw(self) -> None:
-        """Show the table and what is below it."""
         self.live.update(Group(self.table, self.below), refresh=True)
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
@@ -158,8 +123,8 @@ class LiveDisplay(SilentDisplay):
         )
         self.below = bar
         if not self.live.is_started:
-            self.open()
-        self.draw()
+            self.live.start()
+        self.live.update(Group(self.table, self.below), refresh=True)
 
     def picture(self, row: dict[str, Any]) -> Group:
         """The screen contents for one step."""
@@ -188,46 +153,6 @@ class LiveDisplay(SilentDisplay):
         self.live.stop()
 
 
-class NotebookDisplay(LiveDisplay):
-    """The same table as the output of a notebook cell, replaced at each redraw; the last one stays.
-
-    It is coloured text in HTML, since rich's own notebook display needs ipywidgets and their extension.
-    """
-
-    pause = 0.5
-
-    def __init__(self) -> None:
-        super().__init__(Console(file=io.StringIO(), width=100, force_terminal=True, force_jupyter=False))
-        self.output: Any = None
-
-    def open(self) -> None:
-        """Do nothing: the first step shows something."""
-
-    def draw(self) -> None:
-        """Replace the output of the cell."""
-        from IPython.display import HTML, display
-
-        page = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
-        page.print(Group(self.table, self.below))
-        html = HTML(page.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>"))
-        if self.output is None:
-            self.output = display(html, display_id=True)
-        else:
-            self.output.update(html)
-
-    def warn(self, sentence: str) -> None:
-        """Print to the cell's stderr."""
-        SilentDisplay.warn(self, sentence)
-
-    def note(self, sentence: str) -> None:
-        """Show it below the table, until the next note."""
-        self.below = Text(printable(sentence), "dim")
-        self.draw()
-
-    def end(self) -> None:
-        """Do nothing: the last table stays."""
-
-
 def run_title(spec: Spec) -> str:
     """One line that names a run."""
     tau = spec.objective.get("tau")
@@ -249,36 +174,20 @@ def sparkline(values: "deque[float] | list[float]", width: int) -> str:
     return "".join(BARS[round((p - low) / span * (len(BARS) - 1))] for p in points)
 
 
-def make_display(quiet: bool = False) -> SilentDisplay:
+def make_display(quiet: bool = False) -> Display:
     """The display that suits stderr: a live table on a terminal, else plain lines."""
     if quiet:
-        return SilentDisplay()
+        return Display()
     console = Console(stderr=True)
     return LiveDisplay(console) if console.is_terminal else LogDisplay()
 
 
-def default_display() -> SilentDisplay:
-    """The default display: a live table in an interactive notebook, else nothing.
+def default_display() -> Display:
+    """The default display: plain lines in an interactive notebook, else nothing.
 
     Tools that execute notebooks unattended (nbconvert, nbclient, papermill) accept no input, and declare so with every
     cell.
     """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     kernel = getattr(shell, "kernel", None)
-    return NotebookDisplay() if getattr(kernel, "_allow_stdin", False) else SilentDisplay()
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Keep the terminal for our own progress: in the block, transformers reports only errors and draws no bars."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+    return LogDisplay() if getattr(kernel, "_allow_stdin", False) else Display()
