@@ -10,8 +10,8 @@ from pmdkit import Run, envs, plugins, train
 from pmdkit.cli import main
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.recording import open_step
 from pmdkit.resolve import resolve
+from pmdkit_lab.replay.recorded import open_step
 from pmdkit_lab.replay.replay import make_request
 
 from .test_rules import ROOT, TREES

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole, assignments
+from pmdkit.cli.options import Flag, Texts, Whole, assignments
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def replay(
-    run: RunPath,
+    run: Path,
     folder: Path | None = None,
     *,
     step: Whole | None = None,
     objective: str | None = None,
-    tau: Number | None = None,
+    tau: float | None = None,
     ministeps: Whole | None = None,
     row: Whole | None = None,
     set: Texts = None,
@@ -45,18 +45,18 @@ def replay(
         web: write all recorded steps to FOLDER/biography.json, which the page "Biography of a prompt" opens.
         json: print one JSON value.
     """
-    from pmdkit import recording
     from pmdkit_lab.replay import biography, replay
+    from pmdkit_lab.replay.recorded import RecordingText, open_step
 
     if web or folder is not None:
         others = {"--step": step, "--objective": objective, "--tau": tau, "--ministeps": ministeps, "--row": row,
                   "--set": set}  # fmt: skip
         write_for_browser(run, folder, web, [name for name, value in others.items() if value is not None], json)
         return
-    recorded = recording.open_step(run, step)
+    recorded = open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
     request = replay.make_request(recorded, objective, options, ministeps, trust or ())
-    words = recording.RecordingText(recorded, run)
+    words = RecordingText(recorded, run)
     if row is not None:
         story = biography.biography(recorded, request, row, words)
         if json:

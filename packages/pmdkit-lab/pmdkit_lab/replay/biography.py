@@ -14,8 +14,9 @@ import torch
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Batch, Objective, parts, traits
 from pmdkit.randomness import generator
-from pmdkit.recording import Recording, RecordingText
+from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import POINTS, NotRecorded, PolicyPoint, batch_at, batch_of, gradient, point
+from pmdkit_lab.replay.recorded import RecordingText
 from pmdkit_lab.replay.replay import ReplayRequest
 
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)

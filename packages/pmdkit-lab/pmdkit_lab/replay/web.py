@@ -20,8 +20,9 @@ from pmdkit.errors import UsageError, printable
 from pmdkit.objectives import Groups, parts
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.recording import Recording, RecordingText, open_step, recorded_steps
+from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import NotRecorded, PolicyPoint, point, rollouts_of
+from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
 
 WEB_FORMAT = 1
 NAME = "biography.json"

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from pmdkit.objectives import OBJECTIVES, load_objective
-from pmdkit.recording import RecordingText, open_step
 from pmdkit_lab.replay.biography import biography, loss_slope, regressed_on, resting_log_ratio
 from pmdkit_lab.replay.gradient import batch_of, gradient, point
+from pmdkit_lab.replay.recorded import RecordingText, open_step
 from pmdkit_lab.replay.replay import make_request
 
 

@@ -34,7 +34,10 @@ def test_the_story(call, toy, capsys):
 
 MISTAKES = {
     "no run": (["nowhere"], "nowhere is not a run folder of pmdkit"),
-    "a step that was not recorded": (["RUN", "--step", "9"], "step 9 of .* was not recorded; recorded are 1 to 3"),
+    "a step that was not recorded": (
+        ["RUN", "--step", "9"],
+        r"step 9 of .* was not recorded; recorded are \[1, 2, 3\]",
+    ),
     "an unknown objective": (["RUN", "--objective", "pmd-meen"], "pmd-mean"),
     "an objective without tau": (["RUN", "--objective", "grpo", "--tau", "0.1"], "tau"),
     "a tau of 0": (["RUN", "--tau", "0"], "tau is 0.* expected a finite number > 0"),

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from pmdkit.objectives import OBJECTIVES, PMDMean, coefficient, cut, total
-from pmdkit.recording import Recording, open_step, spans
+from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import NotRecorded, batch_of, gradient, point
+from pmdkit_lab.replay.recorded import open_step
 from pmdkit_lab.replay.replay import make_request, replay
 
 
@@ -110,8 +111,8 @@ def without(step, prompt, k=None):
 
 
 def test_responses_without_a_verdict_count_for_nothing(step):
-    from pmdkit.recording import RecordingText
     from pmdkit_lab.replay.biography import biography
+    from pmdkit_lab.replay.recorded import RecordingText
 
     lone = without(step, 2, 3)
     found = replay(lone, make_request(lone))
@@ -150,10 +151,3 @@ class Broken(PMDMean):
     def advantage(self, groups):
         found = super().advantage(groups)
         return found[:, :1] if self.how == "advantage" else found
-
-
-def test_spans():
-    assert spans([1]) == "1"
-    assert spans([1, 2]) == "1, 2"
-    assert spans([1, 2, 3, 4, 9]) == "1 to 4, 9"
-    assert spans([1, 10, 20, 30, 40]) == "1, 10 to 40 by 10"
