@@ -7,10 +7,8 @@ for. Every refusal is a UsageError that says what was found, what was expected a
 import json
 import math
 import os
-import re
 import stat
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -25,25 +23,8 @@ LARGE = 1024 * MIB
 "Limit for files that grow with a run, bytes: metrics, responses, the record of a sweep."
 WEIGHTS = 4 * MIB**2
 "Limit for one file of weights, bytes. It is never read as a whole; the largest on the hub have 50 GB."
-LONGEST_LINE = 16 * MIB
 DEEPEST = 64
 "Levels of nested JSON. Our files have at most six, tokenizers ten."
-SECONDS = 120.0
-"Time limit for one file: a network file system may stop answering between reads; a growing file never ends."
-BLOCK = 4 * MIB
-BITS = 64
-OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
-"Without O_NONBLOCK, opening a pipe would block until a process writes to it."
-KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISLNK, "a link"),
-)
-ODD_NUMBER = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{19}")
-"Found in every text with a number that is not finite or has more than 64 bits; other texts need no closer check."
 ADVICE = "give another file"
 
 
@@ -55,78 +36,34 @@ def open_file(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> Iter
         UsageError: it does not exist, is not a regular file, is too large, or cannot be read.
     """
     try:
-        about = os.stat(path)
-        if stat.S_ISREG(about.st_mode):  # opening a device may have side effects
-            descriptor = os.open(path, OPEN)
-            try:
-                about = os.fstat(descriptor)  # it may have been swapped since
-                check_kind(path, about.st_mode, advice)
-                file = os.fdopen(descriptor, "rb")
-            except BaseException:
-                os.close(descriptor)
-                raise
-        else:
-            check_kind(path, about.st_mode, advice)
-    except OSError as problem:
-        raise UsageError(f"{path} cannot be read ({problem.strerror}); {advice}") from problem
-    except ValueError as problem:
-        if isinstance(problem, UsageError):
-            raise
-        raise UsageError(f"{short(str(path))} is not a file name ({problem}); {advice}") from problem
-    with file:
+        about = os.stat(path)  # before it is opened: a pipe would block until a process writes to it
+        if not stat.S_ISREG(about.st_mode):
+            raise UsageError(f"{path} is not a regular file; {advice}")
         if about.st_size > most:
             raise UsageError(f"{path} has {about.st_size:,} bytes; expected at most {most:,}: {advice}")
-        try:
+        with open(path, "rb") as file:
             yield file
-        except OSError as problem:
-            raise UsageError(f"{path} cannot be read ({problem.strerror}); {advice}") from problem
-
-
-def check_kind(path: Path | str, mode: int, advice: str) -> None:
-    """Refuse anything but a regular file."""
-    if not stat.S_ISREG(mode):
-        kind = next((name for holds, name in KINDS if holds(mode)), "not a readable file")
-        raise UsageError(f"{path} is {kind}; expected a regular file: {advice}")
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read ({problem.strerror}); {advice}") from problem
 
 
 def read_bytes(path: Path | str, most: int = SMALL, advice: str = ADVICE) -> bytes:
-    """Read a whole file.
-
-    Raises:
-        UsageError: as for `open_file`; also if it grows while it is read, or reading takes too long.
-    """
-    until, parts, size = time.monotonic() + SECONDS, [], 0
+    """Read a whole file; a UsageError as for `open_file`."""
     with open_file(path, most, advice) as file:
-        while part := file.read(BLOCK):
-            parts.append(part)
-            size += len(part)
-            if size > most:
-                raise UsageError(f"{path} grows beyond {most:,} bytes while it is read: {advice}")
-            if time.monotonic() > until:
-                raise UsageError(f"{path} was not read within {SECONDS:.0f} s; copy it to this machine")
-    return b"".join(parts)
+        return file.read(most)
 
 
 def read_text(path: Path | str, most: int = SMALL, advice: str = ADVICE) -> str:
     """Read a whole UTF-8 file; a leading byte order mark, as written on Windows, is dropped."""
-    data = read_bytes(path, most, advice)
     try:
-        return data.decode("utf-8-sig")
+        return read_bytes(path, most, advice).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise UsageError(f"{path} is not UTF-8 at byte {problem.start + 1}; save it again as UTF-8") from problem
 
 
 def read_lines(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> list[bytes]:
-    """The lines of a file that end in a newline; a last line that a kill cut short is left out.
-
-    Raises:
-        UsageError: as for `read_bytes`; also if a line is longer than any of ours.
-    """
-    lines = [line for line in read_bytes(path, most, advice).splitlines(keepends=True) if line.endswith(b"\n")]
-    for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST_LINE:
-            raise UsageError(f"{path}, line {number} has {len(line):,} bytes; expected at most {LONGEST_LINE:,}")
-    return lines
+    """The lines of a file that end in a newline; a last line that a kill cut short is left out."""
+    return [line for line in read_bytes(path, most, advice).splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def read_json(path: Path | str, most: int = SMALL, advice: str = ADVICE, numbers: bool = True) -> Any:
@@ -135,7 +72,7 @@ def read_json(path: Path | str, most: int = SMALL, advice: str = ADVICE, numbers
 
 
 def parse_json(data: bytes, where: str, advice: str = ADVICE, numbers: bool = True) -> Any:
-    """Parse a JSON value, refusing duplicate keys.
+    """Parse a JSON value.
 
     Args:
         data: UTF-8 bytes.
@@ -148,9 +85,8 @@ def parse_json(data: bytes, where: str, advice: str = ADVICE, numbers: bool = Tr
         UsageError: it is not JSON, or nested too deeply.
     """
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=unique_keys)
-        if data.count(b"[") + data.count(b"{") > DEEPEST or (numbers and ODD_NUMBER.search(data)):
-            check_values(value, numbers)
+        value = json.loads(data.decode("utf-8-sig"))
+        check_values(value, numbers)
     except RecursionError:
         raise UsageError(f"{where} cannot be read as JSON (it is nested too deeply); {advice}") from None
     except ValueError as problem:
@@ -158,53 +94,28 @@ def parse_json(data: bytes, where: str, advice: str = ADVICE, numbers: bool = Tr
     return value
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object, refusing duplicate keys: readers differ in which of two values they take."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise RepeatedKey(f"it has the key {short(first_repeated(key for key, _ in pairs))} twice")
-    return found
-
-
-class RepeatedKey(ValueError):
-    """A JSON object has a key twice."""
-
-
-def first_repeated(keys: Iterable[str]) -> str:
-    """The first key that occurs a second time."""
-    seen: set[str] = set()
-    return next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-
-
-def check_values(value: Any, numbers: bool) -> None:
+def check_values(value: Any, numbers: bool, depth: int = 1) -> None:
     """Refuse values nested too deeply and, with `numbers`, those not finite or of more than 64 bits."""
-    rest = [(value, 1)]
-    while rest:
-        inner, depth = rest.pop()
-        if isinstance(inner, dict | list):
-            if depth > DEEPEST:
-                raise ValueError(f"it is nested more than {DEEPEST} deep")
-            rest += [(part, depth + 1) for part in (inner.values() if isinstance(inner, dict) else inner)]
-        elif numbers and isinstance(inner, float) and not math.isfinite(inner):
-            raise ValueError(f"it holds {inner}, which is not a JSON number")
-        elif numbers and isinstance(inner, int) and inner.bit_length() > BITS:
-            raise ValueError(f"it holds an integer of {inner.bit_length()} bits")
+    if isinstance(value, dict | list):
+        if depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        for inner in value.values() if isinstance(value, dict) else value:
+            check_values(inner, numbers, depth + 1)
+    elif numbers and isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"it holds {value}, which is not a JSON number")
+    elif numbers and isinstance(value, int) and value.bit_length() > 64:
+        raise ValueError(f"it holds an integer of {value.bit_length()} bits")
 
 
 @contextmanager
 def shaped(where: Path | str, what: str, advice: str = ADVICE) -> Iterator[None]:
-    """Context for unpacking untrusted JSON: a wrong key, type or length becomes a UsageError.
-
-    Raises:
-        UsageError: `where` is not `what`.
-    """
+    """Context for unpacking untrusted JSON: a wrong key, type or length is a UsageError, `where` is not `what`."""
     try:
         yield
     except UsageError:
         raise
     except KeyError as problem:
-        key = problem.args[0] if problem.args else ""
-        raise UsageError(f"{where} is not {what} (it has no {short(key)}); {advice}") from problem
+        raise UsageError(f"{where} is not {what} (it has no {problem}); {advice}") from problem
     except (ValueError, TypeError, IndexError, AttributeError, ArithmeticError, RuntimeError) as problem:
         raise UsageError(f"{where} is not {what} ({first_line(problem)}); {advice}") from problem
 

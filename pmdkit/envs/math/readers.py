@@ -295,7 +295,7 @@ def json_lines(file: Path) -> Iterator[Row]:
         for line in lines:
             try:
                 text = line.decode("utf-8-sig").strip()  # a byte order mark, as written on Windows
-                row = json.loads(text, object_pairs_hook=foreign.unique_keys) if text else {}
+                row = json.loads(text) if text else {}
             except (ValueError, RecursionError) as problem:
                 yield f"the line is not JSON: {first_line(problem)}"
             else:
@@ -306,7 +306,7 @@ def json_rows(file: Path) -> Iterator[Row]:
     """The objects of a JSON list; a file that is actually JSON Lines is read as such."""
     text = foreign.read_text(file, foreign.LARGE)
     try:
-        rows = json.loads(text, object_pairs_hook=foreign.unique_keys)
+        rows = json.loads(text)
     except (ValueError, RecursionError):
         yield from json_lines(file)
         return
