@@ -1,4 +1,4 @@
-"""All intervals and tests: Student's t over seeds, exact binomial, bootstrap; avg@k, pass@k and maj@k.
+"""All intervals: Student's t over seeds, exact binomial, bootstrap; avg@k, pass@k and maj@k.
 
 Everything else is from scipy.stats. Its own t interval warns, or is NaN, if all seeds agree, and its exact binomial
 interval takes whole counts only; both are formulas here.
@@ -20,7 +20,7 @@ VOTE_RESAMPLES = 200  # of each problem's vote; a standard deviation known to 5 
 TIE = 1.5  # at a tie the variance of a resampled vote is two thirds of the real one
 
 
-# ---- Seeds: means, differences of pairs, many comparisons
+# ---- Seeds: means, and differences of pairs
 
 
 @dataclass(frozen=True)
@@ -62,25 +62,14 @@ class PairedDifference:
     ties: int
 
 
-def paired_difference(first: Array, second: Array, seeds: Array | None = None) -> PairedDifference:
-    """Second minus first, pair by pair: effects of the seed on both cancel.
-
-    Args:
-        first, second: [n] values of the same seeds in the same order.
-        seeds: [n] if a seed has several pairs, say one per task: its differences are averaged first, because they
-            are not independent draws.
-    """
+def paired_difference(first: Array, second: Array) -> PairedDifference:
+    """Second minus first, [n] values of the same seeds in the same order: effects of the seed on both cancel."""
     if len(first) != len(second):
         raise ValueError(f"paired_difference got {len(first)} and {len(second)} values; expected one per seed in both")
     difference = second - first
-    each = np.arange(len(difference), dtype=float) if seeds is None else seeds
-    interval = mean_interval(seed_means(difference, each))
-    return PairedDifference(interval, len(difference), int((difference > 0).sum()), int((difference == 0).sum()))
-
-
-def seed_means(values: Array, seeds: Array) -> Array:
-    """[seeds] mean of the values of each seed."""
-    return np.array([values[seeds == seed].mean() for seed in np.unique(seeds)])
+    return PairedDifference(
+        mean_interval(difference), len(difference), int((difference > 0).sum()), int((difference == 0).sum())
+    )
 
 
 def interval_text(interval: MeanInterval | Array, form: str = ".2f") -> str:
@@ -92,60 +81,6 @@ def interval_text(interval: MeanInterval | Array, form: str = ".2f") -> str:
 def paired_text(pair: PairedDifference, form: str = ".2f") -> str:
     """`-0.10 [-0.20, 0.00], larger on 1 of 5 seeds`."""
     return f"{interval_text(pair.difference, form)}, larger on {pair.wins} of {pair.pairs} seeds"
-
-
-def paired_p_value(first: Array, second: Array) -> float:
-    """Two-sided p-value of the paired t-test; 1 if the two are equal up to rounding, which the test cannot handle."""
-    same = np.allclose(first, second, atol=1e-12, rtol=0)
-    return 1.0 if same else float(scipy.stats.ttest_rel(first, second).pvalue)
-
-
-def paired_power(difference: float, deviation: float, seeds: int, level: float = 0.05) -> float:
-    """Power of the paired t-test to detect a true difference, by the noncentral t distribution.
-
-    Args:
-        difference: true mean of the paired differences.
-        deviation: their standard deviation, > 0.
-        seeds: pairs, >= 2.
-        level: two-sided; divide it by the number of comparisons for the first step of Holm's procedure.
-    """
-    shift, freedom = difference / deviation * seeds**0.5, seeds - 1
-    edge = scipy.stats.t.ppf(1 - level / 2, freedom)
-    found = scipy.stats.nct.sf(edge, freedom, shift) + scipy.stats.nct.cdf(-edge, freedom, shift)
-    return float(found)
-
-
-def seeds_for_power(difference: float, deviation: float, level: float = 0.05, power: float = 0.8) -> int:
-    """The fewest pairs with which the paired t-test detects a true difference with this power."""
-    below, seeds = 1, 2
-    while paired_power(difference, deviation, seeds, level) < power:
-        below, seeds = seeds, 2 * seeds
-        if seeds > 1 << 20:
-            raise ValueError(
-                f"a difference of {difference:g} at a deviation of {deviation:g} takes over a million seeds"
-            )
-    while seeds - below > 1:  # the power grows with the pairs
-        middle = (below + seeds) // 2
-        enough = paired_power(difference, deviation, middle, level) >= power
-        below, seeds = (below, middle) if enough else (middle, seeds)
-    return seeds
-
-
-def equivalent(first: Array, second: Array, margin: float, level: float = 0.05) -> bool:
-    """Whether a paired difference as large as the margin is excluded on both sides: two one-sided t-tests."""
-    difference, count = second - first, len(first)
-    spread = float(np.std(difference, ddof=1) / np.sqrt(count))
-    half = float(scipy.stats.t.ppf(1 - level, count - 1)) * spread
-    return abs(float(difference.mean())) + half < margin
-
-
-def holm(p_values: list[float]) -> list[float]:
-    """Adjusted p-values by Holm's step-down procedure: the chance of any false positive is that of one comparison."""
-    order = np.argsort(p_values)
-    steps = np.arange(len(p_values), 0, -1) * np.array(p_values)[order]
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, steps))
-    return [float(p) for p in adjusted]
 
 
 def bootstrap(values: Array, weights: Array, rng: np.random.Generator | int = 0) -> tuple[Array, Array]:
@@ -170,11 +105,6 @@ def bootstrap(values: Array, weights: Array, rng: np.random.Generator | int = 0)
     some = ~np.isnan(ratio).all(-1)
     low[some], high[some] = np.nanpercentile(ratio[some], [2.5, 97.5], axis=-1)
     return low, high
-
-
-def share_difference_z(first: float, second: float, draws: float) -> float:
-    """Second minus first in standard errors, for two independent binomial shares of `draws` draws each."""
-    return float((second - first) / np.sqrt(first * (1 - first) / draws + second * (1 - second) / draws))
 
 
 # ---- Graded draws. Shapes: P problems, n = m k draws on each, in m blocks of k.

@@ -16,7 +16,6 @@ from pmdkit.stats import (
     bootstrap,
     clopper_pearson,
     estimate_at_k,
-    holm,
     majority,
     mean_interval,
     measure_at_k,
@@ -65,12 +64,6 @@ def test_the_interval_covers_as_often_as_it_says():
     ends = [mean_interval(row) for row in draws]
     covered = np.mean([end.low <= 0 <= end.high for end in ends])
     assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 20_000)
-
-
-def test_holm_by_hand():
-    """Sorted 0.01, 0.02, 0.03: times 3, 2, 1 is 0.03, 0.04, 0.03, and never smaller than the one before."""
-    assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 # The bootstrap agrees with the textbook where the textbook knows, and resamples seeds, not responses.

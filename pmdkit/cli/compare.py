@@ -69,7 +69,7 @@ def show_comparison(arms: "Sequence[Arm]", metric: str) -> None:
         versus = arm.against_first
         table.add_row(
             Text(arm.label),  # from configurations: no markup
-            str(len(arm.values)),
+            str(arm.runs),
             interval_text(arm.interval, ".4g"),
             interval_text(versus.difference, ".4g") if versus else "-",
             wins(arm) if versus else "-",

@@ -28,13 +28,15 @@ class Arm:
 
     Attributes:
         label: the options that distinguish it.
-        values: the metric by pairing key: the seed, and whatever else varies within arms.
-        interval: mean over its seeds; if a seed has several runs, over their means.
-        against_first: difference to the first arm over the pairs that both have; None for the first, or without pairs.
+        runs: how many it has.
+        values: the metric by seed; if a seed has several runs, their mean.
+        interval: mean over its seeds.
+        against_first: difference to the first arm over the seeds that both have; None for the first, or without any.
     """
 
     label: str
-    values: Mapping[Key, float]
+    runs: int
+    values: Mapping[int, float]
     interval: stats.MeanInterval
     against_first: stats.PairedDifference | None
 
@@ -43,7 +45,7 @@ class Arm:
         versus = self.against_first
         return {
             "arm": self.label,
-            "runs": len(self.values),
+            "runs": self.runs,
             "mean": self.interval.mean,
             "low": self.interval.low,
             "high": self.interval.high,
@@ -102,76 +104,40 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
         entries: finished runs, with `config` (dotted keys) and `summary`.
         metric: a number in the summary.
         by: the option that defines the arms, dotted or short; by default every option in which the runs differ.
-            Whatever else varies within an arm is paired like the seed.
+            Whatever else varies within an arm is averaged for each seed, whose runs are not independent draws.
     """
     for entry in entries:
         check_metric(entry, metric)
-    differing = differences(entries)
     by = SHORT.get(by, by) if by else None
-    keys = independent_options(differing, entries) if by is None else [by]
     if by is not None and by not in known(entries):
         raise UsageError(unknown("option", by, known(entries)) + ", in --by")
-    arms: dict[Key, list[Entry]] = {}
+    keys = independent_options(entries) if by is None else [by]
+    groups: dict[Key, list[Entry]] = {}
     for entry in entries:
-        arms.setdefault(tuple((key, frozen(entry["config"].get(key))) for key in keys), []).append(entry)
-    # an option that the arm determines adds no pairs
-    strata = [key for key in differing if key not in keys and any(len(values(key, runs)) > 1 for runs in arms.values())]
-    tables = {arm: pairs(runs, strata, metric, label(arm)) for arm, runs in arms.items()}
-    first = next(iter(tables.values()))
-    return [
-        Arm(
-            label(arm),
-            table,
-            stats.mean_interval(stats.seed_means(*columns(table, list(table)))),
-            against(first, table),
-        )
-        for arm, table in tables.items()
-    ]
+        groups.setdefault(tuple((key, frozen(entry["config"].get(key))) for key in keys), []).append(entry)
+    arms: list[Arm] = []
+    for key, runs in groups.items():
+        seeds: dict[int, list[float]] = {}
+        for run in runs:
+            seeds.setdefault(run["config"][SEED], []).append(float(run["summary"][metric]))
+        values = {seed: float(np.mean(found)) for seed, found in seeds.items()}
+        first = arms[0].values if arms else {}
+        shared = [seed for seed in values if seed in first]
+        pairs = [np.array([table[seed] for seed in shared]) for table in (first, values)]
+        versus = stats.paired_difference(*pairs) if shared else None
+        arms.append(Arm(label(key), len(runs), values, stats.mean_interval(np.array(list(values.values()))), versus))
+    return arms
 
 
-def against(first: Mapping[Key, float], table: Mapping[Key, float]) -> stats.PairedDifference | None:
-    """The paired difference to the first arm."""
-    shared = [key for key in table if key in first]
-    if table is first or not shared:
-        return None
-    return stats.paired_difference(columns(first, shared)[0], *columns(table, shared))
-
-
-def columns(table: Mapping[Key, float], keys: Sequence[Key]) -> tuple[stats.Array, stats.Array]:
-    """Values and seeds of the given pairs."""
-    return np.array([table[key] for key in keys]), np.array([key[0][1] for key in keys])
-
-
-def pairs(runs: Sequence[Entry], strata: Sequence[str], metric: str, arm: str) -> dict[Key, float]:
-    """The metric by seed and whatever else varies; two runs with the same key are an error."""
-    table: dict[Key, float] = {}
-    for run in runs:
-        key = tuple((name, frozen(run["config"].get(name))) for name in (SEED, *strata))
-        if key in table:
-            raise UsageError(f"'{arm}' has two runs with seed {run['config'].get(SEED)}; give each run once")
-        table[key] = float(run["summary"][metric])
-    return table
-
-
-def independent_options(keys: Sequence[str], entries: Sequence[Entry]) -> list[str]:
+def independent_options(entries: Sequence[Entry]) -> list[str]:
     """The options that tell the runs apart, without those that earlier ones determine, such as a clip range by its
     objective."""
     chosen: list[str] = []
-    for key in sorted(keys, key=lambda key: key != SHORT["objective"]):
+    for key in sorted(known(entries), key=lambda key: key != SHORT["objective"]):
         groups = {tuple(frozen(e["config"].get(k)) for k in chosen) for e in entries}
         finer = {tuple(frozen(e["config"].get(k)) for k in (*chosen, key)) for e in entries}
         chosen += [key] if len(finer) > len(groups) else []
     return chosen
-
-
-def differences(entries: Sequence[Entry]) -> list[str]:
-    """Options that differ between the runs, apart from seed and bookkeeping."""
-    return [key for key in known(entries) if len(values(key, entries)) > 1]
-
-
-def values(key: str, entries: Sequence[Entry]) -> set[Any]:
-    """The values of an option in these runs."""
-    return {frozen(entry["config"].get(key)) for entry in entries}
 
 
 def known(entries: Sequence[Entry]) -> list[str]:

@@ -43,31 +43,23 @@ def test_a_seed_that_one_arm_lacks_is_left_out_of_the_pairs():
     assert alone.against_first is None
 
 
-def test_what_else_varies_is_paired_like_the_seed():
-    """Two tasks: the difference is taken within each. Options that follow from the arm are no pairs of their own."""
-    runs = [
-        run(0, 0.1, tau=0.1, task="easy"), run(0, 0.6, tau=0.1, task="hard"),
-        run(0, 0.2, "grpo", clip=0.2, task="easy"), run(0, 0.7, "grpo", clip=0.2, task="hard"),
-    ]  # fmt: skip
-    arms = compare(runs, by="objective")
-    assert [arm.label for arm in arms] == ["pmd-mean", "grpo"]
-    assert arms[1].against_first.difference.mean == pytest.approx(0.1)
-    assert (arms[1].against_first.pairs, arms[1].against_first.wins) == (2, 2)
-    assert arms[1].against_first.difference.count == 1
-    assert [arm.label for arm in compare(runs)] == [
-        "pmd-mean, task easy", "pmd-mean, task hard", "grpo, task easy", "grpo, task hard",
-    ]  # fmt: skip
-
-
-def test_several_runs_of_a_seed_are_averaged_before_the_interval():
+def test_what_else_varies_is_averaged_for_each_seed():
     """Two seeds with two tasks each: the interval is that of two seed means, not of four values."""
     runs = [run(seed, rate + 0.1 * (task == "b"), name, task=task)
             for name, rates in (("pmd-mean", (0.2, 0.4)), ("grpo", (0.3, 0.7)))
             for seed, rate in enumerate(rates) for task in "ab"]  # fmt: skip
-    versus = compare(runs, by="objective")[1].against_first
+    arms = compare(runs, by="objective")
+    assert [(arm.label, arm.runs) for arm in arms] == [("pmd-mean", 4), ("grpo", 4)]
+    versus = arms[1].against_first
     assert versus.difference.mean == pytest.approx(0.2)
-    assert (versus.difference.count, versus.pairs) == (2, 4)
+    assert (versus.difference.count, versus.wins) == (2, 2)
     assert versus.difference.high == pytest.approx(0.2 + 12.7062047362 * 0.1)
+    assert [arm.label for arm in compare(runs)] == [
+        "pmd-mean, task a",
+        "pmd-mean, task b",
+        "grpo, task a",
+        "grpo, task b",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +74,6 @@ def test_several_runs_of_a_seed_are_averaged_before_the_interval():
 def test_unknown_names_are_answered_with_the_nearest(arguments, held):
     with pytest.raises(UsageError, match=held):
         compare(RUNS, **arguments)
-
-
-def test_the_same_run_twice_is_refused():
-    with pytest.raises(UsageError):
-        compare([RUNS[0], RUNS[0]])
 
 
 def test_csv_and_latex_hold_the_numbers():

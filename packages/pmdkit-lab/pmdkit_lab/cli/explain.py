@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 
-from pmdkit.cli.options import Flag, Number, Texts, assignments
+from pmdkit.cli.options import Flag, Texts, assignments
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def explain(
     name: str | None = None,
     *,
-    tau: Number | None = None,
+    tau: float | None = None,
     set: Texts = None,
     out: Path | None = None,
     json: Flag = False,

@@ -2,19 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
 from rich.console import Console
 
-from pmdkit.cli.options import Flag, Texts, complete_runs
+from pmdkit.cli.options import Flag, Texts
 from pmdkit.cli.output import print_json
 from pmdkit.errors import UsageError, unknown
 
-FigureName = Annotated[str, Parameter(completer=complete_runs)]
 
-
-def figure(*names: FigureName, out: Path = Path("figures-out"), trust: Texts = None, json: Flag = False) -> None:
+def figure(*names: str, out: Path = Path("figures-out"), trust: Texts = None, json: Flag = False) -> None:
     """Draw the picture of a run, or make the paper's figures and tables by name and say what to see in each.
 
     Exact figures are computed. Training figures are drawn at toy scale, from stored runs. Tables are the paper's

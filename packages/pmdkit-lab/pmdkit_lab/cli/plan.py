@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole
+from pmdkit.cli.options import Flag, RecipeName, RunOptions, Texts, Whole
 from pmdkit.cli.output import pair_table, print_json, shown, simple_table
 
 
@@ -18,7 +18,7 @@ def plan(
     tp: Whole | None = None,
     serve: Whole | None = None,
     lengths: str = "direct",
-    mean_length: Number | None = None,
+    mean_length: float | None = None,
     prompt_length: Whole | None = None,
     objective: str | None = None,
     steps: Whole | None = None,

@@ -5,7 +5,7 @@ Two kinds of luck are kept apart: that of the draws, if the same problems were a
 
 import numpy as np
 
-from pmdkit.stats import Interval, clopper_pearson, share_difference_z
+from pmdkit.stats import Interval, clopper_pearson
 from pmdkit_lab.figures.tables import DRAWS, GAINS, GSPO, NAMED, PROBLEMS, SCORES, Score, Table
 
 # Share of the variance of one draw that lies between problems: 0.32 and 0.37 for two checkpoints of a 3B model on the
@@ -52,7 +52,8 @@ def percent(interval: Interval) -> Interval:
 
 def deviations(first: float, second: float, draws: float = PROBLEMS * DRAWS) -> float:
     """Second minus first in standard errors, as independent binomial shares of `draws` draws; scores in percent."""
-    return share_difference_z(count(first) / (PROBLEMS * DRAWS), count(second) / (PROBLEMS * DRAWS), draws)
+    one, two = (count(score) / (PROBLEMS * DRAWS) for score in (first, second))
+    return float((two - one) / np.sqrt(one * (1 - one) / draws + two * (1 - two) / draws))
 
 
 COLUMNS = (

@@ -22,6 +22,7 @@ from pmdkit.observe import files
 from pmdkit.resolve import resolve
 from pmdkit.start import train
 from pmdkit.sweeps import record
+from pmdkit_lab.studies import paired_tests
 from pmdkit_lab.studies.journal import Outcome, journal, make_runs
 from pmdkit_lab.studies.local_run import LAST, local_run
 
@@ -176,7 +177,7 @@ def tables(runs: list[Row]) -> dict[str, list[Row]]:
         for place, entry in enumerate(rows):
             entry["twin"] = next((a for a in arms[1:place] if same_runs(values[a], values[entry["arm"]])), None)
         own = [entry for entry in rows[1:] if entry["twin"] is None]  # the same comparison counts once
-        for entry, p in zip(own, stats.holm([entry["p"] for entry in own]), strict=True):
+        for entry, p in zip(own, paired_tests.holm([entry["p"] for entry in own]), strict=True):
             entry["p"] = p
         for entry in rows:
             entry["p"] = None if entry["twin"] else entry["p"]
@@ -200,7 +201,7 @@ def row(arm: str, runs: list[Row], fixed: list[Row]) -> Row:
         if arm != FIXED:
             entry[f"{measure}_gain"] = ends(stats.paired_difference(other, own).difference)
             if measure == "auc":
-                entry["p"] = stats.paired_p_value(own, other)
+                entry["p"] = paired_tests.paired_p_value(own, other)
     return entry
 
 

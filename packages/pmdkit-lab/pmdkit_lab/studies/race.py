@@ -27,7 +27,7 @@ from pmdkit.observe import files, run_folder
 from pmdkit.resolve import resolve
 from pmdkit.start import train
 from pmdkit.sweeps import record
-from pmdkit_lab.studies import adaptive
+from pmdkit_lab.studies import adaptive, paired_tests
 from pmdkit_lab.studies.journal import Outcome, journal, make_runs
 from pmdkit_lab.studies.local_run import local_run
 
@@ -331,8 +331,8 @@ def tables(protocol: Protocol, grid: Outcome, runs: list[Outcome]) -> dict[str, 
         ]
         against = protocol.outcome["reference"]
         others = [row for row in rows if row["method"] != against]
-        pairs = [stats.paired_p_value(values[row["method"]]["auc"], values[against]["auc"]) for row in others]
-        for row, p in zip(others, stats.holm(pairs), strict=True):
+        pairs = [paired_tests.paired_p_value(values[row["method"]]["auc"], values[against]["auc"]) for row in others]
+        for row, p in zip(others, paired_tests.holm(pairs), strict=True):
             row |= verdict(values[against]["auc"], values[row["method"]]["auc"], p, len(others), protocol.outcome)
         found[task] = rows
     return found
@@ -346,14 +346,14 @@ def verdict(reference: stats.Array, own: stats.Array, p: float, comparisons: int
     races.
     """
     difference = own - reference
-    if stats.equivalent(reference, own, stated["margin"]):
+    if paired_tests.equivalent(reference, own, stated["margin"]):
         word = "no difference"
     elif p < stated["level"]:
         word = "better" if difference.mean() > 0 else "worse"
     else:
         word = "undecided"
     level, deviation = stated["level"] / comparisons, float(difference.std(ddof=1))
-    needed = stats.seeds_for_power(stated["margin"], deviation, level) if word == "undecided" else None
+    needed = paired_tests.seeds_for_power(stated["margin"], deviation, level) if word == "undecided" else None
     gain = adaptive.ends(stats.mean_interval(difference))
     return {"gain": gain, "p": p, "outcome": word, "seeds_needed": needed}
 

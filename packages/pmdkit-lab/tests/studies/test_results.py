@@ -7,10 +7,11 @@ import pytest
 
 from pmdkit.observe import gauge
 from pmdkit.observe.run_folder import read_json
-from pmdkit.stats import mean_interval, paired_difference, paired_power, seeds_for_power
+from pmdkit.stats import mean_interval, paired_difference
 from pmdkit.sweeps import record
 from pmdkit.sweeps.record import by_setting, curve_values, summary_values
 from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended, tables
+from pmdkit_lab.studies.paired_tests import holm, paired_power, seeds_for_power
 from pmdkit_lab.studies.pictures import PICTURES, draw
 from pmdkit_lab.studies.race import verdict
 
@@ -336,3 +337,9 @@ def test_under_pmd_part_a_tau_proportional_to_the_pass_rate_loses_and_a_kl_budge
         assert loses(adaptive[cell]["contraction"])
         assert gains(adaptive[cell]["kl-budget"])
         assert adaptive[cell]["kl-budget"]["auc_gain"]["low"] > 0.02
+
+
+def test_holm_by_hand():
+    """Sorted 0.01, 0.02, 0.03: times 3, 2, 1 is 0.03, 0.04, 0.03, and never smaller than the one before."""
+    assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
