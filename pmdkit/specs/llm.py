@@ -1,13 +1,12 @@
 """The spec of tier 3, a recipe: model, engine, rewards, optimizer step, evaluation, and processes."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from pmdkit.specs.spec import Spec
-from pmdkit.specs.table import Count, CountOrNever, NonNegative, Positive, Share, Strict, check_table, expects
+from pmdkit.specs.table import Count, CountOrNever, NonNegative, Positive, Share, Strict, check_table
 from pmdkit.specs.toy import WarmStartTable
 
 HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
@@ -35,7 +34,7 @@ class LoraTable(Strict):
 
     rank: int = Field(default=0, ge=0)
     "Rank of each adapter, W + alpha / rank B A; 0 trains all weights. Small ones do for RL (Schulman et al. 2025)."
-    alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
+    alpha: Positive = 32.0
     "Scale of the adapters. Their best learning rate is about ten times that of full training (same source)."
     targets: list[str] | None = None
     "Layers to adapt, by name suffix; by default every linear layer but the head. Fused experts must be named."
@@ -94,7 +93,7 @@ class RolloutTable(Strict):
     "pi_old: from the engine, right if engine and trainer compute alike, or from the trainer, as in the paper."
     correction: Literal["none", "token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "none"
     "Importance weights pi_trainer / pi_engine on the loss, truncated at the cap, or 0 beyond it."
-    correction_cap: Annotated[float, expects("a finite number above 1, such as 2", lambda x: 1 < x < math.inf)] = 2.0
+    correction_cap: Annotated[float, Field(gt=1)] = 2.0
     "Cap on those weights."
     record_every: CountOrNever = 0
     "Write every k-th step's responses to rollouts/; 0 for never."
@@ -130,7 +129,7 @@ class RewardTerm(Strict):
     "math: the verifier. reasoning-gym: its data set's grader. Or your own as my.py:grade. Runs in a process pool."
     label: str | None = None
     "Its name in metrics and records; by default the function's own name. A recipe may write `name` instead."
-    weight: Annotated[float, expects("a finite number", math.isfinite)] = 1.0
+    weight: float = 1.0
     "Factor of its value in the reward."
     seconds: Positive = 0.8
     "Time limit per answer: CPU time for math, wall time for your own function. Beyond it: unscored, not wrong."
@@ -169,9 +168,7 @@ class UpdateTable(Strict):
     "Largest norm of the gradient; larger ones are scaled down to it."
     weight_decay: NonNegative = 0.01
     "Weight decay of AdamW."
-    betas: Annotated[
-        tuple[float, float], expects("two numbers from 0 to below 1", lambda x: all(0 <= b < 1 for b in x))
-    ] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
+    betas: tuple[Share, Share] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
     "Betas of Adam and AdamW."
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
     "How schedule.lr falls to 0 by the end of the run, after the warm-up; by optimizer steps, as in transformers."
@@ -194,7 +191,7 @@ class EvaluationTable(Strict):
     "Responses per problem."
     temperature: Positive = 1.0
     "Sampling temperature."
-    top_p: Annotated[float, expects("a number above 0, at most 1", lambda x: 0 < x <= 1)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     "Nucleus sampling; 0.7 in the paper's evaluations."
     width: Count | None = None
     "Maximum length of a response, tokens; by default as in [rollout]."

@@ -1,12 +1,10 @@
 """A table of a spec: which values its keys may have. Values are never converted, and unknown keys are refused."""
 
 import math
-from collections.abc import Callable
 from datetime import date, time
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pmdkit.errors import UsageError, short, unknown
 
@@ -17,27 +15,11 @@ SHOWN = 80  # characters of a key in an error
 Table = TypeVar("Table", bound="Strict")
 
 
-def expects(wanted: str, holds: Callable[[Any], bool]) -> AfterValidator:
-    """The allowed range of an option; a value outside is refused with `TABLE.KEY is VALUE; expected WANTED`."""
-
-    def check(value: Any) -> Any:
-        if not holds(value):
-            shown = list(value) if isinstance(value, tuple) else value  # as TOML writes it
-            raise PydanticCustomError("range", "expected {wanted}", {"wanted": wanted, "value": shown})
-        return value
-
-    return AfterValidator(check)
-
-
-Count = Annotated[
-    int,
-    expects("an integer >= 1", lambda n: n >= 1),
-    expects(f"an integer of at most {MOST:,}", lambda n: n <= MOST),
-]
-CountOrNever = Annotated[int, expects(f"an integer from 0 (never) to {MOST:,}", lambda n: 0 <= n <= MOST)]
-Positive = Annotated[float, expects("a finite number > 0", lambda x: math.isfinite(x) and x > 0)]
-NonNegative = Annotated[float, expects("a number >= 0", lambda x: x >= 0)]
-Share = Annotated[float, expects("a share from 0 to below 1", lambda x: 0 <= x < 1)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+CountOrNever = Annotated[int, Field(ge=0, le=MOST)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Strict(BaseModel):
@@ -63,8 +45,7 @@ def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Tabl
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join([section, *map(str, first["loc"])])
-        value = first.get("ctx", {}).get("value", first["input"])
-        raise UsageError(f"{key} is {short(value)}; {first['msg'][0].lower() + first['msg'][1:]}") from None
+        raise UsageError(f"{key} is {short(first['input'])}; {first['msg']}") from None
 
 
 def check_plain(section: str, table: Any) -> None:

@@ -1,8 +1,19 @@
-"""Write the tables of a spec as TOML; `find.read` reads them again."""
+"""TOML beyond the standard library: one value from the command line, and the tables of a spec as text."""
 
 import json
 import re
+import tomllib
 from typing import Any
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, or plain text if it is not TOML; `null`, which TOML lacks, is None: --set group=null."""
+    if text.strip() == "null":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):  # tomllib raises the second for [[[[...
+        return text
 
 
 def to_toml(tables: dict[str, Any]) -> str:

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from pmdkit.errors import UsageError
+from pmdkit.specs.toml import parse_value
 
 SHORT = {
     "objective": "objective.name",
@@ -102,17 +102,9 @@ def parse_over(pairs: Iterable[str]) -> dict[str, list[Any]]:
             raise UsageError(f"--over names {word} twice; expected each option once, and seeds with --seeds")
         rows = []
         for item in text.split(","):
-            parts = [value(part) for part in (item.split("+") if len(keys) > 1 else [item])]
+            parts = [parse_value(part) for part in (item.split("+") if len(keys) > 1 else [item])]
             if len(parts) != len(keys):
                 raise UsageError(f"--over got '{item}' for {key}; expected {len(keys)} values joined by +")
             rows.append(tuple(parts) if len(keys) > 1 else parts[0])
         over["+".join(keys)] = rows
     return over
-
-
-def value(text: str) -> Any:
-    """A TOML value, or plain text if it is not TOML."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import UsageError
-from pmdkit.sweeps.grid import Trial, expand, parse_over, value
+from pmdkit.specs.toml import parse_value
+from pmdkit.sweeps.grid import Trial, expand, parse_over
 
 
 def options(points):
@@ -34,8 +35,8 @@ def test_joined_options_move_together():
     [("0.05", 0.05), ("16", 16), ("true", True), ("pmd-mean", "pmd-mean"), ('"16"', "16"), ("a=b", "a=b")],
 )
 def test_values_are_toml_or_plain_text(text, meant):
-    assert value(text) == meant
-    assert type(value(text)) is type(meant)
+    assert parse_value(text) == meant
+    assert type(parse_value(text)) is type(meant)
 
 
 @pytest.mark.parametrize(
