@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from reprlib import Repr
 from typing import Any
 
@@ -56,11 +56,9 @@ class Stopped(PmdkitError):
     exit_code = 75
 
 
-ALIKE = 0.5  # below this, two names have too little in common to suggest one
 SHOWN = 80  # characters of a value in an error
 STEERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 "Control and format characters, lone surrogates, line and paragraph separators; spaces are not included."
-KEPT = "\n\t"
 
 
 def short(value: Any) -> str:
@@ -85,7 +83,7 @@ def printable(text: str) -> str:
     """
     return "".join(
         char
-        if char in KEPT or unicodedata.category(char) not in STEERS
+        if char in "\n\t" or unicodedata.category(char) not in STEERS
         else char.encode("unicode_escape", "surrogatepass").decode()
         for char in text
     )
@@ -100,35 +98,13 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is one typo away, else the most similar one; None if none is similar.
+    """The known name that is most similar, or None.
 
     For dotted names the last part is compared too: `armz` is near `env.arms`.
     """
-    pairs = [(other, whole) for other in sorted(known) for whole in (other, other.rpartition(".")[2])] if name else []
-    slips = [(other, whole) for other, whole in pairs if one_slip(name, whole) and any(c.isalnum() for c in name)]
-    best, closest = (-1.0 if slips else ALIKE), None  # one typo in a short name leaves little in common
-    for other, whole in slips or pairs:
-        alike = SequenceMatcher(None, alphanumeric(name[:100]), alphanumeric(whole)).ratio()
-        if alike > best:
-            best, closest = alike, other
-    return closest
-
-
-def alphanumeric(name: str) -> str:
-    """The name without superficial differences: case, dashes, underscores."""
-    return name.lower().replace("_", "").replace("-", "")
-
-
-def one_slip(name: str, other: str) -> bool:
-    """Whether the names differ by at most one letter missing, extra or wrong, or two neighbours swapped."""
-    short, long = sorted((name, other), key=len)
-    if len(long) - len(short) > 1 or short == long:
-        return short == long
-    start = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
-    rest, tail = short[start:], long[start:]
-    if len(short) < len(long):
-        return rest == tail[1:]
-    return rest[1:] == tail[1:] or (rest[:2] == tail[1::-1] and rest[2:] == tail[2:])
+    names = {part.lower(): other for other in sorted(known) for part in (other.rpartition(".")[2], other)}
+    close = get_close_matches(name[:100].lower(), names, n=1)
+    return names[close[0]] if close else None
 
 
 @contextmanager

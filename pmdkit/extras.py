@@ -1,11 +1,8 @@
 """Missing optional packages: which extra provides one, and the command that installs it."""
 
 import importlib.util
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-
-from packaging.requirements import Requirement
 
 from pmdkit.errors import EnvironmentLacks, unknown
 
@@ -38,33 +35,12 @@ def remedy(extra: str = "") -> str:
     Args:
         extra: an extra in pyproject.toml, such as llm.
     """
-    if (CHECKOUT / "pyproject.toml").is_file():
-        place = "." if Path.cwd() == CHECKOUT else str(CHECKOUT)
-        constraints = "constraints.txt" if place == "." else f"{CHECKOUT / 'constraints.txt'}"
-        named = f"'{place}[{extra}]'" if extra else place
-        return f"pip install -c {constraints} -e {named}"
-    missing = [line for line in requirements(extra) if not installed(line)]
-    return "pip install " + " ".join(f"'{line}'" for line in missing or requirements(extra))
-
-
-def requirements(extra: str = "") -> list[str]:
-    """Requirements of an extra of the installed pmdkit, such as transformers>=5.9, nested extras resolved."""
-    found: list[str] = []
-    for line in map(Requirement, metadata.requires("pmdkit") or ()):
-        if ("extra" in str(line.marker)) != bool(extra) or (line.marker and not line.marker.evaluate({"extra": extra})):
-            continue  # for another extra, or another version of Python
-        line.marker = None
-        inner = [row for name in sorted(line.extras) for row in requirements(name)]
-        found += inner if line.name == "pmdkit" else [str(line)]
-    return found
-
-
-def installed(requirement: str) -> bool:
-    """Whether any version of the required package is installed."""
-    try:
-        return bool(metadata.version(Requirement(requirement).name))
-    except metadata.PackageNotFoundError:
-        return False
+    if not (CHECKOUT / "pyproject.toml").is_file():
+        missing = [module for module in EXTRAS.get(extra, ()) if importlib.util.find_spec(module) is None]
+        return "pip install " + " ".join(missing or EXTRAS.get(extra, ()))
+    here = Path.cwd() == CHECKOUT
+    place, constraints = "." if here else CHECKOUT, "constraints.txt" if here else CHECKOUT / "constraints.txt"
+    return f"pip install -c {constraints} -e " + (f"'{place}[{extra}]'" if extra else f"{place}")
 
 
 def advice(module: str) -> str:

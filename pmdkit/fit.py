@@ -25,6 +25,7 @@ from pmdkit.observe import checkpoint, files, trackers
 from pmdkit.observe.inputs import Inputs, check_inputs
 from pmdkit.observe.run_folder import RunFolder, locked
 from pmdkit.plugins import class_from_path, code_inputs
+from pmdkit.processes import handling
 from pmdkit.specs import Spec
 
 Row = dict[str, Any]
@@ -396,20 +397,3 @@ def stop_requests() -> Iterator[threading.Event]:
         finally:
             if hasattr(signal, "setitimer"):
                 signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-@contextmanager
-def handling(
-    handler: Callable[[int, Any], None], numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
-) -> Iterator[None]:
-    """Handle signals with `handler` inside the block; only the main thread of a process can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup, or a script's "&"
-    before = {number: signal.signal(number, handler) for number in heard}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

@@ -1,4 +1,4 @@
-"""Child processes: each runs in its own session, ends with its parent, and is killed as a whole group."""
+"""Child processes, each in its own session, ended with its parent or as a whole group; and handlers of signals."""
 
 import contextlib
 import ctypes
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 MERCY = 20.0
@@ -61,19 +61,31 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
 
 @contextlib.contextmanager
+def handling(
+    handler: Callable[[int, Any], None], numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
+    """Handle signals with `handler` inside the block; only the main thread of a process can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup, or a script's "&"
+    before = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextlib.contextmanager
 def sigterm_interrupts() -> Iterator[None]:
     """Let SIGTERM stop the block as Ctrl-C does, so that children save and end first."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    main = threading.current_thread() is threading.main_thread()
-    before = {n: signal.signal(n, interrupt) for n in ((signal.SIGTERM, signal.SIGINT) if main else ())}
-    try:
+    with handling(interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def visible_devices() -> list[str]:

@@ -4,7 +4,6 @@ import warnings
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pmdkit import console
@@ -72,45 +71,6 @@ class Run:
             backend.learner.load_state_dict(state)
             self._backend = backend
         return self._backend.policy()
-
-    @property
-    def model(self) -> Any:
-        """The trained model: pmdkit's transformer for a toy run, a transformers model for a language model.
-
-        A language model that is not in memory is loaded from the newest whole checkpoint, on the CPU and in float32.
-        """
-        tier = self.spec.tier
-        if tier == "bandit":
-            raise UsageError(f"{self.path} is a bandit run, a table without a model; its probabilities are run.policy")
-        return self._language_model[0] if tier == "llm" and self._backend is None else self.policy
-
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of `model`, one of transformers; for a toy run one word is one token."""
-        if self.spec.tier == "bandit":
-            raise UsageError(f"{self.path} is a bandit run, whose arms have no text; expected a toy or llm run")
-        if self.spec.tier == "llm":
-            return self._language_model[1]
-        need("transformers", "a tokenizer")
-        from transformers import AutoTokenizer
-
-        from pmdkit.envs.tokens import make_tokens
-        from pmdkit.toy.hf import EOS, write_tokenizer
-
-        with TemporaryDirectory() as folder:
-            write_tokenizer(make_tokens(self.spec.env).vocabulary, EOS, Path(folder))
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-
-    @cached_property
-    def _language_model(self) -> tuple[Any, Any]:
-        """Model and tokenizer of the newest whole checkpoint of a language model."""
-        from pmdkit.evaluation.checkpoint_source import find_source
-        from pmdkit.llm.model import load_model
-
-        source = find_source(self.path, self.trusted)
-        for sentence in source.warnings:
-            warnings.warn(sentence, stacklevel=4)
-        return load_model(source.place)
 
     def evaluate(
         self,

@@ -4,7 +4,7 @@ What may differ in a run that goes on is decided here. What it computes is in `f
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -17,7 +17,7 @@ from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.plugins import Trust, Trusted
 from pmdkit.resolve import build, describe, resolve, resolve_spec, stored_spec, with_objective
 from pmdkit.run import Run
-from pmdkit.specs import LLMSpec, find
+from pmdkit.specs import LLMSpec, Spec
 from pmdkit.specs.table import differences
 
 OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
@@ -78,9 +78,16 @@ def train(
         schedule: steps, prompts, group, ministeps, lr, seed, tau and the other keys of `TrainOptions`.
 
     Returns:
-        Run: .metrics .summary .policy .model .path .figure() .evaluate() .to_pandas()
+        Run: .metrics .summary .policy .path .figure() .evaluate() .to_pandas()
     """
-    check_arguments(objective, backend, env)
+    known = not isinstance(objective, type) and (isinstance(objective, str) or is_dataclass(objective))
+    for name, value, holds, wanted in (
+        ("objective", objective, known, "a name of pmdkit objectives, my.py:MyLoss, or an object such as PMDMean()"),
+        ("backend", backend, isinstance(backend, str), "bandit, toy or llm"),
+        ("env", env, isinstance(env, str | Path), "a name of pmdkit envs, or the path of a .toml file"),
+    ):
+        if not holds:
+            raise UsageError(f"{name} is {short(value)}; expected {wanted}")
     changes: dict[str, Any] = {}
     if isinstance(objective, str):
         changes["objective.name"] = objective
@@ -95,34 +102,6 @@ def train(
     return start(backend, str(env), changes, out, resume, display or Display(), given, trust, accept_changes)
 
 
-def check_arguments(objective: Any, backend: Any, env: Any) -> None:
-    """Catch mistakes in the first three arguments of `train`, which would otherwise fail far from the call.
-
-    Raises:
-        UsageError: a class where an object is expected, an environment where an objective is expected, and so on.
-    """
-    if isinstance(objective, type):
-        name = objective.__name__
-        raise UsageError(f"objective is the class {name}; expected an object of it: {name}(), or {name}(tau=0.05)")
-    homes = [tier for tier in find.SHELVES if isinstance(objective, str) and objective in find.names(tier)]
-    if homes:
-        raise UsageError(
-            f"objective is '{objective}', which is an environment; expected an objective, such as "
-            f'train("pmd-mean", "{homes[0]}", "{objective}")'
-        )
-    if not isinstance(objective, str) and not is_dataclass(objective):
-        raise UsageError(
-            f"objective is {short(objective)}; expected a name of pmdkit objectives, my.py:MyLoss, or an object such "
-            "as PMDMean(tau=0.05)"
-        )
-    for name, value, kinds, wanted in (
-        ("backend", backend, str, "bandit, toy or llm"),
-        ("env", env, str | Path, "a name of pmdkit envs, or the path of a .toml file"),
-    ):
-        if not isinstance(value, kinds):
-            raise UsageError(f"{name} is {short(value)}; expected {wanted}")
-
-
 def start(
     tier: str,
     env: str,
@@ -133,21 +112,28 @@ def start(
     given: Objective | None = None,
     trust: Trust = (),
     accept_changes: bool = False,
+    before_build: Callable[[Spec], None] = lambda spec: None,
 ) -> Run:
-    """Resolve the spec, open the folder, run. Arguments as for `resolve` and `train`."""
+    """Resolve the spec, open the folder, run. Arguments as for `resolve` and `train`.
+
+    Args:
+        before_build: called with the spec once it is checked, before a model is loaded or anything is written.
+    """
     if resume:
         if out is None:
             raise UsageError("--resume got no run; give its folder with --out")
         folder = RunFolder(Path(out))
         refuse_links(folder.path)
         if folder.started:
-            return resume_run(folder, tier, env, changes, display, given, Trusted.of(trust, changes), accept_changes)
+            trusted = Trusted.of(trust, changes)
+            return resume_run(folder, tier, env, changes, display, given, trusted, accept_changes, before_build)
         strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
         if strangers:
             raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = resolve(tier, env, changes, given, trust)
     if spec.run.report_to:
         trackers.check_trackers(spec.run.report_to)
+    before_build(spec)
     backend = build(spec, objective)[1]
     group = backend.process_group
     with group.error_scope():  # the main process makes the folder for all
@@ -168,6 +154,7 @@ def resume_run(
     given: Objective | None,
     trusted: Trusted,
     accept_changes: bool,
+    before_build: Callable[[Spec], None],
 ) -> Run:
     """Continue the run in a folder; only more steps, limits and [parallel] may differ."""
     stored = stored_spec(folder, trusted, accept_changes)
@@ -200,6 +187,7 @@ def resume_run(
         )
     if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
         return Run(folder.path, trust=trusted)
+    before_build(spec)
     objective, backend = build(spec, given)
     fit(spec, objective, backend, folder, display, accept_changes)
     return Run(folder.path, backend, trust=trusted)

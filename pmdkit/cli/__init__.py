@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Group
-from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
+from cyclopts.exceptions import UnknownCommandError
 
 from pmdkit import __version__
 from pmdkit.cli import companions
-from pmdkit.errors import PmdkitError, did_you_mean, short, unknown
+from pmdkit.errors import PmdkitError, short, unknown
 
 VERBS = {
     "tour": "Compare both updates, then take one of them through the three tiers (two minutes).",
@@ -111,8 +111,10 @@ def wait_briefly() -> None:
 
 def explain_error(problem: Exception) -> tuple[str, int]:
     """The sentence shown to the user about an error, and the exit code."""
+    if isinstance(problem, UnknownCommandError) and not problem.command_chain:  # the parser knows no absent companion
+        return unknown("command", (problem.unused_tokens or [""])[0], {*VERBS, *companions.HOMES}), 2
     if isinstance(problem, CycloptsError):
-        return f"{usage_sentence(problem)}; see pmdkit --help", 2
+        return f"{str(problem).strip().rstrip('.')}; see pmdkit --help", 2
     if isinstance(problem, PmdkitError):
         return str(problem), problem.exit_code
     if isinstance(problem, ImportError):
@@ -123,32 +125,13 @@ def explain_error(problem: Exception) -> tuple[str, int]:
     if isinstance(problem, ValueError):
         return str(problem), 2
     if isinstance(problem, MemoryError):
-        return (
-            f"out of memory: {problem or 'allocation failed'}; reduce the sizes, or use a machine with more memory",
-            1,
-        )
-    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # from Path.resolve
-        return f"{problem}; remove the link", 2
-    if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
-        return f"the path {short(str(problem.filename))} is too long or too deep for this system; give a shorter one", 2
+        return f"out of memory: {problem}; reduce the sizes, or use a machine with more memory", 1
+    if isinstance(problem, OSError) and problem.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return f"{short(str(problem.filename))}: {problem.strerror}; give another path", 2
     if isinstance(problem, OSError):
         where = f" ({problem.filename})" if problem.filename else ""
         return f"{problem.strerror or problem}{where}; what was saved is intact: fix it, then go on with --resume", 1
     return f"{type(problem).__name__}: {problem}; a bug, most likely: run again with --debug and report the output", 1
-
-
-def usage_sentence(problem: CycloptsError) -> str:
-    """The parser's own message without its final full stop, plus the nearest option if it suggests none."""
-    if isinstance(problem, UnknownCommandError) and len(problem.command_chain or ()) < 1:
-        return unknown(
-            "command", problem.unused_tokens[0] if problem.unused_tokens else "", {*VERBS, *companions.HOMES}
-        )
-    sentence = str(problem).strip().rstrip(".")
-    if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:
-        options = [name for argument in problem.argument_collection for name in argument.names]
-        close = did_you_mean(problem.token.keyword or problem.token.value or "", options)
-        sentence += f". Did you mean {close}?" if close else ""
-    return sentence
 
 
 def fail(sentence: str, code: int) -> None:

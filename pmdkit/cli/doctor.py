@@ -11,17 +11,10 @@ from rich.text import Text
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import CheckFailed, EnvironmentLacks
-from pmdkit.extras import remedy
+from pmdkit.extras import EXTRAS, remedy
 
-TIERS = {  # "base" is what pmdkit always needs; the others are its extras
-    "base": ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "safetensors", "filelock"),
-    "torch": ("torch", "jinja2"),
-    "gym": ("gymnasium",),
-    "llm": ("transformers", "tokenizers", "accelerate", "strict-answers", "pyarrow"),
-    "lora": ("peft",),
-    "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
-}
-HOSTS = {"trl": "1.16", "verl": "0.9.1"}
+BASE = ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "safetensors", "filelock")
+HOSTS = {"trl": "1.16", "verl": "0.9.1"}  # trainers with an adapter, and the versions they are tested with
 
 
 def doctor(
@@ -77,7 +70,7 @@ def examine() -> dict[str, Any]:
     from pmdkit import __version__, theory
 
     torch = import_module("torch") if find_spec("torch") else None
-    rooms = {room: {name: version_of(name) for name in names} for room, names in TIERS.items()}
+    parts = {"base": BASE, **{extra: names for extra, names in EXTRAS.items() if extra != "vllm"}}
     step = theory.pmd_mean(np.full(100, 0.01), np.eye(100)[0], 0.05)
     return {
         "pmdkit": __version__,
@@ -85,7 +78,7 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "threads": torch.get_num_threads() if torch else None,
         "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
-        "rooms": rooms,
+        "rooms": {part: {name: version_of(name) for name in names} for part, names in parts.items()},
         "others": others(),
         "exact": {
             "what": "needle, one exact PMD-mean step at tau 0.05: 0.01 to 0.37942",
@@ -105,29 +98,21 @@ def version_of(package: str) -> str | None:
 
 def others() -> dict[str, dict[str, Any]]:
     """Packages that work with pmdkit but are not part of it: the installed version, and whether it is supported."""
-    if find_spec("torch") is None:
-        return {name: {"version": None, "works": False, "told": "needs torch first"} for name in ("vllm", *HOSTS)}
-    from pmdkit.llm.engines.vllm import check_version, installed_version
-
     found: dict[str, dict[str, Any]] = {}
-    installed = installed_version()
-    try:
-        check_version(installed)
-        found["vllm"] = {
-            "version": installed,
-            "works": True,
-            "told": f"vLLM {installed}: rollout.engine = vllm, vllm-server",
-        }
-    except EnvironmentLacks as lacks:
-        found["vllm"] = {"version": installed, "works": False, "told": str(lacks)}
     for host, wanted in HOSTS.items():
         version = version_of(host)
-        if version is None:
-            found[host] = {"version": None, "works": False, "told": f"pmdkit.adapters.{host} needs {host} {wanted}"}
-            continue
-        works = version == wanted or version.startswith(wanted + ".")
-        told = f"{host} {version}" if works else f"{host} {version}; pmdkit.adapters.{host} needs {wanted}"
+        works = version is not None and (version == wanted or version.startswith(f"{wanted}."))
+        told = f"{host} {version}" if works else f"pmdkit.adapters.{host} needs {host} {wanted}"
         found[host] = {"version": version, "works": works, "told": told}
+    if find_spec("torch") is not None:
+        from pmdkit.llm.engines.vllm import check_version, installed_version
+
+        version, told, works = installed_version(), "rollout.engine = vllm, vllm-server", True
+        try:
+            check_version(version)
+        except EnvironmentLacks as lacks:
+            told, works = str(lacks), False
+        found["vllm"] = {"version": version, "works": works, "told": told}
     return found
 
 
@@ -153,8 +138,5 @@ def show(found: dict[str, Any]) -> None:
     verdict = "[green]holds[/green]" if exact["holds"] else "[red]wrong[/red]"
     table.add_row("exact solver", verdict, f"{exact['what']}; got {exact['got']:.6f}")
     console.print(table)
-    for (
-        room,
-        command,
-    ) in remedies.items():  # below the table, so that a command can be copied whole; its brackets are not markup
+    for room, command in remedies.items():  # below the table, to be copied whole; its brackets are not markup
         console.print(Text.assemble((f"{room}: ", "dim"), command), soft_wrap=True)

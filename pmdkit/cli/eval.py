@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole
+from pmdkit.cli.options import Flag, Texts, Whole
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable, unknown
 from pmdkit.plugins import Trusted
@@ -19,15 +19,15 @@ MEANING = {
 
 
 def eval(  # the verb's name
-    model_or_run: RunPath,
+    model_or_run: Path,
     /,
     *,
     data: str | None = None,
     k: Whole = 32,
     problems: Whole | None = None,
     seed: Whole = 0,
-    temperature: Number | None = None,
-    top_p: Number | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
     width: Whole | None = None,
     device: str | None = None,
     dtype: Literal["float32", "bfloat16"] | None = None,

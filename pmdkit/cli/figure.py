@@ -1,15 +1,17 @@
 """`pmdkit figure RUN`: the picture of a run. pmdkit-lab extends the verb with the paper's figures by name."""
 
+from pathlib import Path
+
 from rich.console import Console
 
 from pmdkit.cli import companions
-from pmdkit.cli.options import Flag, RunPath, Texts
+from pmdkit.cli.options import Flag, Texts
 from pmdkit.cli.output import print_json, shown
 from pmdkit.cli.run import save_picture
 from pmdkit.errors import EnvironmentLacks
 
 
-def figure(run: RunPath, /, *names: str, trust: Texts = None, json: Flag = False) -> None:
+def figure(run: Path, /, *names: str, trust: Texts = None, json: Flag = False) -> None:
     """Draw the picture of a run, figures/run.png and run.svg in its folder: does it learn, and how far does a step go?
 
     Args:

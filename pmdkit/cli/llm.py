@@ -14,19 +14,17 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from pmdkit.cli import explain_error, fail
-from pmdkit.cli.options import Number, RecipeName, RunOptions, Texts, Whole, merged
+from pmdkit.cli.options import RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.run import begin
 from pmdkit.cli.signals import command_context, print_error
 from pmdkit.distributed import launched_ranks
 from pmdkit.errors import ComponentDied, Stopped, UsageError
 from pmdkit.llm import ranks
-from pmdkit.observe.run_folder import RunFolder
 from pmdkit.observe.temperature import format_tau
-from pmdkit.plugins import Trusted
 
 if TYPE_CHECKING:
-    from pmdkit.specs import LLMSpec
+    from pmdkit.specs import LLMSpec, Spec
 
 
 OWN = "own"
@@ -40,7 +38,7 @@ class LLMOptions(RunOptions):
 
     group: Whole | None = None
     "Responses drawn per prompt."
-    lr: Number | None = None
+    lr: float | None = None
     "Learning rate; about ten times as much for adapters."
     set: Texts = None
     "Any other key of the recipe: --set rollout.width=1024 objective.kl_coef=0.01."
@@ -50,7 +48,7 @@ class LLMOptions(RunOptions):
     "Problems with answers: a .jsonl, .json or .parquet file, or the name of a data set on the hub."
     reward: str | None = None
     "math, or a reward function of your own as my.py:fn."
-    max_time: Number | None = None
+    max_time: float | None = None
     "Seconds after which the run stops, once a step and its checkpoint are complete, with exit 75."
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
@@ -76,6 +74,8 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
             starter-moe) or a .toml file; by default own, which --model and --data fill.
     """
     from pmdkit.llm.recipe_checks import check_processes, check_requirements
+    from pmdkit.resolve import resolve
+    from pmdkit.specs import LLMSpec
 
     options = options or LLMOptions()
     if recipe is None:
@@ -87,23 +87,24 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
         return
     check_requirements()
     if options.dry_run:
-        from pmdkit.resolve import resolve
-
         spec, _ = resolve("llm", recipe, options.changes(), trust=options.trust or ())
         save_recipe(spec, options)
         show_plan(spec, options.json)
         return
-    with command_context():
-        spec = asked(recipe, options)
+
+    def launch(spec: "Spec") -> None:
+        """Everything is checked and nothing is built: a run of several processes starts them instead, and ends here."""
+        assert isinstance(spec, LLMSpec)
         save_recipe(spec, options)
-        if spec.parallel.processes == 1:
-            begin("llm", recipe, options)
-            return
-        check_processes(spec.parallel.processes, spec.model.device)
-        code, reason = ranks.start_ranks(sys.argv[1:], spec.parallel.processes, spec.run.threads)
-        if reason:
-            fail(reason, code)
-        sys.exit(code)
+        if spec.parallel.processes > 1:
+            check_processes(spec.parallel.processes, spec.model.device)
+            code, reason = ranks.start_ranks(sys.argv[1:], spec.parallel.processes, spec.run.threads)
+            if reason:
+                fail(reason, code)
+            sys.exit(code)
+
+    with command_context():
+        begin("llm", recipe, options, launch)
 
 
 def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
@@ -115,19 +116,6 @@ def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
             what = "exists" if options.save_recipe.exists() else "does not end in .toml"
             raise UsageError(f"--save-recipe got {options.save_recipe}, which {what}; give a new .toml file")
         options.save_recipe.write_text(to_toml(spec.tables()), encoding="utf-8")
-
-
-def asked(recipe: str, options: RunOptions) -> "LLMSpec":
-    """The spec that the command line asks for: that of the run being resumed, or of a new one."""
-    from pmdkit.resolve import resolve, stored_spec, with_objective
-    from pmdkit.specs import LLMSpec
-
-    changes, trust = options.changes(), options.trust or ()
-    if options.resume and options.out is not None and RunFolder(options.out).started:
-        stored = stored_spec(RunFolder(options.out), Trusted.of(trust, changes), options.accept_changes)
-        if isinstance(stored, LLMSpec):
-            return with_objective(stored, changes).override(changes)
-    return resolve("llm", recipe, changes, trust=trust)[0]
 
 
 def show_plan(spec: "LLMSpec", json: bool) -> None:

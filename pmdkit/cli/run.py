@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -13,12 +14,13 @@ from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.run import Run
+    from pmdkit.specs import Spec
 
 LONG = 20.0  # seconds; a run at least this long gets its picture at the end, which takes three seconds to draw
 
 
-def begin(tier: str, env: str, options: RunOptions) -> None:
-    """Run a spec of a tier, or print what would run."""
+def begin(tier: str, env: str, options: RunOptions, before_build: Callable[["Spec"], None] = lambda spec: None) -> None:
+    """Run a spec of a tier, or print what would run; `before_build` as for `start`."""
     from pmdkit.console import make_display
     from pmdkit.resolve import resolve
     from pmdkit.start import start
@@ -32,8 +34,9 @@ def begin(tier: str, env: str, options: RunOptions) -> None:
     display = make_display(quiet=options.json)
     started = time.monotonic()
     run = start(
-        tier, env, changes, options.out, options.resume, display, trust=trust, accept_changes=options.accept_changes
-    )
+        tier, env, changes, options.out, options.resume, display,
+        trust=trust, accept_changes=options.accept_changes, before_build=before_build,
+    )  # fmt: skip
     if options.json:
         print_json(run.summary)
     else:

@@ -10,11 +10,11 @@ import io
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any
 
 from pmdkit.errors import Stopped
+from pmdkit.processes import handling
 
 GONE = (errno.EPIPE, errno.EIO)  # the reader closed the pipe; the terminal hung up
 OUTSIDE = "stopped outside a step, and nothing that was saved is lost; run again with --resume"
@@ -42,23 +42,14 @@ def command_context(report: Callable[[str], None] = print_error) -> Iterator[Non
         signal.signal(number, signal.SIG_IGN)  # a closing terminal sends it twice: from the kernel, then from the shell
         signal.raise_signal(signal.SIGTERM)
 
-    wanted = {signal.SIGTERM: leave, signal.SIGINT: leave}
-    if hasattr(signal, "SIGHUP"):  # not on Windows
-        wanted[signal.SIGHUP] = hang_up
-    if threading.current_thread() is not threading.main_thread():
-        wanted = {}
-    before = {number: signal.getsignal(number) for number in wanted}
-    for number, old in before.items():
-        if old is not signal.SIG_IGN:  # ignored under nohup, and in jobs that a script runs in the background
-            signal.signal(number, wanted[number])
+    closing = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # not on Windows
     try:
-        yield
+        with handling(leave), handling(hang_up, closing):
+            yield
     except KeyboardInterrupt as second:
-        before = dict.fromkeys(before, signal.SIG_IGN)  # exiting as fast as possible; a third request must do no harm
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # exiting as fast as possible; a third request must do no harm
         raise Stopped("interrupted; the last checkpoint is intact: run again with --resume") from second
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 class PipeTolerantFile(io.FileIO):
@@ -83,19 +74,8 @@ def tolerate_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
-        if stream is None or (stream is getattr(sys, f"__{name}__") and not isinstance(stream, PipeTolerantStream)):
-            setattr(sys, name, tolerant_stream(stream, descriptor))
-
-
-class PipeTolerantStream(io.TextIOWrapper):
-    """A stream over a `PipeTolerantFile`."""
-
-
-def tolerant_stream(stream: TextIO | None, descriptor: int) -> TextIO:
-    """The stream of a descriptor, with the encoding of the one it replaces."""
-    if stream is not None:
-        stream.flush()
-    raw = PipeTolerantFile(descriptor, "w", closefd=False)
-    live = raw.isatty() or descriptor == 2
-    encoding = stream.encoding if stream is not None else "utf-8"
-    return PipeTolerantStream(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=live)
+        if stream is None or stream is getattr(sys, f"__{name}__"):  # else a notebook or a test reads it
+            raw = PipeTolerantFile(descriptor, "w", closefd=False)
+            encoding, live = getattr(stream, "encoding", "utf-8"), raw.isatty() or descriptor == 2
+            made = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors="backslashreplace", line_buffering=live)
+            setattr(sys, name, made)

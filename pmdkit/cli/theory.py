@@ -2,15 +2,15 @@
 
 from rich.console import Console
 
-from pmdkit.cli.options import Flag, Number
+from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError
 
 
 def theory(
     *,
-    p: Number | None = None,
-    tau: Number | None = None,
+    p: float | None = None,
+    tau: float | None = None,
     rewards: str = "0,1",
     json: Flag = False,
 ) -> None:

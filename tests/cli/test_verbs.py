@@ -101,20 +101,10 @@ def candidates(*words):
 
 
 @pytest.mark.slow
-def test_the_shell_completes_environments_objectives_recipes_and_runs(tmp_path, monkeypatch):
-    from pmdkit.cli.options import OBJECTIVE_NAMES
-    from pmdkit.objectives import OBJECTIVES
-
-    assert list(OBJECTIVE_NAMES) == list(OBJECTIVES)
-    (tmp_path / "runs" / "needle-pmd-mean-001").mkdir(parents=True)
-    (tmp_path / "runs" / "needle-pmd-mean-001" / "config.json").write_text("{}")
-    (tmp_path / "my.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
+def test_the_shell_completes_verbs_environments_and_recipes():
+    assert "bandit" in candidates("ba")
     assert "needle" in candidates("bandit", "ne")
-    assert "my.toml" in candidates("bandit", "my")
-    assert {"pmd-mean", "pmd-part"} <= set(candidates("toy", "parity", "--objective", "pmd"))
     assert "starter-moe" in candidates("llm", "sta")
-    assert "runs/needle-pmd-mean-001" in candidates("figure", "runs/n")
 
 
 def test_every_verb_is_in_one_group_and_help_shows_them_and_how_to_install_completion(call):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 import pmdkit_course
-from pmdkit.cli.options import Flag, Number, Texts, Whole
+from pmdkit.cli.options import Flag, Texts, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
 from pmdkit_course import answers, exercises, grading, judging, lesson_files, notebooks, sandbox, source
@@ -166,7 +166,7 @@ def grade(
     folder: Path,
     *,
     only: Texts = None,
-    seconds: Number | None = None,
+    seconds: float | None = None,
     memory_mb: Whole = 2048,
     seed: Whole | None = None,
     csv: Flag = False,
