@@ -139,10 +139,10 @@ def fail(sentence: str, code: int) -> None:
 
     On a terminal the advice, the part after the first semicolon, has a line of its own.
     """
-    from pmdkit.observe import redact
+    from pmdkit.observe.run_folder import redacted
 
     words = (word if len(word) <= LONGEST_WORD else word[:LONGEST_WORD] + "..." for word in sentence.split())
-    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in redact.text(" ".join(words)))
+    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in redacted(" ".join(words)))
     if sys.stderr is not None and sys.stderr.isatty():
         what, _, advice = line.partition("; ")
         red, dim, plain = ("", "", "") if os.environ.get("NO_COLOR") else ("\x1b[31m", "\x1b[2m", "\x1b[0m")

@@ -1,4 +1,4 @@
-"""The run folder, the same in all tiers: its files, its lock, and the step where a run resumes."""
+"""The run folder, the same in all tiers: its files, its lock, where a run resumes, and no secret in any of it."""
 
 import errno
 import json
@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
 from importlib import metadata
@@ -18,7 +18,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 
 from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
-from pmdkit.observe import files, gauge, redact
+from pmdkit.observe import files, gauge
 
 PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 DEEPEST = 256  # parts of a path; Python's own functions for whole trees recurse once per level
@@ -91,7 +91,7 @@ class RunFolder:
 
     def begin(self, config: dict[str, Any]) -> None:
         """Record what the run is, before its first step. A configuration that holds a secret is refused."""
-        redact.check(config)
+        refuse_secrets(config)
         self.checkpoints.mkdir(mode=0o700, exist_ok=True)
         files.replace(self.path / "env.json", files.encode(describe_machine()))
         files.replace(self.config, files.encode(config))
@@ -245,8 +245,68 @@ def describe_machine() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             versions[name] = None
     return {
-        "command": redact.command([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": redacted_command([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": versions,
     }
+
+
+# Secrets: blanked in command lines and errors, refused in configurations. They are recognised by their name, by a
+# password in a URL, or by the prefix of a well-known service. Other secrets are not found: keys belong in the
+# environment, which is never written down.
+
+BLANK = "[secret]"
+SECRET = (
+    re.compile(  # `api_key`, `--hf-token`, `vllm.options.password`; not `token_budget`, nor a tokenizer's `eos_token`
+        r"(^|[._-])(key|api_?key|secret|passwd|password|pwd|credentials?|authorization"
+        r"|(?<!eos.)(?<!bos.)(?<!pad.)(?<!unk.)(?<!end.)(?<!stop.)token)$",
+        re.I,
+    )
+)
+USERINFO = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^\s/@'\"]+@", re.I)
+QUERY = re.compile(r"([?&]([\w.-]+)=)[^\s&#'\"]+")
+KNOWN = re.compile(
+    r"\b((?:hf_|gh[pousr]_|github_pat_|glpat-|pypi-|npm_)[\w-]{20,}"  # hubs of models, code and packages
+    r"|sk-(?=\S*\d)[\w-]{20,}|xox[abposr]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}"  # OpenAI, Slack, clouds
+    r"|eyJ[\w-]{8,}\.[\w.-]{16,}|(?<=Bearer )(?=\S*\d)[\w.~+/=-]{16,})"
+)
+
+
+def redacted(value: Any, name: str = "") -> Any:
+    """A text with its secrets blanked, or any JSON value; a text with the name of a secret is one as a whole."""
+    if isinstance(value, dict):
+        return {key: redacted(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(inner, name) for inner in value]
+    if not isinstance(value, str):
+        return value
+    if value and SECRET.search(name):
+        return BLANK
+    value = USERINFO.sub(rf"\1{BLANK}@", value)
+    value = QUERY.sub(lambda found: found[1] + BLANK if SECRET.search(found[2]) else found[0], value)
+    return KNOWN.sub(BLANK, value)
+
+
+def redacted_command(arguments: Sequence[str]) -> list[str]:
+    """A command line with its secrets blanked: `--hf-token x`, `--set a.password=x`, and what `redacted` finds."""
+    shown: list[str] = []
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        name, equals, _ = argument.partition("=")
+        secret = (
+            before.startswith("-") and "=" not in before and SECRET.search(before) and not argument.startswith("--")
+        )
+        shown.append(BLANK if secret else f"{name}={BLANK}" if equals and SECRET.search(name) else redacted(argument))
+    return shown
+
+
+def refuse_secrets(config: Any, place: str = "") -> None:
+    """Raise UsageError if a configuration holds a secret, which would be written down and copied with the folder."""
+    if isinstance(config, dict | list | tuple):
+        for key, inner in config.items() if isinstance(config, dict) else [(place, inner) for inner in config]:
+            refuse_secrets(inner, f"{place}.{key}".strip(".") if isinstance(config, dict) else place)
+    elif redacted(config, place) != config:
+        raise UsageError(
+            f"{place} holds what looks like a password or a key, and a run saves its configuration; leave it "
+            "out, and pass it in an environment variable (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
+        )

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import EnvironmentLacks, UsageError, printable, unknown
-from pmdkit.observe import files, redact
+from pmdkit.observe import files
+from pmdkit.observe.run_folder import redacted
 from pmdkit.observe.telemetry import no_telemetry
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
@@ -33,11 +34,8 @@ def check_trackers(names: Sequence[str]) -> None:
 class Trackers:
     """The trackers of [run] report_to. Nothing is opened, and no network is used, before the first row."""
 
-    def __init__(
-        self, names: Sequence[str], folder: Path = Path(), config: Any = None, warn: Callable[[str], None] = print
-    ) -> None:
-        check_trackers(names)
-        self.folder, self.config, self.warn = folder, redact.value(config), warn  # others must not receive secrets
+    def __init__(self, names: Sequence[str], folder: Path, config: Any, warn: Callable[[str], None]) -> None:
+        self.folder, self.config, self.warn = folder, redacted(config), warn  # others must not receive secrets
         self.open: dict[str, Any] = dict.fromkeys(names)
 
     def log(self, row: dict[str, Any]) -> None:
@@ -47,7 +45,7 @@ class Trackers:
 
     def log_table(self, step: int, title: str, records: list[dict[str, Any]]) -> None:
         """Log a table, such as completions, as lines of JSON."""
-        lines = {title: "\n\n".join(json.dumps(redact.value(record)) for record in records)}
+        lines = {title: "\n\n".join(json.dumps(redacted(record)) for record in records)}
         self.each(step, lambda tracker: tracker.log(lines, step=step))
 
     def close(self) -> None:
@@ -65,7 +63,7 @@ class Trackers:
                         act(self.open[name])
             except (Exception, SystemExit) as problem:  # some leave the process; some name the URL they called
                 del self.open[name]
-                reason = printable(redact.text(" ".join(str(problem).split()))[:200])
+                reason = printable(redacted(" ".join(str(problem).split()))[:200])
                 self.warn(
                     f"the tracker {name} failed ({type(problem).__name__}: {reason}); metrics.jsonl has every row"
                 )

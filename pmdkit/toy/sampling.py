@@ -22,8 +22,6 @@ def generate(
     width: int,
     eos: int,
     seed: int,
-    *,
-    uniform: Tensor | None = None,
     greedy: bool = False,
 ) -> Samples:
     """Sample `group` responses per prompt, token by token, until `eos` or `width` tokens.
@@ -41,7 +39,6 @@ def generate(
         width: T, generation budget, tokens.
         eos: the token that ends a response and belongs to it.
         seed: of this step; `uniforms(seed, N, T)` are the draws.
-        uniform: [N, T] in [0, 1), instead of those: the rows of some prompts reproduce the responses to these.
         greedy: take the most likely token instead; the draws are not used.
 
     Returns:
@@ -53,9 +50,7 @@ def generate(
     if not 0 <= eos < model.config.vocabulary:
         raise ValueError(f"eos is token {eos}; expected one of the model's {model.config.vocabulary}, from 0")
     rows = len(prompts) * group
-    uniform = uniforms(seed, rows, width) if uniform is None else uniform
-    if uniform.shape != (rows, width):
-        raise ValueError(f"uniform has shape {list(uniform.shape)}; expected [{rows}, {width}], one number per token")
+    uniform = uniforms(seed, rows, width)
     block = max(1, ROWS // group) if prompts.device.type == "cpu" else len(prompts)
     with torch.inference_mode():
         parts = [

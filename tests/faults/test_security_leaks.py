@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit.observe import redact, telemetry
-from pmdkit.observe.redact import BLANK
-from pmdkit.observe.run_folder import RunFolder, make_writable
+from pmdkit.observe import telemetry
+from pmdkit.observe.run_folder import (
+    BLANK,
+    RunFolder,
+    make_writable,
+    redacted,
+    redacted_command,
+    refuse_secrets,
+)
 from pmdkit.resolve import resolve
 from pmdkit.specs.find import names
 
@@ -50,16 +56,16 @@ ORDINARY = [
 def test_secrets_are_blanked_and_ordinary_words_stay():
     for token in TOKENS:
         for sentence in (token, f"failed with {token}.", f"https://example.org/{token}/x", f"--out=runs/{token}"):
-            assert token not in redact.text(sentence)
+            assert token not in redacted(sentence)
     for arguments in NAMED:
-        told = redact.command(["llm", "starter", *arguments, "--json"])
+        told = redacted_command(["llm", "starter", *arguments, "--json"])
         assert SECRET not in " ".join(told)
         assert BLANK in " ".join(told)
         assert (told[:2], told[-1]) == (["llm", "starter"], "--json")
-    assert redact.command(ORDINARY) == ORDINARY
+    assert redacted_command(ORDINARY) == ORDINARY
     config = {"a": [{"token": SECRET, "steps": 3, "eos_token": "</s>"}], "urls": [f"http://u:{SECRET}@h:1"], "key": ""}
     blank = {"a": [{"token": BLANK, "steps": 3, "eos_token": "</s>"}], "urls": [f"http://{BLANK}@h:1"], "key": ""}
-    assert redact.value(config) == blank
+    assert redacted(config) == blank
 
 
 def test_a_configuration_with_a_secret_stops_a_run_before_it_is_written(tmp_path):
@@ -70,7 +76,7 @@ def test_a_configuration_with_a_secret_stops_a_run_before_it_is_written(tmp_path
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
     for tier in ("bandit", "toy", "llm"):
         for name in names(tier):
-            redact.check(resolve(tier, name, {})[0].record())
+            refuse_secrets(resolve(tier, name, {})[0].record())
 
 
 def test_a_token_in_a_command_reaches_no_file(call, monkeypatch, tmp_path):
