@@ -97,7 +97,7 @@ def solve_rows(pi: Array, reward: Array, *length: Array, tau: Array, out: Sequen
         old, u, found = pi[rows], log_ratio[rows], log_x[rows]
         delta = centred(old, reward[rows])
         delta /= tau[rows]
-        found[...] = np.nan if length else fast.solve(old, delta, u)
+        found[...] = np.nan if length else fast.solve(old, delta, u)  # NaN: `solve` has to
         if (rest := np.isnan(found)).any():
             u[rest], found[rest] = solve(old[rest], delta[rest], *(size[rows][rest] for size in length))
         probs[rows] = ratio(u)
@@ -262,15 +262,15 @@ class FastSolver:
         for _ in range(3):
             minus_du, dlog_x, slope = newton_sweep(pi, delta, u, log_x, buffers)
             u -= minus_du
-            np.subtract(dlog_x[:, None], minus_du, out=square)
+            np.subtract(dlog_x[:, None], minus_du, out=square)  # s = du + dlog x
             square *= square
-            square *= share
+            square *= share  # w s^2 / (1 + w)
             minus_du *= minus_du
-            minus_du -= square
-            more = np.vecdot(pi_exp_u, minus_du) / (2 * slope)
+            minus_du -= square  # du^2 - w s^2 / (1 + w)
+            more = np.vecdot(pi_exp_u, minus_du) / (2 * slope)  # the second-order dlog x
             square *= 0.5
             share *= more[:, None]
-            square += share
+            square += share  # minus the second-order du
             u -= square
             log_x += dlog_x + more
             worst = np.maximum(np.maximum(square.max(1), -square.min(1)), np.abs(more))
@@ -348,7 +348,7 @@ def masses(pi: Array, reward: Array, high: Array, low: Array, verdicts: bool = F
         old, values, is_best = pi[rows], reward[rows], best[rows]
         top, known = values == high[rows], values == low[rows]
         known |= top
-        if not known.all():
+        if not known.all():  # a third reward
             return None
         if not verdicts:
             is_best[...] = top
@@ -368,6 +368,7 @@ def spread(pi: Array, best: Array, log_ratio: Array, wide: Array, probs: Array) 
     gap = more - less  # no digit of a ratio is lost: less <= 1 <= more
     for rows in blocks(best):
         u, new = wide[rows], probs[rows]
+        # new = pi (less + best gap), u = min(right, wrong + 1e300 best): in place, without a mask
         np.multiply(best[rows], gap[rows], out=new)
         new += less[rows]
         new *= pi[rows]

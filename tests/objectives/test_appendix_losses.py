@@ -22,30 +22,19 @@ from pmdkit.objectives import (
     response_loss,
     total,
 )
+from tests.objectives.loops import ragged, tensors
 
 
-def ragged(seed, prompts=3, size=4, tokens=7):
-    """Rewards +-1 and lists of token log-probabilities, one list per response."""
-    random = np.random.default_rng(seed)
-    reward = np.where(random.random((prompts, size)) < 0.4, 1.0, -1.0)
-    reward[0] = -1.0
-    reward[0, 0] = 1.0
-    lengths = random.integers(1, tokens + 1, (prompts, size))
-    old = [[-2 * random.random(n) for n in row] for row in lengths]
-    new = [[o + 0.5 * random.standard_normal(len(o)) for o in row] for row in old]
+def draws_of(seed, prompts=3):
+    """Rewards +-1, and the token log-probabilities of pi_old and the policy, one list per response."""
+    reward, new, old, _ = ragged(seed, prompts, size=4, tokens=7)
     return reward, old, new
 
 
-def tensors(reward, old, new):
-    """The same numbers, padded and prompt-major."""
-    rows_old, rows_new = [o for row in old for o in row], [o for row in new for o in row]
-    width = max(map(len, rows_old))
-
-    def pad(rows):
-        return torch.tensor(np.array([np.pad(row, (0, width - len(row))) for row in rows]))
-
-    mask = torch.tensor([[t < len(row) for t in range(width)] for row in rows_old])
-    return torch.tensor(reward), pad(rows_new), pad(rows_old), mask
+def padded(reward, old, new):
+    """The same numbers as tensors, prompt-major."""
+    reward, (logp, logp_old), mask = tensors(reward, new, old)
+    return reward, logp, logp_old, mask
 
 
 def group_advantage(r, ddof=0):
@@ -114,7 +103,7 @@ def gspo(reward, old, new, low, high):
 
 
 def ours(objective, case, width=None):
-    reward, logp, logp_old, mask = tensors(*case)
+    reward, logp, logp_old, mask = padded(*case)
     return response_loss(objective, reward, logp, logp_old, mask, width=width).item()
 
 
@@ -124,24 +113,24 @@ class TestAppendix:
 
     @pytest.mark.parametrize("tau", [0.005, 0.1, 2.0])
     def test_pmd_mean(self, seed, tau):
-        case = ragged(seed)
+        case = draws_of(seed)
         expected = pmd(*case, tau, leave_one_out)
         assert ours(PMDMean(tau=tau, scale="paper"), case) == pytest.approx(expected, rel=1e-12)
         assert ours(PMDMean(tau=tau), case) == pytest.approx(expected / 2, rel=1e-12)
 
     @pytest.mark.parametrize("tau", [0.005, 0.1, 2.0])
     def test_pmd_part(self, seed, tau):
-        case = ragged(seed)
+        case = draws_of(seed)
         expected = pmd(*case, tau, lambda r: leave_one_out_part(r, tau))
         assert ours(PMDPart(tau=tau, scale="paper"), case) == pytest.approx(expected, rel=1e-12)
         assert ours(PMDPart(tau=tau), case) == pytest.approx(expected / 2, rel=1e-12)
 
     def test_rloo(self, seed):
-        case = ragged(seed)
+        case = draws_of(seed)
         assert ours(RLOO(), case) == pytest.approx(rloo(*case), rel=1e-12)
 
     def test_grpo(self, seed):
-        reward, old, _ = case = ragged(seed)
+        reward, old, _ = case = draws_of(seed)
         rows = reward.size
         by_length = lambda x, i: 1 / len(old[x][i]) / rows  # noqa: E731
         expected = grpo(*case, 0.2, 0.2, group_advantage, by_length)
@@ -150,7 +139,7 @@ class TestAppendix:
         assert ours(GRPO(clip_low=0.1, clip_high=0.3, std="sample"), case) == pytest.approx(expected, rel=1e-12)
 
     def test_dr_grpo_and_dapo(self, seed):
-        reward, old, _ = case = ragged(seed)
+        reward, old, _ = case = draws_of(seed)
         rows, tokens = reward.size, sum(len(o) for row in old for o in row)
         expected = grpo(*case, 0.2, 0.2, lambda r: r - np.mean(r), lambda x, i: 1 / 32 / rows)
         assert ours(DrGRPO(), case, width=32) == pytest.approx(expected, rel=1e-12)
@@ -158,14 +147,14 @@ class TestAppendix:
         assert ours(DAPO(), case) == pytest.approx(expected, rel=1e-12)
 
     def test_gspo(self, seed):
-        case = ragged(seed)
+        case = draws_of(seed)
         assert ours(GSPO(), case) == pytest.approx(gspo(*case, 3e-4, 4e-4), rel=1e-12)
         assert ours(GSPO(clip_low=0.2, clip_high=0.2), case) == pytest.approx(gspo(*case, 0.2, 0.2), rel=1e-12)
 
     def test_cispo_gradient(self, seed):
         """Per token: -clip(ratio, 0, 5) A / tokens, whatever its log-probability is."""
-        reward, old, new = case = ragged(seed)
-        reward_t, logp, logp_old, mask = tensors(*case)
+        reward, old, new = case = draws_of(seed)
+        reward_t, logp, logp_old, mask = padded(*case)
         logp.requires_grad_()
         response_loss(CISPO(), reward_t, logp, logp_old, mask).backward()
         tokens = sum(len(o) for row in old for o in row)
@@ -179,15 +168,11 @@ class TestAppendix:
 
 def test_ministeps_of_the_paper_average_over_their_own_prompts():
     """A part of 2 prompts out of 6, cut from the batch, is the appendix loss of those 2 prompts."""
-    reward, old, new = case = ragged(3, prompts=6)
+    reward, old, new = case = draws_of(3, prompts=6)
     objective = PMDMean(tau=0.1, scale="paper")
-    reward_t, logp, logp_old, mask = tensors(*case)
-    groups = draws(reward_t)
+    reward_t, logp, logp_old, mask = padded(*case)
+    groups = Groups(reward_t, torch.full_like(reward_t, 1 / 4))
     batch = replace(credit(objective, groups, logp_old, mask), logp=logp)
     part = cut(batch, slice(2, 4), 6, 4)
     expected = pmd(reward[2:4], old[2:4], new[2:4], 0.1, leave_one_out)
     assert total(objective, part).item() == pytest.approx(expected, rel=1e-12)
-
-
-def draws(reward):
-    return Groups(reward, torch.full_like(reward, 1 / reward.shape[1]))

@@ -32,6 +32,7 @@ from pmdkit.objectives import (
     total,
 )
 from pmdkit.testing.objectives import RaggedDraws, bandit, ragged_draws, same, value_and_gradient
+from tests.objectives.loops import ragged, standard, tensors
 
 EXACT = 1e-12  # relative: some hundred float64 terms
 
@@ -39,31 +40,6 @@ EXACT = 1e-12  # relative: some hundred float64 terms
 @pytest.fixture(params=range(3))
 def it(request):
     return ragged_draws(request.param)
-
-
-# The loops: rewards, and lists of token log-probabilities of the policy, pi_old and the reference.
-
-
-def ragged(seed, prompts=3, size=5, tokens=6, signs=True):
-    """Rewards of +-1, or graded ones that tie now and then."""
-    random = np.random.default_rng(seed)
-    reward = np.where(random.random((prompts, size)) < 0.4, 1.0, -1.0)
-    reward[0] = -1.0
-    reward[0, 0] = 1.0
-    if not signs:
-        reward = random.integers(0, 4, (prompts, size)) / 4
-    lengths = random.integers(1, tokens + 1, (prompts, size))
-    old = [[-2 * random.random(n) for n in row] for row in lengths]
-    new, ref = ([[o + 0.5 * random.standard_normal(len(o)) for o in row] for row in old] for _ in range(2))
-    return reward, new, old, ref
-
-
-def tensors(reward, *policies):
-    flat = [[torch.tensor(row) for prompt in policy for row in prompt] for policy in policies]
-    padded = [torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) for rows in flat]
-    width = padded[0].shape[1]
-    mask = torch.tensor([[t < len(row) for t in range(width)] for row in flat[0]])
-    return torch.tensor(reward), padded, mask
 
 
 def check(objective, case, row_loss, share, gradient_only=False):
@@ -109,12 +85,6 @@ def mean_share(case, norm):
 
 def others(values, i):
     return [value for j, value in enumerate(values) if j != i]
-
-
-def standard(r, i):
-    mean = sum(r) / len(r)
-    std = math.sqrt(sum((x - mean) ** 2 for x in r) / len(r))
-    return (r[i] - mean) / std if std else 0.0
 
 
 @pytest.mark.parametrize("seed", range(3))
