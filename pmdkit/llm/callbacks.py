@@ -38,23 +38,13 @@ tags: [pmdkit, reinforcement-learning, policy-mirror-descent]
 A `{architecture}` of {weights:,} weights, trained from {origin} \
 with the objective `{spec.objective[name]}` on `{spec.env[kind]}`.
 
-| | |
-|---|---|
-| Objective | {options} |
-| Rewards | {spec.reward.scale}, graded by {graders} |
-| Schedule | step {step} of {schedule.steps}: {schedule.prompts} prompts x {schedule.group} responses, \
-{schedule.ministeps} ministeps, learning rate {schedule.lr} |
-| Responses | at most {spec.rollout.width} tokens, temperature {spec.rollout.temperature} |
-| Seed | {spec.run.seed} |
+- Objective: {options}
+- Rewards: {spec.reward.scale}, graded by {graders}
+- Schedule: step {step} of {schedule.steps}: {schedule.prompts} prompts x {schedule.group} responses, \
+{schedule.ministeps} ministeps, learning rate {schedule.lr}, seed {spec.run.seed}
+- Responses: at most {spec.rollout.width} tokens, temperature {spec.rollout.temperature}
 
 {measured}
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("this folder")
-tokenizer = AutoTokenizer.from_pretrained("this folder")
-```
 
 The rewards say nothing about how the model behaves elsewhere. `pmdkit eval` measures it with intervals.
 """

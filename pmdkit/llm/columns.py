@@ -26,12 +26,7 @@ def make_metrics(measured: StepMetrics, task: MathTask, in_target: bool) -> Call
     """
 
     def row(
-        step: int,
-        learner: Learner,
-        rollouts: Rollouts,
-        groups: Groups,
-        batch: Batch,
-        updates: list[dict[str, float]],
+        step: int, learner: Learner, rollouts: Rollouts, groups: Groups, batch: Batch, updates: list[dict[str, float]]
     ) -> dict[str, Any]:
         assert isinstance(rollouts, EngineRollouts)
         tokens = int(rollouts.mask.sum())

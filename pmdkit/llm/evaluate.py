@@ -78,9 +78,6 @@ class Evaluation:
     ) -> list[Answered]:
         """Every response, problem by problem.
 
-        Problems are asked in turns whose boundaries do not depend on what is done: the composition of a batch changes
-        log-probabilities by rounding, and an interrupted evaluation should give the responses of an uninterrupted one.
-
         Args:
             engine: with the weights to evaluate.
             record: JSONL file of finished responses, which is continued: one line each, a problem's k together.
@@ -88,6 +85,8 @@ class Evaluation:
         """
         done = read_record(record, self.k) if record is not None else {}
         total, tokens = len(self.problems) * self.k, 0
+        # The boundaries of turns do not depend on what is done: the composition of a batch changes log-probabilities by
+        # rounding, and an interrupted evaluation should give the responses of an uninterrupted one.
         for start in range(0, len(self.problems), self.per_turn):
             some = [problem for problem in self.problems[start : start + self.per_turn] if problem.id not in done]
             if not some:

@@ -5,15 +5,9 @@ from torch import Tensor
 
 
 def importance_weights(difference: Tensor, mask: Tensor, correction: str, cap: float) -> Tensor:
-    """Importance weights of the responses, data without gradient.
+    """[N, T] weights for the token kinds of `resolve_old_logprobs`, [N] for the sequence kinds; no gradient.
 
-    Args:
-        difference: [N, T] log pi_trainer / pi_engine, 0 off the mask.
-        mask: [N, T].
-        correction, cap: as in `resolve_old_logprobs`.
-
-    Returns:
-        [N, T] for the token kinds, [N] for the sequence kinds.
+    `difference` is [N, T] log pi_trainer / pi_engine, 0 off the mask.
     """
     level, rule = correction.split("-")
     # w = pi_trainer / pi_engine, of a token or of the whole response. E_engine[w f] = E_trainer[f]; the variance of the

@@ -18,15 +18,10 @@ MAX_KL = 0.015  # nats per token: bfloat16 rounding reaches as much in absolute 
 
 
 def mismatch_metrics(difference: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far trainer and engine differ on the same tokens under the same weights, nats.
+    """How far trainer and engine differ on the same tokens, nats, from [N, T] log pi_trainer - log pi_engine.
 
-    Args:
-        difference: [N, T] log pi_trainer - log pi_engine.
-        mask: [N, T].
-
-    Returns:
-        Per token, the mean and largest absolute value, and `mismatch_kl`, the mean of the negative, an estimate of
-        KL(engine || trainer); per response, the mean absolute sum.
+    Per token, the mean and largest absolute value, and `mismatch_kl`, the mean of the negative, an estimate of
+    KL(engine || trainer); per response, the mean absolute sum.
     """
     on = torch.where(mask, difference, 0.0).double()
     return {

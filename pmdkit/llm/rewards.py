@@ -26,10 +26,7 @@ def soft_overlong_punishment(length: Tensor, width: int, cache: int) -> Tensor:
 
     Source: arXiv:2503.14476 (DAPO), equation 13; `get_soft_overlong_punishment` of TRL.
 
-    Args:
-        length: tokens of responses, at most `width`.
-        width: L_max, the budget in tokens.
-        cache: L_cache, the number of last tokens of the budget over which the penalty grows.
+    `length` is in tokens, `width` is L_max, the budget, and `cache` L_cache, over whose tokens the penalty grows.
     """
     return ((width - cache - length.double()) / cache).clamp(-1, 0)
 

@@ -4,11 +4,9 @@ The main process loads the weights as transformers does and sends them, one tens
 rows. That takes memory for the whole model on the host of the main process, and for one tensor on the others.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +23,11 @@ ADVICE = "save the model again, or take another"
 
 
 def make_empty_model(folder: Path) -> PreTrainedModel:
-    """The model of a folder in float32, its parameters on the meta device, its buffers, which are computed, in memory.
+    """The model of a folder in float32: parameters on the meta device, buffers, which are computed, in memory."""
+    from accelerate import init_empty_weights
 
-    transformers' own `init_empty_weights` would leave the buffers without values too.
-    """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    with parameters_on_meta():
+    with init_empty_weights(include_buffers=False):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.tie_weights()  # parameters move to the meta device one by one, so two names of one would part
     if (path := folder / "generation_config.json").exists():
@@ -39,29 +36,8 @@ def make_empty_model(folder: Path) -> PreTrainedModel:
     return model.eval()
 
 
-@contextmanager
-def parameters_on_meta() -> Iterator[None]:
-    """Within the `with` block, parameters are put on the meta device as they are registered, without random values."""
-    register = nn.Module.register_parameter
-
-    def to_meta(module: nn.Module, name: str, weight: nn.Parameter | None) -> None:
-        if weight is not None and not weight.is_meta:
-            weight = nn.Parameter(weight.to("meta"), requires_grad=weight.requires_grad)
-        register(module, name, weight)
-
-    from transformers.initialization import no_init_weights
-
-    with mock.patch.object(nn.Module, "register_parameter", to_meta), no_init_weights():
-        yield
-
-
 def fill_model(wanted: Mapping[str, Tensor], folder: Path, process_group: ProcessGroup = SINGLE) -> None:
-    """Read the weights of a folder into tensors, each process its own rows of every weight.
-
-    Args:
-        wanted: a model's weights by the names that they have without adapters.
-        folder: in Hugging Face layout, or a sharded checkpoint.
-        process_group: the processes, all of which must call this.
+    """Read the weights of a folder into a model's tensors by their stock names, each process its own rows of each.
 
     Raises:
         UsageError: in every process, if a weight is in no file, has another shape, or contains NaN.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pmdkit.llm.engines import transformers
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.testing import check_engine
 
@@ -23,71 +24,37 @@ def test_the_embedded_engine_keeps_the_contract(kind):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-class Changed(TransformersEngine):
-    """What it generates is changed before it is handed out."""
+def wrote(change):
+    """An engine whose responses are changed on their way out."""
 
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return self.change(super().generate(prompts, group, seeds, sampling, progress))
+    class Changed(TransformersEngine):
+        def generate(self, prompts, group, seeds, sampling, progress=None):
+            drawn = super().generate(prompts, group, seeds, sampling, progress)
+            return replace(drawn, **change(drawn))
 
-
-class ShiftedLogp(Changed):
-    """The log-probability of the next token instead of this one's."""
-
-    def change(self, drawn):
-        return replace(drawn, logp=torch.where(drawn.mask, drawn.logp.roll(1, 1), 0.0))
+    return Changed
 
 
-class WrongVersion(Changed):
-    def change(self, drawn):
-        return replace(drawn, version=drawn.version - 1)
+def asked(change):
+    """An engine that generates for other seeds, another sampling or without progress: what `change` makes of them."""
+
+    class Misheard(TransformersEngine):
+        calls = 0
+
+        def generate(self, prompts, group, seeds, sampling, progress=None):
+            self.calls += 1
+            given = {"group": group, "seeds": seeds, "sampling": sampling, "progress": progress, "calls": self.calls}
+            given |= change(given)
+            return super().generate(prompts, group, given["seeds"], given["sampling"], given["progress"])
+
+    return Misheard
 
 
-class GapInMask(Changed):
-    def change(self, drawn):
-        mask = drawn.mask.clone()
-        mask[0, 0] = False
-        return replace(drawn, mask=mask)
-
-
-class AlwaysEnded(Changed):
-    def change(self, drawn):
-        return replace(drawn, ended=torch.ones_like(drawn.ended))
-
-
-class DoublePrecision(Changed):
-    def change(self, drawn):
-        return replace(drawn, logp=drawn.logp.double())
-
-
-class SeedsIgnored(TransformersEngine):
-    """Rows draw with their place in the batch."""
-
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return super().generate(prompts, group, np.arange(len(seeds), dtype=np.uint64), sampling, progress)
-
-
-class SeedOfTheGroup(TransformersEngine):
-    """All rows of a prompt draw with the seed of the first."""
-
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return super().generate(prompts, group, seeds[::group].repeat(group), sampling, progress)
-
-
-class OneStream(TransformersEngine):
-    """A row's draws depend on how many rows there are."""
-
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return super().generate(prompts, group, seeds + np.uint64(len(seeds)), sampling, progress)
-
-
-class NotTwice(TransformersEngine):
-    """A call moves the generator of the next."""
-
-    calls = 0
-
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        self.calls += 1
-        return super().generate(prompts, group, seeds + np.uint64(self.calls), sampling, progress)
+def gap(drawn):
+    """The mask without its first token."""
+    mask = drawn.mask.clone()
+    mask[0, 0] = False
+    return mask
 
 
 class WeightsIgnored(TransformersEngine):
@@ -127,8 +94,6 @@ class StalePrompts(TransformersEngine):
         self.kept = {}
 
     def generate(self, prompts, group, seeds, sampling, progress=None):
-        from pmdkit.llm.engines import transformers
-
         kept = self.kept
 
         class Stale(transformers.RunningBatch):
@@ -136,56 +101,42 @@ class StalePrompts(TransformersEngine):
                 states = super().prefill(some)
                 return kept.setdefault(str(some), states)
 
-        plain, transformers.RunningBatch = transformers.RunningBatch, Stale
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(transformers, "RunningBatch", Stale)
             return super().generate(prompts, group, seeds, sampling, progress)
-        finally:
-            transformers.RunningBatch = plain
 
 
-class Silent(TransformersEngine):
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return super().generate(prompts, group, seeds, sampling)
-
-
-class TooWide(TransformersEngine):
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return super().generate(prompts, group, seeds, replace(sampling, width=sampling.width + 4), progress)
-
-
-class GreedyIgnored(TransformersEngine):
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return super().generate(prompts, group, seeds, replace(sampling, greedy=False), progress)
-
-
-class Hot(TransformersEngine):
-    """Samples at another temperature than it is asked for."""
-
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        return super().generate(prompts, group, seeds, replace(sampling, temperature=1.1), progress)
+SHIFTED = wrote(lambda drawn: {"logp": torch.where(drawn.mask, drawn.logp.roll(1, 1), 0.0)})
+BY_PLACE = asked(lambda call: {"seeds": np.arange(len(call["seeds"]), dtype=np.uint64)})
+OF_THE_GROUP = asked(lambda call: {"seeds": call["seeds"][:: call["group"]].repeat(call["group"])})
+BY_NUMBER = asked(lambda call: {"seeds": call["seeds"] + np.uint64(len(call["seeds"]))})
+NOT_TWICE = asked(lambda call: {"seeds": call["seeds"] + np.uint64(call["calls"])})
+TOO_WIDE = asked(lambda call: {"sampling": replace(call["sampling"], width=call["sampling"].width + 4)})
+NEVER_GREEDY = asked(lambda call: {"sampling": replace(call["sampling"], greedy=False)})
+HOT = asked(lambda call: {"sampling": replace(call["sampling"], temperature=1.1)})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        (ShiftedLogp, "from sampling and from score differ"),
-        (WrongVersion, "responses have version"),
-        (GapInMask, "mask has gaps"),
-        (AlwaysEnded, "has ended=True"),
-        (DoublePrecision, "logp has dtype"),
-        (SeedsIgnored, "different seeds give the same"),
-        (SeedOfTheGroup, "responses to prompt 0 are equal"),
-        (OneStream, "a row changes with"),
-        (NotTwice, "the same call gives different"),
+        (SHIFTED, "from sampling and from score differ"),
+        (wrote(lambda drawn: {"version": drawn.version - 1}), "responses have version"),
+        (wrote(lambda drawn: {"mask": gap(drawn)}), "mask has gaps"),
+        (wrote(lambda drawn: {"ended": torch.ones_like(drawn.ended)}), "has ended=True"),
+        (wrote(lambda drawn: {"logp": drawn.logp.double()}), "logp has dtype"),
+        (BY_PLACE, "different seeds give the same"),
+        (OF_THE_GROUP, "responses to prompt 0 are equal"),
+        (BY_NUMBER, "a row changes with"),
+        (NOT_TWICE, "the same call gives different"),
         (WeightsIgnored, "the old weights after publish"),
         (VersionIgnored, "version is 0 after publishing version 1"),
         (StaleResponses, "from sampling and from score differ by .* after publish"),
         (StalePrompts, "from sampling and from score differ by .* after publish"),
-        (Silent, "progress was not called"),
-        (TooWide, "the budget is 12"),
-        (GreedyIgnored, "greedy responses"),
-        (Hot, "from sampling and from score differ"),
+        (asked(lambda call: {"progress": None}), "progress was not called"),
+        (TOO_WIDE, "the budget is 12"),
+        (NEVER_GREEDY, "greedy responses"),
+        (HOT, "from sampling and from score differ"),
     ],
 )
 def test_a_broken_engine_is_caught(broken, sentence):

@@ -193,30 +193,6 @@ def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
     assert int(options["--max-model-len"]) > spec["rollout"]["max_prompt"] + spec["rollout"]["width"]
 
 
-@pytest.mark.vllm
-def test_vllm_knows_the_options_of_the_servers(slurm):
-    start, read = slurm
-    assert finish(start(FILES[1], nodes=2, train=(8, 0))) == 0
-    (argv,) = [task["argv"] for task in read()[0] if task["argv"][1].startswith("vllm")]
-    program = (
-        "import sys\n"
-        "try:\n    from vllm.entrypoints.launchers.cli_args import make_arg_parser\n"
-        "except ImportError:\n    from vllm.entrypoints.openai.cli_args import make_arg_parser\n"
-        "from vllm.utils.argparse_utils import FlexibleArgumentParser\n"
-        "told = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])\n"
-        "assert told.data_parallel_size == 8 and told.load_format == 'dummy'\n"
-    )
-    subprocess.run([sys.executable, "-c", program, *argv[2:]], check=True, timeout=120)
-
-
-@pytest.mark.slow
-@both
-def test_a_run_that_failed_does_not_queue_again(slurm, path):
-    start, read = slurm
-    assert finish(start(path, nodes=2, train=(3, 1))) == 1
-    assert "requeue 17" not in read()[2]
-
-
 @pytest.mark.slow
 @both
 @pytest.mark.parametrize(("restarted", "again"), [("0", True), ("50", False)])
@@ -231,10 +207,3 @@ def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path, rest
     process.send_signal(signal.SIGTERM)
     assert finish(process) == 1
     assert ("requeue 17" in read()[2]) == again
-
-
-@pytest.mark.slow
-def test_where_the_servers_are_lost_the_run_is_stopped_and_queues_again(slurm):
-    start, read = slurm
-    assert finish(start(FILES[1], nodes=2, train=(600, 0), server=5)) == 1
-    assert "requeue 17" in read()[2]

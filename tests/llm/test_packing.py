@@ -82,14 +82,11 @@ def test_capped_logits_are_refused():
         check_packing(only_final.eval())
 
 
-def test_packed_sequences_are_not_given_to_a_model_with_its_own_attention():
-    """Which would see them as one sequence, or pay for all pairs of their tokens."""
-    model, layout = build("qwen2"), PackedLayout((2, 3))
-    with pytest.raises(ValueError, match="the attention of this Qwen2ForCausalLM is 'sdpa'; expected 'pmdkit'"):
-        forward_packed(model, torch.arange(5), layout.positions(model.device), layout)
-
-
-def test_a_stock_call_of_a_packed_model_says_what_to_do(qwen2):
+def test_packed_and_stock_calls_are_not_mixed_up(qwen2):
+    """A model's own attention would see packed sequences as one, or pay for all pairs of their tokens."""
+    layout = PackedLayout((2, 3))
+    with pytest.raises(ValueError, match="expected 'pmdkit'"):
+        forward_packed(qwen2, torch.arange(5), layout.positions(), layout)
     use_packing(qwen2)
     assert qwen2.config._attn_implementation == ATTENTION
     with pytest.raises(UsageError, match="needs a layout"):

@@ -11,7 +11,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.llm import prompts
 from pmdkit.llm.prompts import TEMPLATE, Encoder, encoder_of, limit_prompts
 from pmdkit.specs.llm import PromptTable
 
@@ -76,13 +75,6 @@ class TestTemplate:
         same = wrapped(bpe, bos_token="<s>")
         ids = Encoder(same).encode(TEXTS[0])
         assert ids == [same.bos_token_id, *PLAIN.encode(TEXTS[0])]
-
-    def test_only_the_chat_format_of_the_starters_is_rendered_in_this_process(self, monkeypatch):
-        """Any other is a program of somebody, which may not end."""
-        starter = wrapped(byte_level(), chat_template=prompts.CHAT)
-        monkeypatch.setattr(prompts.chat_template, "render_chat", lambda *arguments: f"elsewhere {prompts.PLACE}")
-        assert starter.decode(Encoder(starter).encode("1+1")).startswith("<|im_start|>user")
-        assert TOKENIZER.decode(Encoder(TOKENIZER).encode("1+1")).startswith("elsewhere")
 
 
 def test_real_problems_are_encoded_as_in_one_go():

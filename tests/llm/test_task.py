@@ -53,14 +53,6 @@ def test_rewards_are_right_and_wrong_on_the_named_scale(scale, low, high):
     assert reward.tolist() == [[high, low, low]]
 
 
-def test_every_training_problem_is_asked_once_per_epoch():
-    task = MathTask(PROBLEMS, 20, 5, Grader(), read, [END])
-    steps = len(PROBLEMS.train) // 20
-    asked = torch.cat([task.prompts(step) for step in range(1, steps + 1)]).numpy()
-    assert len(set(asked.tolist())) == len(asked) == steps * 20
-    assert np.isin(asked, PROBLEMS.train).all()
-
-
 class Silent(Grader):
     """No verdict on some rows."""
 
@@ -135,15 +127,6 @@ def test_no_number_twice_in_a_step(size, count, seed, step):
         assert len(set(asked)) == count
     else:
         assert max(np.bincount(asked)) <= count // size + 2  # a part of an epoch at either end
-
-
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(sizes, counts, seeds, st.integers(1, 100))
-def test_a_step_alone_is_that_step_of_a_run(size, count, seed, step):
-    """Resuming needs the step and nothing else."""
-    numbers, asked = row(size, count, seed, steps=step)
-    np.testing.assert_array_equal(epoch_sampler(numbers, step, count, seed), asked[(step - 1) * count :])
 
 
 @pytest.mark.parametrize(("size", "count"), [(7, 3), (6, 3), (5, 8), (4, 4)])

@@ -279,6 +279,3 @@ def test_the_calculator(expression, value):
     assert calculate(expression).startswith(value)
     if not value.startswith("error"):
         assert calculate(expression) == value
-
-
-# Recipes.
