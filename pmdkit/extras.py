@@ -4,10 +4,8 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from pmdkit.errors import EnvironmentLacks, unknown
+from pmdkit.errors import EnvironmentLacks
 
-LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "transformers")
-"Packages that lessons import and answers may import; they are loaded before the clock of an answer starts."
 EXTRAS = {
     "torch": ("torch", "jinja2", "markupsafe"),
     "gym": ("gymnasium",),
@@ -77,21 +75,3 @@ def lacking(problem: BaseException) -> EnvironmentLacks | None:
             return EnvironmentLacks(f"this needs {name}, which is not installed: {advice(name)}")
         cause = cause.__cause__ or cause.__context__
     return None
-
-
-def needs(extra: str) -> None:
-    """Check at the top of a notebook that an extra it needs is installed: `learn.needs("llm")`.
-
-    Args:
-        extra: an extra of pmdkit, such as llm.
-
-    Raises:
-        EnvironmentLacks: some of its packages are not installed.
-    """
-    if extra not in EXTRAS:
-        raise ValueError(unknown("extra", extra, EXTRAS))
-    missing = [module for module in EXTRAS[extra] if importlib.util.find_spec(module) is None]
-    if missing:
-        raise EnvironmentLacks(
-            f"this notebook needs {', '.join(missing)}: run `{remedy(extra)}`, then restart the kernel"
-        )

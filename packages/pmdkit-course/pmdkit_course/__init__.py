@@ -1,8 +1,10 @@
 """Exercises that are checked offline and name the mistake. In a notebook: `learn.check("103.1", my_function)`."""
 
 import dataclasses
+from importlib.util import find_spec
 
-from pmdkit.extras import needs
+from pmdkit.errors import EnvironmentLacks, unknown
+from pmdkit.extras import EXTRAS, remedy
 from pmdkit_course import source
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise, Text, exercise, ids
 from pmdkit_course.judging import SEED, judge
@@ -56,3 +58,21 @@ def solution(which: str) -> Text:
         which: the exercise, "103.1".
     """
     return Text(source.solution_source(exercise(which)), code=True)
+
+
+def needs(extra: str) -> None:
+    """Check at the top of a notebook that an extra it needs is installed: `learn.needs("llm")`.
+
+    Args:
+        extra: an extra of pmdkit, such as llm.
+
+    Raises:
+        EnvironmentLacks: some of its packages are not installed.
+    """
+    if extra not in EXTRAS:
+        raise ValueError(unknown("extra", extra, EXTRAS))
+    missing = [module for module in EXTRAS[extra] if find_spec(module) is None]
+    if missing:
+        raise EnvironmentLacks(
+            f"this notebook needs {', '.join(missing)}: run `{remedy(extra)}`, then restart the kernel"
+        )

@@ -90,6 +90,8 @@ def line_in(code: CodeType | None, error: BaseException) -> int | None:
     return found
 
 
+LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "transformers")
+"Packages that lessons import and answers may import; they are loaded before the clock of an answer starts."
 SEED = 20260
 UNTOUCHED = "Not filled in yet."
 RIGHT = "Right."

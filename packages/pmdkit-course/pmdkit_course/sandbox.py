@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import EnvironmentLacks, printable
-from pmdkit.extras import LESSONS
 from pmdkit_course import serialization
 from pmdkit_course.answers import Code
 from pmdkit_course.exercises import AnswerVerdict, Exercise
-from pmdkit_course.judging import SEED, Failed, TooLong, judge
+from pmdkit_course.judging import LESSONS, SEED, Failed, TooLong, judge
 
 MEMORY_MB = 2048
 PROCESSES = 32

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from pmdkit import extras
 from pmdkit_course import notebooks, serialization
-from pmdkit_course.judging import ONLY_ITSELF, Failed, call, raised
+from pmdkit_course.judging import LESSONS, ONLY_ITSELF, Failed, call, raised
 
 FILE_SIZE = 64 * 2**20
 "Largest file in bytes. Under bubblewrap, all of /tmp is that large."
@@ -65,7 +65,7 @@ def import_known(request: Message) -> None:
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for name in names:
-            if name.partition(".")[0] in extras.LESSONS and "__" not in name:  # a module __main__ is a program
+            if name.partition(".")[0] in LESSONS and "__" not in name:  # a module __main__ is a program
                 with contextlib.suppress(Exception, SystemExit):  # the answer's own import meets the same error
                     importlib.import_module(name)
 
