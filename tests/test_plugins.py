@@ -185,7 +185,6 @@ KNOWN = {
     ("pmdkit/fit.py", "own_callbacks"),
     ("pmdkit/objectives/__init__.py", "load_objective"),
     ("pmdkit/objectives/temperatures.py", "make_tau"),
-    ("pmdkit/testing/golden/__init__.py", "from_file"),
 }
 ENTRANCES = {
     ("pmdkit/specs/spec.py", "read"),

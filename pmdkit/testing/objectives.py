@@ -42,7 +42,13 @@ def check_kind(objective: Objective, seed: int = 0) -> str | None:
     """A frozen dataclass, an advantage [P, G] without gradient, an unreduced loss [N] or [N, T] of logp."""
     assert not isinstance(objective, type), "it is a class; give an instance of it, such as MyLoss()"
     assert is_dataclass(objective), "it is not a dataclass; put @dataclass(frozen=True) on the class"
-    assert is_frozen(objective), "it can be changed after it was made; put @dataclass(frozen=True) on the class"
+    name = next((field.name for field in fields(objective)), "norm")  # type: ignore[arg-type]
+    try:
+        setattr(objective, name, getattr(objective, name))
+    except FrozenInstanceError:
+        pass
+    else:
+        raise AssertionError("it can be changed after it was made; put @dataclass(frozen=True) on the class")
     assert objective.norm in ("none", "length", "max", "tokens"), f"norm is {objective.norm!r}, unknown to row_weight"
 
     it = ragged_draws(seed)
@@ -68,16 +74,6 @@ def check_kind(objective: Objective, seed: int = 0) -> str | None:
     _, gradient = value_and_gradient(objective, batch)
     assert bool((gradient != 0).any()), "the loss does not depend on logp"
     return None
-
-
-def is_frozen(objective: Objective) -> bool:
-    """Whether an instance refuses an assignment."""
-    name = next((field.name for field in fields(objective)), "norm")  # type: ignore[arg-type]
-    try:
-        setattr(objective, name, getattr(objective, name))
-    except FrozenInstanceError:
-        return True
-    return False
 
 
 def check_first_step(objective: Objective, seed: int = 0) -> str | None:
@@ -129,8 +125,12 @@ def check_temperature(objective: Objective, seed: int = 0) -> str | None:
         number = with_tau(objective, 0.7).advantage(it.groups)
         same(ruled, number, "a rule for tau and its number give different advantages; use temperature(self, groups)")
         return None
-    together = with_tau(objective, tau_of_mean_reward).advantage(it.groups)
-    for prompt, tau in enumerate(tau_of_mean_reward(it.groups).tolist()):
+
+    def rule(groups: Groups) -> Tensor:  # differs from prompt to prompt
+        return 0.1 + expect(groups.reward, groups.mass)[:, 0]
+
+    together = with_tau(objective, rule).advantage(it.groups)
+    for prompt, tau in enumerate(rule(it.groups).tolist()):
         one = Groups(it.groups.reward[[prompt]], it.groups.mass[[prompt]])
         alone = with_tau(objective, tau).advantage(one)
         same(together[[prompt]], alone, "advantage does not use the tau of each prompt; use temperature(self, groups)")
@@ -166,11 +166,6 @@ def check_prompts(objective: Objective, seed: int = 0) -> str | None:
         "group (dim=1), or state whole_batch = True",
     )
     return None
-
-
-def tau_of_mean_reward(groups: Groups) -> Tensor:
-    """[P] a temperature that differs from prompt to prompt."""
-    return 0.1 + expect(groups.reward, groups.mass)[:, 0]
 
 
 def with_tau(objective: Objective, tau: object) -> Objective:
@@ -349,29 +344,26 @@ def check_coefficient(objective: Objective, seed: int = 0) -> str | None:
 
 def check_equal_groups(objective: Objective, seed: int = 0) -> str | None:
     """A group of equal rewards stays finite, and does what the trait `equal_groups` says; so does an equal batch."""
-    for levels in ([0.1, 0.3, 0.7, 1.0], [0.1] * 4):  # 0.1: its mean and std round
-        check_equal(objective, ragged_draws(seed), torch.tensor(levels, dtype=torch.float64)[:, None])
-    return None if traits(objective).equal_groups else "finite; the trait equal_groups promises no more"
-
-
-def check_equal(objective: Objective, it: "RaggedDraws", level: Tensor) -> None:
-    """Check groups in which all responses to a prompt have the same reward, that prompt's entry of `level` [P, 1]."""
-    it = replace(it, groups=Groups(level.expand_as(it.groups.reward).clone(), it.groups.mass))
-    at_old = it.on_policy(objective)
-    moved = replace(at_old, logp=it.logp)
-    _, gradient_at_old = value_and_gradient(objective, at_old)
-    _, gradient = value_and_gradient(objective, moved)
-    for tensor in (at_old.advantage, gradient_at_old, gradient):
-        assert bool(torch.isfinite(tensor).all()), "a group of equal rewards gives NaN or infinity; 0 / 0 in a std?"
     kind = traits(objective).equal_groups
-    if kind in ("silent", "anchor"):
+    for levels in ([0.1, 0.3, 0.7, 1.0], [0.1] * 4):  # 0.1: its mean and std round
+        it = ragged_draws(seed)
+        level = torch.tensor(levels, dtype=torch.float64)[:, None]
+        it = replace(it, groups=Groups(level.expand_as(it.groups.reward).clone(), it.groups.mass))
+        at_old = it.on_policy(objective)
+        moved = replace(at_old, logp=it.logp)
+        _, gradient_at_old = value_and_gradient(objective, at_old)
+        _, gradient = value_and_gradient(objective, moved)
+        for tensor in (at_old.advantage, gradient_at_old, gradient):
+            assert bool(torch.isfinite(tensor).all()), "a group of equal rewards gives NaN or infinity; 0 / 0 in a std?"
         nothing = torch.zeros_like(gradient)
-        same(gradient_at_old, nothing, "a group of equal rewards has a gradient at pi_old", atol=1e-12)
-    if kind == "silent":
-        same(gradient, torch.zeros_like(gradient), "a group of equal rewards is not silent", atol=1e-12)
-    if kind == "anchor":
-        along = (gradient * moved.log_ratio).sum(1).reshape(it.groups.reward.shape).sum(1)
-        assert bool((along > 0).all()), "a group of equal rewards does not pull back to pi_old, as an anchor would"
+        if kind in ("silent", "anchor"):
+            same(gradient_at_old, nothing, "a group of equal rewards has a gradient at pi_old", atol=1e-12)
+        if kind == "silent":
+            same(gradient, nothing, "a group of equal rewards is not silent", atol=1e-12)
+        if kind == "anchor":
+            along = (gradient * moved.log_ratio).sum(1).reshape(it.groups.reward.shape).sum(1)
+            assert bool((along > 0).all()), "a group of equal rewards does not pull back to pi_old, as an anchor would"
+    return None if kind else "finite; the trait equal_groups promises no more"
 
 
 def check_unbiased(objective: Objective, seed: int = 0) -> str | None:

@@ -3,12 +3,6 @@
 Then the warm start: it reaches its target, and survives kill -9 as the rest of a run does.
 """
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from copy import deepcopy
 from dataclasses import replace
 
@@ -18,10 +12,9 @@ import torch
 from pmdkit import train
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import PmdkitError
-from pmdkit.fit import Display
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
-from pmdkit.observe.checkpoint import load_step, steps
+from pmdkit.observe.checkpoint import load_step
 from pmdkit.specs.toy import WarmStartTable
 from pmdkit.toy.learner import ToyLearner, warm_start
 from pmdkit.toy.model import ModelConfig, Transformer
@@ -208,7 +201,6 @@ def test_the_saved_folder_has_the_policy_that_was_trained(tmp_path):
 # The warm start: it reaches its target, is a function of the seed, and survives kill -9 as the rest of a run does.
 
 COPY_TASK = {"kind": "copy", "length": 2, "symbols": 3}
-STEPS = 80
 SIZE = {"model.dimension": 32, "model.layers": 1, "model.heads": 2}
 LOOK = WarmStartTable().look
 OPTIONS = {"env.length": 3, "env.symbols": 3, "warm_start.pass_rate": 0.4, **SIZE}
@@ -279,54 +271,3 @@ def test_the_reference_is_the_policy_after_the_warm_start(tmp_path):
         assert torch.equal(weights[name], weights[f"reference.{name}"])
         assert torch.equal(weights[name], last[f"reference.{name}"])
     assert not torch.equal(last["head.weight"], last["reference.head.weight"])
-
-
-def outcome(folder):
-    """Weights, optimizer and metrics of a run, wall-clock keys apart."""
-    last = folder / "checkpoints" / f"step-{steps(folder / 'checkpoints')[-1]}"
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds_rollout"], row["seconds_update"]
-    return {p.name: p.read_bytes() for p in last.iterdir()}, rows
-
-
-def begin(folder, *more):
-    settings = [f"{key}={value}" for key, value in OPTIONS.items()]
-    command = [sys.executable, "-m", "pmdkit", "toy", "reverse", "--prompts", "8", "--group", "4", "--ministeps", "2"]
-    command += ["--seed", "5", "--steps", str(STEPS), "--out", str(folder), *more, "--set", *settings]
-    with open(folder.with_suffix(".log"), "w") as log:
-        return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log)
-
-
-def wait(process, folder, ready):
-    deadline = time.monotonic() + 60
-    while not ready() and time.monotonic() < deadline:
-        assert process.poll() is None, folder.with_suffix(".log").read_text()
-        time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
-class Notes(Display):
-    """What is said before the first step."""
-
-    def __init__(self):
-        self.said = []
-
-    def note(self, sentence):
-        self.said.append(sentence)
-
-
-@pytest.mark.nightly  # tests/faults kills toy runs in every phase
-@pytest.mark.slow  # processes that are killed and go on
-def test_kill_9_in_phase_0_and_after_it(tmp_path):
-    """Killed while it is taught it starts again; killed after, it is taught no more. The end is the same."""
-    whole, out, notes = tmp_path / "whole", tmp_path / "killed", Notes()
-    train("pmd-mean", out=whole, steps=STEPS, **RECIPE)
-    wait(begin(out), out, (out / "config.json").exists)
-    assert steps(out / "checkpoints") == []
-    wait(begin(out, "--resume"), out, lambda: steps(out / "checkpoints"))
-    assert steps(out / "checkpoints")[-1] < STEPS
-    train("pmd-mean", out=out, steps=STEPS, resume=True, display=notes, **RECIPE)
-    assert notes.said == []
-    assert outcome(out) == outcome(whole)

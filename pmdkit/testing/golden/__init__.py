@@ -9,18 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module, resources, util
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Batch, Groups, Objective, credit, cut, parts, total, traits
 
-__all__ = ["PATHS", "TOLERANCE", "absent", "cases", "check_parity", "errors", "from_file", "largest_error", "parity"]
+__all__ = ["PATHS", "TOLERANCE", "absent", "cases", "check_parity", "errors", "largest_error", "parity"]
 
 TOLERANCE = 1e-6
 Case = dict[str, Any]
@@ -86,20 +85,6 @@ def check_parity(function: LossPath) -> dict[str, Any]:
         "compare your advantage with the case's, then your weights"
     )
     return {"max_error": found[worst], "cases": len(found)}
-
-
-def from_file(place: str) -> LossPath:
-    """The function that `my.py:loss` names."""
-    from pmdkit import plugins
-
-    file, _, name = place.rpartition(":")
-    if not file or not name.isidentifier():
-        raise UsageError(f"'{place}' names no function; expected a file and a function in it, such as my.py:loss")
-    found = getattr(plugins.module_from_file(Path(file)), name, None)
-    if not callable(found):
-        raise UsageError(f"{file} has no function {name}; docs/use/golden.md says what it is given and returns")
-    function: LossPath = found
-    return function
 
 
 def missing(name: str) -> str:
