@@ -5,7 +5,10 @@ VERBS = {
         "What an objective secretly solves: its regulariser, contraction and push.",
         "pmdkit_lab.cli.explain:explain",
     ),
-    "replay": ("Another objective on a recorded step, or the story of one response.", "pmdkit_lab.cli.replay:replay"),
+    "replay": (
+        "Another objective on a recorded step; the biography of its prompts as a page.",
+        "pmdkit_lab.cli.replay:replay",
+    ),
     "plan": (
         "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
         "pmdkit_lab.cli.plan:plan",

@@ -1,8 +1,7 @@
-"""`pmdkit explain`: what an objective secretly solves, on one screen, as JSON, or as a picture."""
+"""`pmdkit explain`: what an objective secretly solves, on one screen or as JSON."""
 
 import math
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -21,7 +20,6 @@ def explain(
     *,
     tau: float | None = None,
     set: Texts = None,
-    out: Path | None = None,
     json: Flag = False,
 ) -> None:
     """Find out what an objective solves, from its loss alone: exact expectations over a table of responses.
@@ -30,38 +28,28 @@ def explain(
         name: an objective (see pmdkit objectives) or my.py:MyLoss; without one, a line for each objective.
         tau: temperature in reward units; rewards are graded from 0 to 1.
         set: any other option of the objective, such as norm=none.
-        out: folder for the picture, explain-NAME.png and .svg; a picture of that name is overwritten.
         json: print one JSON value.
     """
     from pmdkit.objectives import OBJECTIVES
-    from pmdkit.observe.run_folder import make_writable
     from pmdkit_lab.explain import explain as ask
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise UsageError(f"output {out} is a file; expected a folder: give another --out")
     options = {key.removeprefix("objective."): value for key, value in assignments(set or []).items()}
     if tau is not None:
         options["tau"] = tau
-    if name is None and (options or out is not None):
-        raise UsageError("--tau, --set and --out need the name of an objective: pmdkit explain pmd-mean --tau 0.1")
+    if name is None and options:
+        raise UsageError("--tau and --set need the name of an objective: pmdkit explain pmd-mean --tau 0.1")
     found: list[Explanation] = []
     for key in list(OBJECTIVES) if name is None else [name]:
         if name is None:
             print(f"asking {key}", file=sys.stderr, flush=True)
         found.append(ask(key, **options))
-    files: list[str] = []
-    if out is not None:
-        from pmdkit_lab.figures.explained import draw
-
-        make_writable(out)
-        files = [str(path) for path in draw(found[0]).save(out / f"explain-{found[0].name}")]
     if json:
-        told = [each.to_json() | {"files": files} for each in found]
+        told = [each.to_json() for each in found]
         print_json(told if name is None else told[0], allow_nan=False)
     elif name is None:
         overview(found)
     else:
-        show(found[0], files)
+        show(found[0])
 
 
 def overview(found: "list[Explanation]") -> None:
@@ -76,14 +64,14 @@ def overview(found: "list[Explanation]") -> None:
     console.print("pmdkit explain NAME says why, and what follows from it.")
 
 
-def show(e: "Explanation", files: list[str]) -> None:
+def show(e: "Explanation") -> None:
     """Print the screen of one objective."""
     from pmdkit_lab.explain.report import caveats, certificate, facts, headline, solves
 
     console = Console()
 
     def write(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=text.startswith("picture: "))
+        console.print(text, style=style, markup=False, highlight=False)
 
     write(f"{e.name}  " + " ".join(f"{key}={value}" for key, value in e.options.items()), "bold")
     write(headline(e))
@@ -97,7 +85,7 @@ def show(e: "Explanation", files: list[str]) -> None:
         write(f"- {sentence}")
     for sentence in caveats(e):
         write(f"! {sentence}")
-    write(f"picture: {' '.join(files)}" if files else "--out DIR draws it; --json gives every number", "dim")
+    write("--json gives every number", "dim")
 
 
 def theory_table(e: "Explanation") -> Any:

@@ -1,7 +1,7 @@
-"""`pmdkit replay`: try another objective on a recorded step, or trace one response; offline, without a model."""
+"""`pmdkit replay`: try another objective on a recorded step; offline, without a model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -10,10 +10,6 @@ from rich.text import Text
 from pmdkit.cli.options import Flag, Texts, Whole, assignments
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from pmdkit.recording import Recording
-    from pmdkit_lab.replay.replay import ReplayRequest
 
 
 def replay(
@@ -24,7 +20,6 @@ def replay(
     objective: str | None = None,
     tau: float | None = None,
     ministeps: Whole | None = None,
-    row: Whole | None = None,
     set: Texts = None,
     trust: Texts = None,
     web: Flag = False,
@@ -39,32 +34,24 @@ def replay(
         objective: a name (see pmdkit objectives) or my.py:MyLoss; by default the recorded one.
         tau: temperature in reward units; by default the recorded one.
         ministeps: updates that the step is cut into.
-        row: tell the story of this response, counted from 0.
         set: other options of the objective: --set norm=none clip_high=0.3.
         trust: files such as my.py that the recording names and whose code may run.
         web: write all recorded steps to FOLDER/biography.json, which the page "Biography of a prompt" opens.
         json: print one JSON value.
     """
-    from pmdkit_lab.replay import biography, replay
+    from pmdkit_lab.replay import replay
     from pmdkit_lab.replay.recorded import RecordingText, open_step
 
     if web or folder is not None:
-        others = {"--step": step, "--objective": objective, "--tau": tau, "--ministeps": ministeps, "--row": row,
+        others = {"--step": step, "--objective": objective, "--tau": tau, "--ministeps": ministeps,
                   "--set": set}  # fmt: skip
         write_for_browser(run, folder, web, [name for name, value in others.items() if value is not None], json)
         return
     recorded = open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
     request = replay.make_request(recorded, objective, options, ministeps, trust or ())
-    words = RecordingText(recorded, run)
-    if row is not None:
-        story = biography.biography(recorded, request, row, words)
-        if json:
-            print_json(story)
-        else:
-            show_row(story, recorded, request)
-        return
     found = {"run": str(run), **replay.replay(recorded, request)}
+    words = RecordingText(recorded, run)
     for driver in found["drivers"]:
         driver["text"] = words.prompt(driver["prompt"])
     if json:
@@ -268,97 +255,3 @@ def plain(value: float | None, digits: int = 3) -> str:
 def share(value: float | None) -> str:
     """A share as a percentage."""
     return "-" if value is None else f"{value:.1%}"
-
-
-def show_row(story: dict[str, Any], recording: "Recording", question: "ReplayRequest") -> None:
-    """Print the story of a row."""
-    console = Console(highlight=False)
-
-    def line(head: str, text: str) -> None:
-        console.print(f"[bold]{head:12s}[/bold]", end="")
-        console.print(printable(text), markup=False, soft_wrap=True)
-
-    step, group = recording.about["step"], story["group"]
-    console.print(
-        f"[bold]row {story['row']}[/bold] of step {step}: response {story['response']} to prompt {story['prompt']}, "
-        f"under {objective_words(question.table)}",
-        soft_wrap=True,
-    )
-    line("prompt", " ".join(story["prompt_text"].split()))
-    line("response", " ".join(story["response_text"].split()))
-    if story["text_note"]:
-        line("", story["text_note"])
-    if story["formula"]:
-        line("formula", story["formula"])
-    if story["reward"] is None:
-        line("reward", "none: no verdict. The row has mass 0, and nothing follows from it.")
-        return
-    verdict = {True: ", right", False: ", wrong", None: ""}[story["right"]]
-    rate = "" if group["pass_rate"] is None else f", pass rate {group['pass_rate']:.3f}"
-    line("reward", f"{number(story['reward'])}{verdict}; its group: mean reward {number(group['mean_reward'])}{rate}")
-    if story["baseline"] is None:
-        line("baseline", "the group's mean; the difference is divided by the group's standard deviation")
-    else:
-        line("baseline", f"{number(story['baseline'])}, what the reward is compared with")
-    line("advantage", f"A = {number(story['advantage'])}")
-    at = story["path"][story["at"]]
-    if "missing" in at:
-        line("then", at["missing"])
-        return
-    show_target(line, story, at)
-    show_path(console, story)
-    kind = f"{number(story['mass'])} of its group, length rule {story['norm']}, {count(story['length'], 'token')}"
-    line("weight", f"{number(story['weight'])}: {kind}; update {story['update']} of {story['updates']}")
-    direction = "raises" if at["gradient_sum"] < 0 else "lowers" if at["gradient_sum"] > 0 else "leaves"
-    each = "" if at["gradient"] is None else f"{number(at['gradient'])} on each token, the same; "
-    line("gradient", f"{each}descent {direction} the response; {at['share']:.2%} of the step's pull")
-    show_tokens(console, story)
-
-
-def show_target(line: Any, story: dict[str, Any], at: dict[str, Any]) -> None:
-    """Print the target that the loss pulls the row to."""
-    if at["target"] is not None:
-        tau = f"(tau {number(story['tau'])})"
-        line("target", f"A / tau = {number(at['target'])} nats from {at['anchor']} {tau}: there the row is at rest")
-    elif at["rest"] is not None:
-        line("target", f"log-ratio {number(at['rest'])} nats: there the pull ends (the loss is not a square)")
-    elif story["advantage"] == 0:
-        line("target", "none: the row has no advantage")
-    elif at["per_token"]:
-        line("target", "none for the response: the loss is per token, and each token is pushed by its own ratio")
-    else:
-        line("target", "none: no log-ratio of the response within 30 nats ends the pull")
-
-
-def show_path(console: Console, story: dict[str, Any]) -> None:
-    """Print log-ratio, residual and gradient at each policy."""
-    from pmdkit_lab.replay.gradient import MEANING
-
-    table = grid("the policy", "log-ratio", "residual", "loss", "coefficient")
-    for name, at in story["path"].items():
-        if "missing" in at:
-            table.add_row(MEANING[name], at["missing"].split(":")[0], "", "", "")
-            continue
-        weight = story["weight"]
-        coefficient = None if at["gradient"] is None or weight == 0 else at["gradient"] / weight
-        cells = (plain(at["log_ratio"], 4), plain(at["residual"], 4), number(at["loss"]), plain(coefficient, 4))
-        table.add_row(MEANING[name], *cells)
-    console.print(table)
-    console.print(
-        "log-ratio s = log pi/pi_old of the response, nats; residual A - tau s, reward units; coefficient "
-        "d loss / d log pi(y), before the weight",
-        soft_wrap=True,
-    )
-
-
-def show_tokens(console: Console, story: dict[str, Any], most: int = 40) -> None:
-    """Print the gradient on each token."""
-    table = grid("token", "id", "logp_old", "logp", "gradient")
-    for token in story["tokens"][:most]:
-        cells = (f"{token['logp_old']:.4f}", plain(token["logp"], 4), number(token["gradient"]))
-        table.add_row(Text(repr(token["text"])), str(token["token"]), *cells)
-    console.print(table)
-    if len(story["tokens"]) > most:
-        console.print(f"and {len(story['tokens']) - most} more tokens; --json has all")
-    if any(token["logp"] is None for token in story["tokens"]):
-        console.print("logp: not recorded per token; the update saw only the sum over the response", soft_wrap=True)

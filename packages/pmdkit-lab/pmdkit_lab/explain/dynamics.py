@@ -12,9 +12,8 @@ from pmdkit.objectives import Groups, Objective, credit, total
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS, LONG, RARE, Array, TabularPrompt, binary_prompts, population_loss
 
 P_SHOWN = 0.1
-SHOWN: Array = np.linspace(-3, 3, 121)  # nats, for the figure
+SHOWN: Array = np.linspace(-3, 3, 121)  # nats
 OUTWARD: Array = np.concatenate([[0.0], np.geomspace(1e-5, 5e3, 400)])
-CURVE_RATES: Array = np.concatenate([np.geomspace(1e-3, 0.5, 32), 1 - np.geomspace(0.5, 0.01, 17)[1:]])
 STEP_SIZES: Array = np.concatenate([[0.0], np.geomspace(1e-6, 2e4, 600)])  # nats by which right moves away from wrong
 FLAT = 1e-14  # of the ratio: a push below this is rounding on a plateau
 FADED = 600.0  # nats: beyond this, a push of 0 may be an underflow

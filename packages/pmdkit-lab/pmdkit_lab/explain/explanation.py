@@ -1,4 +1,4 @@
-"""`explain`: what an objective solves, as data. report.py puts it into words, `pmdkit_lab.figures` draws it."""
+"""`explain`: what an objective solves, as data. report.py puts it into words."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -12,7 +12,7 @@ from pmdkit.objectives import Groups, Objective, load_objective, objective_name,
 from pmdkit.randomness import generator
 from pmdkit.testing.objectives import CHECKS
 from pmdkit_lab.explain import tabular
-from pmdkit_lab.explain.dynamics import CURVE_RATES, ExactSteps, FirstStep, Force, exact_steps, first_step, force
+from pmdkit_lab.explain.dynamics import ExactSteps, FirstStep, Force, exact_steps, first_step, force
 from pmdkit_lab.explain.regulariser import RATIOS, RegulariserCurve, regulariser_curve
 from pmdkit_lab.explain.solver import StationaryPoint, stationary_point
 
@@ -73,7 +73,6 @@ class Explanation:
         force: the push on a response as a function of its ratio.
         first: the first step.
         steps: one exact step at p = 0.01, 0.1, 0.5, 0.9, rewards {0, 1}.
-        curve: exact steps at 48 pass rates, for the figure.
     """
 
     name: str
@@ -91,7 +90,6 @@ class Explanation:
     force: Force
     first: FirstStep
     steps: ExactSteps
-    curve: ExactSteps
 
     @property
     def kind(self) -> str:
@@ -229,7 +227,6 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
         force=force(chosen),
         first=first_step(chosen),
         steps=exact_steps(chosen, RATES),
-        curve=exact_steps(chosen, CURVE_RATES),
     )
 
 

@@ -159,11 +159,6 @@ def drain(engine: EngineSize, alive: Array, context: Array, rows: float, engines
 # Seconds of training passes by cause: products, experts, attention, memory traffic of the layers, head, and host.
 
 
-def token_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
-    """FLOPs of one token's forward pass: 2 per weight that it uses, and attention over half of its sequence."""
-    return 2 * sizes.products + attention_flops(sizes, lengths, prompt)
-
-
 def attention_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
     """FLOPs of one token's attention in a forward pass.
 
@@ -172,12 +167,6 @@ def attention_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> floa
     square = lengths.square + 2 * prompt * lengths.mean + prompt**2
     context = square / (2 * (prompt + lengths.mean))
     return 4 * sizes.layers * sizes.attention * context
-
-
-def row_flops(sizes: Sizes, lengths: np.ndarray, prompt: int) -> Array:
-    """FLOPs of the forward pass of each of these responses with its prompt, [rows]."""
-    whole = lengths + float(prompt)
-    return np.asarray(2 * sizes.products * whole + 2 * sizes.layers * sizes.attention * whole**2, float)
 
 
 @dataclass(frozen=True)

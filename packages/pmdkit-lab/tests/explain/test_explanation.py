@@ -11,7 +11,6 @@ from pmdkit_lab.explain import explain, regulariser_curve, stationary_point
 from pmdkit_lab.explain.explanation import with_options
 from pmdkit_lab.explain.report import headline
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
-from pmdkit_lab.figures.explained import draw
 
 KINDS = {
     "pmd-mean": ("minimiser", "kl + chi2", False),
@@ -153,17 +152,6 @@ def test_an_objective_of_the_whole_batch_is_asked_one_prompt_at_a_time(explained
     assert differ == {"name", "options", "whole_batch", "caveats"}
     (said,) = [line for line in mine["caveats"] if line not in grpo["caveats"]]
     assert "here every prompt is a batch of its own" in said
-
-
-def test_a_picture_of_either_kind(explained, tmp_path):
-    for name in ("pmd-mean", "grpo", "cispo"):
-        drawing = draw(explained[name])
-        assert all(path.stat().st_size > 10_000 for path in drawing.save(tmp_path / name))
-        assert name in drawing.sentence
-    assert np.isnan(draw(explained["cispo"]).data["eta"]).all()
-    np.testing.assert_allclose(
-        draw(explained["pmd-mean"]).data["slope graded rewards"], draw(explained["pmd-mean"]).data["mixed"]
-    )
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """`pmdkit replay`: what it prints, and what it answers to mistakes."""
 
-import json
 import shutil
 
 import pytest
@@ -23,15 +22,6 @@ def test_the_tables(call, toy, capsys):
     assert "…" not in said
 
 
-def test_the_story(call, toy, capsys):
-    assert call("replay", toy.path, "--step", 1, "--row", 17) == 0
-    said = capsys.readouterr().out
-    for word in ("prompt", "response", "formula", "reward", "baseline", "advantage", "target", "weight", "gradient"):
-        assert f"\n{word} " in said, word
-    assert call("replay", toy.path, "--row", 17, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["row"] == 17
-
-
 MISTAKES = {
     "no run": (["nowhere"], "nowhere is not a run folder of pmdkit"),
     "a step that was not recorded": (
@@ -44,7 +34,6 @@ MISTAKES = {
     "an unknown option": (["RUN", "--set", "nrom=none"], "norm"),
     "an option of the run": (["RUN", "--set", "schedule.lr=1"], "a replay changes options of the objective only"),
     "too many ministeps": (["RUN", "--ministeps", "17"], "ministeps is 17 for 16 prompts; expected 1 to 16"),
-    "a row out of range": (["RUN", "--row", "128"], "row is 128; expected 0 to 127"),
 }
 
 
