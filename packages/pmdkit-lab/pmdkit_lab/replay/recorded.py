@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pmdkit import foreign
 from pmdkit.errors import UsageError, first_line, short
-from pmdkit.extras import remedy
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.recording import KEY, RECORDING_FORMAT, Recording, checksum, to_json
 
@@ -80,17 +79,13 @@ class RecordingText:
 
     Args:
         recording: the recording of the step.
-        run: its run folder, for the tokenizer of a language model; None if there is none.
-
-    Attributes:
-        note: why there is no text, or None.
+        run: its run folder, for the tokenizer of a language model; tokens are shown as numbers if it has none.
     """
 
     def __init__(self, recording: Recording, run: Path | None = None) -> None:
         self.recording = recording
         self.vocabulary: list[str] | None = recording.about.get("vocabulary")
         self.tokenizer: Any = None
-        self.note: str | None = None
         if recording.about["tier"] == "llm":
             self.find_tokenizer(run)
 
@@ -98,15 +93,10 @@ class RecordingText:
         """Load the tokenizer of the newest checkpoint that has one."""
         places = run.glob("checkpoints/step-*/tokenizer.json") if run is not None else ()
         found = sorted(places, key=lambda path: int(path.parent.name.removeprefix("step-")))
-        if not found:
-            self.note = "no text: the run has no checkpoint with a tokenizer; tokens are shown as numbers"
-            return
-        try:
+        if found:
             from tokenizers import Tokenizer
-        except ImportError:
-            self.note = f"no text: reading the tokenizer needs transformers; {remedy('llm')}"
-            return
-        self.tokenizer = Tokenizer.from_file(str(found[-1]))
+
+            self.tokenizer = Tokenizer.from_file(str(found[-1]))
 
     def prompt(self, number: int) -> str:
         """The prompt of a group."""
@@ -132,14 +122,6 @@ class RecordingText:
         if self.recording.about["tier"] == "bandit":
             return f"arm {tokens[0]}"
         return self.text(tokens)
-
-    def token(self, token: int) -> str:
-        """One token."""
-        if self.vocabulary is not None:
-            return self.vocabulary[token]
-        if self.recording.about["tier"] == "bandit":
-            return f"arm {token}"
-        return self.text([token])
 
     def text(self, tokens: list[int]) -> str:
         """Tokens of a language model, control tokens included."""
