@@ -5,7 +5,6 @@ There is one function for each. `llm/train.py` takes the step with these parts i
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -270,11 +269,10 @@ def make_evaluation(
     episodes: turns.Turns | None = None,
 ) -> evaluate.Evaluation:
     """The fixed evaluation of [evaluation]."""
-    width, most = spec.rollout.width, spec.reward.most_unscored
-    evaluation = evaluate.fixed_evaluation(
-        spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most, reward_rows(spec, encoder)
+    width, most, rows = spec.rollout.width, spec.reward.most_unscored, reward_rows(spec, encoder)
+    return evaluate.fixed_evaluation(
+        spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most, rows, episodes
     )
-    return replace(evaluation, turns=episodes)
 
 
 def assemble(

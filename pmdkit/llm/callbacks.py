@@ -237,14 +237,7 @@ class EvaluationCallback(TrainerCallback):
             self.audit(answers[:AUDITED])
         scores = self.scores(answers)
         if marker is not None:
-            counts = {
-                "responses": len(answers),
-                "right": sum(answer.verdict.correct is True for answer in answers),
-                "unscored": sum(not answer.verdict.scored for answer in answers),
-                "cut_off": sum(not answer.ended for answer in answers),
-                "tokens": sum(answer.tokens for answer in answers),
-            }
-            files.replace(marker, files.encode({"step": step, "scores": scores, "counts": counts}))
+            files.replace(marker, files.encode({"step": step, "scores": scores}))
         return scores
 
     def draw(self, record: Path | None) -> list[Answered]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
+from pmdkit.distributed import ProcessGroup, launched_ranks
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.llm import fsdp, ranks
 from pmdkit.llm.recipe_checks import check_processes
@@ -33,15 +33,13 @@ class RankLost(ComponentDied):
 
 
 def make_process_group(spec: LLMSpec) -> ProcessGroup:
-    """The process group of a run; joins the other processes if there are any."""
+    """The process group of a run of several processes; joins the others."""
     table, here = spec.parallel, launched_ranks()
     if table.processes != here:
         raise UsageError(
             f"parallel.processes is {table.processes} and {here} run here; start with `pmdkit llm`, with "
             f"`accelerate launch --num_processes {table.processes}`, or on several machines with torchrun"
         )
-    if here == 1:
-        return SINGLE
     check_processes(int(os.environ.get("LOCAL_WORLD_SIZE", here)), spec.model.device)
     return AccelerateGroup(table.strategy, table.timeout, cpu=spec.model.device == "cpu")
 
@@ -55,14 +53,12 @@ class AccelerateGroup(ProcessGroup):
         cpu: use the CPU even if there is an accelerator.
 
     Raises:
-        EnvironmentLacks: accelerate is missing, or the processes do not find each other.
+        EnvironmentLacks: the processes do not find each other.
     """
 
     def __init__(self, strategy: str, timeout: float, cpu: bool) -> None:
-        try:
-            from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
-        except ImportError as problem:
-            raise EnvironmentLacks("several processes need accelerate; pip install 'accelerate>=1.12'") from problem
+        from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+
         die_with_parent(os.getppid())
         cpu = cpu or not torch.cuda.is_available()
         handlers = [

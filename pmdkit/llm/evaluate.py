@@ -148,6 +148,7 @@ def fixed_evaluation(
     seed: int,
     most_unscored: float = Evaluation.most_unscored,
     rows: grading.Rows | None = None,
+    turns: "Turns | None" = None,
 ) -> Evaluation:
     """The evaluation of an [evaluation] table: the same problems and seeds at every call."""
     name, chosen = evaluation_problems(table.data, problems, table.problems, seed)
@@ -162,6 +163,7 @@ def fixed_evaluation(
         seed=derive(seed, "evaluation"),
         most_unscored=most_unscored,
         rows=rows,
+        turns=turns,
     )
 
 

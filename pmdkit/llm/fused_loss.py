@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import ChunkedHead, chunks, head_weight, matmul_operands
 from pmdkit.llm.logprobs import hidden_at_targets, scored_lengths, scored_tokens
@@ -78,11 +77,7 @@ def fused_linear_loss(
 ) -> FusedLoss:
     """Like `fused_total`, from the states [M, d] and targets [M] of N concatenated responses and the weight [V, d]."""
     counts = batch.mask.sum(1).tolist()
-    if len(lengths) != len(counts) or any(n not in (0, length) for n, length in zip(counts, lengths, strict=True)):
-        raise UsageError(
-            f"the responses have {list(lengths)[:8]} tokens, and the rows of the batch have {counts[:8]}; "
-            "expected the same numbers, or 0 for a row that does not count"
-        )
+    assert all(n in (0, length) for n, length in zip(counts, lengths, strict=True)), "0 is a row that does not count"
     coefficients = ResponseCoefficients(objective, batch, states)
     loss, logp = FusedHeadLoss.apply(states, weight, targets, tuple(lengths), coefficients, head_tokens)
     return FusedLoss(loss, logp, coefficients.seq_logp)
@@ -110,8 +105,7 @@ class FusedHeadLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
-        if ctx.gradients is None:
-            raise UsageError("a second backward pass through the fused head; expected one: call fused_total again")
+        assert ctx.gradients is not None, "the gradients of a fused head are given away once"
         of_states, of_weight = ctx.gradients
         ctx.gradients = None  # .grad then takes the buffer itself instead of a copy of it
         if grad != 1:
@@ -143,10 +137,7 @@ class ResponseCoefficients:
         if not traits(self.objective).whole_groups:
             return list(range(count + 1))
         ids, sizes = torch.unique_consecutive(self.batch.group, return_counts=True)
-        if len(ids) != len(torch.unique(ids)):
-            raise UsageError(
-                "rows of a group are not next to each other; expected the responses to a prompt one after another"
-            )
+        assert len(ids) == len(torch.unique(ids)), "the responses to a prompt are one after another"
         return [0, *sizes.cumsum(0).tolist()]
 
     def __call__(self, rows: slice, logp: Sequence[Tensor]) -> Tensor:
@@ -154,8 +145,7 @@ class ResponseCoefficients:
         self.seq_logp[rows] = torch.stack([row.double().sum() for row in logp])  # float32 sums are off by 1e-4 nats
         batch = replace(self.batch[rows], logp=self.seq_logp[rows][:, None])
         c = coefficient(self.objective, batch)
-        if c is None:
-            raise UsageError("the loss is per token; expected one number per response: take response_logp and total")
+        assert c is not None, "the loss is one number per response"
         self.loss += total(self.objective, batch)
         return c
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import head_logp, head_weight
 from pmdkit.llm.packing import forward_packed, pack
@@ -102,10 +101,7 @@ def to_rows(flat: Tensor, lengths: Sequence[int], width: int, scored: Tensor | N
     if scored is not None:
         scored = scored.to(flat.device)
         return flat.new_zeros(scored.shape).masked_scatter(scored, flat)
-    if flat.shape != (sum(lengths),) or max(lengths) > width:
-        raise UsageError(
-            f"{list(flat.shape)} numbers for responses of {sum(lengths)} tokens, the longest {max(lengths)}, "
-            f"at a width of {width}; expected as many numbers as tokens, and no longer response"
-        )
+    assert flat.shape == (sum(lengths),), "one number per token"
+    assert max(lengths) <= width
     on = torch.arange(width, device=flat.device) < torch.tensor(lengths, device=flat.device)[:, None]
     return flat.new_zeros(on.shape).masked_scatter(on, flat)

@@ -124,14 +124,9 @@ class PackedLayout:
     kept: dict[int, KeysValues] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.lengths or min(self.lengths) < 1:
-            raise ValueError(f"lengths is {self.lengths[:8]}; expected at least one sequence, each of at least 1 token")
-        if self.after and len(self.after) != len(self.lengths):
-            raise ValueError(f"after has {len(self.after)} entries; expected {len(self.lengths)}, one per sequence")
-        if any(head >= 0 and self.after[head] >= 0 for head in self.after):
-            raise ValueError(
-                "after points at a sequence that itself continues another one; only one level is supported"
-            )
+        assert min(self.lengths, default=0) >= 1
+        assert len(self.after) in (0, len(self.lengths))
+        assert not any(head >= 0 and self.after[head] >= 0 for head in self.after), "a prompt continues nothing"
 
     @cached_property
     def starts(self) -> list[int]:

@@ -41,10 +41,9 @@ class PackedBatch(NamedTuple):
 
 def pack(prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = True) -> PackedBatch:
     """Pack rows into one stream: a prompt and its response as one sequence, or a shared prompt before its responses."""
-    if len(prompts) != len(responses) or not len(prompts):
-        raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses; expected one of each per row")
-    if not all(len(prompt) for prompt in prompts) or not all(len(response) for response in responses):
-        raise ValueError("a prompt or response has no tokens; expected at least one in each")
+    assert len(prompts) == len(responses)
+    assert all(map(len, prompts))
+    assert all(map(len, responses))
     tokens: list[int] = []
     lengths: list[int] = []
     after: list[int] = []

@@ -50,7 +50,7 @@ class Encoder:
         thinking: `enable_thinking` of the chat template; None leaves it out.
 
     Raises:
-        ValueError: the template lacks the placeholder, or chat or thinking is set without a chat template.
+        UsageError: the template lacks the placeholder, or chat or thinking is set without a chat template.
     """
 
     def __init__(
@@ -62,19 +62,17 @@ class Encoder:
         thinking: bool | None = None,
     ) -> None:
         if template.count(PLACE) != 1:
-            raise ValueError(f"the template has {PLACE} {template.count(PLACE)} times; expected it once")
+            raise UsageError(f"prompt.template has {PLACE} {template.count(PLACE)} times; expected it once")
         has_format = bool(getattr(tokenizer, "chat_template", None))
         if chat and not has_format:
-            raise ValueError(
-                "chat is true, but the tokenizer has no chat template; leave chat out, or set the template"
-            )
+            raise UsageError("prompt.chat is true, but the tokenizer has no chat template; leave it out")
         self.tokenizer = tokenizer
         self.template = template
         self.before_problem = list(before)
         self.thinking = thinking
         self.chat = has_format if chat is None else chat
         if thinking is not None and not self.chat:
-            raise ValueError("prompt.thinking is set, but the tokenizer has no chat template to use it; leave it out")
+            raise UsageError("prompt.thinking is set, but the tokenizer has no chat template to use it; leave it out")
         # Some tokenizers have runs of whitespace as added tokens; those control nothing.
         added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
         self.added = frozenset(added)
@@ -86,7 +84,7 @@ class Encoder:
         messages = [*before, {"role": "user", "content": template}]
         text = self.render(messages) if self.chat else "\n\n".join(message["content"] for message in messages)
         if text.count(PLACE) != 1:
-            raise ValueError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
+            raise UsageError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
         head, tail = text.split(PLACE)
         self.before = start + self.ids(head, split=False)
         self.after = self.ids(tail, split=False)
@@ -147,12 +145,7 @@ def encoder_of(table: PromptTable | None, tokenizer: Any) -> Encoder:
     template = TEMPLATE if table.template is None else table.template
     if any(PLACE in message["content"] for message in before):
         raise UsageError(f"prompt.system or prompt.few_shot holds {PLACE}; expected it in prompt.template alone, once")
-    try:
-        return Encoder(tokenizer, template, table.chat, before, table.thinking)
-    except UsageError:
-        raise
-    except ValueError as problem:
-        raise UsageError(f"[prompt]: {problem}") from problem
+    return Encoder(tokenizer, template, table.chat, before, table.thinking)
 
 
 def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
