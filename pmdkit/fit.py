@@ -148,10 +148,14 @@ def fit(
     group, main = backend.process_group, backend.process_group.is_main_process
     backend = replace(backend, callbacks=[*backend.callbacks, *own_callbacks(spec)])
     context = RunContext(spec, objective, backend, folder, display if main else Display())
-    limit = TimeLimit(spec.run.max_time)
+    began = time.monotonic()
     with locked(folder) if main else nullcontext():
         if main:
-            record_configuration(context, accept_changes)
+            record = spec.record()
+            found = code_inputs(record) | dict(backend.inputs())
+            if found or folder.inputs.exists():
+                check_inputs(folder, found, accept_changes, display.warn)
+            folder.begin(record)
         torch.set_num_threads(spec.run.threads)
         with group.error_scope():
             checkpoints = group.checkpoints(folder.checkpoints)
@@ -160,10 +164,16 @@ def fit(
             context.display.warn(warning)
 
         with stop_at_once(), group.error_scope(), running(context):
-            first = restore(context, start, state) if state else before_first_step(context, checkpoints)
+            if state:
+                first = state.pop("first", None)  # the evaluation before the first step, which every checkpoint holds
+                if first is None:
+                    raise ResumeRefused(f"checkpoint step-{start} of {folder.path} is not of a run; give another --out")
+                backend.learner.load_state_dict(state)
+            else:
+                first = before_first_step(context, checkpoints)
             if main:
                 drop_unfinished(context, start)
-            fit_steps(context, checkpoints, start, first, limit)
+            fit_steps(context, checkpoints, start, first, began)
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
 
@@ -182,18 +192,6 @@ def running(context: RunContext) -> Iterator[None]:
         yield
 
 
-def restore(context: RunContext, start: int, state: dict[str, Any]) -> Row:
-    """Give the learner the state of a checkpoint; returns the evaluation before the first step, which it also holds."""
-    first: Row | None = state.pop("first", None)
-    if first is None:
-        raise ResumeRefused(
-            f"checkpoint step-{start} of {context.folder.path} lacks the evaluation before the first step; restore it, "
-            "or start again with another --out"
-        )
-    context.backend.learner.load_state_dict(state)
-    return first
-
-
 def before_first_step(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
     """Run phase 0 if there is one, and the evaluation before the first update."""
     warm_start = context.backend.warm_start
@@ -205,10 +203,12 @@ def before_first_step(context: RunContext, checkpoints: checkpoint.Checkpoints) 
     return first
 
 
-def fit_steps(
-    context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, limit: "TimeLimit"
-) -> None:
-    """Run the loop from step `start` + 1; each step is measured, passed to the callbacks and checkpointed."""
+def fit_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, began: float) -> None:
+    """Run the loop from step `start` + 1; each step is measured, passed to the callbacks and checkpointed.
+
+    Args:
+        began: monotonic seconds when the run's folder was opened; run.max_time counts from then on.
+    """
     spec, backend, display = context.spec, context.backend, context.display
     group, last = backend.process_group, backend.schedule.steps
     for callback in backend.callbacks:
@@ -218,14 +218,19 @@ def fit_steps(
         reporters = trackers.Trackers(spec.run.report_to, context.folder.path, spec.record(), display.warn)
         context = replace(context, reporters=reporters)
 
+    end, longest = began, 0.0  # of the last step; the first includes what came before it
+
     with stop_requests() as stop:
 
         def after_step(step: int, *seen: Any) -> None:
+            nonlocal end, longest
             result = measure(context, step, *seen)
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
+            longest, end = max(longest, time.monotonic() - end), time.monotonic()
+            # this checkpoint, another step and its checkpoint may come too late
+            late = spec.run.max_time is not None and end - began + 2 * longest > spec.run.max_time
             # a request reaches the processes at different times, but all of them must leave after the same step
-            late = limit.passed()
             stopping = group.any_rank(stop.is_set() or late)
             if step % spec.run.checkpoint_every == 0 or step == last or stopping:
                 save(context, checkpoints, step, first)
@@ -316,15 +321,6 @@ def own_callbacks(spec: Spec) -> list[TrainerCallback]:
     return found
 
 
-def record_configuration(context: RunContext, accept_changes: bool) -> None:
-    """Write config.json, env.json and the digests of data, code and weights; refuse others than the run began with."""
-    record = context.spec.record()
-    found = code_inputs(record) | dict(context.backend.inputs())
-    if found or context.folder.inputs.exists():
-        check_inputs(context.folder, found, accept_changes, context.display.warn)
-    context.folder.begin(record)
-
-
 def drop_unfinished(context: RunContext, start: int) -> None:
     """Remove what an interrupted run has left behind after its last checkpoint."""
     folder = context.folder
@@ -336,26 +332,6 @@ def drop_unfinished(context: RunContext, start: int) -> None:
 
 
 # How a run stops early.
-
-
-class TimeLimit:
-    """Decides when to stop so that the last checkpoint is written in time; a step includes what came before it.
-
-    Args:
-        seconds: from now on; None for no limit.
-    """
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
-        self.began = self.last = time.monotonic()
-        self.longest = 0.0
-
-    def passed(self) -> bool:
-        """Called after each step: whether this checkpoint, another step and its checkpoint may come too late."""
-        now = time.monotonic()
-        self.longest = max(self.longest, now - self.last)
-        self.last = now
-        return self.seconds is not None and now - self.began + 2 * self.longest > self.seconds
 
 
 @contextmanager

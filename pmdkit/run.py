@@ -2,7 +2,6 @@
 
 import warnings
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,37 +127,14 @@ class Run:
         return run_figure(self) if panel is None and ax is None else panel_figure(self, panel or "progress", ax)
 
     def __repr__(self) -> str:
-        """One line. It never raises: debuggers and notebooks show it when something is already wrong."""
+        """What ran, and how far. It never raises: debuggers and notebooks show it when something is already wrong."""
         try:
-            return f"Run({', '.join(self._description())}, {self.path})"
+            if self.folder.finished:
+                s = self.folder.read_summary()
+                return f"Run({s['tier']} {s['env']}, {s['objective']}, {s['steps']} steps, {self.path})"
+            config = self.folder.read_config()
+            done = len(self.folder.read_metrics()) if self.folder.metrics.exists() else 0
+            steps = f"{done} of {config['schedule']['steps']} steps, not finished"
+            return f"Run({config['tier']} {config['name']}, {config['objective']['name']}, {steps}, {self.path})"
         except Exception as problem:
             return f"Run({self.path}: {first_line(problem)})"
-
-    def _description(self) -> list[str]:
-        """What ran, and how far."""
-        if not self.folder.started and not self.folder.finished:
-            raise UsageError("no run was started here" if self.path.is_dir() else "there is no such folder")
-        if self.folder.finished:
-            s = self.folder.read_summary()
-            return [f"{s['tier']} {s['env']}", s["objective"], f"{s['steps']} steps"]
-        config = self.folder.read_config()
-        done = len(self.folder.read_metrics()) if self.folder.metrics.exists() else 0
-        steps = f"{done} of {config['schedule']['steps']} steps, not finished"
-        return [f"{config['tier']} {config['name']}", config["objective"]["name"], steps]
-
-    def _repr_html_(self) -> str:
-        """The same as a small table, with the pass rate or reward of every step as a line of bars."""
-        try:
-            what, objective, steps = self._description()
-            rows = [("objective", objective), ("steps", steps)]
-            metrics = self.folder.read_metrics() if self.folder.metrics.exists() else []
-            key = "pass_rate" if any(row["pass_rate"] is not None for row in metrics) else "reward_mean"
-            values = [row[key] for row in metrics if row[key] is not None]
-            if values:
-                curve = f"{values[0]:.4f} {console.sparkline(values, 40)} {values[-1]:.4f}"
-                rows.append((key.replace("_", " "), curve))
-            rows.append(("folder", str(self.path)))
-        except Exception:
-            return f"<code>{escape(repr(self))}</code>"
-        cells = "".join(f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
-        return f"<table><caption>Run: {escape(what)}</caption>{cells}</table>"

@@ -83,7 +83,7 @@ def eval(  # the verb's name
     if json:
         print_json(summary)
         return
-    show(summary)
+    show_language(summary)
 
 
 def small(run: Path, trusted: Trusted, k: int, problems: int | None, seed: int, json: bool) -> None:
@@ -97,48 +97,41 @@ def small(run: Path, trusted: Trusted, k: int, problems: int | None, seed: int, 
     if json:
         print_json(found)
         return
-    table = simple_table("", ">value", ">95 % interval", "meaning")
-    for name, words in MEANING.items():
-        short, long = (text.format(k=k) for text in words)
-        share = found[name]
-        table.add_row(short, f"{share['value']:.4f}", f"{share['low']:.4f} to {share['high']:.4f}", long)
-    console = Console(highlight=False)
-    console.print(f"[bold]{spec.tier} {shown(spec.name)}[/bold], {shown(spec.objective['name'])}, step {step}")
-    console.print(table)
     over = found["interval_over"]
     what = "all problems" if over == "draws" else "held-out problems"
-    about = f"{found['problems']} {what}, {found['draws']} draws on each; intervals by resampling {over}"
-    console.print(about, soft_wrap=True)
+    title = f"[bold]{spec.tier} {shown(spec.name)}[/bold], {shown(spec.objective['name'])}, step {step}"
+    note = f"{found['problems']} {what}, {found['draws']} draws on each; intervals by resampling {over}"
+    show(title, found, k, {"95 %": None}, note)
 
 
-def show(summary: dict[str, Any]) -> None:
+def show_language(found: dict[str, Any]) -> None:
     """Print the summary of a language model."""
-    k = summary["k"]
-    table = simple_table("", ">value", ">95 % over draws", ">95 % over problems")
-    for name, (short, _) in MEANING.items():
-        share = summary[name]
-        spans = (f"{share[over]['low']:.4f} to {share[over]['high']:.4f}" for over in ("over_draws", "over_problems"))
-        table.add_row(short.format(k=k), f"{share['value']:.4f}", *spans)
-    console = Console(highlight=False)
-    step = "" if summary["step"] is None else f", step {summary['step']}"
-    console.print(f"[bold]{shown(summary['model'])}[/bold]{step}, {shown(summary['data'])}")
-    console.print(table)
-    drawn = "greedy" if summary["temperature"] == 0 else f"temperature {summary['temperature']:g}"
-    console.print(
-        f"{summary['problems']} problems, {k} responses to each, {drawn}, top_p {summary['top_p']:g}, "
-        f"at most {summary['width']} tokens",
-        soft_wrap=True,
-    )
-    total = summary["problems"] * k
-    console.print(
-        f"Of {total:,} responses: {summary['cut_off']:,} cut off, {summary['unanswered']:,} without an answer, "
-        f"{summary['unscored']:,} without a verdict; none of these counts as right",
-        soft_wrap=True,
-    )
-    told = (f"{short}, {long}".format(k=k) for short, long in MEANING.values())
-    console.print("; ".join(told), soft_wrap=True)
-    console.print(
+    step = "" if found["step"] is None else f", step {found['step']}"
+    drawn = "greedy" if found["temperature"] == 0 else f"temperature {found['temperature']:g}"
+    show(
+        f"[bold]{shown(found['model'])}[/bold]{step}, {shown(found['data'])}",
+        found,
+        found["k"],
+        {"95 % over draws": "over_draws", "95 % over problems": "over_problems"},
+        f"{found['problems']} problems, {found['k']} responses to each, {drawn}, top_p {found['top_p']:g}, "
+        f"at most {found['width']} tokens",
+        f"Of {found['problems'] * found['k']:,} responses: {found['cut_off']:,} cut off, {found['unanswered']:,} "
+        f"without an answer, {found['unscored']:,} without a verdict; none of these counts as right",
         "Over draws: the same problems, asked again. Over problems: others of the kind that these are a sample of",
-        soft_wrap=True,
+        f"Responses: {shown(found['out'])}",
     )
-    console.print(f"Responses: {shown(summary['out'])}", soft_wrap=True)
+
+
+def show(title: str, found: dict[str, Any], k: int, intervals: dict[str, str | None], *notes: str) -> None:
+    """Print the three shares with their intervals: a column each, by its key in a share, None for the share's own."""
+    table = simple_table("", ">value", *(f">{name}" for name in intervals), "meaning")
+    for name, (short, long) in MEANING.items():
+        share = found[name]
+        ends = [share if key is None else share[key] for key in intervals.values()]
+        spans = [f"{end['low']:.4f} to {end['high']:.4f}" for end in ends]
+        table.add_row(short.format(k=k), f"{share['value']:.4f}", *spans, long.format(k=k))
+    console = Console(highlight=False)
+    console.print(title)
+    console.print(table)
+    for note in notes:
+        console.print(note, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`pmdkit objectives` and `pmdkit envs`: what there is by name."""
+"""`pmdkit objectives`: the objectives by name, their options and their docstrings."""
 
 from typing import Any
 
