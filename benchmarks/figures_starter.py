@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 
 from pmdkit.sweeps import record
-from pmdkit.sweeps.record import by_setting
 from pmdkit_lab.figures.training_curves import STARTER_METHODS
+from pmdkit_lab.studies.settings import by_setting
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "packages" / "pmdkit-lab" / "pmdkit_lab" / "figures" / "stored" / "starter.json"

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from pmdkit.sweeps import record
-from pmdkit.sweeps.record import by_setting
 from pmdkit_lab.figures.training_curves import METHODS
+from pmdkit_lab.studies.settings import by_setting
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "packages" / "pmdkit-lab" / "pmdkit_lab" / "figures" / "stored" / "toy.json"

@@ -7,34 +7,23 @@ from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError
 
 
-def theory(
-    *,
-    p: float | None = None,
-    tau: float | None = None,
-    rewards: str = "0,1",
-    json: Flag = False,
-) -> None:
+def theory(*, p: float = 0.1, tau: float = 0.05, json: Flag = False) -> None:
     """The exact PMD-mean and PMD-part updates of one prompt with binary rewards.
 
     Args:
-        p: pass rate of the prompt, in (0, 1); by default 0.1.
-        tau: temperature in the units of --rewards; by default 0.05.
-        rewards: "0,1" or "-1,1".
+        p: pass rate of the prompt, in (0, 1).
+        tau: temperature on rewards 0 and 1; twice as much on rewards -1 and 1 gives the same update.
         json: print one JSON value.
     """
     from pmdkit import theory as room
 
-    p, tau = 0.1 if p is None else p, 0.05 if tau is None else tau
-    if rewards not in ("0,1", "-1,1"):
-        raise UsageError(f"rewards is '{rewards}'; expected 0,1 or -1,1")
     if not 0 < p < 1:
         raise UsageError(f"p is {p}; expected a pass rate strictly between 0 and 1")
-    span = 1.0 if rewards == "0,1" else 2.0
     if not tau > 0:
         raise UsageError(f"tau is {tau}; expected a finite number > 0 in reward units")
     table: dict[str, dict[str, float | None]] = {}
     for method in ("pmd-mean", "pmd-part"):
-        exact = room.binary(p, tau / span, method)
+        exact = room.binary(p, tau, method)
         table[method] = {
             "pass_rate_after": float(1 - (1 - p) * (1 - exact.eta)),
             "log_ratio_pos": float(exact.log_ratio_pos),
@@ -42,9 +31,9 @@ def theory(
             "eta": float(exact.eta),
             "B": float(exact.B),
             "B_plus": float(exact.B_plus),
-            "lambda": float(exact.lam) * span**2 if method == "pmd-mean" else None,
+            "lambda": float(exact.lam) if method == "pmd-mean" else None,
         }
-    scales = {"tau_on_01": tau / span, "tau_on_pm1": 2 * tau / span}
+    scales = {"tau_on_01": tau, "tau_on_pm1": 2 * tau}
     if json:
         print_json({"p": p, **scales, **table})
         return

@@ -91,7 +91,6 @@ MISTAKES = [
     ("theory --p 2", 2, "2.0"),
     ("theory --p 0,1", 2, "0,1"),
     ("theory --tau 0", 2, "0.0"),
-    ("theory --rewards 0,2", 2, "0,2"),
     ("objectives grop", 2, "'grpo'"),
     ("doctor --parrity", 2, "--parity"),
     ("tour --objective grpo", 2, "grpo"),

@@ -22,7 +22,7 @@ from pmdkit.sweeps import record
 from pmdkit_lab import ledger
 from pmdkit_lab.figures.training_curves import METHODS as DRAWN
 from pmdkit_lab.figures.training_curves import setting
-from pmdkit_lab.studies import adaptive, experiments, measurements
+from pmdkit_lab.studies import adaptive, experiments, measurements, settings
 
 from .studies import test_results as results
 
@@ -48,7 +48,7 @@ def next_draw(values):
 @cache
 def stored(experiment):
     """label -> runs of a record."""
-    return record.by_setting(record.read(RESULTS / f"{experiment}.json"))
+    return settings.by_setting(record.read(RESULTS / f"{experiment}.json"))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def made_again(rerun, experiment, *labels):
     as_recorded(experiment)
     for label in labels:
         own = rerun(experiment, label)["summary"]["pass_rate_mean"]
-        of_record = record.summary_values(stored(experiment)[label], "pass_rate_mean")
+        of_record = settings.summary_values(stored(experiment)[label], "pass_rate_mean")
         low, high = next_draw(of_record)
         assert high - low < WIDEST, label
         assert low <= own <= high, (label, own, low, high)
@@ -151,7 +151,7 @@ def test_both_temperatures_learn(rerun):
         drawn = setting(experiment, label)
         assert min(drawn["last"]) > 0.85
         assert drawn["last"] == pytest.approx(
-            record.summary_values(stored(experiment)[label], "pass_rate_last"), rel=1e-3
+            settings.summary_values(stored(experiment)[label], "pass_rate_last"), rel=1e-3
         )
 
 
@@ -174,7 +174,7 @@ def test_the_intervals_tell_methods_apart(rerun):
     """A run in the place of another one would be noticed: no interval holds what its neighbour gives."""
     curves = stored("training-curves")
     for name, other in (("pmd-mean", "gspo"), ("gspo", "pmd-part"), ("rloo", "gspo"), ("grpo", "gspo")):
-        low, high = next_draw(record.summary_values(curves[other], "pass_rate_mean"))
+        low, high = next_draw(settings.summary_values(curves[other], "pass_rate_mean"))
         assert not low <= rerun("training-curves", name)["summary"]["pass_rate_mean"] <= high, (name, other)
 
 

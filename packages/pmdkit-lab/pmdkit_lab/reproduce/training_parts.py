@@ -22,6 +22,7 @@ from pmdkit.sweeps.run import sweep
 from pmdkit_lab.figures import FIGURES, draw, scores, tables, training_curves
 from pmdkit_lab.reproduce.part import PartContext, Piece, Sheet, keep
 from pmdkit_lab.studies import adaptive, experiments, pictures
+from pmdkit_lab.studies.settings import by_setting, summary_values
 
 KEYS = ("pass_rate", "log_ratio_min", "response_length")
 
@@ -67,7 +68,7 @@ def redrawn(names: tuple[str, ...], sources: tuple[str, ...]) -> Callable[[PartC
 def curves(context: PartContext, name: str) -> dict[str, Any]:
     """An experiment's runs in the form that the training figures use: lists per seed, by setting."""
     found = record.read(context.sweeps / f"{name}.json")
-    settings = {label: in_lists(runs, KEYS) for label, runs in record.by_setting(found).items()}
+    settings = {label: in_lists(runs, KEYS) for label, runs in by_setting(found).items()}
     return {"env": found["env"], "settings": settings}
 
 
@@ -184,20 +185,19 @@ def starter(context: PartContext) -> list[Piece]:
     """The starter trained with three objectives: its figure, and the results in numbers, paired by seed."""
     trials = grid.variants("llm", RECIPE, list(STARTER_METHODS.values()), SEEDS, STARTER_OPTIONS)
     described = {"about": STARTER_ABOUT, "env": RECIPE, "settings": STARTER_METHODS}
-    settings = record.by_setting(run_all(context, "starter", trials, described))
+    settings = by_setting(run_all(context, "starter", trials, described))
     lists = {name: in_lists(found, ("pass_rate", "response_length")) for name, found in settings.items()}
     name = "fig7-starter"  # replaces the one from stored runs
     drawing = draw(name, {RECIPE: {"env": RECIPE, "settings": lists}})
-    base = record.summary_values(settings["pmd-mean"], "pass_rate_last")
+    base = summary_values(settings["pmd-mean"], "pass_rate_last")
     rows = []
     for name, runs in settings.items():
-        last = record.summary_values(runs, "pass_rate_last")
+        last = summary_values(runs, "pass_rate_last")
         against = "-" if name == "pmd-mean" else paired_text(paired_difference(base, last), ".3f")
         ends = [
-            mean_interval(record.summary_values(runs, key))
-            for key in ("pass_rate_first", "pass_rate_last", "pass_rate_mean")
+            mean_interval(summary_values(runs, key)) for key in ("pass_rate_first", "pass_rate_last", "pass_rate_mean")
         ]
-        low = float(np.mean(record.summary_values(runs, "log_ratio_min")))
+        low = float(np.mean(summary_values(runs, "log_ratio_min")))
         rows.append([method_title(name), *(interval_text(end, ".3f") for end in ends), against, f"{low:.1f}"])
     heads = [
         "method", "held-out pass rate before", "after", "mean over training", "after, minus PMD-mean",

@@ -12,10 +12,10 @@ from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.style import BLACK, GREEN, GREY, VERMILLION, Drawing, look, style
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import interval_text, mean_interval
-from pmdkit.sweeps.record import by_setting, summary_values
 from pmdkit_lab.figures.panels import Array, as_array, interval_bar, rows_of_names
 from pmdkit_lab.studies.adaptive import FIXED, Row, gains, loses, recommended, tables
 from pmdkit_lab.studies.experiments import EXPERIMENTS
+from pmdkit_lab.studies.settings import by_setting, summary_values
 
 Record = dict[str, Any]
 METHODS = ("pmd-mean", "pmd-part")

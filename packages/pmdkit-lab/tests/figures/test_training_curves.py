@@ -5,9 +5,9 @@ import pytest
 
 from pmdkit import theory
 from pmdkit.sweeps import record
-from pmdkit.sweeps.record import by_setting
 from pmdkit_lab import figures
 from pmdkit_lab.figures.training_curves import METHODS, setting, stored
+from pmdkit_lab.studies.settings import by_setting
 
 NAMES = [name for name, entry in figures.FIGURES.items() if entry.source in ("toy", "starter")]
 

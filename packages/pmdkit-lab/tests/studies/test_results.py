@@ -9,11 +9,11 @@ from pmdkit.observe import gauge
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import mean_interval, paired_difference
 from pmdkit.sweeps import record
-from pmdkit.sweeps.record import by_setting, curve_values, summary_values
 from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended, tables
 from pmdkit_lab.studies.paired_tests import holm, paired_power, seeds_for_power
 from pmdkit_lab.studies.pictures import PICTURES, draw
 from pmdkit_lab.studies.race import verdict
+from pmdkit_lab.studies.settings import by_setting, curve_values, summary_values
 
 RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 
