@@ -277,11 +277,12 @@ class FunctionGrader(Grader):
         if "error" in message:
             return unscored(request.extracted, message["error"], "own")
         if self.takes != "rows":
-            value = message.get("value")
+            value: Any = message.get("value")
             if not foreign.is_number(value) or (self.takes == "pair" and not 0 <= value <= 1):
                 raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
             return own_verdict(value)
-        values, reasons = message.get("values"), message.get("reasons")
+        values: Any = message.get("values")
+        reasons: Any = message.get("reasons")
         both = [isinstance(x, list) and len(x) == len(request.message["rows"]) for x in (values, reasons)]
         if not all(both) or not all(value is None or foreign.is_number(value) for value in values):
             raise WorkerFailed(f"the worker sent nonsense: values of {str(values)[:80]}")
