@@ -29,7 +29,7 @@ from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
-from pmdkit.llm.recipe_checks import check_machine
+from pmdkit.llm.recipe_checks import PROMPTS, check_machine
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Schedule, inline
 from pmdkit.objectives import Objective, traits
@@ -185,10 +185,9 @@ def make_task(
     """The task: which problems a step asks, and how the answers are rewarded."""
     table = spec.reward
     alone = not table.others and table.weight == 1 and spec.rollout.cut_off != "mask"  # the verdict is the reward
-    assert spec.schedule.prompts is not None
     return MathTask(
         problems,
-        spec.schedule.prompts,
+        spec.schedule.prompts or PROMPTS,
         spec.run.seed,
         verifier,
         partial(decode_response, encoder.tokenizer),

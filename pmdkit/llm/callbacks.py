@@ -326,14 +326,6 @@ class ModelFilesCallback(TrainerCallback):
         """Add the files of the current step."""
         extra_files.update(self.files())
 
-    def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
-        """Merge the shards of several processes into the run's model/ folder; one process writes whole checkpoints."""
-        group, last = run.backend.process_group, run.folder.checkpoints / f"step-{self.learner.version}"
-        if error is None and group.size > 1 and group.is_main_process and last.is_dir():
-            from pmdkit.llm.export import export
-
-            export(last, run.folder.path / "model")
-
     def files(self) -> dict[str, bytes]:
         """Config, tokenizer and card as bytes, by file name."""
         return {**self.fixed, "README.md": self.card().encode()}

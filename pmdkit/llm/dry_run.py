@@ -6,18 +6,17 @@ from pmdkit.specs import LLMSpec
 def batch(spec: LLMSpec) -> dict[str, float]:
     """Prompts, responses, updates and staleness."""
     schedule, rollout = spec.schedule, spec.rollout
-    assert schedule.prompts is not None
-    assert schedule.group is not None
-    responses = schedule.prompts * schedule.group
+    prompts, group = schedule.prompts or 0, schedule.group or 0  # a resolved recipe has both
+    responses = prompts * group
     return {
         "steps": schedule.steps,
-        "prompts per step": schedule.prompts,
-        "responses per prompt": schedule.group,
+        "prompts per step": prompts,
+        "responses per prompt": group,
         "responses per step": responses,
         "tokens per response, at most": rollout.width,
         "tokens per step, at most": responses * rollout.width,
         "ministeps per step": schedule.ministeps,
-        "prompts per ministep": schedule.prompts / schedule.ministeps,
+        "prompts per ministep": prompts / schedule.ministeps,
         "responses per ministep": responses / schedule.ministeps,
         "optimizer steps": schedule.steps * schedule.ministeps * schedule.passes,
         "staleness of the last ministep, updates": spec.staleness,

@@ -16,7 +16,7 @@ FILE_BYTES = 2 * 10**9  # of one file of weights, which is in memory while it is
 def export_step(run: Path, step: int, out: Path) -> list[str]:
     """Write the model of a checkpoint to a new folder that transformers and vLLM load; return the names of its files.
 
-    The files that are exported are compared with their checksums before anything is written.
+    Completely, or not at all: what is exported is compared with its checksums before anything is written.
 
     Raises:
         UsageError: there is no such run or checkpoint, or `out` exists.
@@ -31,14 +31,10 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
         raise UsageError(f"{run} has no checkpoint of step {step}; {held}")
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out} exists; give a new folder")
-    return export(folder.checkpoints / f"step-{step}", out)
-
-
-def export(path: Path, out: Path) -> list[str]:
-    """Write the model of a checkpoint folder to `out`, replacing what is there: completely, or not at all."""
+    path = folder.checkpoints / f"step-{step}"
     try:
         manifest = read_manifest(path)
-        check_origin(manifest, int(path.name.removeprefix("step-")), run_identity(path.absolute().parent))
+        check_origin(manifest, step, run_identity(folder.checkpoints.absolute()))
         others = {name for part in PARTS for name in manifest.files_of(part)} | {"state.json"}
         beside = sorted(manifest.sha256.keys() - others)
         if "config.json" not in beside:
@@ -59,7 +55,6 @@ def export(path: Path, out: Path) -> list[str]:
             files.write(aside / name, data, files.PUBLIC)
         names = write_weights(aside, stored)
         files.sync(aside)
-        files.remove(out)
         aside.rename(out)
     except OSError:
         files.remove(aside)

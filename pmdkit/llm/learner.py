@@ -348,12 +348,12 @@ class CausalLearner:
         return dict(lora.MergedWeights(self.model)) if self.policy.adapters else weights.named_weights(self.model)
 
     def save_pretrained(self, path: str | Path) -> None:
-        """Write a folder that transformers and vLLM load; adapters are merged, and also saved in adapter/."""
-        main = self.process_group.is_main_process
-        given = self.process_group.size > 1 or self.policy.adapters
-        state = weights.full_state(self.merged_weights(), main) if given else None
-        if main and self.policy.adapters:
-            lora.save_adapter(self.model, Path(path) / "adapter")
+        """Write a folder that transformers and vLLM load, adapters merged."""
+        main, state = self.process_group.is_main_process, {}
+        for name, tensor in self.merged_weights().items():
+            whole = weights.full_tensor(tensor)  # all processes gather the weights together
+            if main:
+                state[name] = whole.cpu()
         if main:
             self.model.save_pretrained(path, state_dict=state)
             self.tokenizer.save_pretrained(path)

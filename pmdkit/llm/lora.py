@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA) through peft: which layers get one, and how they are merged, saved and loaded.
+"""Low-rank adapters (LoRA) through peft: which layers get one, and how they are merged.
 
 Only adapters are trained. Merged weights have stock names.
 """
@@ -6,11 +6,9 @@ Only adapters are trained. Merged weights have stock names.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
@@ -162,11 +160,3 @@ def adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     """The adapters' tensors alone, detached, by the names that peft gives them in files."""
     named = {name: tensor for name, tensor in weights.named_weights(model).items() if ".lora_" in name}
     return {name.replace(f".{ADAPTER}.", "."): tensor for name, tensor in named.items()}
-
-
-def save_adapter(model: PreTrainedModel, folder: Path) -> None:
-    """Write the adapter alone, as `peft.PeftModel.from_pretrained` reads it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model.peft_config[ADAPTER].save_pretrained(str(folder))
-    tensors = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in adapter_weights(model).items()}
-    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})

@@ -4,12 +4,10 @@ Under FSDP2 every process holds a shard of each weight: `GatheredWeights` gather
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.utils._pytree import tree_map_only
 from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
@@ -108,17 +106,3 @@ def weight_like(weights: Mapping[str, Tensor], name: str) -> Tensor:
 def full_tensor(tensor: Tensor) -> Tensor:
     """The tensor gathered from its shards, in every process; all must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def full_state(state: dict[str, Any], main: bool) -> dict[str, Any]:
-    """A state with every sharded tensor gathered into CPU memory; outside the main process these are left empty.
-
-    Not torch's `get_optimizer_state_dict`: it renames the slots, and adds some to an optimizer without a step.
-    """
-
-    def on_host(tensor: DTensor) -> Tensor:
-        found = full_tensor(tensor)
-        return found.cpu() if main else found.new_empty(0)
-
-    found: dict[str, Any] = tree_map_only(DTensor, on_host, state)
-    return found

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("peft")
 
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from pmdkit.errors import ResumeRefused
@@ -211,18 +211,15 @@ def test_a_checkpoint_goes_with_its_rank():
 
 
 @pytest.mark.slow
-@OF_PEFT
 @pytest.mark.parametrize("case", ["qwen2", "qwen3-moe", "experts"])
-def test_what_is_saved_loads_in_transformers_and_in_peft(case, tmp_path):
+def test_what_is_saved_loads_in_transformers(case, tmp_path):
     mine = moved(case)
     mine.tokenizer = Nothing()
     with torch.no_grad():
         wanted = response_logp(mine.model, PROMPTS, RESPONSES).logp
         mine.save_pretrained(tmp_path)
         merged = stock_logp(AutoModelForCausalLM.from_pretrained(tmp_path))
-        theirs = stock_logp(PeftModel.from_pretrained(model_of(case), tmp_path / "adapter").base_model.model)
     torch.testing.assert_close(merged, wanted, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(theirs, wanted, atol=1e-5, rtol=1e-5)
 
 
 class Nothing:
