@@ -299,7 +299,10 @@ def title(run: "Run") -> str:
 
 def caption(rows: Rows, summary: dict[str, Any] | None) -> str:
     """What to see, in sentences with the run's own numbers, wrapped into lines."""
-    words = [learned(rows, summary), *step_size(rows)]
+    words = [learned(rows, summary)]
+    if shares := reached(rows):
+        parts = " and ".join(f"{name} responses {percent(share)}" for name, share in shares.items())
+        words.append(f"One step takes {parts} of the way to the exact update of their prompt alone.")
     if known(rows, "theory_lambda_over_tau"):
         extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
         words.append(f"The hidden brake adds {extra:.2g} to a temperature of {tau:.2g}, on average.")
@@ -318,24 +321,6 @@ def learned(rows: Rows, summary: dict[str, Any] | None) -> str:
         return f"The {kind} of the evaluation goes from {first:.3g} to {last:.3g} in {steps}."
     values = numbers(rows, "pass_rate" if key == "pass_rate" else "reward_mean")
     return f"The {kind} of the rollouts is {values[-1]:.3g} in step {rows[-1]['step']}, the last one so far."
-
-
-def step_size(rows: Rows) -> list[str]:
-    """The share of the exact update that a step reaches, and what that means."""
-    shares = reached(rows)
-    if not shares:
-        return []
-    if all(abs(share - 1) < 1e-6 for share in shares.values()):
-        return ["Each step is the exact update: measured and exact are the same."]
-    words = " and ".join(f"{name} responses {percent(share)}" for name, share in shares.items())
-    sentence = f"One step takes {words} of the way to the exact update of their prompt alone"
-    if min(shares.values()) < 0:
-        return [f"{sentence}; a negative share is a step against it, which updates of other prompts can do."]
-    if max(shares.values()) > 1.05:
-        return [f"{sentence}; above 100 % the optimizer overshoots, or other prompts push along."]
-    if max(shares.values()) < 0.5:
-        return [f"{sentence}; a small share is usual, that update can be hundreds of nats away."]
-    return [f"{sentence}."]
 
 
 def describe(run: "Run", rows: Rows) -> str:

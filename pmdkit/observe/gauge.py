@@ -63,17 +63,14 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
 
 def is_gauge(value: Any) -> bool:
     """A list of buckets, or null; each counts its prompts and has numbers in its columns."""
-    return value is None or (
-        isinstance(value, list)
-        and all(
-            isinstance(entry, dict)
-            and foreign.is_count(entry.get("bucket"))
-            and entry["bucket"] < len(EDGES) - 1
-            and foreign.is_count(entry.get("prompts"))
-            and all(entry[name] is None or foreign.is_number(entry[name]) for name in entry)
-            for entry in value
-        )
-    )
+    return value is None or (isinstance(value, list) and all(is_bucket(entry) for entry in value))
+
+
+def is_bucket(entry: Any) -> bool:
+    """A bucket that exists, with a count of prompts, and a number or null in every column."""
+    counts = isinstance(entry, dict) and all(foreign.is_count(entry.get(key)) for key in ("bucket", "prompts"))
+    numbers = counts and all(value is None or foreign.is_number(value) for value in entry.values())
+    return numbers and entry["bucket"] < len(EDGES) - 1
 
 
 def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
@@ -88,7 +85,7 @@ def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
         whole: Bucket = {"bucket": bucket, "prompts": sum(e["prompts"] for e in entries)}
         for name in ("pass_rate", *COLUMNS):
             known = [e for e in entries if e.get(name) is not None]
-            counts: list[int] = [e.get(f"{name}_prompts", e["prompts"]) for e in known]
+            counts: list[Any] = [e.get(f"{name}_prompts", e["prompts"]) for e in known]
             weight = sum(counts)
             total = sum(count * e[name] for count, e in zip(counts, known, strict=True))
             whole[name] = total / weight if weight else None

@@ -42,7 +42,7 @@ def check_kind(objective: Objective, seed: int = 0) -> str | None:
     """A frozen dataclass, an advantage [P, G] without gradient, an unreduced loss [N] or [N, T] of logp."""
     assert not isinstance(objective, type), "it is a class; give an instance of it, such as MyLoss()"
     assert is_dataclass(objective), "it is not a dataclass; put @dataclass(frozen=True) on the class"
-    name = next((field.name for field in fields(objective)), "norm")  # type: ignore[arg-type]
+    name = next((field.name for field in fields(objective)), "norm")
     try:
         setattr(objective, name, getattr(objective, name))
     except FrozenInstanceError:

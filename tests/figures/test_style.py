@@ -7,7 +7,6 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from PIL import Image
 
 from pmdkit.figures.style import LOOKS, RC, look, shades
@@ -21,14 +20,6 @@ def test_style_holds_for_a_block_and_then_is_undone() -> None:
     with figures.style():
         assert matplotlib.rcParams["lines.linewidth"] == RC["lines.linewidth"] != before
     assert matplotlib.rcParams["lines.linewidth"] == before
-
-
-def test_style_called_alone_stays() -> None:
-    with matplotlib.rc_context():
-        figures.style()
-        (line,) = Figure().subplots().plot([0, 1])
-    assert line.get_linewidth() == RC["lines.linewidth"]
-    assert line.get_color() == figures.COLOURS["pmd-mean"]
 
 
 def test_every_objective_has_a_look_and_none_needs_its_colour() -> None:
@@ -68,12 +59,3 @@ def test_alt_text_travels_in_both_files(tmp_path) -> None:
 def test_a_notebook_gets_a_picture_without_pyplot() -> None:
     picture = Image.open(io.BytesIO(figures.draw("fig1-left")._repr_png_()))
     assert picture.size[0] >= 3.3 * 150
-
-
-def test_saving_replaces_and_leaves_nothing_beside(tmp_path) -> None:
-    figure = Figure()
-    figures.save(figure, tmp_path / "x")
-    figure.set_label("another")
-    figures.save(figure, tmp_path / "x")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
-    assert b"another" in (tmp_path / "x.svg").read_bytes()

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pmdkit import train
 from pmdkit.errors import ResumeRefused
 from pmdkit.fit import Display
-from pmdkit.llm import prompts
 from pmdkit.observe import inputs
 from pmdkit.observe.checkpoint import read_manifest
 from pmdkit.observe.run_folder import RunFolder
@@ -117,12 +116,6 @@ def test_a_resume_on_another_input_is_refused_and_named(name, place):
     with pytest.raises(ResumeRefused, match=rf"started with other inputs: .*{name} \(was [0-9a-f]+, is [0-9a-f]+\)"):
         resume()
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_another_template_is_another_run(place, monkeypatch):
-    monkeypatch.setattr(prompts, "TEMPLATE", "{problem_statement}\nAnswer:")
-    with pytest.raises(ResumeRefused, match="template"):
-        resume()
 
 
 @pytest.mark.slow

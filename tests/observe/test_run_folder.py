@@ -58,20 +58,6 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
         pass
 
 
-@pytest.mark.filterwarnings("ignore:flock not supported")
-def test_where_the_lock_is_the_file_itself_a_killed_run_says_what_to_delete(holder, tmp_path, monkeypatch):
-    """filelock's own way where flock is not implemented, as on some file systems of clusters."""
-    monkeypatch.setattr("fcntl.flock", no_flock(errno.ENOSYS))
-    folder = RunFolder(tmp_path / "run")
-    told = rf"process {holder.pid} .*; if that has ended, delete run\.lock"
-    with pytest.raises(EnvironmentLacks, match=told), locked(folder):
-        pass
-    (folder.path / "run.lock").unlink()
-    with locked(folder), pytest.raises(EnvironmentLacks, match=rf"process {os.getpid()} "), locked(folder):
-        pass
-    assert not (folder.path / "run.lock").exists()
-
-
 DEEP = "/".join(["a"] * 2000)
 
 
