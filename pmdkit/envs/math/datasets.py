@@ -127,7 +127,7 @@ class DapoMath(MathFile):
     def build(self) -> MathProblems:
         """The problems, numbered in file order."""
         problems, counts = self.read()
-        problems, cleaned = clean(replace(problem, source="dapo-math-17k") for problem in problems)
+        problems, cleaned = clean(problems)
         problems, merged = merge_duplicates(problems)
         return collect(self.name, problems, self.held_out, self.limit, counts + cleaned + merged)
 

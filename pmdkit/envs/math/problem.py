@@ -26,14 +26,12 @@ class Problem:
         id: unique in its collection, such as "dapo-00050".
         problem: the text of the question alone; template and chat format are added later, never part of it.
         answer: the gold answer that the verifier compares with.
-        source: where it comes from.
         columns: the data row, for reward functions that ask for it.
     """
 
     id: str
     problem: str
     answer: str
-    source: str = ""
     columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 

@@ -81,7 +81,7 @@ def read_problems(
     for number, row in chain(first, rows):
         counts["read: rows"] += 1
         try:
-            new = parse_row(row, columns, f"{stem}-{number:05d}", stem)
+            new = parse_row(row, columns, f"{stem}-{number:05d}")
             if (old := found.setdefault(new.id, new)) is not new:
                 if old != new:
                     raise ValueError("the id is that of an earlier row with another problem or answer")
@@ -101,15 +101,14 @@ def read_problems(
     return list(found.values()), counts
 
 
-def parse_row(row: Row, columns: Columns, otherwise: str, source: str) -> Problem:
-    """The problem in a row; a ValueError says what is wrong with the row."""
+def parse_row(row: Row, columns: Columns, otherwise: str) -> Problem:
+    """The problem in a row, with the id `otherwise` if it has none; a ValueError says what is wrong with the row."""
     if isinstance(row, str):
         raise ValueError(row)
     text = parse_problem(look_up(row, columns.problem))
     answer = parse_answer(look_up(row, columns.answer), columns.answer)
     id = parse_id(look_up(row, columns.id), otherwise) if columns.id else otherwise
-    given = next((row[name] for name in ("source", "data_source") if isinstance(row.get(name), str)), source)
-    return Problem(id, text, answer, given if given.isprintable() and len(given) <= 100 else source, row)
+    return Problem(id, text, answer, row)
 
 
 # Columns: which ones hold the problem, the answer and the id, and which values are usable.

@@ -51,7 +51,7 @@ class ReasoningGym:
         made = make_puzzles(self.dataset, self.size, self.seed, dumps(self.options, sort_keys=True))
         about = {"dataset": self.dataset, "size": self.size, "seed": self.seed, "options": self.options}
         problems, counts = merge_duplicates(
-            Problem(f"{self.dataset}-{n:06d}", made[n]["question"], str(made[n]["answer"]), self.name, about | {"n": n})
+            Problem(f"{self.dataset}-{n:06d}", made[n]["question"], str(made[n]["answer"]), about | {"n": n})
             for n in range(self.size)
         )
         return collect(f"reasoning-gym {self.dataset}", problems, self.held_out, counts=counts)

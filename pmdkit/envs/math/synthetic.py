@@ -88,7 +88,6 @@ class Arithmetic:
             id=f"{self.name}-{number:05d}",
             problem=word_problem(operands, wording, self.stories),
             answer=str(sum(operands)),
-            source="generated",
         )
 
     def operands(self, number: int) -> tuple[int, ...]:
