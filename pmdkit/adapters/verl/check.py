@@ -25,19 +25,11 @@ def composed(overrides: list[str]) -> DictConfig:
 
 
 def checked(config: DictConfig) -> PMDPolicyLossConfig:
-    """The policy loss of this configuration, after verl's own checks of it.
-
-    Raises:
-        UsageError: a setting is refused, or the run has another loss.
-    """
+    """The policy loss of this configuration, after verl's own checks of it."""
     try:
         loss = omega_conf_to_dataclass(config.actor_rollout_ref.actor).policy_loss
     except InstantiationException as error:  # hydra wraps the error; its cause has the message for the user
-        if isinstance(error.__cause__, PmdkitError):
-            raise error.__cause__ from None
-        if isinstance(error.__cause__, ValueError):
-            raise UsageError(str(error.__cause__)) from None
-        raise
+        raise UsageError(str(error.__cause__ or error)) from None
     if not isinstance(loss, PMDPolicyLossConfig):
         raise UsageError("the run has no loss of pmdkit; add +pmd=mean and policy_loss.pmd_tau to the overrides")
     validate_config(config, need_reference_policy(config), need_critic(config))

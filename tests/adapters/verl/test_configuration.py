@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from verl.utils.config import omega_conf_to_dataclass, validate_config
-from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, McoreActorConfig, McoreEngineConfig, RolloutConfig
+from verl.utils.config import validate_config
 from verl_rows import BASE, LOSS, actor, config
 
-from pmdkit.adapters.verl.check import checked, composed, main
+from pmdkit.adapters.verl.check import checked, main
 from pmdkit.adapters.verl.config import objective_of
 from pmdkit.errors import UsageError
 from pmdkit.objectives import PMDMean, PMDPart
@@ -114,46 +113,3 @@ def test_every_key_of_a_recipe_exists_in_verl(recipe, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "512 prompts x 16 responses = 8192" in done.stdout
     assert "16 ministeps of 32 x 16 = 512 responses" in done.stdout
-
-
-def launch_words(recipe, place):
-    """The overrides that a launch file passes to verl, as bash makes them."""
-    listing = place / "list-words"
-    listing.write_text('#!/bin/sh\nshift 2\nprintf "%s\\n" "$@"\n')
-    listing.chmod(0o700)
-    environment = {**os.environ, "CHECK_ONLY": "1", "PYTHON": str(listing)}
-    done = subprocess.run(["bash", recipe], env=environment, capture_output=True, text=True, timeout=20, check=True)
-    return done.stdout.splitlines()
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_verl_s_own_classes_take_the_launch_lines(recipe, tmp_path):
-    """Composed by hydra, then made: actor with its engine and optimizer, rollout, checkpoint; and verl's arithmetic.
-
-    The sizes that the launch file asks for divide the machines it names, as Megatron wants them.
-    """
-    found = composed(launch_words(recipe, tmp_path))
-    role, gpus = found.actor_rollout_ref, found.trainer.nnodes * found.trainer.n_gpus_per_node
-    actor, rollout = omega_conf_to_dataclass(role.actor), omega_conf_to_dataclass(role.rollout)
-    megatron = recipe.stem == "qwen3-30b-a3b"
-    assert isinstance(actor, McoreActorConfig if megatron else FSDPActorConfig)
-    assert isinstance(rollout, RolloutConfig)
-    actor.validate(gpus, found.data.train_batch_size, {"use_remove_padding": True})
-    assert actor.optim.lr == 1e-6
-    assert rollout.n == 16
-    assert gpus % rollout.tensor_model_parallel_size == 0
-    if megatron:
-        sizes = actor.megatron
-        assert isinstance(sizes, McoreEngineConfig)
-        across = sizes.tensor_model_parallel_size * sizes.pipeline_model_parallel_size * sizes.context_parallel_size
-        experts = (
-            sizes.expert_tensor_parallel_size * sizes.expert_model_parallel_size * sizes.pipeline_model_parallel_size
-        )
-        assert (across, experts, gpus % across, gpus % experts) == (4, 16, 0, 0)
-        assert 128 % sizes.expert_model_parallel_size == 0  # experts of Qwen3-30B-A3B
-    else:
-        assert isinstance(actor.fsdp_config, FSDPEngineConfig)
-
-
-def test_both_runs_of_the_paper_are_there():
-    assert [path.stem for path in RECIPES] == ["qwen2.5-7b", "qwen3-30b-a3b"]

@@ -4,11 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
-from verl.utils import tensordict_utils as tu
-from verl.workers.engine.utils import prepare_micro_batches
-from verl.workers.utils.losses import ppo_loss
 from verl_rows import LOSS, actor, rows
 
 from pmdkit.errors import UsageError
@@ -156,69 +152,3 @@ def test_float32_in_float32_out_with_sums_in_float64():
     found = by_verl(actor(*overrides), old, new, mask, batch.advantage, [slice(0, 3), slice(3, 12)])
     torch.testing.assert_close(found[0], loss, rtol=1e-6, atol=0)
     torch.testing.assert_close(found[1], gradient, rtol=1e-6, atol=0)
-
-
-def test_metrics_are_of_this_micro_batch():
-    _, overrides = OBJECTIVES["pmd-mean"]
-    old, new, mask, _ = rows()
-    _, metrics = get_policy_loss_fn("pmd")(old, new, torch.zeros(12, 7), mask, config=actor(*overrides))
-    ratio = torch.where(mask, new - old, 0.0).sum(1)
-    assert metrics["actor/log_ratio"] == pytest.approx(ratio.mean().item())
-    assert metrics["actor/log_ratio_rms"] == pytest.approx((ratio**2).mean().sqrt().item())
-    assert metrics["actor/ppo_kl"] == pytest.approx(-(ratio.sum() / mask.sum()).item())
-
-
-def in_verl_s_layout(old, mask, advantage):
-    """A TensorDict as the engines hold it: nested rows after a prompt of two tokens."""
-    lengths = mask.sum(1).tolist()
-
-    def nested(values):
-        return torch.nested.as_nested_tensor(
-            [row[:n] for row, n in zip(values, lengths, strict=True)], layout=torch.jagged
-        )
-
-    def sequences(extra):
-        return torch.nested.as_nested_tensor(
-            [torch.zeros(n + extra, dtype=torch.int64) for n in lengths], layout=torch.jagged
-        )
-
-    data = TensorDict(
-        {
-            "response_mask": nested(mask.long()),
-            "old_log_probs": nested(old),
-            "advantages": nested(torch.where(mask, advantage[:, None], 0.0)),
-            "responses": sequences(0),
-            "input_ids": sequences(2),
-            "prompts": torch.nested.as_nested_tensor(
-                [torch.zeros(2, dtype=torch.int64) for _ in lengths], layout=torch.jagged
-            ),
-            "row": torch.arange(len(mask)),
-        },
-        batch_size=len(mask),
-    )
-    tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=int(mask.sum()), global_batch_size=len(mask))
-    return data
-
-
-@pytest.mark.parametrize("megatron", [False, True])
-def test_verl_s_own_micro_batches_by_token_budget(megatron):
-    """`prepare_micro_batches`, then the engine's loss function; Megatron multiplies and divides by their number."""
-    objective, overrides = OBJECTIVES["pmd-mean"]
-    old, new, mask, reward = rows()
-    loss, gradient, batch = whole(objective, old, new, mask, reward)
-    data = in_verl_s_layout(old, mask, batch.advantage)
-    tu.assign_non_tensor(data, use_dynamic_bsz=True, max_token_len_per_gpu=20)
-    config = actor(*overrides, *(["model_engine=megatron"] if megatron else []))
-    logp = new.clone().requires_grad_()
-    parts, _ = prepare_micro_batches(data)
-    assert len(parts) > 2
-    found = 0.0
-    for part in parts:
-        numbers = part["row"].tolist()
-        sequences = [torch.nn.functional.pad(logp[row, : mask[row].sum()], (1, 1)) for row in numbers]
-        share, metrics = ppo_loss(config=config, model_output={"log_probs": torch.cat(sequences)}, data=part)
-        assert metrics["actor/pg_loss"].aggregate() == pytest.approx(share.item())
-        scaled = share * len(parts) if megatron else share
-        found = found + (scaled / len(parts) if megatron else scaled)
-    torch.testing.assert_close(found, loss, atol=1e-12, rtol=0)
-    torch.testing.assert_close(torch.autograd.grad(found, logp)[0], gradient, atol=1e-13, rtol=0)

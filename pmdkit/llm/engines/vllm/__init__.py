@@ -10,14 +10,7 @@ REMEDY = "version 0.28 or later is needed: pip install 'vllm>=0.28', or on a CPU
 
 
 def check_version(found: str | None) -> None:
-    """Refuse a vLLM that cannot take new weights while it runs.
-
-    Args:
-        found: a version such as "0.32.0", "0.33.1.dev4+g12ab34c"; None where vLLM is not installed.
-
-    Raises:
-        EnvironmentLacks: vLLM is missing or too old, or its version is not a number.
-    """
+    """Refuse a vLLM that cannot take new weights while it runs; None means that none is installed."""
     if found is None:
         raise EnvironmentLacks(f"rollout.engine needs vLLM, which is not installed; {REMEDY}")
     parts = re.match(r"(\d+)\.(\d+)", found)

@@ -25,11 +25,7 @@ CPU_CACHE_BYTES = 2**30  # of keys and values: thousands of rows of a model that
 
 
 def set_environment() -> None:
-    """Set what vLLM reads from the environment, before it is imported.
-
-    Raises:
-        UsageError: a variable has another value already, or vllm was imported before it was set.
-    """
+    """Set what vLLM reads from the environment, before it is imported."""
     late = "vllm" in sys.modules and "VLLM_LOGGING_STREAM" not in os.environ
     for name, value in REQUIRED_ENV.items():
         given = os.environ.setdefault(name, value)
@@ -43,11 +39,7 @@ def set_environment() -> None:
 
 
 def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
-    """Keyword arguments of `vllm.LLM`; the folder has the configuration and the tokenizer.
-
-    Raises:
-        UsageError: vllm.options sets an argument that is set here, or tensor_parallel does not divide the processes.
-    """
+    """Keyword arguments of `vllm.LLM`; the folder has the configuration and the tokenizer."""
     table, fast = config.vllm, config.device.type != "cpu"
     if config.size % table.tensor_parallel:
         raise UsageError(

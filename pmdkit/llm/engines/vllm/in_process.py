@@ -18,18 +18,7 @@ from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 
 
 def start_vllm(options: dict[str, Any], architecture: str, version: str, owns_group: bool) -> Any:
-    """Start a `vllm.LLM`.
-
-    Args:
-        options: its keyword arguments.
-        architecture: the trainer's class in transformers.
-        owns_group: see `shut_down_vllm`.
-
-    Raises:
-        UsageError: this vLLM does not know the architecture.
-        EnvironmentLacks: vLLM does not start: memory, kernels, a build for other hardware, a bad option of
-            [vllm.options].
-    """
+    """Start a `vllm.LLM` with these arguments for a class of transformers; `owns_group`: see `shut_down_vllm`."""
     with stdout_to_stderr(), preserve_globals():
         try:
             from vllm import LLM, ModelRegistry

@@ -37,12 +37,7 @@ HOW_TO_START = (
 
 
 def make(config: EngineConfig) -> "ServerEngine":
-    """The engine of a run. Waits until all servers answer, and notes the names of their models.
-
-    Raises:
-        UsageError: vllm.urls holds something else than addresses of servers.
-        EnvironmentLacks: a server does not answer in time, is too old, or has wrong settings.
-    """
+    """The engine of a run. Waits until all servers answer, and notes the names of their models."""
     seconds = config.vllm.timeout
     servers = [Server(url, seconds) for url in config.vllm.urls]
     until = time.monotonic() + seconds

@@ -23,12 +23,8 @@ def send_weights(
 ) -> None:
     """Write all weights, one file per layer; then pause the servers and let all of them load at the same time.
 
-    Weights that are not finite or not those of the model are refused before any server is touched. The servers stay
-    paused.
-
-    Args:
-        dtype: that the servers compute in.
-        folder: visible to trainer and servers; None for the system's folder for temporary files.
+    Weights that are not finite or not those of the model are refused before any server is touched. `folder` is visible
+    to trainer and servers; None is the system's folder for temporary files. The servers stay paused.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="pmdkit-weights-", dir=folder) as place:
