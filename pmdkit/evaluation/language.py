@@ -64,26 +64,7 @@ class EvalConfig:
     width: int | None = None
 
     def resolve(self, spec: LLMSpec | None) -> "EvalConfig":
-        """Fill in the defaults: a run's own data as in its own evaluation, other data as in the paper."""
-        own = spec.evaluation if spec is not None else EvaluationTable(data="aime24")
-        rollout = spec.rollout if spec is not None else RolloutTable()
-        data = self.data or own.data
-        as_the_run = spec is not None and (self.data is None or data == HELD_OUT)
-        temperature, top_p = (own.temperature, own.top_p) if as_the_run else PAPER_SAMPLING
-        most = own.problems if as_the_run else None
-        resolved = replace(
-            self,
-            data=data,
-            problems=self.problems or most,
-            temperature=float(temperature if self.temperature is None else self.temperature),
-            top_p=float(top_p if self.top_p is None else self.top_p),
-            width=self.width or (own.width if as_the_run else None) or rollout.width,
-        )
-        resolved.check_data(spec)
-        return resolved
-
-    def check(self) -> None:
-        """Refuse options that make no sense."""
+        """Check the options and fill in the defaults: for its own data those of the run, for other data the paper's."""
         check_counts(k=self.k, problems=self.problems, width=self.width)
         if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise UsageError(f"temperature is {self.temperature}; expected a number >= 0, 0 for the likeliest tokens")
@@ -91,14 +72,23 @@ class EvalConfig:
             raise UsageError(f"temperature is 0 with k = {self.k}, so all responses are the same; add --k 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p is {self.top_p}; expected a number above 0, at most 1")
-
-    def check_data(self, spec: LLMSpec | None) -> None:
-        """Refuse data that is neither a known name nor a possible file."""
-        data = self.data or ""
+        own = spec.evaluation if spec is not None else EvaluationTable(data="aime24")
+        rollout = spec.rollout if spec is not None else RolloutTable()
+        data = self.data or own.data
         if data == HELD_OUT and spec is None:
             raise UsageError("data is 'held-out' and a model folder has no training problems; give aime24 or a file")
         if data not in (HELD_OUT, *SHIPPED) and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
             raise UsageError(unknown("data", data, (HELD_OUT, *SHIPPED, "FILE.jsonl", "FILE.parquet")))
+        as_the_run = spec is not None and (self.data is None or data == HELD_OUT)
+        temperature, top_p = (own.temperature, own.top_p) if as_the_run else PAPER_SAMPLING
+        return replace(
+            self,
+            data=data,
+            problems=self.problems or (own.problems if as_the_run else None),
+            temperature=float(temperature if self.temperature is None else self.temperature),
+            top_p=float(top_p if self.top_p is None else self.top_p),
+            width=self.width or (own.width if as_the_run else None) or rollout.width,
+        )
 
 
 def evaluate(
@@ -125,7 +115,6 @@ def evaluate(
         ResumeRefused: the folder holds another evaluation.
         Stopped: on a signal; every whole turn of responses is kept.
     """
-    config.check()
     spec = source.spec
     config = config.resolve(spec)
     assert config.data is not None

@@ -212,7 +212,7 @@ def test_mistakes_are_one_line_and_write_nothing(call, run, model, file, capsys)
     Path("pickle/model.safetensors").unlink()
     Path("pickle/pytorch_model.bin").write_bytes(b"")
     for words, code, held in (
-        (["pickle", "--data", file], 2, "pytorch_model.bin"),
+        (["pickle", "--data", file], 2, "pickle"),
         ([file], 2, str(file)),
         ([model, "--data", "held-out"], 2, "held-out"),
         ([run, "--data", "aime-24"], 2, "'aime24'"),
