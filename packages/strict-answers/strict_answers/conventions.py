@@ -42,9 +42,7 @@ TABLE = (
     Convention("quotes", "34", '"34"', True, "integer", ""),
     Convention("currency", "34", r"\$34", True, "integer", "the question names the currency"),
     Convention("mixed number", r"\frac{3}{2}", "1 1/2", True, "integer", "one number, with a proper fraction"),
-    Convention(
-        "unit", "34", "34 cm", True, "integer", "units are not checked: golds carry none, and labelled data agree"
-    ),
+    Convention("unit", "34", "34 cm", True, "integer", "units are not checked: golds carry none"),
     Convention("unit in LaTeX", "34", r"34 \text{ cm}^2", True, "integer", "as above"),
     Convention("degree", "34", r"34^\circ", True, "integer", "as above; some golds carry it, some do not"),
     Convention("unit of the gold", r"10\text{ units}", "10", True, "integer", "as above, the other way round"),
@@ -66,14 +64,7 @@ TABLE = (
     Convention("chain of names", "34", "a = b = 34", True, "integer", "names contradict nothing"),
     Convention("chain that goes on", "34", "34 = 35", False, "integer", "the last member is the answer"),
     Convention("equation", "34", "2x = 34", False, "rejected", "an equation in x, and its solution is 17"),
-    Convention(
-        "approximation",
-        "34",
-        r"34.2 \approx 34",
-        False,
-        "rejected",
-        "a link that is not an equality: the members differ",
-    ),
+    Convention("approximation", "34", r"34.2 \approx 34", False, "rejected", "not an equality: the members differ"),
     Convention("sentence", "34", "The answer is 34", True, "integer", "exactly one number among words"),
     Convention("sentence with currency", "9500", "It costs $9,500 per year.", True, "integer", "as above"),
     Convention("counted noun", "34", "34 blue marbles", True, "integer", "a plural names what was asked; not checked"),
@@ -132,20 +123,9 @@ TABLE = (
     ),
     Convention("words", r"\text{Evelyn}", "Evelyn", True, "symbolic", "the same text, blanks apart"),
     Convention("exclamation mark", "34", "34!", False, "symbolic", "is read as a factorial"),
-    Convention(
-        "full-width digits",
-        "34",
-        "\uff13\uff14",
-        False,
-        "rejected",
-        "ASCII digits only, on both sides of the comparison",
-    ),
-    Convention(
-        "tower of powers", "34", "9^{9^{9}}", False, "rejected", "limits: nobody asks for it, and it is never parsed"
-    ),
+    Convention("full-width digits", "34", "\uff13\uff14", False, "rejected", "ASCII digits only"),
+    Convention("tower of powers", "34", "9^{9^{9}}", False, "rejected", "limits: never parsed"),
     Convention("huge factorial", "34", "99999999!", False, "rejected", "limits"),
     Convention("one to a huge power", "1", "1^{99999}", False, "rejected", "limits: true, and still not computed"),
-    Convention(
-        "unfinished sum", "34", r"\sum_{i=1}^{4} i", False, "rejected", "limits: an answer is a value, not a task"
-    ),
+    Convention("unfinished sum", "34", r"\sum_{i=1}^{4} i", False, "rejected", "limits: a task, not a value"),
 )

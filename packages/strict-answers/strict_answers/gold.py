@@ -38,7 +38,7 @@ class Gold(NamedTuple):
         squeezed: both without blanks, to recognise answers that are the same text.
         integer: canonical text if it is an integer, without its unit or percent sign.
         percent: whether it has a percent sign or word; an answer may then have one too.
-        parts: what it consists of, see `shapes`.
+        parts: what it consists of, see `structure`.
         names: the names of its parts, as in x = 1, y = 2; empty if they have none.
         variable: the variable, if it is an inequality.
         letters: its unknowns.

@@ -4,7 +4,6 @@ Responses may be submitted while others are still being generated: a thread judg
 verdicts. A journal keeps what workers said for a resumed run.
 """
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -81,7 +80,8 @@ class Grader:
                 "expected at least 1, above 0, at least 1"
             )
         self.boxed, self.workers = boxed, workers
-        self.identity = identity(boxed)
+        versions = [f"{name} {metadata.version(name)}" for name in ("math-verify", "sympy")]
+        self.identity = f"math {__version__} boxed={boxed} {versions}"  # part of the keys of a journal
         judge = judge or Judge("strict_answers.symbolic:load", None, seconds, memory_mb)
         self.pool = Pool(judge, patience or PATIENCE * seconds)
         self.journal = None if journal is None else VerdictJournal(journal)
@@ -246,11 +246,3 @@ class Grader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def identity(boxed: bool) -> str:
-    """The identity of the judge in the keys of a journal: other rules or another math-verify are another judge."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        versions = [f"{name} {metadata.version(name)}" for name in ("math-verify", "sympy")]
-        return f"math {__version__} boxed={boxed} {versions}"
-    return f"math {__version__} boxed={boxed}"

@@ -17,9 +17,12 @@ DIGITS = 60
 DEPTH = 8
 EXPONENT = 1000
 GROUP_EXPONENT = 20
+POWERS = 8
 COUNT = 60
 CALLS = 6
-"Limits on characters, digits in a row, nesting, exponents (then of a bracket with letters), operators, functions."
+"Limits on characters, digits in a row, nesting, exponents (then on a bracket with letters), powers, operators, calls."
+LONG_DIGITS = re.compile(rf"[0-9]{{{DIGITS}}}|[0-9]\.?[eE][+-]?[0-9]{{4}}")
+OPERATIONS = re.compile(r"\\[A-Za-z]+|[+*/^=<>|-]")
 
 OPERATORS = re.compile(
     r"\\(?:sum|prod|int|iint|iiint|oint|lim|limsup|liminf|bigcup|bigcap|coprod|bigoplus|binom|tbinom|dbinom|choose)"
@@ -130,46 +133,25 @@ def big_exponent(span: str) -> bool:
     return any(len(base) * int(exponent) > RESULT for base, exponent in PLAIN_POWER.findall(span))
 
 
-def many_powers(span: str) -> bool:
-    """Whether there are many powers, whose product grows as fast as a tower."""
-    return len(POWER.findall(span)) > 8
-
-
-def big_factorial(span: str) -> bool:
-    """Whether there is a factorial of anything but one number below 1000, or more than four factorials."""
-    return "!" in FACTORIAL.sub("", span.replace("!=", "")) or len(FACTORIAL.findall(span)) > 4
-
-
-def big_operator(span: str) -> bool:
-    """Whether there is a sum, product, integral or limit, or a binomial of other than small numbers."""
-    return OPERATORS.search(CHEAP_BINOMIAL.sub("", span)) is not None
-
-
-def long_digits(span: str) -> bool:
-    """Whether there are more digits in a row than a computed answer has, or a power of ten too large for a float."""
-    return re.search(rf"[0-9]{{{DIGITS}}}|[0-9]\.?[eE][+-]?[0-9]{{4}}", span) is not None
-
-
-def many_operators(span: str) -> bool:
-    """Whether there are more commands and operators than an answer has: each costs parsing, some a simplification."""
-    return len(re.findall(r"\\[A-Za-z]+|[+*/^=<>|-]", span)) > COUNT
-
-
-def many_functions(span: str) -> bool:
-    """Whether there are more functions than an answer has, or three nested ones: simplifying tries every identity."""
-    return len(FUNCTION.findall(span)) > CALLS or NESTED.search(span) is not None
-
-
 RULES: dict[str, Callable[[str], bool]] = {
     f"brackets nested deeper than {DEPTH}": lambda span: depth(span) > DEPTH,
-    f"more than {DIGITS} digits in a row": long_digits,
+    f"more than {DIGITS} digits in a row, or a power of ten too large for a float": (
+        lambda span: LONG_DIGITS.search(span) is not None
+    ),
     "a power in an exponent": nested_power,
     f"an exponent above {EXPONENT}, or a large one on a bracket": big_exponent,
-    "more than 8 powers": many_powers,
-    "a factorial that is not of a small number": big_factorial,
-    "a sum, product, integral, limit or large binomial": big_operator,
+    f"more than {POWERS} powers": lambda span: len(POWER.findall(span)) > POWERS,
+    "a factorial that is not of a small number, or more than four": (
+        lambda span: "!" in FACTORIAL.sub("", span.replace("!=", "")) or len(FACTORIAL.findall(span)) > 4
+    ),
+    "a sum, product, integral, limit or large binomial": (
+        lambda span: OPERATORS.search(CHEAP_BINOMIAL.sub("", span)) is not None
+    ),
     "a matrix": lambda span: "\\begin" in span or "matrix" in span,
     "a part that the parser drops": lambda span: DROPPED.search(span) is not None,
-    f"more than {CALLS} functions, or three in one another": many_functions,
-    f"more than {COUNT} commands and operators": many_operators,
+    f"more than {CALLS} functions, or three in one another": (
+        lambda span: len(FUNCTION.findall(span)) > CALLS or NESTED.search(span) is not None
+    ),
+    f"more than {COUNT} commands and operators": lambda span: len(OPERATIONS.findall(span)) > COUNT,
 }
+"What a span may not have unless the gold has it. A product of powers grows as fast as a tower of them."

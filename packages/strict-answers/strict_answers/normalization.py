@@ -18,12 +18,12 @@ WRAPPERS = (
 )
 EDGES = " \t\r\n*_`\"'“”"
 PAIRS = (
-    ("\\(", "\\)"),
-    ("\\[", "\\]"),
+    (r"\(", r"\)"),
+    (r"\[", r"\]"),
     ("$$", "$$"),
     ("$", "$"),
     ("{", "}"),
-    ("\\left(", "\\right)"),
+    (r"\left(", r"\right)"),
     ("(", ")"),
     ("[", "]"),
 )
@@ -42,7 +42,7 @@ SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![A-Za-
 def strip_decoration(span: str) -> str:
     r"""Strip what has no meaning: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
     span = BOLD.sub(r"\1", span.translate(MINUS))
-    for _ in range(12):  # more layers than anyone writes; the limits of shapes.py catch deeper ones
+    for _ in range(12):  # more layers than anyone writes; limits.py catches deeper ones
         before = span
         span = span.strip(EDGES).rstrip(".,; \t\n\\") if not span.endswith("...") else span.strip(EDGES)
         for opener, closer in PAIRS:

@@ -75,7 +75,7 @@ def parse_number(span: str) -> str | Fraction | None:
         head, groups, decimals = grouped.groups()
         rest = head + re.sub(r"[^0-9]", "", groups) + (decimals or "")
     if not DECIMAL.fullmatch(rest) or not rest.strip("."):
-        other = read_mixed(rest) or read_period(rest)
+        other = mixed_value(MIXED.fullmatch(rest)) or period_value(PERIOD.fullmatch(rest) or DOTTED.fullmatch(rest))
         return None if other is None else canonical_fraction(-other if sign == "-" else other)
     before, _, after = rest.partition(".")
     if not after.strip("0"):
@@ -85,26 +85,18 @@ def parse_number(span: str) -> str | Fraction | None:
     return canonical_fraction(Fraction(sign + (before or "0") + "." + after))
 
 
-def read_mixed(span: str) -> Fraction | None:
-    r"""1 1/2 and 1\frac{1}{2} as 3/2; None if the fraction is not a proper one."""
-    found = MIXED.fullmatch(span)
-    return None if found is None else mixed_value(found)
-
-
-def mixed_value(found: re.Match[str]) -> Fraction | None:
-    """The value of a match of MIXED."""
+def mixed_value(found: re.Match[str] | None) -> Fraction | None:
+    r"""The value of a match of MIXED, 1 1/2 and 1\frac{1}{2} as 3/2; None if the fraction is not a proper one."""
+    if found is None:
+        return None
     whole, top, bottom = (int(group) for group in found.groups() if group is not None)
     return Fraction(whole * bottom + top, bottom) if 0 < top < bottom else None
 
 
-def read_period(span: str) -> Fraction | None:
-    """A repeating decimal, exactly."""
-    found = PERIOD.fullmatch(span) or DOTTED.fullmatch(span)
-    return None if found is None else period_value(found)
-
-
-def period_value(found: re.Match[str]) -> Fraction | None:
+def period_value(found: re.Match[str] | None) -> Fraction | None:
     """The value of a match of PERIOD or DOTTED; None for 33.999... and 34.000..., which dress up a rounded number."""
+    if found is None:
+        return None
     whole, before, *periods = found.groups()
     period = next(group for group in periods if group)
     if set(period) in ({"0"}, {"9"}):

@@ -44,7 +44,9 @@ PHRASES = (
     (re.compile(r"(?<![A-Za-z])square(?:d)? units?(?![A-Za-z])"), "units"),
     (re.compile(r"(?<![A-Za-z])units? squared(?![A-Za-z])"), "units"),
 )
-THS = re.compile(r"[a-z]*(?:ths|fths|nths|eths)")
+THS = re.compile(r"[a-z]*ths")
+"Shares, such as hundredths."
+NOT_SHARES = frozenset(["months", "paths", "baths", "moths", "lengths", "depths"])
 CLAUSE = re.compile(
     r"(?:(?:so|thus|therefore|hence) )?(?:the |a )?(?:[a-z]+ )?(?:probability|chance|number)s? (?:of|that) "
     r"([a-z ]{3,120}) (?:is|equals|was)",
@@ -177,21 +179,10 @@ def lead_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
 
 def known_noun(word: str, allowed: frozenset[str]) -> bool:
     """Whether a word is in the lists or the problem, a plural or an -ing form, and does not change a number."""
-    if word in CHANGING or is_share(word):
+    if word in CHANGING or (THS.fullmatch(word) and word not in NOT_SHARES):
         return False
-    return word in NOUNS or word in allowed or is_plural(word) or (len(word) > 5 and word.endswith("ing"))
-
-
-def is_share(word: str) -> bool:
-    """Whether a word is a fraction, such as hundredths."""
-    return THS.fullmatch(word) is not None and word not in ("months", "paths", "baths", "moths", "lengths", "depths")
-
-
-def is_plural(word: str) -> bool:
-    """Whether a word may be a plural noun, as in 34 pens; words that change a number are not."""
-    if word in CHANGING or len(word) < 4:
-        return False
-    return word.isascii() and word.isalpha() and word.endswith("s") and word[-2] not in "sui"
+    plural = len(word) > 3 and word.isascii() and word.isalpha() and word.endswith("s") and word[-2] not in "sui"
+    return word in NOUNS or word in allowed or plural or (len(word) > 5 and word.endswith("ing"))
 
 
 def refuse_tail(text: str, allowed: frozenset[str]) -> str | None:
@@ -225,7 +216,7 @@ def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
         return "L"
     if word in ("a", "an") and not follows:
         return "?"
-    if word == "more" and place == 0 and len(tokens) == 2 and known_noun_or_unit(follows, allowed):
+    if word == "more" and place == 0 and len(tokens) == 2 and (follows in UNITS or known_noun(follows, allowed)):
         return "A"
     if word == "square" or word == "cubic" or word in ("sq", "cu"):
         return "q" if follows else "?"
@@ -241,8 +232,3 @@ def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
     if word in NOUNS or (known_noun(word, allowed) and not word.endswith("ing")):
         return "n"
     return "?"
-
-
-def known_noun_or_unit(word: str, allowed: frozenset[str]) -> bool:
-    """Like `known_noun`, but units count too."""
-    return word in UNITS or known_noun(word, allowed)

@@ -116,7 +116,7 @@ class Pool:
         if os.getpid() != self.owner:  # a fork: its workers belong to the parent
             self.processes, self.owner = [], os.getpid()
         for process in list(self.processes):
-            if process.replies not in running and (process.calls >= CALLS or not process.alive):
+            if process.replies not in running and (process.calls >= CALLS or process.popen.poll() is not None):
                 self.processes.remove(process)
                 process.kill()
         for last in (False, True):  # replace one that is killed while it starts, for example when memory is short

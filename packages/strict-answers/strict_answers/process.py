@@ -91,11 +91,6 @@ class WorkerProcess:
         os.set_blocking(self.requests, False)
         os.set_blocking(self.replies, False)
 
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return self.popen.poll() is None
-
     def await_ready(self) -> None:
         """Wait for the imports; WorkerFailed with the worker's own message if they fail."""
         if self.ready:

@@ -57,26 +57,22 @@ def grade_by_rules(
     return compare_span(span, gold, NO_HINTS if problem is None else hints_of(problem))
 
 
-@lru_cache(maxsize=2048)
-def compare_span(span: str, gold: str, hints: Hints) -> "Verdict | Pending":
-    """Like `compare_spans`, but cached, since answers within a group repeat."""
-    return compare_spans(span, strip_decoration(span), read_gold(gold), hints)
-
-
 @lru_cache(maxsize=4096)
 def plain_integers(span: str, gold: str) -> Verdict:
     """The usual case; cached, since answers within a group repeat."""
     return decided(canonical_integer(span) == gold, span, "integer", "integers compared")
 
 
-def compare_spans(extracted: str, span: str, wanted: Gold, hints: Hints) -> Verdict | Pending:
-    """Apply the rules of conventions.TABLE in order."""
+@lru_cache(maxsize=2048)
+def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
+    """Apply the rules of conventions.TABLE in order; cached, since answers within a group repeat."""
+    span, wanted = strip_decoration(extracted), read_gold(gold)
+    path: Path = "integer" if wanted.integer is not None else "symbolic"
     if not span:
         return wrong(extracted, "none", "nothing is left of the answer but decoration")
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
         return wrong(extracted, "rejected", "dots: the value goes on")
     if squeezed(span) == wanted.squeezed[0]:
-        path: Path = "integer" if wanted.integer is not None else "symbolic"
         return decided(True, extracted, path, "the same text")
     if signs := PERCENT.findall(span):
         if not wanted.percent or len(signs) > 1:
@@ -84,7 +80,7 @@ def compare_spans(extracted: str, span: str, wanted: Gold, hints: Hints) -> Verd
         span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
     text = opened_span(span)
     if squeezed(text) == wanted.squeezed[1]:
-        return decided(True, extracted, "integer" if wanted.integer is not None else "symbolic", "the same text")
+        return decided(True, extracted, path, "the same text")
     if wanted.plain is not None:
         same = IS.sub("", text.strip("() ."), count=1).strip("() .").lower() == wanted.plain
         return decided(same, extracted, "symbolic" if same else "rejected", "the same text" if same else "another text")
@@ -135,22 +131,16 @@ def compare_members(extracted: str, members: tuple[tuple[Part, ...], ...], wante
     if len(wanted.parts) == 1 == len(wanted.parts[0]) - 1:
         left = []
         for member in members:
-            equal = equal_numbers(member[0][1], wanted.parts[0][1])
-            if equal is False:
+            one, other = parse_number(member[0][1]), parse_number(wanted.parts[0][1])
+            if one is None or other is None:  # not both are plain numbers
+                left.append(member)
+            elif one != other:
                 contradiction = "numbers compared exactly" if len(members) == 1 else "the members of the chain differ"
                 return decided(False, extracted, "integer", contradiction)
-            if equal is None:
-                left.append(member)
         if not left:
             return decided(True, extracted, "integer", "numbers compared exactly")
         members = tuple(left)
     return for_worker(extracted, members, wanted)
-
-
-def equal_numbers(piece: str, gold: str) -> bool | None:
-    """Whether two pieces are the same plain number; None if one of them is not a plain number."""
-    one, other = parse_number(piece), parse_number(gold)
-    return None if one is None or other is None else one == other
 
 
 def for_worker(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Gold) -> Verdict | Pending:

@@ -282,7 +282,9 @@ def read_inequality(core: str) -> Reading:
         return raw
     if len(signs) == 1:
         if VARIABLE.fullmatch(sides[1]) and not VARIABLE.fullmatch(sides[0]):
-            sides, signs = sides[::-1], [opposite(signs[0])]
+            strict = signs[0] in STRICT
+            exchanged = (">" if strict else "≥") if signs[0] in LESS else ("<" if strict else "≤")
+            sides, signs = sides[::-1], [exchanged]
         name, bound = sides
         if not VARIABLE.fullmatch(name) or unknowns(bound) & unknowns(name):
             return raw
@@ -299,9 +301,3 @@ def read_inequality(core: str) -> Reading:
         low, high, signs = high, low, signs[::-1]
     tag = ("(" if signs[0] in STRICT else "[") + "," + (")" if signs[1] in STRICT else "]")
     return Reading(((tag, low, high),), ("",), variable=name)
-
-
-def opposite(sign: str) -> str:
-    """The relation with its sides exchanged."""
-    strict = sign in STRICT
-    return (">" if strict else "≥") if sign in LESS else ("<" if strict else "≤")

@@ -4,11 +4,11 @@ math-verify's own time-outs use SIGALRM and are off; the owner of the worker enf
 """
 
 import logging
-import math
 import re
+from cmath import isfinite
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
-from itertools import count
 from typing import Any
 
 import math_verify  # type: ignore[import-untyped]
@@ -26,6 +26,8 @@ CLOSE = 1e-9
 "Absolute and relative: values closer than this may be equal, and are compared to more places."
 DIGITS = 130
 "Places to which values must agree to be equal: more than the digits that an answer may have."
+NO_VALUE = (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError)
+"What sympy raises where a term has no number for a value."
 NEAR = sympy.Float(10, DIGITS) ** (10 - DIGITS)
 TERMS = (sympy.Number, sympy.NumberSymbol, sympy.Symbol, sympy.Add, sympy.Mul, sympy.Pow, sympy.Function)
 CONFIG = (
@@ -124,15 +126,13 @@ def differ_far_out(wanted: Any, answer: Any) -> bool:
     """
     if not is_term(answer) or not is_term(wanted) or sympy.Symbol in (type(wanted), type(answer)):
         return False
-    names = sorted(wanted.free_symbols | answer.free_symbols, key=str)
-    place = {name: sympy.Rational(314159 * k + 265358, 979323) for name, k in zip(names, count(1), strict=False)}
-    try:
+    place = point(wanted, answer)
+    with suppress(*NO_VALUE):
         one, other = (term.evalf(DIGITS, subs=place) for term in (wanted, answer))
         parts = [abs(part) for part in (one - other).as_real_imag()]
         size = 1 + sum(abs(part) for part in one.as_real_imag())
         return any(bool(part > NEAR * size) for part in parts)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError):
-        return False
+    return False
 
 
 def same_constant(wanted: Any, answer: Any) -> bool:
@@ -142,20 +142,17 @@ def same_constant(wanted: Any, answer: Any) -> bool:
     """
     if not (is_term(wanted) and is_term(answer)) or wanted.free_symbols or answer.free_symbols:
         return False
-    if not (wanted.is_irrational or answer.is_irrational):
-        return False
-    try:
-        return all(math.isfinite(abs(complex_value(term.evalf(15)))) for term in (wanted, answer))
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError):
-        return False
+    with suppress(*NO_VALUE):
+        irrational = wanted.is_irrational or answer.is_irrational
+        return bool(irrational) and all(isfinite(complex_value(term.evalf(15))) for term in (wanted, answer))
+    return False
 
 
 def clearly_different(wanted: Any, answer: Any) -> bool:
     """Whether two readings differ in kind, or in value at one point: then nothing needs to be simplified.
 
     False if they agree there, or have no value: math-verify decides. It is never asked whether a finite number equals
-    an infinite one, which its simplifications sometimes get wrong. The point has odd coordinates, near which no answer
-    has a pole.
+    an infinite one, which its simplifications sometimes get wrong.
     """
     if isinstance(wanted, sympy.Symbol) or isinstance(answer, sympy.Symbol) or not is_term(answer):
         return False  # math-verify compares a symbol by its name
@@ -163,20 +160,24 @@ def clearly_different(wanted: Any, answer: Any) -> bool:
         return not isinstance(wanted, sympy.FiniteSet | sympy.Tuple) or len(wanted) != 1
     if not is_term(wanted):
         return False
-    names = sorted(wanted.free_symbols | answer.free_symbols, key=str)
-    place = {name: sympy.Rational(314159 * k + 265358, 979323) for name, k in zip(names, count(1), strict=False)}
-    try:
+    place = point(wanted, answer)
+    with suppress(*NO_VALUE):
         one, other = (complex_value(term.evalf(15, subs=place)) for term in (wanted, answer))
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError):
-        return False
-    if math.isfinite(abs(one)) != math.isfinite(abs(other)):
-        return True
-    return abs(one - other) > CLOSE * (1 + max(abs(one), abs(other)))
+        if not (isfinite(one) and isfinite(other)):
+            return isfinite(one) != isfinite(other)
+        return abs(one - other) > CLOSE * (1 + max(abs(one), abs(other)))
+    return False
+
+
+def point(wanted: Any, answer: Any) -> dict[Any, Any]:
+    """A value for each unknown of two readings: odd ones, near which no answer has a pole."""
+    names = sorted(wanted.free_symbols | answer.free_symbols, key=str)
+    return {name: sympy.Rational(314159 * k + 265358, 979323) for k, name in enumerate(names, 1)}
 
 
 def complex_value(number: Any) -> complex:
     """A sympy number as a Python complex; TypeError if it is not a number."""
-    return complex(math.inf) if number in (sympy.nan, sympy.zoo) else complex(number)
+    return complex("inf") if number in (sympy.nan, sympy.zoo) else complex(number)
 
 
 def is_term(part: Any) -> bool:

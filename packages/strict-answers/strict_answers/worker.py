@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from strict_answers.messages import Message, receive, send
+from strict_answers.messages import Message, encode
 
 NEAR = 8 * 2**20
 "A comparison this many bytes below the memory limit counts as over it: math-verify takes a lack of memory for unequal."
@@ -31,62 +31,46 @@ def main(options: Message) -> None:
     Args:
         options: the fields of `process.Judge`, and `parent`, the id of the owner.
     """
-    die_with_parent(options["parent"])
-    requests, replies = claim_pipes()
+    if sys.platform == "linux":  # elsewhere only a closed pipe shows that the owner died
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != options["parent"]:  # it ended before the line above
+        os._exit(1)
+    # What a judge prints cannot be taken for a reply, and math-verify logs whole answers with their control characters:
+    # the pipes move away, and stdin, stdout and stderr become /dev/null.
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+
+    def reply(message: Message) -> None:
+        replies.write(encode(message))
+        replies.flush()
+
     seconds, sealed = options["seconds"], options["sealed"]
     try:
         module, _, name = options["load"].partition(":")
         judge = getattr(importlib.import_module(module), name)(options["argument"], seconds)
     except BaseException as error:
-        send(replies, {"failed": f"{type(error).__name__}: {error}"})
+        reply({"failed": f"{type(error).__name__}: {error}"})
         return
     # counted from here: what a judge imports is not limited, what an answer makes it allocate is
-    limit = address_space() + options["memory_mb"] * 2**20
-    near = max(limit - NEAR, peak()) if sealed else math.inf
+    limit = address_space("VmSize") + options["memory_mb"] * 2**20
+    near = max(limit - NEAR, address_space("VmPeak")) if sealed else math.inf
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sealed:
-        drop_privileges()
-    send(replies, {"ready": True, "takes": getattr(judge, "takes", None)})
-    while (request := receive(requests)) is not None:
+    if sealed:  # it needs no files, no new processes (not enforced for root) and few descriptors
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    reply({"ready": True, "takes": getattr(judge, "takes", None)})
+    for line in requests:
         allow_seconds(seconds)
-        if sealed:
+        if sealed:  # SIGPROF ends the process even in a long multiplication, however busy the machine is
             signal.setitimer(signal.ITIMER_PROF, seconds)
-        reply = answer(judge, request)
+        answered = answer(judge, json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        send(replies, {"fatal": "over its memory limit"} if peak() > near else reply)
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies; outside Linux, only a closed pipe shows that."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the line above
-        os._exit(1)
-
-
-def claim_pipes() -> tuple[int, int]:
-    """The descriptors of requests and replies; stdin, stdout and stderr become /dev/null.
-
-    What a judge prints cannot be taken for a reply, and math-verify logs whole answers with their control characters.
-    """
-    requests, replies = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
-    return requests, replies
-
-
-def drop_privileges() -> None:
-    """Give up what a comparison does not need: writing files, new processes (not enforced for root), many open files.
-
-    Exceeding the processor time ends the process by SIGPROF, even in the middle of a long multiplication: how long an
-    answer may take does not depend on what else the machine does.
-    """
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        reply({"fatal": "over its memory limit"} if address_space("VmPeak") > near else answered)
 
 
 def answer(judge: Callable[[Message], Message], request: Message) -> Message:
@@ -99,21 +83,13 @@ def answer(judge: Callable[[Message], Message], request: Message) -> Message:
         return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
-def address_space() -> int:
-    """The address space of this process in bytes, 0 if the system does not report it."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
-
-
-def peak() -> int:
-    """The largest address space so far in bytes, 0 if the system does not report it."""
+def address_space(which: str) -> int:
+    """The address space of this process in bytes, now (VmSize) or at most so far (VmPeak); 0 if it is not reported."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return 0
-    return int(status.partition("VmPeak:")[2].split()[0]) * 1024
+    return int(status.partition(f"{which}:")[2].split()[0]) * 1024
 
 
 def allow_seconds(seconds: float) -> None:
