@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +26,11 @@ from unittest import mock
 REAL = {
     name: getattr(os, name)
     for name in (
-        "open", "write", "fsync", "fdatasync", "close", "mkdir", "rename", "replace", "unlink", "remove", "rmdir",
-        "truncate", "ftruncate",
+        "open", "write", "fsync", "close", "mkdir", "rename", "replace", "unlink", "remove", "rmdir",
     )
 }  # fmt: skip
 REAL_OPEN = io.open
 NAMELESS = getattr(os, "O_TMPFILE", -1)
-FLUSHES = ("fsync", "sync names")  # kinds of calls
-TAKES_SPACE = ("open", "write", "fsync", "mkdir")  # what a full disk refuses; a file that is there may be deleted
 
 
 @dataclass(frozen=True)
@@ -59,19 +56,13 @@ class Fault:
 
     Attributes:
         at: number of the call, from 1.
-        when: "before" it, "after" it, or in the middle of a write, "half".
-        error: number of the error that it raises; None kills the process.
-        lasting: a full disk stays full, and a disk that became read-only stays so.
+        when: "before" it, or in the middle of a write, "half".
+        error: number of the error that it raises, and later calls too: a full disk stays full. None kills the process.
     """
 
     at: int
     when: str
     error: int | None = None
-    lasting: bool = False
-
-    def __str__(self) -> str:
-        what = "killed" if self.error is None else errno.errorcode[self.error]
-        return f"{what} {self.when} call {self.at}{', for good' if self.lasting else ''}"
 
 
 class Calls:
@@ -90,12 +81,10 @@ class Calls:
             "open": self.open,
             "write": self.write,
             "fsync": self.fsync,
-            "fdatasync": self.fsync,
             "close": self.close,
-            "ftruncate": self.ftruncate,
             "rename": lambda a, b, **kw: self.move("rename", a, b, **kw),
             "replace": lambda a, b, **kw: self.move("replace", a, b, **kw),
-            **{name: self.plain(name) for name in ("mkdir", "unlink", "remove", "rmdir", "truncate")},
+            **{name: self.plain(name) for name in ("mkdir", "unlink", "remove", "rmdir")},
         }
         for name, function in changed.items():
             self.stack.enter_context(mock.patch.object(os, name, function))
@@ -126,34 +115,25 @@ class Calls:
         fault = self.fault
         if fault is None:
             return perform()
-        if self.struck and fault.lasting and self.refuses(call.kind):
-            self.strike(fault, call)
         mine = fault.at == len(self.made)
-        if mine and fault.when == "before":
-            self.strike(fault, call)
         if mine and fault.when == "half" and half is not None:
             half()
             self.strike(fault, call)
-        result = perform()
-        if mine and fault.when == "after":
-            if call.kind == "open":
-                REAL["close"](result)
+        if (mine and fault.when == "before") or (self.struck and self.refuses(call.kind)):
             self.strike(fault, call)
-        return result
+        return perform()
 
     def refuses(self, kind: str) -> bool:
-        """Whether a disk that has failed fails at this call too."""
+        """Whether a disk that has failed fails at this call too; from a full one, a file may be deleted."""
         assert self.fault is not None
-        if self.fault.error in (errno.ENOSPC, errno.EDQUOT):
-            return kind in TAKES_SPACE
-        return kind != "close"
+        full = self.fault.error in (errno.ENOSPC, errno.EDQUOT)
+        return kind in ("open", "write", "fsync", "mkdir") if full else kind != "close"
 
     def strike(self, fault: Fault, call: Call) -> None:
         """The process dies, or the call fails, with the path where it was given one."""
         self.struck = True
         if fault.error is None:
             os.kill(os.getpid(), signal.SIGKILL)
-            raise AssertionError("SIGKILL returned")
         named = call.kind not in ("write", "fsync", "sync names", "close")
         raise OSError(fault.error, os.strerror(fault.error), *([os.path.join(self.root, call.path)] if named else []))
 
@@ -193,13 +173,6 @@ class Calls:
             self.change(Call("close", where), lambda: REAL["close"](handle))
         else:
             REAL["close"](handle)
-
-    def ftruncate(self, handle: int, length: int) -> None:
-        """Cut a file that is open."""
-        if handle in self.handles:
-            self.change(Call("truncate", self.handles[handle][0]), lambda: REAL["ftruncate"](handle, length))
-        else:
-            REAL["ftruncate"](handle, length)
 
     def move(self, name: str, source: Any, target: Any, **where: Any) -> None:
         """Rename or replace."""
@@ -416,19 +389,9 @@ def left(node: Node, loss: Loss, path: str) -> bytes:
     return kept + {"gone": b"", "half": more[: len(more) // 2], "zeros": bytes(len(more))}[fate]
 
 
-def stored(contents: Mapping[str, bytes | None]) -> Node:
-    """A disk on which all of a folder was flushed, as one is that a machine started from."""
+def crashes(calls: Sequence[Call]) -> Iterator[tuple[int, Loss, dict[str, bytes | None]]]:
+    """Every disk that a loss of power can leave behind the first so many calls, from an empty one."""
     root = Node()
-    for path in sorted(contents):
-        parent, name = find(root, path)
-        data = contents[path]
-        parent.names[name] = parent.kept[name] = Node(data, data or b"")
-    return root
-
-
-def crashes(calls: Sequence[Call], root: Node | None = None) -> Iterator[tuple[int, Loss, dict[str, bytes | None]]]:
-    """Every disk that a loss of power can leave behind the first so many calls, from an empty one or a given one."""
-    root = root or Node()
     for number in range(len(calls) + 1):
         for loss in LOSSES:
             yield number, loss, remains(root, loss)

@@ -1,18 +1,17 @@
 """Runs of `python -m pmdkit` as a person starts them: held in a step, killed, asked to stop, and what has to hold then.
 
-Linux only: the processes of a run are those of /proc whose working directory is its place.
+The processes of a run are those whose working directory is its place.
 """
 
 import hashlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -22,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
 GATE = str(Path(__file__).with_name("processes_gate.py"))
 PATIENCE = 180.0  # seconds for what takes a few on an idle machine
+VARIES = ("seconds", "memory", "tokens_per")  # parts of the names of columns that no two runs share
 
 
 class ProcessRun:
@@ -40,11 +40,9 @@ class ProcessRun:
         self.settings, self.kept = list(settings), list[bytes]()
         self.command = [*command, "--objective", f"{GATE}:Gated", "--out", str(self.out)]
 
-    def start(
-        self, *settings: str, hold: int | str = "", ranks: int = 1, shell: Sequence[str] = (), **more
-    ) -> subprocess.Popen:
-        """Start it, under `shell`; return once it stands still in its nth step (2: the first after one was saved), or
-        at its "start", or once so many `ranks` do."""
+    def start(self, *settings: str, hold: int | str = "", ranks: int = 1, **more) -> subprocess.Popen:
+        """Start it; return once it stands still in its nth step (2: the first after one was saved), or at its "start",
+        or once so many `ranks` do."""
         for path in self.place.glob("held-*"):
             path.unlink()
         given = [*self.settings, *settings]
@@ -55,7 +53,7 @@ class ProcessRun:
             (self.place / name).write_text(str(hold))
         with open(self.log, "w") as log:
             options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": log, **more}
-            process = subprocess.Popen([*shell, *line], cwd=self.place, start_new_session=True, **options)
+            process = subprocess.Popen(line, cwd=self.place, start_new_session=True, **options)
         for held in (range(ranks) if isinstance(hold, int) else [hold]) if hold else []:
             self.until((self.place / f"held-{held}").exists, process)
         return process
@@ -83,8 +81,8 @@ class ProcessRun:
                 time.sleep(0.02)
         finally:
             self.release()
-            for pid in self.processes():  # only where one of the lines above failed
-                os.kill(pid, signal.SIGKILL)
+            for left in self.processes():  # only where one of the lines above failed
+                left.kill()
         if self.out.exists():
             # the kernel closes the files of a killed process a moment after its folder is gone from /proc
             FileLock(self.out / "run.lock").acquire(timeout=30).lock.release()
@@ -94,16 +92,9 @@ class ProcessRun:
         assert lines[: len(self.kept)] == self.kept  # a step that is made again takes another time: its line tells
         self.kept = lines[: max(self.saved(), default=0)]
 
-    def processes(self) -> list[int]:
+    def processes(self) -> list[psutil.Process]:
         """Whatever works in this place."""
-        found = []
-        for link in Path("/proc").glob("[0-9]*/cwd"):
-            try:
-                if os.readlink(link) == str(self.place):
-                    found.append(int(link.parent.name))
-            except OSError:  # it ended in between, or belongs to somebody else
-                continue
-        return found
+        return [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(self.place)]
 
     def saved(self) -> list[int]:
         """Steps that have a checkpoint."""
@@ -127,14 +118,14 @@ class ProcessRun:
         return [line for line in self.stderr.splitlines() if "error" in line or "Traceback" in line]
 
     def digest(self) -> tuple[dict[str, str], list[dict]]:
-        """The last checkpoint, evaluations and rollouts by their bytes; metrics and summary without wall-clock keys."""
+        """The last checkpoint, evaluations and rollouts by their bytes; metrics and summary without times."""
         last = f"checkpoints/step-{max(self.saved())}"  # a run that was stopped has others before it
         folders = [self.out / name for name in (last, "evaluations", "rollouts")]
         paths = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
         found = {str(path.relative_to(self.out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-        summary = json.loads((self.out / "summary.json").read_text())
-        rows = [*map(json.loads, self.lines()), {key: value for key, value in summary.items() if key != "out"}]
-        return found, [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+        rows = [*map(json.loads, self.lines()), json.loads((self.out / "summary.json").read_text())]
+        varies = {key for row in rows for key in row if key == "out" or any(part in key for part in VARIES)}
+        return found, [{key: row[key] for key in row.keys() - varies} for row in rows]
 
 
 def chain(factory: pytest.TempPathFactory, name: str, command: Sequence[str], settings: Sequence[str] = ()):

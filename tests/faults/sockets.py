@@ -2,20 +2,20 @@
 
 import json
 import os
-import socket
 import subprocess
-import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
+
 from .processes import ROOT
 
-# From outside: /proc/net of every process that carries a mark in its environment, ranks and workers among them. From
+# From outside: the sockets of every process that carries a mark in its environment, ranks and workers among them. From
 # inside: an audit hook in each Python process, which also refuses what would leave the machine, so nothing is sent.
 
-LISTENING = "0A"  # of /proc/net/tcp, see proc(5)
 OFTEN = 0.05  # seconds between two looks
 LEFT_TO_THEM = (
     "DO_NOT_TRACK",
@@ -53,7 +53,7 @@ class SeenSockets:
         code: its exit code.
         told: stdout and stderr.
         processes: ids of all that were seen.
-        listening, connected: addresses with ports, of all processes.
+        listening, connected: addresses, of all processes.
         asked: events of Python's sockets: name, address.
     """
 
@@ -89,7 +89,7 @@ def watch(command: list[str], folder: Path, seconds: float = 300.0, **more: str)
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=told, stderr=told)
         try:
             while process.poll() is None and time.monotonic() < until:
-                look(str(hook).encode(), seen)
+                look(str(hook), seen)
                 time.sleep(OFTEN)
         finally:
             process.kill()
@@ -102,41 +102,24 @@ def watch(command: list[str], folder: Path, seconds: float = 300.0, **more: str)
     return seen
 
 
-def look(mark: bytes, seen: SeenSockets) -> None:
+def look(mark: str, seen: SeenSockets) -> None:
     """One look at the sockets of all processes with a mark."""
-    ours: set[str] = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark not in (process / "environ").read_bytes():
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it ended in between, or belongs to somebody else
+            if mark not in process.environ().get("PYTHONPATH", ""):
                 continue
-            seen.processes.add(int(process.name))
-            links = [os.readlink(place) for place in (process / "fd").iterdir()]
-        except OSError:  # it ended in between, or belongs to somebody else
-            continue
-        ours |= {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
-    for kind in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
-            _, here, there, state, *rest = line.split()
-            if rest[5] in ours:
-                (seen.listening if state == LISTENING else seen.connected).add(
-                    address(here if state == LISTENING else there)
-                )
-
-
-def address(text: str) -> str:
-    """`0100007F:1F90` of /proc/net as `127.0.0.1 8080`; each 32 bits in the order of this machine."""
-    digits, port = text.split(":")
-    raw = bytes.fromhex(digits)
-    words = b"".join(raw[at : at + 4][:: -1 if sys.byteorder == "little" else 1] for at in range(0, len(raw), 4))
-    family = socket.AF_INET if len(words) == 4 else socket.AF_INET6
-    return f"{socket.inet_ntop(family, words)} {int(port, 16)}"
+            seen.processes.add(process.pid)
+            for place in process.net_connections("inet"):
+                if place.status == psutil.CONN_LISTEN:
+                    seen.listening.add(place.laddr.ip)
+                elif place.raddr:
+                    seen.connected.add(place.raddr.ip)
 
 
 def loopback(place: str) -> bool:
-    """Whether an address, with a port or without, is of this machine alone."""
+    """Whether an address is of this machine alone."""
     try:
-        found = ip_address(place.split()[0].split("%")[0])
+        found = ip_address(place.split("%")[0])
     except ValueError:  # a name
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
+    return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)

@@ -2,14 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder, make_writable
-from tests.nightly import mostly_nightly
 
-from .crash_points import SCENES, failures, kills, row, same, state, stories, survive, survive_run
+from .crash_points import StruckRun, failures, kills, same, state
 from .file_calls import Calls, crashes, quick_place, write
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
@@ -22,27 +22,26 @@ def place():
         yield folder
 
 
-@pytest.mark.parametrize("name", mostly_nightly(SCENES, "first save", "pruning save", "save over leftovers"))
-def test_every_call_may_be_the_last(name, place):
-    """Killed or failed before, after and in the middle of each call; the next process ends on the same files."""
-    count, wrong = survive(SCENES[name], place)
-    assert wrong == []
-    assert count >= 12
+@pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_a_run_killed_at_any_call_ends_on_the_same_bits(resumed, place):
+    run = StruckRun(place, resumed)
+    faults = list(kills(run.calls))
+    assert run.wrong(faults) == []
+    assert len(faults) > 80
 
 
-@pytest.mark.parametrize("name", mostly_nightly(["a run", "a resumed run"], "a run"))
-def test_a_run_killed_at_any_call_ends_on_the_same_bits(name, place):
-    count, wrong = survive_run(stories(place / "stories")[name], place, kills)
-    assert wrong == []
-    assert count > 80
-
-
-@pytest.mark.nightly
 def test_a_disk_that_fails_at_any_call_of_a_run(place):
     """Where it fails before anything is computed, exit 3; later, exit 1. Repaired, the same command ends the run."""
-    count, wrong = survive_run(stories(place / "stories")["a run"], place, failures)
-    assert wrong == []
-    assert count > 80
+    run = StruckRun(place)
+    faults = list(failures(run.calls))
+    assert run.wrong(faults) == []
+    assert len(faults) > 80
+
+
+def row(step: int) -> dict[str, Any]:
+    """A row of metrics."""
+    empty = dict.fromkeys(("pass_rate", "log_ratio_min", "response_length", "gauge"))
+    return {"step": step, "reward_mean": step / 8, "tokens": 3, "seconds_rollout": 0.5, "seconds_update": 0.5} | empty
 
 
 def run(folder: Path, marks: list[int], calls: Calls) -> None:

@@ -1,51 +1,74 @@
 """A verifier that fails makes no update: exit 7, the last checkpoint whole, and a resumed run on the reference bits.
 
-First what breaks around it, and what mends it again; what breaks inside is outages_grader.py.
+What one worker may do is tested in `packages/strict-answers/tests/test_pool.py`.
 """
 
+import gc
 import hashlib
+import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from errno import EAGAIN, ENOSPC
+import warnings
+from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pmdkit.llm import backend
 from pmdkit.llm.backend import build_model
+from pmdkit.llm.task import MathTask
+from pmdkit.observe import checkpoint
 from pmdkit.specs.llm import LanguageModelTable
 from strict_answers import process
 from strict_answers.journal import VerdictJournal
 from strict_answers.pool import Pool
-from tests.nightly import mostly_nightly
-
-from .tiny_run import ENV, SMALL, Runner
 
 Outage = Callable[[pytest.MonkeyPatch, Path], None]
-GRADER = Path(__file__).with_name("outages_grader.py")
+TINY = Path(__file__).parents[1] / "llm" / "tiny.toml"
+OPTIONS = {
+    "schedule.steps": 2, "schedule.prompts": 1, "schedule.ministeps": 1, "schedule.group": 2, "rollout.width": 8,
+    "rollout.record_every": 0, "rollout.canary": 2, "evaluation.problems": 1, "evaluation.every": 0,
+    "model.build": None, "reward.seconds": 0.3, "reward.memory_mb": 256, "run.keep": 9,
+}  # fmt: skip
+# Run in the verifier's workers; the file `mode` beside it says what it does. Honest, it gives thirds by the length.
+GRADER = '''
+import os, time
+from pathlib import Path
 
+def to_the_pool(data):
+    """Something else than an answer on the pipe to the pool, which is among the descriptors, and then an answer."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if fd > 2 and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:"):
+                os.write(fd, data)
+        except OSError:  # closed by now, or of the other direction
+            pass
+    return 1.0
 
-def set_up(folder: Path) -> Path:
-    """The honest grader in a folder of its own."""
-    path = folder / "grader.py"
-    shutil.copy(GRADER, path)
-    path.with_name("mode").write_text("honest")
-    return path
+mode = Path(__file__).with_name("mode").read_text()
+if mode == "import":
+    raise ImportError("the grader's library is broken")
+WAYS = {
+    "raise": lambda: {}["no such thing"],
+    "hang": lambda: time.sleep(600),
+    "die": lambda: os._exit(3),
+    "rubbish": lambda: to_the_pool(bytes([255]) * 64),
+    "forged": lambda: to_the_pool(b'{"value": NaN}\\n'),
+}
+
+def grade(response, gold):
+    mode = Path(__file__).with_name("mode").read_text()
+    return WAYS.get(mode, lambda: len(response) % 4 / 3)()
+'''
 
 
 def inside(mode: str) -> Outage:
     """The grader itself does something else."""
-
-    def begin(patch: pytest.MonkeyPatch, folder: Path) -> None:
-        (folder / "mode").write_text(mode)
-
-    return begin
+    return lambda patch, folder: (folder / "mode").write_text(mode) and None
 
 
 def no_workers_left(begin: Outage) -> Outage:
@@ -71,26 +94,13 @@ def no_binary(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(sys, "executable", str(folder / "no-python"))
 
 
-def binary(*lines: str) -> Outage:
+def a_binary_that_hangs(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Something else stands where Python was."""
-
-    def begin(patch: pytest.MonkeyPatch, folder: Path) -> None:
-        path = folder / "other-python"
-        path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
-        path.chmod(0o755)
-        patch.setattr(sys, "executable", str(path))
-        patch.setattr(process, "STARTUP", 0.5)
-
-    return begin
-
-
-def no_fork(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """The system lets nobody start a process."""
-
-    def refused(*_: Any, **__: Any) -> None:
-        raise BlockingIOError(EAGAIN, os.strerror(EAGAIN))
-
-    patch.setattr(subprocess, "Popen", refused)
+    path = folder / "other-python"
+    path.write_text("#!/bin/sh\nsleep 60\n")
+    path.chmod(0o755)
+    patch.setattr(sys, "executable", str(path))
+    patch.setattr(process, "STARTUP", 0.5)
 
 
 def killed_as_born(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -104,38 +114,15 @@ def killed_as_born(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(process.WorkerProcess, "await_ready", killed)
 
 
-def stopped_as_born(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Every worker is stopped when it is ready."""
-    ready = process.WorkerProcess.await_ready
-
-    def stopped(self: process.WorkerProcess) -> None:
-        ready(self)
-        os.kill(self.popen.pid, 19)
-
-    patch.setattr(process.WorkerProcess, "await_ready", stopped)
-
-
-BROKEN = """raise ImportError("libsymengine is missing")
-"""
-# everything is unequal: a version that fails in silence
-WRONG = """import sys
-sys.path.remove({here!r})
-del sys.modules["math_verify"]
-import math_verify
-math_verify.verify = lambda *given, **how: False
-"""
-
-
-def other_math_verify(source: str) -> Outage:
-    """What workers import as math_verify is this."""
-
-    def begin(patch: pytest.MonkeyPatch, folder: Path) -> None:
-        here = folder / "other"
-        (here / "math_verify").mkdir(parents=True)
-        (here / "math_verify" / "__init__.py").write_text(source.format(here=str(here)))
-        patch.syspath_prepend(str(here))
-
-    return begin
+def unequal(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A version of math-verify that fails in silence: everything is unequal."""
+    here = folder / "other"
+    (here / "math_verify").mkdir(parents=True)
+    (here / "math_verify" / "__init__.py").write_text(
+        f"import sys\nsys.path.remove({str(here)!r})\ndel sys.modules['math_verify']\nimport math_verify\n"
+        "math_verify.verify = lambda *given, **how: False\n"
+    )
+    patch.syspath_prepend(str(here))
 
 
 def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -147,82 +134,11 @@ def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(VerdictJournal, "append", refused)
 
 
-@contextmanager
-def at_the_second_step(begin: Outage, folder: Path) -> Iterator[dict[str, int]]:
-    """While it holds, the outage begins before the rollout of step 2, whose responses are judged as they end.
-
-    Counts updates before and after the rewards of step 2 are asked for.
-    """
-    from pmdkit.llm.learner import CausalLearner
-    from pmdkit.llm.task import MathTask
-
-    counts = {"rewards": 0, "updates": 0, "updates after": 0}
-    with pytest.MonkeyPatch.context() as patch:
-        prompts, reward, step = MathTask.prompts, MathTask.reward, CausalLearner.update
-
-        def asked(self: MathTask, number: int) -> Any:
-            if number == 2:
-                begin(patch, folder)
-            return prompts(self, number)
-
-        def watched(self: MathTask, *given: Any) -> Any:
-            counts["rewards"] += 1
-            return reward(self, *given)
-
-        def counted(self: CausalLearner, *given: Any) -> Any:
-            counts["updates" if counts["rewards"] < 2 else "updates after"] += 1
-            return step(self, *given)
-
-        patch.setattr(MathTask, "prompts", asked)
-        patch.setattr(MathTask, "reward", watched)
-        patch.setattr(CausalLearner, "update", counted)
-        yield counts
-    (folder / "mode").write_text("honest")
-
-
-OPTIONS = {
-    **SMALL,
-    "schedule.prompts": 1,
-    "schedule.ministeps": 1,
-    "schedule.group": 2,
-    "evaluation.problems": 1,
-    "model.build": None,
-    "reward.seconds": 0.3,
-    "reward.memory_mb": 256,
-    "run.keep": 9,
-}
-# name -> how it begins, what is said
-OUTAGES = {
-    "raises": (inside("raise"), "KeyError: 'no such thing'"),
-    "NaN": (inside("nan"), "the grader returned nan; expected a number from 0 to 1"),
-    "inf": (inside("inf"), "the grader returned inf"),
-    "above the range": (inside("two"), "the grader returned 2.0"),
-    "text": (inside("text"), "the grader returned str"),
-    "all answers run over their time": (inside("hang"), r"no answer within 0\.3 s"),
-    "over the memory limit": (inside("eat"), "over its memory limit"),
-    "dies at every request": (inside("die"), "the worker died"),
-    "stopped at every request": (inside("stop"), r"no answer within 0\.3 s"),
-    "rubbish on the pipe": (inside("rubbish"), "the worker sent nonsense: a message of impossible length"),
-    "broken JSON on the pipe": (inside("no JSON"), "the worker sent nonsense"),
-    "an object of other keys": (inside("no value"), "the worker sent nonsense"),
-    "a forged NaN": (inside("forged NaN"), "the worker sent nonsense"),
-    "its import is broken": (
-        no_workers_left(inside("import")),
-        "cannot start: ValueError: .*: ImportError",
-    ),
-    "no binary": (no_workers_left(no_binary), "cannot start: .*No such file"),
-    "a binary that ends": (no_workers_left(binary("exit 0")), "cannot start: the worker died"),
-    "a binary that hangs": (no_workers_left(binary("sleep 60")), "cannot start: a worker was not ready"),
-    "no fork": (no_workers_left(no_fork), "cannot start: .*temporarily unavailable"),
-    "killed when ready": (no_workers_left(killed_as_born), "the worker died"),
-    "stopped when ready": (no_workers_left(stopped_as_born), r"no answer within 0\.3 s"),
-}
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model whose answers end soon: every second token is an end."""
-    model, tokenizer = build_model(LanguageModelTable(build="starter"), ENV, seed=0)
+    environment = {"kind": "arithmetic", "numbers": 2, "problems": 300}
+    model, tokenizer = build_model(LanguageModelTable(build="starter"), environment, seed=0)
     model.generation_config.eos_token_id = list(range(2, model.config.vocab_size, 2))
     folder = tmp_path_factory.mktemp("model")
     model.save_pretrained(folder)
@@ -231,77 +147,95 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def runner(call, capsys, tmp_path):
-    return Runner(call, capsys, tmp_path)
+def run(folder, call, capsys, tmp_path):
+    """`run(name, *more, **options)`: a run in a folder of that name; its exit code, error, checkpoints and bits."""
+    (tmp_path / "grader").mkdir()
+    (tmp_path / "grader" / "grader.py").write_text(GRADER)
+    (tmp_path / "grader" / "mode").write_text("honest")
 
+    def start(name, *more, **changed):
+        options = OPTIONS | {"model.path": str(folder), "reward.grade": f"{tmp_path}/grader/grader.py:grade"} | changed
+        settings = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+        capsys.readouterr()
+        code = call("llm", TINY, "--out", tmp_path / name, *more, "--set", *settings)
+        with warnings.catch_warnings():  # a run that is refused leaves its grader's process to the end of this one
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        steps = checkpoint.steps(tmp_path / name / "checkpoints")
+        rows = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        bits = {
+            f"{step} {path.name}": hashlib.sha256(path.read_bytes()).hexdigest()
+            for step in steps
+            for path in sorted((tmp_path / name / "checkpoints" / f"step-{step}").glob("*.safetensors"))
+        }
+        bits["rows"] = [{key: row[key] for key in row if not key.startswith("seconds")} for row in rows]
+        return SimpleNamespace(code=code, error=capsys.readouterr().err, steps=steps, rows=rows, bits=bits)
 
-@pytest.fixture
-def options(folder, tmp_path):
-    """Of a run with the honest grader."""
-    grader = tmp_path / "grader"
-    grader.mkdir()
-    return OPTIONS | {"model.path": str(folder), "reward.grade": f"{set_up(grader)}:grade"}
+    return start
 
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    """Bits of the run that nothing disturbed, and of its first checkpoint; filled by whoever needs them first."""
+    """Bits of the run that nothing disturbed; filled by whoever needs them first."""
     return {}
 
 
-def weights(ended, step):
-    """The weights of a checkpoint."""
-    path = ended.folder / "checkpoints" / f"step-{step}" / "model.safetensors"
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def outlived(runner, options, begin, folder, code, said):
-    """The run ends with this code and no update; after the outage it goes on, and ends as `whole` did."""
-    with at_the_second_step(begin, folder) as counts:
-        ended = runner(options)
-    assert counts == {"rewards": 2, "updates": 1, "updates after": 0}
-    assert ended.code == code, ended.said
-    assert re.search(said, ended.sentence), ended.sentence
-    assert ended.steps == [1]
-    first = weights(ended, 1)
-    again = runner(options, "--resume", out=ended.folder)
-    assert again.code == 0, again.said
-    return first, again.bits
-
-
-@pytest.mark.parametrize("name", mostly_nightly(OUTAGES, *list(OUTAGES)[::4]))
-def test_no_update_is_made_from_a_failed_verifier(name, runner, options, undisturbed, tmp_path):
-    if "own" not in undisturbed:
-        whole = runner(options)
-        assert whole.code == 0, whole.said
+def outlives(run, begin, code, said, undisturbed, tmp_path, **options):
+    """While the rewards of step 2 fail, the run ends with this code and no update; afterwards it ends as ever."""
+    if not undisturbed:
+        whole = run("whole", **options)
+        assert whole.code == 0, whole.error
         assert len({row["reward_mean"] for row in whole.rows}) > 1
-        undisturbed["own"] = weights(whole, 1), whole.bits
-    begin, said = OUTAGES[name]
-    said = r"reached no verdict on 2 of 2 responses \(.*" + said + ".*no update was made from them"
-    assert outlived(runner, options, begin, tmp_path / "grader", 7, said) == undisturbed["own"]
+        undisturbed |= whole.bits
+    prompts = MathTask.prompts
+    with pytest.MonkeyPatch.context() as patch:
+
+        def asked(self, number):
+            if number == 2:
+                begin(patch, tmp_path / "grader")
+            return prompts(self, number)
+
+        patch.setattr(MathTask, "prompts", asked)
+        ended = run("run", **options)
+    assert ended.code == code, ended.error
+    (sentence,) = [line for line in ended.error.splitlines() if line.startswith("pmdkit: error: ")]
+    assert re.search(said, sentence), sentence
+    assert ended.steps == [1]
+    assert len(ended.rows) == 1
+    (tmp_path / "grader" / "mode").write_text("honest")
+    again = run("run", "--resume", **options)
+    assert again.code == 0, again.error
+    assert again.bits == undisturbed
 
 
-def test_a_journal_that_cannot_be_written_ends_the_run(runner, options, undisturbed, tmp_path):
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (inside("raise"), "KeyError: 'no such thing'"),
+        pytest.param(inside("hang"), "no answer within", marks=pytest.mark.nightly),
+        (inside("die"), "the worker died"),
+        (inside("rubbish"), "the worker sent nonsense"),
+        pytest.param(inside("forged"), "the worker sent nonsense", marks=pytest.mark.nightly),
+        (no_workers_left(inside("import")), "cannot start: .*ImportError"),
+        (no_workers_left(no_binary), "cannot start: .*No such file"),
+        pytest.param(no_workers_left(a_binary_that_hangs), "cannot start: .*not ready", marks=pytest.mark.nightly),
+        (no_workers_left(killed_as_born), "the worker died"),
+    ],
+)
+def test_no_update_is_made_from_a_failed_verifier(begin, said, run, undisturbed, tmp_path):
+    outlives(run, begin, 7, f"no verdict on 2 of 2 responses .*{said}", undisturbed, tmp_path)
+
+
+def test_a_journal_that_cannot_be_written_ends_the_run(run, undisturbed, tmp_path):
     """Exit 1, a full disk: a verdict that is not on the disk is not used."""
-    found = outlived(runner, options, full_disk, tmp_path / "grader", 1, "No space left on device .*verdicts")
-    assert "own" not in undisturbed or found == undisturbed["own"]
+    outlives(run, full_disk, 1, "No space left on device .*verdicts", undisturbed, tmp_path)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [(BROKEN, "libsymengine is missing"), (WRONG, "is not 1/2: math-verify is broken")],
-    ids=["import", "34 is not 34"],
-)
-def test_no_update_is_made_from_a_broken_math_verify(source, said, runner, options, undisturbed, tmp_path, monkeypatch):
+def test_no_update_is_made_from_a_broken_math_verify(run, tmp_path, monkeypatch):
     """Answers that only a worker can judge, right or wrong by their tokens."""
     monkeypatch.setattr(
         backend, "decode_response", lambda tokenizer, tokens: f"Answer: {sum(tokens) % 7}+{len(tokens)}"
     )
-    options = options | {"reward.grade": "math", "reward.seconds": 10, "reward.memory_mb": 1024}
-    if "math" not in undisturbed:
-        whole = runner(options)
-        assert whole.code == 0, whole.said
-        undisturbed["math"] = weights(whole, 1), whole.bits
-    begin = no_workers_left(other_math_verify(source))
-    assert outlived(runner, options, begin, tmp_path / "grader", 7, said) == undisturbed["math"]
+    options = {"reward.grade": "math", "reward.seconds": 10, "reward.memory_mb": 1024}
+    outlives(run, no_workers_left(unequal), 7, "math-verify is broken", {}, tmp_path, **options)
