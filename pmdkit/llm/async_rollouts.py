@@ -91,8 +91,9 @@ class RolloutQueue:
         self.restored: dict[int, RolloutRequest] = {}  # generated before an interruption, not yet requested again
         self.jobs: SimpleQueue[tuple[RolloutRequest, Callable[[], Responses | None]] | None] = SimpleQueue()
         self.closing = False
+        device = torch.cuda.current_device() if torch.cuda.is_available() else None
         # a daemon, so that a run which fails never waits for it to exit
-        self.thread = threading.Thread(target=self.work, args=(current_device(),), name="rollout", daemon=True)
+        self.thread = threading.Thread(target=self.work, args=(device,), name="rollout", daemon=True)
         self.thread.start()
 
     def submit(
@@ -219,8 +220,3 @@ class RolloutQueue:
             sync = dict(zip(SYNC_COLUMNS, held["found"].tolist(), strict=False))
             # the prompts come when the step is requested again
             self.restored[step_seed] = RolloutRequest(step_seed, version, torch.empty(0), responses, sync)
-
-
-def current_device() -> int | None:
-    """The accelerator of this thread, if there is one."""
-    return torch.cuda.current_device() if torch.cuda.is_available() else None

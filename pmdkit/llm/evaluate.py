@@ -87,8 +87,9 @@ class Evaluation:
         total, tokens = len(self.problems) * self.k, 0
         # The boundaries of turns do not depend on what is done: the composition of a batch changes log-probabilities by
         # rounding, and an interrupted evaluation should give the responses of an uninterrupted one.
-        for start in range(0, len(self.problems), self.per_turn):
-            some = [problem for problem in self.problems[start : start + self.per_turn] if problem.id not in done]
+        together = max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)  # drawn, graded and written
+        for start in range(0, len(self.problems), together):
+            some = [problem for problem in self.problems[start : start + together] if problem.id not in done]
             if not some:
                 continue
             before = len(done) * self.k
@@ -104,11 +105,6 @@ class Evaluation:
             for answer in answers:
                 done.setdefault(answer.id, []).append(answer)
         return [answer for problem in self.problems for answer in done[problem.id]]
-
-    @property
-    def per_turn(self) -> int:
-        """The number of problems whose responses are drawn, graded and written together."""
-        return max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)
 
     def ask(self, engine: Engine, problems: Sequence[Problem], report: Callable[[int, int], None]) -> list[Answered]:
         """k responses to each of some problems; of an episode the last turn, with the tokens of all turns."""

@@ -22,14 +22,10 @@ def cast_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     return model
 
 
-def block_names(model: PreTrainedModel) -> set[str]:
-    """Names of the classes of the model's blocks, which transformers lists for FSDP."""
-    return {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
-
-
 def cast_blocks(model: PreTrainedModel) -> None:
     """Permanently make every block compute in bfloat16 or float16 when its inputs have that dtype; else no change."""
-    names = block_names(model)
+    # the classes of blocks, which transformers lists for FSDP
+    names = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
     for module in model.modules():
         if type(module).__name__ in names:
             module.__class__ = casting_class(type(module))  # type: ignore[arg-type]  # a class has a hash
@@ -40,14 +36,9 @@ def outside_blocks(model: PreTrainedModel) -> list[nn.Module]:
 
     The head is excluded: its weight is used as it is, so that its gradient, a sum over thousands of tokens, is float32.
     """
-    inside = {id(part) for module in model.modules() if is_casting(module) for part in module.modules()}
+    inside = {id(part) for module in model.modules() if isinstance(module, CastingBlock) for part in module.modules()}
     head = model.get_output_embeddings()
     return [module for module in model.modules() if module is not head and id(module) not in inside]
-
-
-def is_casting(module: nn.Module) -> bool:
-    """Whether the module is a block that casts."""
-    return isinstance(module, CastingBlock)
 
 
 class CastingBlock:

@@ -1,4 +1,4 @@
-"""Runs on an accelerator from the command line: resume, the self-check, the benchmark's script. Needs CUDA."""
+"""Runs on an accelerator from the command line: resume, the self-check. Needs CUDA."""
 
 import json
 import os
@@ -67,15 +67,3 @@ def test_two_accelerators_make_the_step_of_one(tmp_path, strategy):
     one, two = rows(tmp_path / "one")[0], rows(tmp_path / "two")[0]
     assert two["loss"] == pytest.approx(one["loss"], rel=1e-3)
     assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3)
-
-
-def test_the_benchmark_measures_on_the_device(tmp_path):
-    """In small, on CUDA: every part but the recipes."""
-    for part in ("head", "step", "rollouts", "solver"):
-        command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--tiny", "--part", part]
-        command += ["--record", str(tmp_path / "gpu.json")]
-        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "gpu.json").read_text())["results"]["gpu"]["rows"]
-    assert found["gpu/solver-error"]["values"][0] < 1e-9
-    assert found["gpu/memory-predicted-dense"]["values"][0] > 0
