@@ -1,7 +1,6 @@
 """Every item of the paper has a row; every row has code and a test that collect, a quote, evidence and a verdict."""
 
 import ast
-import hashlib
 import os
 import re
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pmdkit_lab import ledger
-from pmdkit_lab.ledger import EVIDENCE, FIELDS, KINDS, OURS, PAPER, VERDICTS, claims, items, of_item
+from pmdkit_lab.ledger import EVIDENCE, FIELDS, KINDS, OURS, VERDICTS, claims, items, of_item
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,7 +47,8 @@ def test_a_verdict_rests_on_evidence_and_on_the_words_of_the_paper(claim):
     if claim["title"].startswith(OURS):
         assert claim["label"] == claim["lines"] == claim["quote"] == ""
         return
-    assert 2 <= ledger.words(claim["quote"]) <= ledger.LONGEST_QUOTE, "long enough to find, short enough to quote"
+    words = re.sub(r"\$[^$]*\$", "formula", claim["quote"].replace("[...]", " ")).split()  # a formula counts as one
+    assert 2 <= len(words) <= 40, "long enough to find, short enough to quote"
     assert claim["quote"].count("$") % 2 == 0, "every formula ends"
     assert claim["quote"] == " ".join(claim["quote"].split())
     first, last = map(int, re.fullmatch(r"(\d+)-(\d+)", claim["lines"]).groups())
@@ -62,43 +62,6 @@ def test_a_row_that_is_a_label_of_the_paper_is_quoted_under_it():
     for claim in claims():
         if claim["id"] in labels:
             assert claim["label"] == claim["id"]
-
-
-SOURCE = r"""
-\begin{lemma}\label{lem:a}
-    Let $x>0$. % not this: Then it holds.
-    Then \pmdmean\ is \emph{not} far,
-    by \Cref{lem:b}, from the mean by 5\%.
-\end{lemma}
-\begin{lemma}\label{lem:b}
-    Let $x>0$. Then it holds.
-\end{lemma}
-"""
-
-
-def test_a_quote_is_found_as_it_reads_near_its_label():
-    assert ledger.locate("Then PMD-mean is not far, by [...], from the mean by 5%.", SOURCE, "lem:a") == (4, 5)
-    assert ledger.locate("Let $x>0$.", SOURCE, "lem:a") == (3, 3)
-    assert ledger.locate("Let $x>0$.", SOURCE, "lem:b") == (8, 8)
-    assert ledger.locate("Then it holds.", SOURCE, "lem:a") == (8, 8), "a comment is not the paper's words"
-    assert ledger.locate("Then PMD-mean is far", SOURCE, "lem:a") is None
-    assert ledger.locate("Let $x>0$.", SOURCE, "lem:c") is None
-
-
-def test_quotes_are_held_to_one_source_by_its_hash(monkeypatch):
-    row = {"id": "x", "label": "lem:a", "lines": "3-3", "quote": "Let $x>0$."}
-    wrong = row | {"lines": "4-4"}
-    lost = row | {"quote": "Let $x<0$."}
-    assert "the source has sha256" in ledger.misquoted(SOURCE.encode())[0]
-    monkeypatch.setitem(PAPER, "sha256", hashlib.sha256(SOURCE.encode()).hexdigest())
-    monkeypatch.setattr(ledger, "claims", lambda: [row, wrong, lost])
-    displays = [{"id": "e", "lines": "3-4", "tex": "x>0\nThen"}, {"id": "f", "lines": "3-4", "tex": "Then\nx>0"}]
-    monkeypatch.setattr(ledger, "equations", lambda: displays)
-    assert ledger.misquoted(SOURCE.encode()) == [
-        "x: quoted from lines 4-4, found in lines 3-3",
-        "x: the source has no 'Let $x<0$.' under lem:a",
-        "equation f is not in lines 3-4 as it is stored",
-    ]
 
 
 def test_every_labelled_equation_is_stored_in_the_form_of_the_paper():

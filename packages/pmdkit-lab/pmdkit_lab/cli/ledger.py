@@ -1,33 +1,24 @@
 """`pmdkit ledger`: the claims of the paper with their verdicts."""
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json
-from pmdkit.errors import CheckFailed, UsageError, unknown
+from pmdkit.errors import UsageError, unknown
 
 STYLES = {"holds": "green", "holds-loosely": "yellow", "undecided": "magenta", "disagrees": "red"}
 
 
-def ledger(*, verdict: str | None = None, source: Path | None = None, json: Flag = False) -> None:
+def ledger(*, verdict: str | None = None, json: Flag = False) -> None:
     """List the claims of the paper with their verdicts.
 
     Args:
         verdict: only the claims with this verdict.
-        source: the TeX file of the paper; compares every quote with it, and lists nothing.
         json: print one JSON value.
     """
-    from pmdkit_lab.ledger import VERDICTS, claims, misquoted
-
-    if source is not None:
-        if wrong := misquoted(source.read_bytes()):
-            raise CheckFailed("; ".join(wrong))
-        print(f"{sum(bool(row['quote']) for row in claims())} quotes are in {source} as the ledger says")
-        return
+    from pmdkit_lab.ledger import VERDICTS, claims
 
     if verdict is not None and verdict not in VERDICTS:
         raise UsageError(unknown("verdict", verdict, VERDICTS))

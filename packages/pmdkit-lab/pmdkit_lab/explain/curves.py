@@ -32,7 +32,6 @@ class Curves:
         limit: [A] h as the ratio goes to 0, for the level ones; else +inf or -inf, or NaN if unclear.
         fall: [A] slope of h by u far out, for those that fall.
         integrable: whether the loss is the integral of its gradient.
-        jumps: whether only jumps, which no gradient sees, keep it from being that.
     """
 
     u: Array
@@ -42,7 +41,6 @@ class Curves:
     limit: Array
     fall: Array
     integrable: bool
-    jumps: bool
 
     @property
     def price(self) -> Array:
@@ -105,7 +103,7 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
     if ((late[0] < -1e-9 * np.ptp(rows[u[:, 0] > -1], axis=0)) & (late[1] < 0.5 * late[0])).any():
         return "the loss keeps falling as one probability goes to 1"
     u, rows, slope = u[first:], rows[first:], slope[first:]
-    integrable, jumps = is_integral(u, rows, slope)
+    integrable = is_integral(u, rows, slope)
     value = rows
     if not integrable:  # Simpson's rule
         halves = slopes_at(objective, problem, (u[1:] + u[:-1]) / 2)
@@ -132,12 +130,11 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
         np.array([limit for _, limit, _ in tails]),
         np.array([fall for _, _, fall in tails]),
         integrable,
-        jumps,
     )
 
 
-def is_integral(u: Array, rows: Array, slope: Array) -> tuple[bool, bool]:
-    """Whether the loss changes as its slope says; and if not, whether only jumps are the reason."""
+def is_integral(u: Array, rows: Array, slope: Array) -> bool:
+    """Whether the loss changes as its slope says."""
     step = np.diff(u, axis=0)
     change = np.diff(rows, axis=0) / step
     padded = np.concatenate([slope[:1], slope, slope[-1:]])
@@ -146,7 +143,7 @@ def is_integral(u: Array, rows: Array, slope: Array) -> tuple[bool, bool]:
     slack = (high - low) + WRONG_VALUE * np.abs(slope[u > -1]).max() + 1e-13 * np.abs(rows[1:]) / step
     off = (change < low - slack) | (change > high + slack)
     off &= u[1:] > LOW
-    return not off.any(), bool(off.any() and off.sum(0).max() <= 4)
+    return not bool(off.any())
 
 
 def tail(

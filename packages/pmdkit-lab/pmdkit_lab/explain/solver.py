@@ -14,7 +14,6 @@ Kind = Literal["minimiser", "plateau", "boundary", "unbounded", "constant", "not
 
 STARTS = 12
 SWEEPS = 60
-FADED = np.log(1e-3)  # nats: a ratio below this that still falls is on its way to 0
 STILL = 1e-9  # nats: a Newton step this small is rounding
 RAY = (1e2, 1e3, 1e4)  # nats along which a loss is followed outwards
 PAIRS = 512  # pairs of policies between which the gradient must rise for a loss to count as convex
@@ -122,23 +121,25 @@ class StationaryPoint:
 
 
 def stationary_point(
-    objective: Objective, problem: TabularPrompt, integrable: bool = True, starts: int = STARTS, seed: int = 0
+    objective: Objective, problem: TabularPrompt, integrable: bool = True, starts: int = STARTS
 ) -> StationaryPoint:
     """The best policy of the objective on one problem, among all tabular policies.
 
     Args:
         problem: one prompt, pi [A] > 0.
         integrable: whether the gradient is that of the loss; used if rows depend on each other, else determined here.
-        starts: number of starts, if rows depend on each other; the first is pi_old itself, or where small steps lead
-            from it if the loss is not integrable.
-        seed: of the other starts.
+        starts: number of starts, if rows depend on each other; the first is pi_old itself.
     """
     objective = with_fixed_tau(objective, problem)
     if no_gradient(objective, problem):
         nothing = Certificate("no gradient", 0.0, 0.0, 0.0, 0.0, (), convex=True, rivals=0)
         return at(objective, problem, "constant", np.zeros(len(problem.pi)), nothing, unique=False)
     if not curves.separable(objective, problem):
-        return from_starts(objective, problem, integrable, starts, seed)
+        if integrable:
+            return from_starts(objective, problem, starts)
+        reason = "rows depend on each other, and the gradient is not that of the loss"
+        nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None, why=reason)
+        return at(objective, problem, "not settled", np.zeros(len(problem.pi)), nothing, descends="gradient")
     found = curves.curves(objective, problem)
     if isinstance(found, str):
         nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None, why=found)
@@ -229,25 +230,21 @@ def no_gradient(objective: Objective, problem: TabularPrompt) -> bool:
     return bool((np.abs(seen.logits).max(1) <= 1e-12 * loud).all())
 
 
-def from_starts(
-    objective: Objective, problem: TabularPrompt, integrable: bool, starts: int = STARTS, seed: int = 0
-) -> StationaryPoint:
+def from_starts(objective: Objective, problem: TabularPrompt, starts: int) -> StationaryPoint:
     """The same if a row depends on the ratios of others: Newton from several starts, checked for convexity.
 
     The answer is settled if every start ends at the same point, or if the loss keeps falling along a ray. Kinks are
     not settled: Newton cannot distinguish one from a place where it is lost.
     """
-    noise = generator(seed, "explain", "starts").normal(size=(starts, len(problem.pi)))
+    noise = generator(0, "explain", "starts").normal(size=(starts, len(problem.pi)))
     noise *= np.resize([0.3, 1.0, 3.0], starts)[:, None]
     noise[0] = 0
-    # without a loss that must fall, Newton easily gets lost: small steps lead the way
-    first = np.zeros(len(problem.pi)) if integrable else natural_gradient_flow(objective, problem)[0]
-    ends = [newton(objective, problem, normalised(problem.pi, first + each), integrable) for each in noise]
-    converged = [end for end in ends if end.converged and curvature(objective, problem, end.u) > 0]
-    best = min(converged or ends, key=lambda end: float(population_loss(objective, problem, end.u).loss[0])).u
-    apart = max((float(np.abs(end.u - best).max()) for end in converged), default=np.nan)
-    descends: Literal["loss", "gradient"] = "loss" if integrable else "gradient"
-    convex = convex_in(objective, problem, integrable)
+    ends = [newton(objective, problem, normalised(problem.pi, each)) for each in noise]
+    converged = [u for u, still in ends if still and curvature(objective, problem, u) > 0]
+    reached = converged or [u for u, _ in ends]
+    best = min(reached, key=lambda u: float(population_loss(objective, problem, u).loss[0]))
+    apart = max((float(np.abs(u - best).max()) for u in converged), default=np.nan)
+    convex = convex_in(objective, problem)
     residual = float(np.abs(population_loss(objective, problem, best).logits[0] / problem.pi).max())
     bend = curvature(objective, problem, best)
     off = abs(float(problem.pi @ np.exp(best)) - 1)
@@ -255,7 +252,7 @@ def from_starts(
     def certificate(proof: str, why: str = "", rivals: int | None = None) -> Certificate:
         return Certificate(proof, residual, off, np.nan, bend, (), convex == "convex in pi", rivals, why)
 
-    lower = integrable and beaten(objective, problem, best)
+    lower = beaten(objective, problem, best)
     if len(converged) == len(ends) and apart < 1e-6 and residual < 1e-8 and not lower:
         return at(
             objective,
@@ -264,11 +261,10 @@ def from_starts(
             best,
             certificate(convex or "restarts", rivals=0 if convex else None),
             unique=True,
-            descends=descends,
             starts=len(ends),
             apart=apart,
         )
-    for ray in [best - best.mean(), problem.advantage, -problem.advantage] if integrable else []:
+    for ray in (best - best.mean(), problem.advantage, -problem.advantage):
         if np.abs(ray).max() == 0:
             continue
         unit = ray / np.abs(ray).max()
@@ -278,16 +274,7 @@ def from_starts(
     why = f"rows depend on each other, and {len(converged)} of {len(ends)} starts came to rest"
     if len(converged) == len(ends):
         why += f", {apart:.2g} nats apart" + (", and a policy elsewhere has a lower loss" if lower else "")
-    return at(
-        objective,
-        problem,
-        "not settled",
-        best,
-        certificate("", why),
-        descends=descends,
-        starts=len(converged),
-        apart=apart,
-    )
+    return at(objective, problem, "not settled", best, certificate("", why), starts=len(converged), apart=apart)
 
 
 def beaten(objective: Objective, problem: TabularPrompt, u: Array) -> bool:
@@ -303,13 +290,11 @@ def beaten(objective: Objective, problem: TabularPrompt, u: Array) -> bool:
     return bool(known.min() < losses[0] - 1e-9 * np.abs(np.median(known) - losses[0]) - 1e-12 * abs(losses[0]))
 
 
-def convex_in(objective: Objective, problem: TabularPrompt, integrable: bool) -> str:
+def convex_in(objective: Objective, problem: TabularPrompt) -> str:
     """ "convex in log pi", "convex in pi" or "": whether the gradient rises between every two of many policies.
 
     In log pi it also has to ignore a shift of all logits: the simplex is not convex there.
     """
-    if not integrable:
-        return ""
     draws = generator(0, "explain", "convex")
     spread = np.tile([0.1, 0.5, 2.0, 5.0], PAIRS // 4)[:, None]
     size = (PAIRS, len(problem.pi))
@@ -332,17 +317,11 @@ def convex_in(objective: Objective, problem: TabularPrompt, integrable: bool) ->
     return ""
 
 
-@dataclass(frozen=True)
-class NewtonEnd:
-    """Where one start ended: u [A] nats, whether it converged, whether the gradient is flat around it."""
+def newton(objective: Objective, problem: TabularPrompt, u: Array) -> tuple[Array, bool]:
+    """[A] where damped Newton in logits scaled by the square root of the old policy ends, and whether it converged.
 
-    u: Array
-    converged: bool
-    flat: bool
-
-
-def newton(objective: Objective, problem: TabularPrompt, u: Array, integrable: bool) -> NewtonEnd:
-    """Damped Newton in logits scaled by the square root of the old policy; saddles are left downhill."""
+    Saddles are left downhill.
+    """
     root = np.sqrt(problem.pi)
     seen = population_loss(objective, problem, u)
     radius, damping, small = 2.0, 0.0, 0
@@ -351,22 +330,16 @@ def newton(objective: Objective, problem: TabularPrompt, u: Array, integrable: b
         matrix = hessian(objective, problem, u)
         # per unit of the new policy: far out, a gradient fades with the policy, which is not a plateau
         if (np.abs(seen.logits[0]) <= 1e-12 * problem.pi * np.exp(u)).all() and np.abs(matrix).max() < 1e-9:
-            return NewtonEnd(u, False, True)
-        if integrable:
-            values, axes = np.linalg.eigh((matrix + matrix.T) / 2)
-            bend = np.maximum(np.abs(values), 1e-14 * np.abs(values).max() + 1e-300)
-            along = axes.T @ force
-            step = -(axes @ np.where(np.abs(values) < 1e-13 * np.abs(values).max(), 0.0, along / (bend + damping)))
-        else:
-            step = -np.linalg.lstsq(
-                np.vstack([matrix, damping * np.eye(len(force))]), np.append(force, 0 * force), rcond=1e-13
-            )[0]
-        step = step / root
+            return u, False
+        values, axes = np.linalg.eigh((matrix + matrix.T) / 2)
+        bend = np.maximum(np.abs(values), 1e-14 * np.abs(values).max() + 1e-300)
+        along = axes.T @ force
+        step = -(axes @ np.where(np.abs(values) < 1e-13 * np.abs(values).max(), 0.0, along / (bend + damping))) / root
         step -= (problem.pi * step).sum()
         length = np.abs(step).max()
         trial = normalised(problem.pi, u + step * min(1.0, radius / max(length, 1e-300)))
         after = population_loss(objective, problem, trial)
-        if improves(after, seen, root, integrable):
+        if improves(after, seen, root):
             small = small + 1 if length < STILL and damping == 0 else 0
             u, seen = trial, after
             radius, damping = radius * 2, 0.0 if damping < 1e-9 else damping / 10
@@ -375,20 +348,18 @@ def newton(objective: Objective, problem: TabularPrompt, u: Array, integrable: b
         else:
             radius, damping = max(min(radius, length) / 4, 1e-12), max(10 * damping, 1e-9)
         if small == 3:
-            return NewtonEnd(u, True, False)
+            return u, True
         if np.abs(u).max() > 1e5:
             break
-    return NewtonEnd(u, False, False)
+    return u, False
 
 
-def improves(after: PopulationLoss, before: PopulationLoss, root: Array, integrable: bool) -> bool:
+def improves(after: PopulationLoss, before: PopulationLoss, root: Array) -> bool:
     """Whether a step is kept: the loss falls, or the gradient does if the loss cannot tell."""
     loss, last = after.loss[0], before.loss[0]
     force, old = (np.linalg.norm(seen.logits[0] / root) for seen in (after, before))
     if not (np.isfinite(loss) and np.isfinite(force)):
         return False
-    if not integrable:
-        return bool(force <= old)
     return bool(loss < last - 1e-9 * abs(last) or (loss <= last + 1e-9 * abs(last) and force <= old))
 
 
@@ -414,22 +385,6 @@ def slope_along(objective: Objective, problem: TabularPrompt, ray: Array) -> flo
     if not np.isfinite(slopes).all() or slopes.max() >= 0:
         return 0.0
     return float(slopes[-1]) if slopes[-1] < 0.5 * slopes[0] else 0.0
-
-
-def natural_gradient_flow(objective: Objective, problem: TabularPrompt, sweeps: int = 500) -> tuple[Array, Array]:
-    """[A] log ratios to which small natural-gradient steps lead from pi_old, and the ratios with 0 for those that fade.
-
-    A natural step moves log pi by the gradient per unit of pi, so a response that fades does so at a steady rate and
-    can be distinguished from one that stays.
-    """
-    u = np.zeros(len(problem.pi))
-    scale = np.abs(population_loss(objective, problem, u).logits[0] / problem.pi).max() or 1.0
-    for _ in range(sweeps):
-        move = -population_loss(objective, problem, u).logits[0] / (problem.pi * np.exp(np.maximum(u, -600.0))) / scale
-        before, u = u, normalised(problem.pi, u + np.clip(move / 2, -1, 1))
-        if u.min() < -600:
-            break
-    return u, np.where((u < FADED) & (u < before - 1e-3), 0.0, np.exp(u))
 
 
 def normalised(pi: Array, u: Array) -> Array:

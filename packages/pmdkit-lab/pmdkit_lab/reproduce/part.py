@@ -1,6 +1,6 @@
 """The parts of a reproduction, the choice of parts that fit a time budget, and the folder with their results.
 
-A part returns pieces: pictures, tables, checks, sentences. A piece is kept as JSON beside its pictures, and the report
+A part returns pieces: pictures, tables, checks. A piece is kept as JSON beside its pictures, and the report
 is made from these alone. Two pieces with the same name are the same thing at different effort; the report shows the
 later one.
 
@@ -105,16 +105,7 @@ class Claims:
     rows: list[dict[str, str]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Paragraph:
-    """A few sentences."""
-
-    kind: ClassVar[str] = "words"
-    name: str
-    text: str
-
-
-Piece = Picture | Sheet | ClaimCheck | Claims | Paragraph
+Piece = Picture | Sheet | ClaimCheck | Claims
 
 
 def record(piece: Piece) -> dict[str, Any]:

@@ -25,7 +25,6 @@ CHAPTERS = {  # in the order of the report
     "runs": "Short runs",
     "toy": "Training figures at toy scale",
     "starter": "Training at starter scale",
-    "adaptive": "The open question: a temperature per prompt",
 }
 CHAPTER_OF = {"exact": "exact", "draws": "simulated", "toy": "toy", "starter": "starter", "paper": "tables"}
 SCALE_OF = {"exact": "exact", "draws": "simulated", "toy": "stored", "starter": "starter-stored", "paper": "paper"}
@@ -54,7 +53,7 @@ def paper_tables(context: PartContext) -> list[Piece]:
         rows = [list(row) for row in made.rows]
         about = ABOUT_TABLE.get(name, "")
         found.append(Sheet(name, made.title, SCALE_OF[entry.source], about, list(made.columns), rows, made.sentence))
-    return [*found, training_parts.differences_to_baselines()]
+    return found
 
 
 def ledger_claims(context: PartContext) -> list[Piece]:
@@ -124,13 +123,6 @@ def redrawn(figures: tuple[str, ...], sources: tuple[str, ...]) -> Part:
     return Part(name, name, "toy", about, 3.0, training_parts.redrawn(figures, sources), sources)
 
 
-def study(tier: str, seconds: float) -> Part:
-    """A part for one tier of the study of adaptive temperatures."""
-    about = f"Rules that give each prompt its tau, against a tuned fixed one: {tier}."
-    make = training_parts.adaptive_study(tier)
-    return parallel_part(f"adaptive-{tier}", about, seconds, make, chapter="adaptive")
-
-
 PARTS: list[Part] = [
     figure("fig2", 3.0),
     figure("fig1-left", 1.0),
@@ -146,14 +138,6 @@ PARTS: list[Part] = [
     figure("fig7-toy", 1.5),
     figure("fig8-toy", 1.0),
     figure("fig7-starter", 1.0),
-    Part(
-        "toy",
-        "A small transformer",
-        "runs",
-        "PMD-mean learns modular sums, compared with theory.",
-        11.0,
-        training_parts.toy,
-    ),
     Part("bandit", "A bandit", "runs", "Every objective from draws, three seeds.", 27.0, training_parts.bandit),
     experiment("training-curves", 220.0),
     experiment("tau", 250.0, ("training-curves",)),
@@ -166,7 +150,4 @@ PARTS: list[Part] = [
     experiment("group-size", 185.0, ("training-curves",)),
     experiment("half", 45.0, ("training-curves",)),
     experiment("baseline", 45.0, ("training-curves",)),
-    study("bandit", 2200.0),
-    study("starter", 1800.0),
-    study("toy", 2100.0),
 ]

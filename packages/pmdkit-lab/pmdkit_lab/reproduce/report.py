@@ -70,7 +70,7 @@ def arrange(parts: Sequence[Part], results: Mapping[str, Result]) -> list[dict[s
     for part in parts:
         for piece in results.get(part.name, {"pieces": []})["pieces"]:
             last[piece["name"]] = (part, piece)  # a dict keeps the position of the first insertion
-    shown = [(part, piece) for part, piece in last.values() if piece["kind"] in ("picture", "sheet", "words")]
+    shown = [(part, piece) for part, piece in last.values() if piece["kind"] in ("picture", "sheet")]
     # the rows of the ledger are collected from all parts, so its section has no piece of its own
     gathered = [(part, None) for part, piece in last.values() if piece["kind"] == "claims"]
     return [{"part": part, "piece": piece} for part, piece in (*shown, *gathered)]

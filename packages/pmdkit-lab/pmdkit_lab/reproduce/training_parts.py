@@ -1,10 +1,9 @@
-"""The parts of a reproduction that train: sweeps of toy transformers, the starter, a bandit, adaptive temperatures.
+"""The parts of a reproduction that train: sweeps of toy transformers, the starter, a bandit.
 
 The runs of a sweep are separate processes, resumed where they stopped; the paper's training figures are drawn from
 them.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,16 +11,15 @@ import numpy as np
 
 from pmdkit import objectives
 from pmdkit.errors import PmdkitError
-from pmdkit.figures.style import Drawing, method_title
-from pmdkit.observe import gauge
+from pmdkit.figures.style import method_title
 from pmdkit.run import Run
 from pmdkit.start import train
-from pmdkit.stats import MeanInterval, interval_text, mean_interval, paired_difference, paired_text
+from pmdkit.stats import interval_text, mean_interval, paired_difference, paired_text
 from pmdkit.sweeps import grid, record
 from pmdkit.sweeps.run import sweep
-from pmdkit_lab.figures import FIGURES, draw, scores, tables, training_curves
+from pmdkit_lab.figures import FIGURES, draw, training_curves
 from pmdkit_lab.reproduce.part import PartContext, Piece, Sheet, keep
-from pmdkit_lab.studies import adaptive, experiments, pictures
+from pmdkit_lab.studies import experiments, pictures
 from pmdkit_lab.studies.settings import by_setting, summary_values
 
 KEYS = ("pass_rate", "log_ratio_min", "response_length")
@@ -82,12 +80,11 @@ def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str,
     }
 
 
-# Runs that take seconds: every objective on a bandit from draws, and PMD-mean on a small transformer.
+# Runs that take seconds: every objective on a bandit from draws.
 
 SEEDS = (0, 1, 2)
 SEED_RANGE = f"{len(SEEDS)} seeds, {SEEDS[0]} to {SEEDS[-1]}"
 BANDIT: dict[str, Any] = {"steps": 100, "group": 16, "ministeps": 4}
-TOY: dict[str, Any] = {"steps": 100}
 
 
 def train_in_folder(
@@ -122,53 +119,6 @@ def bandit(context: PartContext) -> list[Piece]:
     )
     heads = ["objective", "pass rate after", "mean over training", "minus PMD-mean, paired by seed"]
     return [Sheet("bandit-runs", "Every objective on the bandit pass-rates", "toy", SEED_RANGE, heads, rows, see)]
-
-
-def toy(context: PartContext) -> list[Piece]:
-    """PMD-mean teaches a small transformer to add modulo 10; the run of one seed compared with the theory."""
-    runs = []
-    for seed in SEEDS:
-        context.log(f"toy modular-sum, seed {seed}")
-        runs.append(train_in_folder(context, "pmd-mean", "toy", "modular-sum", seed, TOY))
-    ends = {
-        end: mean_interval(np.array([each.summary[f"pass_rate_{end}"] for each in runs])) for end in ("first", "last")
-    }
-    picture = runs[0].figure()
-    sentence = (
-        f"Seed {SEEDS[0]} of a transformer that learns from rewards alone: log-ratios measured after each step beside "
-        "those of the exact update at the same pass rate. An optimizer step goes part of that way. Evaluated over "
-        f"{SEED_RANGE}: {interval_text(ends['first'], '.3f')} before, {interval_text(ends['last'], '.3f')} after "
-        f"{TOY['steps']} batches."
-    )
-    drawing = Drawing(picture, f"{picture.get_label()} {sentence}", sentence, {})
-    rows = []
-    for bucket in gauge.merge(row["gauge"] for each in runs for row in each.metrics if row["gauge"]):
-        cells = [gauge.label(bucket["bucket"]), str(bucket["prompts"])]
-        for kind in ("neg", "pos"):
-            measured, predicted = bucket[f"log_ratio_{kind}"], bucket[f"theory_log_ratio_{kind}"]
-            cells += [three_digits(measured), three_digits(predicted), reached_share(measured, predicted)]
-        rows.append(cells)
-    heads = ["pass rate", "prompt steps", "wrong (nats)", "theory", "reached", "right (nats)", "theory", "reached"]
-    see = (
-        "Mean log-ratio of wrong and of right responses after a step, by the pass rate before it, beside the exact "
-        "update; reached is the measured one divided by the exact one."
-    )
-    return [
-        keep(drawing, context.folder, "toy-run", "One run compared with the theory", "toy", SEED_RANGE),
-        Sheet("toy-gauge", "Log-ratios of these runs by pass rate", "toy", SEED_RANGE, heads, rows, see),
-    ]
-
-
-def three_digits(value: float | None) -> str:
-    """Three significant digits, or a dash for None."""
-    return "-" if value is None else f"{value:.3g}"
-
-
-def reached_share(measured: float | None, predicted: float | None) -> str:
-    """The share of the exact update that the step reached."""
-    if measured is None or predicted is None or abs(predicted) < 1e-12:
-        return "-"
-    return f"{100 * measured / predicted:.2g} %"
 
 
 # The starter: a tiny Qwen2, built and taught on the spot, then trained with PMD-mean, PMD-part and GRPO. With the same
@@ -208,84 +158,3 @@ def starter(context: PartContext) -> list[Piece]:
         keep(drawing, context.folder, name, FIGURES[name].about.rstrip("."), "starter", SEED_RANGE),
         Sheet("starter-runs", "The starter in numbers", "starter", SEED_RANGE, heads, rows, see),
     ]
-
-
-# The study of adaptive temperatures, one part for each tier.
-
-ADAPTIVE_COLUMNS = {  # columns of the study's tables
-    "auc": "area under the curve",
-    "final": "final pass rate",
-    "drop": "worst drop in one step",
-    "dead": "dead prompts (share)",
-}
-
-
-def adaptive_study(tier: str) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that runs a tier of the study, "bandit", "toy" or "starter": every arm against the tuned
-    fixed tau."""
-
-    def make(context: PartContext) -> list[Piece]:
-        place = context.out / "adaptive" / tier
-        found = adaptive.study(tier, place, launcher=context.launcher, resume=True, log=context.log)
-        return [adaptive_sheet(tier, cell, rows) for cell, rows in found["tables"].items()]
-
-    return make
-
-
-def adaptive_sheet(tier: str, cell: str, rows: list[dict[str, Any]]) -> Sheet:
-    """One setting as a table: a row for each arm, with differences to the fixed tau paired by seed."""
-
-    def ends(cell: dict[str, Any]) -> str:
-        return interval_text(MeanInterval(**cell, count=rows[0]["seeds"]), ".3f")
-
-    cells = []
-    for row in rows:
-        against = "-" if "auc_gain" not in row else ends(row["auc_gain"])
-        chance = "-" if row["p"] is None else f"{row['p']:.2g}"
-        cells.append([row["arm"], *(ends(row[key]) for key in ADAPTIVE_COLUMNS), against, chance])
-    heads = ["arm", *ADAPTIVE_COLUMNS.values(), "area, minus the fixed tau's", "p (Holm)"]
-    see = (
-        "Every arm is tuned over its values on separate seeds, then run at the best value on fresh ones, paired with "
-        "the tuned fixed tau. Brackets: 95 % intervals over seeds; p is adjusted for the number of arms."
-    )
-    title, name = f"Adaptive tau, {tier}: {cell}", re.sub(r"[\W_]+", "-", cell)
-    about = f"{rows[0]['seeds']} seeds"
-    return Sheet(f"adaptive-{tier}-{name}", title, "starter" if tier == "starter" else "toy", about, heads, cells, see)
-
-
-# The paper's differences between methods, compared with those of toy runs.
-
-COMPARED_EXPERIMENTS = {"training-curves": "modular-sum", "sequence": "parity"}  # experiment: task
-BASELINES = {"GRPO": "grpo", "GSPO": "gspo", "on-policy": "rloo"}  # the paper's name: ours
-
-
-def differences_to_baselines() -> Sheet:
-    """PMD-mean minus each baseline, in percentage points: the paper's two models, and stored toy transformers."""
-    found = {name: training_curves.stored()[name]["settings"] for name in COMPARED_EXPERIMENTS}
-    seeds = len(next(iter(found.values()))["pmd-mean"]["seeds"])
-    rows = []
-    for paper, ours in BASELINES.items():
-        cells = [paper_differences(model, paper) for model in tables.NAMED]
-        for settings in found.values():
-            pair = [100 * np.array(settings[name]["last"]) for name in (ours, "pmd-mean")]
-            cells.append(interval_text(paired_difference(*pair).difference, ".1f"))
-        rows.append([f"PMD-mean minus {paper}", *cells])
-    heads = ["percentage points", *(f"paper, {model}: AIME 24, AIME 25" for model in tables.NAMED)]
-    heads += [
-        f"toy {training_curves.TASKS[task].split(',')[0]}, after training" for task in COMPARED_EXPERIMENTS.values()
-    ]
-    see = (
-        "The paper has one run of each; ours are means over same-seed pairs, with 95 % intervals over seeds. Other "
-        "tasks, other models, another amount of training: signs that agree are a hint; where they differ, nothing is "
-        "refuted. On-policy is RLOO, which makes new rollouts for each update; the paper has it for the 7B model."
-    )
-    title = "Differences between methods, the paper's and ours"
-    return Sheet("tab-beside", title, "stored", f"{seeds} seeds", heads, rows, see)
-
-
-def paper_differences(model: str, other: str) -> str:
-    """PMD-mean at the temperature named in the text minus another method, on both sets of problems."""
-    rows = (row for row in (*tables.SCORES, *tables.GSPO) if (row.model, row.method) == (model, other))
-    if (base := next(rows, None)) is None:
-        return "-"
-    return ", ".join(f"{a - b:+.2f}" for a, b in zip(scores.named(model).pair, base.pair, strict=True))

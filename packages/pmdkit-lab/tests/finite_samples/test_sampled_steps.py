@@ -267,16 +267,3 @@ def test_without_verifier_errors_pmd_part_never_gains_less_and_with_them_it_does
     assert mean.gain[1] - part.gain[1] == pytest.approx(0.072, abs=1e-3)
     assert mean.drop[1] < 1e-9
     assert part.drop[1] == pytest.approx(0.104, abs=1e-3)
-
-
-def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="in \\(0, 1\\)"):
-        finite_samples.sampled_step(1.0, 0.1, 8)
-    with pytest.raises(ValueError, match="use simulate_sampled_step"):
-        finite_samples.sampled_step(0.1, 0.1, 64, ministeps=4)
-    with pytest.raises(ValueError, match="false_negative is 1"):
-        finite_samples.sampled_step(0.1, 0.1, 8, false_negative=1)
-    with pytest.raises(ValueError, match="ministeps is 0"):
-        finite_samples.sampled_step(0.1, 0.1, 8, ministeps=0)
-    with pytest.raises(ValueError, match="one policy"):
-        finite_samples.simulate_sampled_step([0.0, 1.0], [1.0, 0.0], 0.1, 8)

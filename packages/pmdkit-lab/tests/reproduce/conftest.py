@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from pmdkit.figures.style import Drawing, style
 from pmdkit.launchers import ONE
 from pmdkit_lab.reproduce import Part, ProgressLog, reproduce
-from pmdkit_lab.reproduce.part import ClaimCheck, Paragraph, Sheet, keep
+from pmdkit_lab.reproduce.part import ClaimCheck, Sheet, keep
 from pmdkit_lab.reproduce.parts import ledger_claims
 
 PLENTY = 3600.0  # seconds: no test waits for a deadline
@@ -40,7 +40,7 @@ def sheet(context):
 
 
 def checked(context):
-    return [ClaimCheck("sum", "1 + 1 is 2", "once", "2", "2", True), Paragraph("words", "A few words.")]
+    return [ClaimCheck("sum", "1 + 1 is 2", "once", "2", "2", True)]
 
 
 @pytest.fixture

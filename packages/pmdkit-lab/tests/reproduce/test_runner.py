@@ -52,20 +52,6 @@ def test_interrupted_after_each_part_it_ends_as_if_nobody_had_disturbed_it(tiny,
     assert timeless(out) == timeless(tmp_path / "whole")
 
 
-NAMES = ("fig1-left", "ledger", "tables")
-PROGRAM = """
-import sys, time
-from pathlib import Path
-from pmdkit.launchers import ONE
-from pmdkit_lab.reproduce import ProgressLog, reproduce
-from pmdkit_lab.reproduce.parts import PARTS
-class Slow(ProgressLog):
-    def done(self, part, seconds, left):
-        time.sleep(60)
-reproduce(3600.0, Path(sys.argv[1]), ONE, True, Slow(), [part for part in PARTS if part.name in sys.argv[2:]])
-"""
-
-
 @pytest.mark.slow
 def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
     parts, made = tiny

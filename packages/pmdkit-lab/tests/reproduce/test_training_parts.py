@@ -15,7 +15,6 @@ from pmdkit_lab.figures import draw
 from pmdkit_lab.figures.training_curves import METHODS, setting, stored
 from pmdkit_lab.reproduce import PartContext, parts, training_parts
 from pmdkit_lab.reproduce.checks import checks
-from pmdkit_lab.reproduce.training_parts import differences_to_baselines
 from pmdkit_lab.studies.experiments import EXPERIMENTS
 
 
@@ -72,21 +71,9 @@ def test_tables_keep_every_cell(context):
     from pmdkit_lab.figures import TABLES, table
 
     sheets = parts.paper_tables(context)
-    assert [sheet.name for sheet in sheets] == [*TABLES, "tab-beside"]
-    for sheet in sheets[:-1]:
+    assert [sheet.name for sheet in sheets] == [*TABLES]
+    for sheet in sheets:
         assert sheet.rows == [list(row) for row in table(sheet.name).rows]
-
-
-def test_the_papers_differences_stand_beside_ours():
-    """By hand: 19.69 - 17.08 and 19.48 - 10.52 of table main-results; the toy's are paired by seed."""
-    sheet = differences_to_baselines()
-    first, _, third = sheet.rows
-    assert first[1] == "+2.61, +8.96"
-    assert first[2] == "+14.27, +9.27"
-    assert third[2] == "-", "the paper has no on-policy run of the 30B model"
-    own, other = (np.array(setting("sequence", name)["last"]) for name in ("pmd-mean", "grpo"))
-    assert first[4].startswith(f"{100 * (own - other).mean():.1f} [")
-    assert sheet.scale == "stored"
 
 
 def test_curves_of_a_record_are_those_of_the_stored_figures(context, request):

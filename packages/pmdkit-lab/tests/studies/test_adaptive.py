@@ -181,9 +181,3 @@ study("bandit", Path({str(tmp_path / "killed")!r}), cells={{"c": CELL}})
     found = study("bandit", tmp_path / "killed", cells={"c": CELL}, resume=True, log=said.append)
     assert len(said) <= 12 - whole
     assert found == study("bandit", tmp_path / "whole", cells={"c": CELL})
-
-
-def test_arms_are_rules_that_exist():
-    for values in ARMS.values():
-        for tau in values:
-            make_tau(tau)
