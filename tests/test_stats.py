@@ -57,15 +57,6 @@ def test_paired_difference_by_hand():
         paired_difference(first, first[:2])
 
 
-@pytest.mark.slow
-def test_the_interval_covers_as_often_as_it_says():
-    """20 000 groups of five normal draws: 95 % within four standard errors of the count."""
-    draws = np.random.default_rng(0).normal(size=(20_000, 5))
-    ends = [mean_interval(row) for row in draws]
-    covered = np.mean([end.low <= 0 <= end.high for end in ends])
-    assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 20_000)
-
-
 # The bootstrap agrees with the textbook where the textbook knows, and resamples seeds, not responses.
 
 
@@ -224,13 +215,10 @@ def test_equal_outcomes_have_the_exact_binomial_interval(exhaustive, units):
         assert (never[name].value, never[name].low) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("k", "message"),
-    [(0, "k is 0"), (5, "expected a multiple of k = 5"), (24, "at least 24")],
-)
-def test_impossible_k(k, message):
+@pytest.mark.parametrize("k", [0, 5, 24])
+def test_impossible_k(k):
     ones = np.ones((2, 12))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=str(k)):
         estimate_at_k(GradedDraws(ones, ones.astype(int)), k, rng())
 
 
