@@ -175,12 +175,17 @@ class Turns:
                 break
             # each row goes on after all its tokens; all may write as much as the one with most room
             written, over = sum(sum(row.mask) for row in rows), len(rows) - len(active)
+
+            def later(tokens: int, ended: int, before: int = written, over: int = over) -> None:
+                if report is not None:
+                    report(before + tokens, over + ended)
+
             call = GenerateRequest(
                 [[*row.prompt, *row.tokens] for row in active],
                 1,
                 np.array([derive(row.seed, "turn", number + 1) for row in active], dtype=np.uint64),
                 replace(request.sampling, width=width - min(len(row.tokens) for row in active)),
-                None if report is None else lambda tokens, ended, w=written, o=over: report(w + tokens, o + ended),
+                None if report is None else later,
             )
         longest = max(len(row.tokens) for row in rows)
 
