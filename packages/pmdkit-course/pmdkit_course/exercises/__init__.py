@@ -79,7 +79,7 @@ class AnswerVerdict:
         exercise: its id.
         untouched: the function still returns an ellipsis.
         more: what to do next, or nothing.
-        kind: of a slip that any exercise has, one of `diagnosis.KINDS`; empty if none was found.
+        kind: of a slip that any exercise has, see `diagnosis.Diagnosis`; empty if none was found.
         case: arguments on which the answer is off, or nothing.
     """
 
