@@ -65,68 +65,28 @@ def close(got, want, rtol=1e-9, atol=0.0):
     np.testing.assert_allclose(np.asarray(got, float), want, rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize(
+    ("call", "solve", "key", "centre"),
+    [("pmdMean", theory.pmd_mean, "lam", "lam"), ("pmdPart", theory.pmd_part, "logZ", "log_z")],
+)
+def test_exact_steps_are_the_theory(javascript, call, solve, key, centre):
+    """Theory itself is held against 40 digits by its own tests."""
+    cases = simplex_cases()
+    for got, (pi, reward, tau) in zip(javascript("pmd", call, cases), cases, strict=True):
+        want = solve(pi, reward, tau)
+        # a log ratio that crosses zero between two actions has no relative digits: nats of the largest one
+        close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
+        close(got["probs"], want.probs, atol=1e-300)
+        close(got[key], getattr(want, centre))
+        assert sum(got["probs"]) == pytest.approx(1, abs=1e-12)
+
+
 def test_wright_omega_against_mpmath(javascript):
     z = np.concatenate([np.linspace(-650, 750, 281), np.linspace(-6, 6, 121)])
     got = javascript("pmd", "omega", [[v] for v in z])
     with mpmath.workdps(40):
         want = [float(mpmath.lambertw(mpmath.exp(mpmath.mpf(float(v)))).real) for v in z]
     close(got, want, rtol=1e-12)
-
-
-def test_pmd_part_is_the_theory(javascript):
-    cases = simplex_cases()
-    for got, (pi, reward, tau) in zip(javascript("pmd", "pmdPart", cases), cases, strict=True):
-        want = theory.pmd_part(pi, reward, tau)
-        # a log ratio that crosses zero between two actions has no relative digits: nats of the largest one
-        close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
-        close(got["probs"], want.probs, atol=1e-300)
-        close(got["logZ"], want.log_z)
-
-
-def test_pmd_mean_is_the_theory(javascript):
-    cases = simplex_cases()
-    for got, (pi, reward, tau) in zip(javascript("pmd", "pmdMean", cases), cases, strict=True):
-        want = theory.pmd_mean(pi, reward, tau)
-        close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
-        close(got["probs"], want.probs, atol=1e-300)
-        close(got["lam"], want.lam)
-        assert sum(got["probs"]) == pytest.approx(1, abs=1e-12)
-
-
-@pytest.mark.slow
-def test_pmd_mean_is_theorem_1_in_40_digits(javascript):
-    """u = Delta/tau - W(x e^(Delta/tau)) with E e^u = 1, by bisection in mpmath: no line is shared with pmdkit."""
-    cases = [case for case in simplex_cases()[::7] if case[0].min() > 1e-9]
-    for got, (pi, reward, tau) in zip(javascript("pmd", "pmdMean", cases), cases, strict=True):
-        with mpmath.workdps(40):
-            weight, target = theorem_1(pi, reward, tau)
-
-            def solution(x, target=target):
-                return [t - mpmath.lambertw(x * mpmath.exp(t)).real for t in target]
-
-            low, high = mpmath.mpf(-60), mpmath.log(max(target)) + 1
-            for _ in range(110):  # halves 70 nats down to 1e-31
-                x = mpmath.exp((low + high) / 2)
-                over = mpmath.fsum(w * mpmath.exp(u) for w, u in zip(weight, solution(x), strict=True)) > 1
-                low, high = ((low + high) / 2, high) if over else (low, (low + high) / 2)
-            want, lam = [float(v) for v in solution(x)], float(x * mpmath.mpf(tau) ** 2)
-        close(got["lam"], lam)
-        close(got["logRatio"], want, atol=1e-10 * np.abs(want).max())
-
-
-def theorem_1(pi, reward, tau):
-    """Weights and Delta/tau of a case, as mpmath numbers."""
-    total = mpmath.fsum(map(mpmath.mpf, pi.tolist()))
-    weight = [mpmath.mpf(p) / total for p in pi.tolist()]
-    centre = mpmath.fsum(w * mpmath.mpf(r) for w, r in zip(weight, reward.tolist(), strict=True))
-    return weight, [(mpmath.mpf(r) - centre) / mpmath.mpf(tau) for r in reward.tolist()]
-
-
-def test_equal_rewards_move_nothing(javascript):
-    args = [[[0.2, 0.3, 0.5], [0.7, 0.7, 0.7], 0.05]]
-    for call in ("pmdMean", "pmdPart"):
-        (got,) = javascript("pmd", call, args)
-        assert got["probs"] == [0.2, 0.3, 0.5]
 
 
 @pytest.mark.slow
@@ -159,12 +119,6 @@ def test_level_lines_have_their_level(javascript):
             inside = np.array([point for point in points if point is not None])
             assert len(inside) > 8
             close(function(inside / inside.sum(1, keepdims=True), pi), level, rtol=2e-5)
-
-
-def test_the_reward_line_has_its_reward(javascript):
-    reward = np.array([0.1, 0.7, 1.0])
-    (ends,) = javascript("geometry", "rewardLine", [[reward, 0.8]])
-    close(np.array(ends) @ reward, 0.8)
 
 
 def test_iterates_are_the_steps_one_after_the_other(javascript):
@@ -219,14 +173,6 @@ def test_a_group_s_error_averages_to_the_expected_one(javascript):
     for method in METHODS:
         errors = javascript("targets", "groupError", [(p, n, tau, method, s) for s in range(n + 1)])
         close(binom.pmf(np.arange(n + 1), n, p) @ errors, theory.target_error(p, n, tau, method).mean)
-
-
-def test_binomials_are_scipy_s(javascript):
-    from scipy.stats import binom
-
-    cases = [(m, p) for m in (1, 15, 1023) for p in (0.0, *PS, 1.0)]
-    for got, (m, p) in zip(javascript("targets", "binomial", cases), cases, strict=True):
-        close(got, binom.pmf(np.arange(m + 1), m, p), rtol=1e-9, atol=1e-280)
 
 
 def test_the_dice_are_fair(javascript):

@@ -94,20 +94,6 @@ if (count := sum(name.isdigit() for name in os.listdir("/proc"))) > 3:
 """,
         NOTHING,
     ),
-    "killer": (
-        """
-for pid in (1, os.getppid() or 1):
-    for number in (9, 15, 19):
-        tries(f"kill {pid}", lambda: libc.kill(pid, number))
-tries("attach", lambda: libc.ptrace(16, 1, 0, 0))
-tries("mount", lambda: libc.mount(b"none", b"/", None, 32 | 4096, None))
-tries("remount", lambda: libc.mount(None, b"/usr", None, 32, None))
-tries("root", lambda: os.setuid(0) or "root")
-if os.getuid() == 0:
-    done.append("is root")
-""",
-        "",  # where pid 1 is its own, SIGKILL to it is accepted and ignored: the verdict is checked below
-    ),
     "network": (
         """
 import socket
@@ -118,9 +104,6 @@ for address in (("127.0.0.1", PORT), ("192.0.2.1", 80)):
     ),
     "memory": (
         """
-import resource
-for which in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
-    tries(f"limit {which}", lambda: resource.setrlimit(which, (2**40, 2**40)) or "raised")
 kept = []
 try:
     while len(kept) < 3000:
@@ -171,19 +154,6 @@ for message in ({"value": {"is": "float", "text": "0x1p0"}}, {"right": True, "sa
 print("Right.")
 """,
         "",
-    ),
-    "poison": (  # what the next student would import
-        """
-import pmdkit_course
-for place in (".", "/tmp", os.path.dirname(pmdkit_course.__file__)):
-    for name in ("numpy.py", "sitecustomize.py"):
-        try:
-            open(f"{place}/{name}", "w").write("import os\\nos._exit(0)\\n")
-        except OSError:
-            pass
-libc.kill(os.getpid(), 9)
-""",
-        "SIGKILL",
     ),
     "terminal \x1b[2J": ("raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')\n", "owned"),
 }
