@@ -173,9 +173,10 @@ def fit(
                 first = before_first_step(context, checkpoints)
             if main:
                 drop_unfinished(context, start)
-            fit_steps(context, checkpoints, start, first, began)
+            rows = folder.read_metrics() if main and start else []  # of the steps up to the checkpoint
+            rows += fit_steps(context, checkpoints, start, first, began)
             last = backend.evaluate()
-            summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
+            summary: Row = group.broadcast_object(summarise(spec, folder, rows, first, last) if main else None)
 
         if main:
             files.replace(folder.summary, files.encode(summary))
@@ -203,8 +204,12 @@ def before_first_step(context: RunContext, checkpoints: checkpoint.Checkpoints) 
     return first
 
 
-def fit_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, began: float) -> None:
+def fit_steps(
+    context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, began: float
+) -> list[Row]:
     """Run the loop from step `start` + 1; each step is measured, passed to the callbacks and checkpointed.
+
+    Returns the rows of metrics of these steps.
 
     Args:
         began: monotonic seconds when the run's folder was opened; run.max_time counts from then on.
@@ -213,7 +218,7 @@ def fit_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: i
     group, last = backend.process_group, backend.schedule.steps
     for callback in backend.callbacks:
         callback.on_train_begin(context)
-    reporters = None
+    reporters, rows = None, []
     if spec.run.report_to and group.is_main_process:
         reporters = trackers.Trackers(spec.run.report_to, context.folder.path, spec.record(), display.warn)
         context = replace(context, reporters=reporters)
@@ -225,6 +230,7 @@ def fit_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: i
         def after_step(step: int, *seen: Any) -> None:
             nonlocal end, longest
             result = measure(context, step, *seen)
+            rows.append(result.row)
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
             longest, end = max(longest, time.monotonic() - end), time.monotonic()
@@ -251,6 +257,7 @@ def fit_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: i
             display.end()
             if reporters is not None:
                 reporters.close()
+    return rows
 
 
 def measure(
@@ -290,9 +297,8 @@ def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, fi
     checkpoints.save(step, state, context.spec.run.keep, extra_files or None)
 
 
-def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
-    """What `--json` prints: the promised keys, from the evaluation and the metrics on disk."""
-    rows = folder.read_metrics()
+def summarise(spec: Spec, folder: RunFolder, rows: list[Row], first: Row, last: Row) -> Row:
+    """What `--json` prints: the promised keys, from the metrics of all steps and the evaluation."""
     return {
         "tier": spec.tier,
         "env": spec.name,
