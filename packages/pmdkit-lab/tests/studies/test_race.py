@@ -80,6 +80,64 @@ def test_the_record_of_the_race_is_made_of_its_journal():
     assert found["protocol"] == protocol.sha256
 
 
+def test_the_page_says_what_came_out():
+    """Every number of docs/use/race.md under "What came out"."""
+    found = json.loads((RECORD / "race.json").read_text(encoding="utf-8"))
+    page = " ".join((ROOT / "docs" / "use" / "race.md").read_text(encoding="utf-8").split())
+    assert list(found["tables"]) == ["bandit", "copy", "sort", "starter"]
+    rows = {task: {row["method"]: row for row in each} for task, each in found["tables"].items()}
+    outcomes = {t: [row["outcome"] for row in each.values() if "outcome" in row] for t, each in rows.items()}
+    better, worse = ({t: each.count(word) for t, each in outcomes.items()} for word in ("better", "worse"))
+    assert all(len(each) == 18 for each in outcomes.values())
+    assert (better["bandit"], worse["copy"], found["outcome"]["margin"]) == (0, 0, 0.03)
+    assert f"In the bandit none is better than PMD-mean and {worse['bandit']} are worse" in page
+    assert f"on copy {better['copy']} are better and none is worse" in page
+    assert f"on sort {better['sort']} are better and {worse['sort']} are worse" in page
+    assert (better["starter"], outcomes["starter"].count("no difference"), rows["starter"]["qrpo"]["outcome"]) == (
+        *(0, 17),
+        "worse",
+    )
+    assert not any(
+        max(each.values(), key=lambda row: row["auc"]["mean"])["method"] == "pmd-mean" for each in rows.values()
+    )
+    best = {t: max(each.values(), key=lambda row: row["auc"]["mean"])["method"] for t, each in rows.items()}
+    assert len(set(best.values())) == 3, "no method is best everywhere"
+    assert "pmd-mean" not in best.values()
+
+    def gain(task, method):
+        ends = rows[task][method]["gain"]
+        return f"{ends['mean']:+.3f} [{ends['low']:+.3f}, {ends['high']:+.3f}]"
+
+    for task, method in [(t, "grpo") for t in rows] + [(t, "pmd-part") for t in ("bandit", "copy")]:
+        assert gain(task, method) in page
+    assert gain("copy", "pmd-between") in page
+    assert gain("starter", "qrpo") in page
+    same = "no difference"
+    for method in ("grpo", "dapo", "gspo", "grpo-kl"):
+        assert [rows[t][method]["outcome"] for t in rows] == ["worse", "better", "better", same]
+    assert [rows[t]["pmd-part"]["outcome"] for t in rows] == ["worse", "undecided", same, same]
+    assert [rows[t]["pmd-between"]["outcome"] for t in rows] == [same, "undecided", same, same]
+    assert [found["best"][t]["pmd-part"]["objective.tau"] for t in rows] == [0.1, 0.5, 0.5, 0.5]
+    assert [found["best"][t]["pmd-mean"]["objective.tau"] for t in rows] == [0.02, 0.5, 0.5, 0.5]
+    shares = {name: [f"{rows[t][name]['volume_own']:.0%}".replace("%", " %") for t in rows] for name in PAIR}
+    assert (
+        "{} of its settings in the bandit, {} on copy, {} on sort and {} on the starter".format(*shares["pmd-mean"])
+        in page
+    )
+    assert "PMD-part in {}, {}, {} and {}".format(*shares["pmd-part"]) in page
+    wider = [sum(row["volume_own"] > each["pmd-mean"]["volume_own"] for row in each.values()) for each in rows.values()]
+    assert (
+        "{} work more widely than PMD-mean in the bandit, {} on copy, {} on sort and {} on the starter".format(*wider)
+        in page
+    )
+    assert 0.18 < max(run["drop"] for run in found["runs"] if run["method"] == "pmd-part") < 0.19
+    curves = {
+        method: [run["curve"] for run in found["runs"] if (run["task"], run["method"]) == ("bandit", method)]
+        for method in ("dapo", "gspo")
+    }
+    assert curves["dapo"] == curves["gspo"]
+
+
 def test_outcomes_are_the_stated_words():
     rng = np.random.default_rng(0)
     base = rng.uniform(0.4, 0.6, 20)

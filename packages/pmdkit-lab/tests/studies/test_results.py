@@ -12,6 +12,7 @@ from pmdkit.sweeps import record
 from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended, tables
 from pmdkit_lab.studies.paired_tests import holm, paired_power, seeds_for_power
 from pmdkit_lab.studies.pictures import PICTURES, draw
+from pmdkit_lab.studies.race import verdict
 from pmdkit_lab.studies.settings import by_setting, curve_values, summary_values
 
 RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
@@ -293,6 +294,33 @@ def test_thirty_seeds_could_not_tell_whether_the_suggested_rule_beats_a_tuned_ta
     size = float(gain.mean()), float(gain.std(ddof=1))
     assert paired_power(*size, len(gain), 0.05 / 6) == pytest.approx(0.15, abs=0.01)
     assert seeds_for_power(*size, 0.05 / 6) == pytest.approx(126, abs=2)
+
+
+def test_the_second_study_of_adaptive_temperatures_says_what_its_page_says():
+    """Its words from its runs, and every gain on docs/use/adaptive-tau.md."""
+    page = " ".join((RESULTS.parents[1] / "docs" / "use" / "adaptive-tau.md").read_text(encoding="utf-8").split())
+    found = {}
+    for name in ("pmd-mean-122-pairs", "pmd-part-laws", "sort-pmd-part"):
+        study = read_json(RESULTS / f"adaptive-tau-{name}.json")
+        [(cell, rows)] = tables(study["runs"]).items()
+        found[cell] = {row["arm"]: row for row in rows}
+        tried = [row for row in rows if row["p"] is not None]
+        for row in tried:
+            fixed, own = (np.array([r["auc"] for r in study["runs"] if r["arm"] == arm]) for arm in (FIXED, row["arm"]))
+            assert (
+                record.rounded(verdict(fixed, own, row["p"], len(tried), study["stated"]))
+                == study["outcome"][row["arm"]]
+            )
+            low, high = (f"{row['auc_gain'][end]:.3f}" for end in ("low", "high"))
+            assert f"{row['auc_gain']['mean']:.3f} [{low}, {high}]" in page, (cell, row["arm"])
+        words = {row["outcome"] for row in study["outcome"].values()}
+        assert words == {"better" if cell == "pmd-part, laws" else "no difference"}
+    rules = found["pmd-mean, 122 pairs"]
+    assert all(row["drop_gain"]["high"] < 0 for arm, row in rules.items() if arm != FIXED)
+    assert [f"{row['drop']['mean']:.3f}" for row in rules.values()] == ["0.008", "0.004", "0.004", "0.004"]
+    laws = found["pmd-part, laws"]
+    assert laws["kl-budget, own law"]["auc_gain"]["mean"] < laws["kl-budget"]["auc_gain"]["mean"]
+    assert all(row["final_gain"]["high"] > 0 > row["final_gain"]["mean"] for arm, row in laws.items() if arm != FIXED)
 
 
 def test_rules_make_the_worst_drop_smaller_under_pmd_mean_in_the_bandit(adaptive):
