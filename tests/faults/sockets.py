@@ -17,13 +17,7 @@ from .processes import ROOT
 # inside: an audit hook in each Python process, which also refuses what would leave the machine, so nothing is sent.
 
 OFTEN = 0.05  # seconds between two looks
-LEFT_TO_THEM = (
-    "DO_NOT_TRACK",
-    "HF_HUB_OFFLINE",
-    "HF_HUB_DISABLE_TELEMETRY",
-    "VLLM_NO_USAGE_STATS",
-    "TRANSFORMERS_OFFLINE",
-)
+UNSET = {"DO_NOT_TRACK", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "VLLM_NO_USAGE_STATS", "TRANSFORMERS_OFFLINE"}
 HOOK = '''
 """Written by tests/faults/sockets.py: says which sockets this process uses, and refuses those that leave it."""
 import json, os, sys
@@ -73,17 +67,13 @@ class SeenSockets:
         return sorted(found)
 
 
-def watch(command: list[str], folder: Path, seconds: float = 300.0, **more: str) -> SeenSockets:
+def watch(command: list[str], folder: Path, seconds: float = 300.0) -> SeenSockets:
     """Run a command to its end. What it may not do it is refused, and it is told in `elsewhere`."""
     hook = folder / "watched-hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
-    environment = {name: value for name, value in os.environ.items() if name not in LEFT_TO_THEM}
-    environment |= {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{hook}{os.pathsep}{ROOT}",
-        "HF_HOME": str(folder / "hf"),
-    } | more
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{hook}{os.pathsep}{ROOT}", "HF_HOME": str(folder / "hf")}
     seen, until = SeenSockets(), time.monotonic() + seconds
     with (folder / "told.txt").open("wb") as told:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=told, stderr=told)

@@ -46,7 +46,3 @@ print(reward(prompts=[None] * 4, completions=chats, completion_ids=[[1]] * 4, an
 def test_the_other_programs_of_the_readme_run():
     for code in PROGRAMS:
         run(ALONE + code)
-
-
-def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 60
