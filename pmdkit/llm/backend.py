@@ -21,6 +21,7 @@ from pmdkit.llm import callbacks, collectives, evaluate, head, lora, rewards, sh
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.columns import make_metrics, step_extras
 from pmdkit.llm.contrib import turns
+from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.grading import Rows, SharedGrader, make_grader, make_rows
@@ -31,7 +32,7 @@ from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.recipe_checks import PROMPTS, check_machine
 from pmdkit.llm.task import MathTask
-from pmdkit.loop import Schedule, inline
+from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
@@ -310,11 +311,18 @@ def assemble(
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=async_rollouts(rollout.lag) if rollout.lag else inline,
+        stream=make_stream(rollout),
         process_group=learner.process_group,
         callbacks=found,
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
+
+
+def make_stream(rollout: RolloutTable) -> Stream:
+    """Where the loop gets its rollouts: inline, ahead of the updates, or drawn until rewards differ."""
+    if rollout.lag:
+        return async_rollouts(rollout.lag)
+    return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
 
 
 def run_inputs(

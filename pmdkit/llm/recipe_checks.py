@@ -20,7 +20,7 @@ from pmdkit.specs.llm import ENVIRONMENTS, SHIPPED_REWARDS, ParallelTable, Rewar
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, if the recipe does not say
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "strict_answers": "strict-answers"}
-LAG_EXCLUDES = {"old": "rollout", "correction": "none", "environment": None}
+LAG_EXCLUDES = {"old": "rollout", "correction": "none", "environment": None, "max_num_gen_batches": 1}
 "Options of [rollout] that must keep these values if there is a lag."
 
 

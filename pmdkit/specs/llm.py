@@ -75,6 +75,8 @@ class RolloutTable(Strict):
     "Prompts on which engine and trainer are compared after every publish; 0 for none."
     canary_tolerance: float | None = Field(default=None, gt=0)
     "Largest mean difference of log-probabilities on them, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
+    max_num_gen_batches: Count = 1
+    "Rollouts per step at most, to replace groups of equal rewards by other prompts (dynamic sampling); 1 for none."
     width: Count = 1024
     "Maximum length of a response, tokens; one that has not ended by then is cut off, see `cut_off`."
     max_prompt: Count = 2048

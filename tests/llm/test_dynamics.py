@@ -4,13 +4,16 @@ import pytest
 import torch
 from transformers import get_scheduler
 
+from pmdkit import train
 from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.lr_scheduler import LRScheduler
 from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .ranks import learner
+from .ranks import ROOT, learner
+
+TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
 
 
 @pytest.mark.parametrize("kind", ["constant", "linear", "cosine"])
@@ -88,3 +91,30 @@ def test_all_ranks_decide_together(other):
     mine.policy.process_group = Two(other)
     report = mine.update(*step(mine, "pmd-mean", torch.zeros(3, 4, dtype=torch.float64)))
     assert report["skipped"] == (0 if other else 1)
+
+
+def resampled(tmp_path, name, **options):
+    own = tmp_path / "own.py"
+    changes = {"rollout.max_num_gen_batches": 3, "rollout.width": 6, "evaluation.problems": 4, "evaluation.every": 0}
+    changes |= {"reward.grade": f"{own}:odd"}
+    return train("pmd-mean", "llm", TINY, out=tmp_path / name, trust=str(own), options=changes, **options)
+
+
+@pytest.mark.slow
+def test_groups_of_equal_rewards_are_resampled_and_a_resume_does_the_same(tmp_path):
+    """Rewards that depend on the response: fewer equal groups, other prompts, counted, the same bits after a resume."""
+    (tmp_path / "own.py").write_text(
+        "def odd(response, cut_off):\n    return float(sum(map(ord, response)) % 4 == 0)\n"
+    )
+    whole = resampled(tmp_path, "whole", steps=2)
+    found = whole.metrics
+    assert any(row["resampled_groups"] > 0 for row in found)
+    assert all(row["gen_batches"] <= 3 for row in found)
+    assert all(row["zero_variance_groups"] == 0 or row["gen_batches"] == 3 for row in found)
+    assert all(row["dropped_tokens"] > 0 for row in found if row["resampled_groups"])
+    resampled(tmp_path, "resumed", steps=1)
+    resumed = resampled(tmp_path, "resumed", steps=2, resume=True)
+    weights = [run.path / "checkpoints" / "step-2" / "model.safetensors" for run in (whole, resumed)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    records = [(run.path / "rollouts" / "step-2.jsonl").read_text() for run in (whole, resumed)]
+    assert records[0] == records[1]
