@@ -29,9 +29,7 @@ LARGEST_COUNT = 2.0**52
 "Above this, adding 1 may not change a float."
 ORDINALS = ("first", "second", "third", "fourth")
 Numbers = list[np.ndarray]  # an answer to each input
-Candidate = tuple[
-    str, str, Sequence[Any]
-]  # kind, sentence, and the answer to each input that somebody with this slip gives
+Candidate = tuple[str, str, Sequence[Any]]  # kind, sentence, and the answer to each input of somebody with this slip
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,7 @@ class Asked:
 
     def explains(self, given: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> bool:
         """Whether a candidate is the wrong answer on all inputs, and another than the right one on at least two."""
-        tolerance = max(
-            self.exercise.tolerance, 1e-9
-        )  # also of an exact answer: the candidate is a floating point number
+        tolerance = max(self.exercise.tolerance, 1e-9)  # of an exact answer too: the candidate is a float
         if not all_same(given, found, tolerance, exact=False):
             return False
         telling = sum(not same(f, w, tolerance, exact=False) for f, w in zip(found, wanted, strict=True))
@@ -107,8 +103,8 @@ def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]]) -> D
 
 def of_values(asked: Asked, given: Sequence[Any], wanted: Sequence[Any], formed: bool = True) -> Diagnosis | None:
     """A slip that can be seen from the values alone; `formed`: the answer has the right shape."""
-    numbers = [as_numbers(x) for x in (*given, *wanted)]
-    if any(isinstance(x, str | bool) for x in wanted) or any(x is None for x in numbers):
+    numbers = [x for x in map(as_numbers, (*given, *wanted)) if x is not None]
+    if any(isinstance(x, str | bool) for x in wanted) or len(numbers) < len(given) + len(wanted):
         return None
     g, w = numbers[: len(given)], numbers[len(given) :]
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -143,13 +139,14 @@ def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candid
     yield "aggregate", "This is the mean of the numbers that are asked for.", each(np.mean)
     yield "aggregate", "This is the sum of the numbers that are asked for.", each(np.sum)
     for number, other in ((2, "2"), (10, "10")):
-        for factor in (math.log(number), 1 / math.log(number)):
-            says = f"Wrong by the factor {factor:.4g}: a natural logarithm and one to base {other} are mixed up."
-            yield "base", says, each(lambda w, factor=factor: w * factor)
-    if factor := simple_factor(given, wanted):
+        for logarithm in (math.log(number), 1 / math.log(number)):
+            says = f"Wrong by the factor {logarithm:.4g}: a natural logarithm and one to base {other} are mixed up."
+            yield "base", says, [w * logarithm for w in wanted]
+    factor = simple_factor(given, wanted)
+    if factor:
         turned = ", with the opposite sign" if factor < 0 else ""
         says = f"This is {abs(factor):.4g} times the right answer on every input{turned}."
-        yield "factor", says, each(lambda w: w * factor)
+        yield "factor", says, [w * factor for w in wanted]
     for kind, says, factors in sizes(asked):
         yield kind, says, [w * f for w, f in zip(wanted, factors, strict=True)]
 

@@ -80,7 +80,8 @@ def build(out: Path, only: Sequence[str] | None = None, place: Path | None = Non
         raise UsageError(unknown("lesson", wrong, lessons()))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: give another --out")
-    texts, exercises = {"README.md": README, "nbgrader_config.py": NBGRADER}, []
+    texts = {"README.md": README, "nbgrader_config.py": NBGRADER}
+    exercises: list[Exercise] = []
     paths = lesson_files.lesson_files(lesson_files.lessons_folder(place, lessons()))
     paths = [path for path in paths if not only or path.stem[:3] in only]
     for path in paths:
