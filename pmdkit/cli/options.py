@@ -1,5 +1,6 @@
 """The options that all tiers share, and the keys of the spec that they set."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,15 @@ from pmdkit.errors import UsageError, short
 def whole(_: Any, tokens: Sequence[Token]) -> int:
     """An integer; the parser itself would round 3.7 to 4."""
     return int(tokens[0].value)
+
+
+def folder(_: Any, tokens: Sequence[Token]) -> Path:
+    """A path that can be a folder's; an empty one, as from an unset shell variable, would mean the current folder."""
+    path = Path(tokens[0].value)
+    if not tokens[0].value or any(len(os.fsencode(part)) > 255 for part in path.parts) or not str(path).isprintable():
+        name = short(tokens[0].value)
+        raise ValueError(f"{name!r}; expected a folder such as runs/first, of printable names of at most 255 bytes")
+    return path
 
 
 def complete_specs(tier: str) -> Callable[[CompletionContext], list[str]]:
@@ -60,7 +70,7 @@ class RunOptions:
     "Keep every step in rollouts/ for pmdkit replay; --set run.record=10 keeps every tenth."
     set: Texts = None
     "Any other key of the spec: --set objective.norm=none env.arms=20."
-    out: Path | None = None
+    out: Annotated[Path | None, Parameter(converter=folder)] = None
     "Folder of the run, new or empty; by default runs/ENV-OBJECTIVE-001, or the next number of that name."
     resume: Flag = False
     "Continue the run in --out where it stopped."
