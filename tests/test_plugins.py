@@ -1,6 +1,5 @@
 """Code out of a file runs only where a person named the file: run folders and recipes from elsewhere run nothing."""
 
-import ast
 import json
 
 import gymnasium
@@ -13,8 +12,6 @@ from pmdkit.observe.run_folder import RunFolder
 from pmdkit.resolve import resolve
 from pmdkit_lab.replay.recorded import open_step
 from pmdkit_lab.replay.replay import make_request
-
-from .test_rules import ROOT, TREES
 
 CODE = """
 from dataclasses import dataclass
@@ -171,43 +168,6 @@ def test_a_run_in_memory_keeps_what_its_user_named(code, tmp_path):
     assert run.spec.objective["name"] == f"{code}:Loss"
     code.write_text(CODE.replace("Loss(PMDMean):", "Loss(PMDMean):  # edited"))
     train(f"{code}:Loss", env="needle", steps=1, out=tmp_path / "b")
-
-
-# Every place that loads code by name. What they are given was named by the user: an argument, or a table that went
-# through `Trusted.require` where it entered, in `Spec.read`, `from_record` and the replay of a recording.
-LOADERS = {"module_from_file", "class_from_path", "exec", "eval", "spec_from_file_location", "run_path"}
-KNOWN = {
-    ("pmdkit/plugins.py", "module_from_file"),
-    ("pmdkit/plugins.py", "class_from_path"),
-    ("pmdkit/envs/build.py", "kind_of"),
-    ("pmdkit/envs/reward_functions.py", "load"),
-    ("pmdkit/llm/contrib/turns.py", "make_environment"),
-    ("pmdkit/fit.py", "own_callbacks"),
-    ("pmdkit/objectives/__init__.py", "load_objective"),
-    ("pmdkit/objectives/temperatures.py", "make_tau"),
-}
-ENTRANCES = {
-    ("pmdkit/specs/spec.py", "read"),
-    ("pmdkit/specs/__init__.py", "from_record"),
-}
-
-
-def callers(names):
-    """(file, function) that call a function of these names."""
-    for path, tree in TREES.items():
-        for outer in ast.walk(tree):
-            if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
-                for node in ast.walk(outer):
-                    if isinstance(node, ast.Call):
-                        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                        torch_mode = name == "eval" and isinstance(node.func, ast.Attribute)  # model.eval()
-                        if name in names and not torch_mode:
-                            yield str(path.relative_to(ROOT)), outer.name
-
-
-def test_every_place_that_loads_named_code_is_known():
-    assert set(callers(LOADERS)) == KNOWN, "a new place that loads named code: see that its tables are checked"
-    assert set(callers({"require"})) == ENTRANCES
 
 
 @pytest.mark.parametrize("name", ["my.py", "my.py:Loss", "a/my.py:f", "C:\\x\\my.py:Loss"])

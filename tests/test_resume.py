@@ -87,15 +87,6 @@ def test_a_strange_folder_is_left_alone(tmp_path):
             train(out=tmp_path / "other", steps=2, resume=True)
 
 
-def test_two_runs_cannot_share_a_folder(tmp_path):
-    from pmdkit.errors import EnvironmentLacks
-    from pmdkit.observe.run_folder import RunFolder, locked
-
-    train(out=tmp_path / "run", steps=2, **RECIPE)
-    with locked(RunFolder(tmp_path / "run")), pytest.raises(EnvironmentLacks, match="in use by another run"):
-        train(out=tmp_path / "run", steps=4, resume=True, **RECIPE)
-
-
 def test_a_time_limit_ends_behind_a_checkpoint_and_the_run_goes_on_to_the_same_bits(tmp_path):
     """run.max_time may differ on resume: it changes no number."""
     from pmdkit.errors import Stopped

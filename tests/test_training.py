@@ -97,7 +97,7 @@ import contextlib, io, pmdkit.cli
 with contextlib.redirect_stdout(io.StringIO()):
     pmdkit.cli.make_app()({}, exit_on_error=False, result_action="return_value")
 """
-HEAVY = {"torch", "transformers", "vllm", "accelerate", "matplotlib"}
+HEAVY = {"torch", "transformers", "vllm", "accelerate", "matplotlib", "pyarrow", "datasets"}
 
 
 def modules_after(code: str) -> set[str]:
@@ -116,7 +116,8 @@ def modules_after(code: str) -> set[str]:
         HELP.format("['--help']"),
         HELP.format("['bandit', '--help']"),
         "import numpy as n; from pmdkit import theory; theory.pmd_mean(n.ones(4) / 4, n.eye(4)[0], 0.1)",
-        "import pmdkit.envs as e; e.make({'kind': 'needle'})",
+        "import pmdkit.envs as e; e.make({'kind': 'pass-rates'}); e.make_tokens({'kind': 'maze'})",
+        "from pmdkit.envs.math import make_math; make_math({'kind': 'aime24'})",
     ],
 )
 def test_no_heavy_import(code):

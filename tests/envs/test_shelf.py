@@ -97,9 +97,3 @@ def test_the_readme_names_every_file_kind_and_option():
     for name, kind in envs.KINDS.items():
         options = ", ".join(f"`{field.name}`" for field in fields(kind))
         assert f"| `{name}` | {options} |" in text
-
-
-def test_importing_the_room_loads_no_torch():
-    code = "import sys, pmdkit.envs as e; e.make({'kind': 'pass-rates'}); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -2,23 +2,20 @@
 
 `Calls` stands between the process and the file system for one folder. It patches the functions of `os`, and `open`
 in its writing modes, so that whatever Python code writes passes here. Nothing is really flushed to the disk: a kill
-loses nothing of what was written. `forked` runs a function in a child that may die. `crashes` replays recorded calls:
-what is on the disk after a loss of power, when what was not flushed may be missing.
+loses nothing of what was written. `forked` runs a function in a child that may die.
 """
 
 import builtins
 import errno
 import io
 import os
-import random
-import shutil
 import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -264,136 +261,3 @@ def start_forked(work: Callable[[], int], says: Path | None = None) -> int:
         finally:
             os._exit(code)
     return child
-
-
-# A loss of power.
-#
-# A kill loses nothing of the page cache, so no kill sees a missing fsync. Here a disk keeps, of a file, the bytes of
-# its last fsync, and of a folder the names of its last fsync; whatever came later is there, not there or there in
-# part, each on its own. That is less than file systems in use promise, and what POSIX does.
-
-
-@dataclass
-class Node:
-    """A file or a folder of the replayed disk.
-
-    Attributes:
-        data: of a file, as the process sees it; None for a folder.
-        flushed: of a file, at its last fsync.
-        names: of a folder, as the process sees them.
-        kept: of a folder, at its last fsync.
-    """
-
-    data: bytes | None = None
-    flushed: bytes = b""
-    names: dict[str, "Node"] = field(default_factory=dict)
-    kept: dict[str, "Node"] = field(default_factory=dict)
-
-
-def replay(root: Node, call: Call) -> None:
-    """Do one call to a disk."""
-    parent, name = find(root, call.path)
-    if call.kind == "open":
-        node = parent.names.setdefault(name, Node(b""))
-        node.data = b""
-    elif call.kind == "mkdir":
-        parent.names[name] = Node()
-    elif call.kind == "write":
-        node = parent.names[name]
-        node.data = (node.data or b"") + call.data
-    elif call.kind == "fsync":
-        node = parent.names[name]
-        node.flushed = node.data or b""
-    elif call.kind == "sync names":
-        node = parent.names[name] if name else root
-        node.kept = dict(node.names)
-    elif call.kind == "rename":
-        there, target = find(root, call.target)
-        there.names[target] = parent.names.pop(name)
-    elif call.kind in ("unlink", "rmdir"):
-        del parent.names[name]
-    else:
-        assert call.kind == "close", f"{call.kind} is not replayed"
-
-
-def find(root: Node, path: str) -> tuple[Node, str]:
-    """The folder that a path stands in, and its name there; the root itself has none."""
-    *folders, name = path.split("/")
-    for part in folders:
-        root = root.names[part]
-    return root, "" if name == "." else name
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What becomes of all that was not flushed.
-
-    Attributes:
-        data: "gone", "half" or "there"; "zeros", where the length of a file reached the disk before its bytes; "some",
-            one of these for each file as chance has it, so that a late write is there and an earlier one is not.
-        names: "gone", "there", or "some", each as chance has it. A rename is two names: the old one, the new one, both
-            or neither may be left.
-        seed: of chance.
-    """
-
-    data: str
-    names: str
-    seed: int = 0
-
-
-LOSSES = (
-    Loss("gone", "gone"), Loss("gone", "there"), Loss("half", "there"), Loss("zeros", "there"), Loss("there", "gone"),
-    Loss("gone", "some", 1), Loss("half", "some", 2), Loss("there", "some", 3), Loss("some", "there", 4),
-    Loss("some", "some", 5), Loss("some", "some", 6),
-)  # fmt: skip
-FATES = ("gone", "half", "there", "zeros")
-
-
-def remains(root: Node, loss: Loss) -> dict[str, bytes | None]:
-    """What is left of a disk: files with their bytes, folders with None, a folder before what is in it."""
-    chance = random.Random(loss.seed)
-    found: dict[str, bytes | None] = {}
-
-    def look(folder: Node, path: str) -> None:
-        for name in sorted(folder.names.keys() | folder.kept.keys()):
-            new, old = folder.names.get(name), folder.kept.get(name)
-            late = {"gone": False, "there": True, "some": chance.random() < 0.5}[loss.names]
-            node = new if new is old or late else old
-            if node is not None:
-                found[f"{path}{name}"] = None if node.data is None else left(node, loss, f"{path}{name}")
-                look(node, f"{path}{name}/")
-
-    look(root, "")
-    return found
-
-
-def write(contents: dict[str, bytes | None], place: Path) -> None:
-    """Make a folder of what is left."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    for name, data in contents.items():
-        if data is None:
-            (place / name).mkdir()
-        else:
-            (place / name).write_bytes(data)
-
-
-def left(node: Node, loss: Loss, path: str) -> bytes:
-    """The bytes of a file. A longer one lost its end; of one that was written over, all that came later."""
-    assert node.data is not None
-    fate = random.Random(f"{loss.seed} {path}").choice(FATES) if loss.data == "some" else loss.data
-    if fate == "there" or node.data == node.flushed:
-        return node.data
-    kept = node.flushed if node.data.startswith(node.flushed) else b""
-    more = node.data[len(kept) :]
-    return kept + {"gone": b"", "half": more[: len(more) // 2], "zeros": bytes(len(more))}[fate]
-
-
-def crashes(calls: Sequence[Call]) -> Iterator[tuple[int, Loss, dict[str, bytes | None]]]:
-    """Every disk that a loss of power can leave behind the first so many calls, from an empty one."""
-    root = Node()
-    for number in range(len(calls) + 1):
-        for loss in LOSSES:
-            yield number, loss, remains(root, loss)
-        if number < len(calls):
-            replay(root, calls[number])

@@ -9,8 +9,8 @@ import pytest
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder, make_writable
 
-from .crash_points import StruckRun, failures, kills, same, state
-from .file_calls import Calls, crashes, quick_place, write
+from .crash_points import StruckRun, failures, kills, state
+from .file_calls import Call, Calls, quick_place
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 
@@ -55,24 +55,33 @@ def run(folder: Path, marks: list[int], calls: Calls) -> None:
     files.replace(out.summary, files.encode({"steps": 3}))
 
 
+def unflushed(calls: list[Call]) -> set[Path]:
+    """What a loss of power after these calls may take: files whose last bytes, or whose names, are not on the disk."""
+    data: set[Path] = set()
+    names: set[Path] = set()
+    for call in calls:
+        path = Path(call.path)
+        if call.kind == "write":
+            data.add(path)
+        elif call.kind == "fsync":
+            data.discard(path)
+        elif call.kind == "sync names":
+            names = {name for name in names if name.parent != path}
+        elif call.kind in ("open", "mkdir"):
+            names.add(path)
+        elif call.kind == "rename":  # a name may reach the disk before what it names
+            assert not {lost for lost in data | names - {path} if lost.is_relative_to(path)}, call
+            names = names - {path} | {Path(call.target)}
+        elif call.kind in ("unlink", "rmdir"):
+            data, names = ({lost for lost in some if not lost.is_relative_to(path)} for some in (data, names))
+    return data | names
+
+
 def test_what_was_acknowledged_survives_a_loss_of_power(place):
-    """At any call, whatever part of what was not flushed reaches the disk: see `file_calls.Loss`."""
-    live, after, marks = place / "live", place / "after", []
+    """A kill loses nothing of the page cache, so no kill sees a missing fsync: the order of the calls does."""
+    live, marks = place / "live", []
     live.mkdir()
     with Calls(live) as calls:
         run(live / "run", marks, calls)
-    tried = set()
-    for number, loss, contents in crashes(calls.made):
-        acknowledged = sum(mark <= number for mark in marks)
-        if (disk := (acknowledged, tuple(contents.items()))) in tried:
-            continue
-        tried.add(disk)
-        write(contents, after)
-        found, where = RunFolder(after / "run"), f"{loss} after call {number}"
-        step, loaded, damaged = checkpoint.find_newest(found.checkpoints)
-        assert step >= acknowledged, where
-        assert damaged == [], where
-        assert not step or same(loaded, state(step)), where
-        if acknowledged:
-            assert [entry["step"] for entry in found.read_metrics()][:step] == list(range(1, step + 1)), where
-    assert len(tried) > 100
+    assert [unflushed(calls.made[:mark]) for mark in marks] == [set()] * 3
+    assert any(call.kind == "rename" for call in calls.made)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from own_judge import OwnGrader
 
-from strict_answers import Grader, Item, Verdict, verify
+from strict_answers import Grader, Item, Verdict, symbolic, verify
 from strict_answers import grader as grader_module
 from strict_answers import pool as pool_module
 from strict_answers.journal import JournalDamaged, VerdictJournal
@@ -188,6 +188,14 @@ def test_a_pool_that_cannot_start_says_why_and_scores_nothing(monkeypatch, tmp_p
         assert "no-python" in grader.probe().reason
         assert [verdict.correct for verdict in grader.grade([GOOD, Item("Answer: 34", "34")])] == [None, True]
     assert (tmp_path / "journal.jsonl").read_text() == "", "an outage is no verdict to remember"
+
+
+@pytest.mark.parametrize("verdict", [True, False])
+def test_a_library_that_fails_in_silence_is_not_loaded(verdict, monkeypatch):
+    """A version of math-verify for which everything is equal, or unequal."""
+    monkeypatch.setattr(symbolic, "compare", lambda span, gold: (verdict, ""))
+    with pytest.raises(ValueError, match="math-verify is broken"):
+        symbolic.load(None, 1.0)
 
 
 @pytest.mark.slow
