@@ -122,7 +122,6 @@ def make_engine(
             context=context_length(spec, model),
             device=pick_device(spec.model.device),
             own=own,
-            rank=process_group.rank,
             size=process_group.size,
             seed=spec.run.seed,
         )

@@ -154,7 +154,9 @@ class AccelerateGroup(ProcessGroup):
         except PmdkitError:
             raise
         except (RuntimeError, OSError) as problem:
-            if not lost(problem):
+            distributed = torch.distributed
+            kinds = (distributed.DistBackendError, distributed.DistNetworkError, distributed.DistStoreError)
+            if not isinstance(problem, kinds) and not any(words in str(problem) for words in LOST):
                 raise
             what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
             raise RankLost(f"{ranks.rank_name(self.rank)} {what} another rank; {ranks.GO_ON}") from problem
@@ -173,9 +175,3 @@ def summed(
     assert work is not None
     done: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])
     return done
-
-
-def lost(problem: BaseException) -> bool:
-    """Whether a failure means that another process is gone or stuck."""
-    kinds = (torch.distributed.DistBackendError, torch.distributed.DistNetworkError, torch.distributed.DistStoreError)
-    return isinstance(problem, kinds) or any(words in str(problem) for words in LOST)

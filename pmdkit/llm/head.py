@@ -144,13 +144,12 @@ def chunks(rows: slice, size: int) -> list[slice]:
 
 
 def logits(states: Tensor, weight: Tensor) -> Tensor:
-    """[m, V] logits of states [m, d] and a weight [V, d] as `head_operand` gives it, in float32 or wider.
+    """[m, V] logits of states [m, d] and a weight [V, d] as `head_operand` gives it, in float32 or wider; no gradient.
 
     If rounded to bfloat16, a response is off by tenths of a nat.
     """
     if states.is_cuda and states.dtype == weight.dtype and states.dtype in (torch.bfloat16, torch.float16):
-        out: Tensor = WideProduct.apply(states, weight)
-        return out
+        return torch.mm(states, weight.T, out_dtype=torch.float32)
     wide = torch.float64 if states.dtype == torch.float64 else torch.float32
     return F.linear(states.to(wide), weight.to(wide))
 
@@ -166,18 +165,3 @@ def matmul_operands(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def head_operand(weight: Tensor) -> Tensor:
     """The head's weight as `logits` takes it: on a CPU already in float32 or wider, so that it is converted once."""
     return weight if weight.is_cuda or weight.dtype == torch.float64 else weight.float()
-
-
-class WideProduct(torch.autograd.Function):
-    """states [m, d] times weight [V, d] transposed: float32 results from half precision at its speed. CUDA only."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:  # noqa: D102
-        ctx.save_for_backward(states, weight)
-        return torch.mm(states, weight.T, out_dtype=torch.float32)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
-        states, weight = ctx.saved_tensors
-        narrow = grad.to(states.dtype)
-        return narrow @ weight, narrow.T @ states

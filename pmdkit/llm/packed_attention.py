@@ -257,7 +257,10 @@ class PackedLayout:
 
 
 def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attention) -> Tensor:
-    """[1, heads, T, d] attention where the mask is True; with sinks the scores are kept, in float32 or wider."""
+    """[B, heads, T, d] attention where the mask is True; with sinks the scores are kept, in float32 or wider.
+
+    The cache has one token of each of B rows, and as T the heads that share a key: there is a sink for each of them.
+    """
     groups = q.shape[1] // k.shape[1]
     if how.sinks is None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=how.scaling, enable_gqa=groups > 1)
@@ -265,5 +268,5 @@ def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attenti
     k, v = (x.to(wide).repeat_interleave(groups, 1) for x in (k, v))
     scale = q.shape[3] ** -0.5 if how.scaling is None else how.scaling
     scores = (q.to(wide) @ k.mT * scale).masked_fill(~mask, -torch.inf)
-    sinks = how.sinks.to(wide)[None, :, None, None].expand(*scores.shape[:3], 1)
+    sinks = how.sinks.to(wide).view(1, scores.shape[1], -1, 1).expand(*scores.shape[:3], 1)
     return (torch.cat((scores, sinks), -1).softmax(-1)[..., :-1] @ v).to(q.dtype)

@@ -63,7 +63,7 @@ def pack(prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = T
     row = 0
     while row < len(prompts):
         prompt, end = prompts[row], row + 1
-        while share and end < len(prompts) and same_tokens(prompts[end], prompt):
+        while share and end < len(prompts) and (prompts[end] is prompt or list(prompts[end]) == list(prompt)):
             end += 1
         # the last token of a response is not fed: it predicts nothing
         if end == row + 1:
@@ -80,11 +80,6 @@ def pack(prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = T
                     predict_at.extend(range(start, start + len(response) - 1))
         row = end
     return PackedBatch(tokens, PackedLayout(tuple(lengths), tuple(after) if max(after) >= 0 else ()), predict_at)
-
-
-def same_tokens(one: Tokens, other: Tokens) -> bool:
-    """Whether two prompts are the same tokens."""
-    return one is other or (len(one) == len(other) and list(one) == list(other))
 
 
 def forward_packed(model: PreTrainedModel, ids: Tensor, positions: Tensor, layout: "Layout") -> Tensor:

@@ -127,7 +127,7 @@ class EngineConfig:
         context: most tokens of a prompt and its response together, evaluations included.
         device: of an engine in this process.
         own: the engine must hold its own weights: the trainer's are sharded, or are updated while it generates.
-        rank, size: of this process in its group.
+        size: processes of the run.
         seed: of the run.
     """
 
@@ -140,7 +140,6 @@ class EngineConfig:
     context: int = 4096
     device: torch.device = CPU
     own: bool = False
-    rank: int = 0
     size: int = 1
     seed: int = 0
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pmdkit.llm.packed_attention import Attention, KeysValues
+from pmdkit.llm.packed_attention import Attention, KeysValues, masked_attention
 
 CHUNK = 32  # tokens that all slots grow by at a time
 BLOCK = 32  # slots that attend together, padded to the longest of them; neighbours are of similar length
@@ -127,23 +127,5 @@ class RaggedKVCache:
         for start, mask in zip(range(0, self.n, BLOCK), self.masks_of(window), strict=True):
             stop, length = min(start + BLOCK, self.n), mask.shape[-1]
             k, v = keys[start:stop, :, :length], values[start:stop, :, :length]
-            if how.sinks is None:
-                part = F.scaled_dot_product_attention(q[start:stop], k, v, attn_mask=mask, scale=how.scaling)
-            else:
-                part = attend_with_sinks(q[start:stop], k, v, mask, how)
-            parts.append(part)
+            parts.append(masked_attention(q[start:stop], k, v, mask, how))
         return torch.cat(parts).reshape(1, self.n, heads, values.shape[3])
-
-
-def attend_with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attention) -> Tensor:
-    """[b, heads of keys, groups, d] attention of one token in each of b slots, with a sink in every head's softmax.
-
-    Scores are kept in memory: there is one per key. The sums are in float32, or wider.
-    """
-    assert how.sinks is not None
-    wide = torch.promote_types(q.dtype, torch.float32)
-    scale = q.shape[3] ** -0.5 if how.scaling is None else how.scaling
-    scores = (q.to(wide) @ k.to(wide).mT * scale).masked_fill(~mask, -torch.inf)
-    sinks = how.sinks.to(wide).view(1, k.shape[1], -1, 1).expand(len(q), -1, -1, 1)
-    share = torch.cat((scores, sinks), -1).softmax(-1)[..., :-1]
-    return (share @ v.to(wide)).to(q.dtype)

@@ -157,8 +157,6 @@ class TransformersEngine:
         A tensor in the memory of the engine's own (when the trainer trains this very model) is already in place; any
         other is copied. Tied weights may be given under one of their names. If anything is refused, nothing changes.
         """
-        if version < self.version:
-            raise UsageError(f"version {version} after version {self.version}; weights must not go back")
         own = self.model.state_dict()
         unknown = sorted(set(weights) - set(own))
         given = {own[name].data_ptr() for name in weights if name in own}

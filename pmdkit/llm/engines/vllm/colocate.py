@@ -177,8 +177,6 @@ class ColocatedEngine:
         Tied weights may be given under any of their names. Weights of another model are refused before vLLM is touched;
         if any is not finite, the engine is without weights afterwards.
         """
-        if version < self.version:
-            raise UsageError(f"version {version} after version {self.version}; weights must not go back")
         stream = self.names.stream(weights, getattr(torch, self.config.dtype))  # one layer at a time, without a copy
         self.whole = False
         try:
