@@ -15,18 +15,14 @@ a sum over the cells that were drawn; the spread of the targets within a cell is
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pmdkit.theory.inputs import Array
 
 GRID = 96  # points at which a root is searched for; the roots are then bisected
 
 
-def fit_cells(pi: Array, share: Array, target: Array, *, tau: ArrayLike = 1.0, start: Array | None = None) -> Array:
-    """[..., A] log ratios that minimise the regression over all policies; the top of this module lists the three cases.
-
-    Neither tau, which only scales the loss, nor the start affects the minimum.
-    """
+def fit_cells(pi: Array, share: Array, target: Array) -> Array:
+    """[..., A] log ratios that minimise the regression over all policies; the top of this module lists the cases."""
     shape = np.broadcast_shapes(np.shape(pi), np.shape(share), np.shape(target))
     rows = [np.broadcast_to(x, shape).reshape(-1, shape[-1]) for x in (pi, share, target)]
     old, weight, s = rows

@@ -29,8 +29,6 @@ def best_k(
     n: int,
     *,
     ks: tuple[float, ...] = KS,
-    ministeps: int | None = None,
-    lr: float = 1.0,
     false_positive: float = 0.0,
     false_negative: float = 0.0,
 ) -> BestK:
@@ -41,14 +39,14 @@ def best_k(
     Source: not in the paper.
 
     Args:
-        p, tau, n, ministeps, lr, false_positive, false_negative: as in `sampled_step`.
+        p, tau, n, false_positive, false_negative: as in `sampled_step`.
         ks: the grid, values in [0, 1].
 
     Watch: without verifier errors the largest k is best at every pass rate. With false negatives it is the largest one
     for hard prompts and 0 for easy ones; what lies between is hardly ever best.
     """
-    options = {"ministeps": ministeps, "lr": lr, "false_positive": false_positive, "false_negative": false_negative}
+    errors = {"false_positive": false_positive, "false_negative": false_negative}
     grid = np.sort(shares(ks).reshape(-1))
-    gain = np.stack([sampled_step(p, tau, n, k=float(k), **options).gain for k in grid], -1)  # type: ignore[arg-type]
+    gain = np.stack([sampled_step(p, tau, n, k=float(k), **errors).gain for k in grid], -1)
     best = (gain >= gain.max(-1, keepdims=True) - SAME).argmax(-1)
     return BestK(grid[best], gain, grid)

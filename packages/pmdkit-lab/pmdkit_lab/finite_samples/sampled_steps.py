@@ -1,4 +1,4 @@
-r"""One step from n draws: the law of the pass rate after solving the regression or a few gradient steps.
+r"""One step from n draws: the law of the pass rate after solving the regression.
 
 The model. A policy gives each cell of responses one log ratio $u_a = \log\pi'_a/\pi_a$. Two cells, right and wrong
 responses, are a policy class that contains every ideal update; cells may also be single arms. A group of n draws from
@@ -9,8 +9,6 @@ A group whose rewards are all equal has targets 0, and the policy stays.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,8 +67,6 @@ def sampled_step(
     method: str = "pmd-mean",
     *,
     k: float | None = None,
-    ministeps: int | None = None,
-    lr: float = 1.0,
     false_positive: float = 0.0,
     false_negative: float = 0.0,
 ) -> SampledStep:
@@ -89,10 +85,6 @@ def sampled_step(
         n: responses per prompt, >= 2.
         method: "pmd-mean" or "pmd-part".
         k: instead of the method, the baseline V_k of `between`, from 0 (PMD-mean) to 1 (PMD-part).
-        ministeps: None solves the regression. A number takes that many gradient steps on tau times the loss, with one
-            logit per cell, each on a group of its own, all drawn from the policy before the step: similar prompts that
-            share the policy. One step is a policy gradient step.
-        lr: step size of a ministep, logits per reward unit.
         false_positive: chance that the verifier calls a wrong response right.
         false_negative: chance that it calls a right one wrong. The law is then multinomial, and the cells remain what
             responses are, not what the verifier says.
@@ -103,28 +95,24 @@ def sampled_step(
     size = int(group_sizes(n))
     p, tau = open_rates(p), temperatures(tau)
     shape = together(p=p, tau=tau)
-    check_steps(ministeps, lr)
     for name, value in (("false_positive", false_positive), ("false_negative", false_negative)):
         if not 0 <= value < 1:
             raise ValueError(f"{name} is {value}; expected a probability in [0, 1)")
-    update = partial(take_steps, lr=lr) if ministeps is not None else fit_cells
     counts = outcomes(size, false_positive, false_negative)
-    turns = ministeps or 1
-    if len(counts) ** turns > OUTCOMES:
+    if len(counts) > OUTCOMES:
         raise ValueError(
-            f"{turns} ministeps of groups of {size} have {len(counts)}^{turns} outcomes; expected at most {OUTCOMES}: "
-            "use simulate_sampled_step"
+            f"groups of {size} have {len(counts)} outcomes; expected at most {OUTCOMES}: use simulate_sampled_step"
         )
     errors = np.array([1 - false_negative, false_positive])
     contexts = [
-        Context.of(float(rate), float(heat), counts, errors, place(method, k), turns)
+        Context.of(float(rate), float(heat), counts, errors, place(method, k))
         for rate, heat in zip(np.broadcast_to(p, shape).flat, np.broadcast_to(tau, shape).flat, strict=True)
     ]
     rows = [
         summary(one.pi, np.array([1.0, 0.0]), one.likely, ideal[0], population[0], known, found)
         for one, ideal, population, known, found in zip(
             contexts,
-            *(walk_all(contexts, name, update) for name in ("ideal", "population", "known", "estimated")),
+            *(fit_all(contexts, name) for name in ("ideal", "population", "known", "estimated")),
             strict=True,
         )
     ]
@@ -157,8 +145,6 @@ def simulate_sampled_step(
     method: str = "pmd-mean",
     *,
     k: float | None = None,
-    ministeps: int | None = None,
-    lr: float = 1.0,
     draws: int = 2000,
     rng: np.random.Generator | int = 0,
 ) -> SimulatedStep:
@@ -169,8 +155,8 @@ def simulate_sampled_step(
     Args:
         pi: [A] policy over the cells, every probability > 0.
         reward: [A] reward of each cell, reward units.
-        tau, n, method, k, ministeps, lr: as in `sampled_step`.
-        draws: number of groups drawn (with ministeps, of sequences of groups), >= 2.
+        tau, n, method, k: as in `sampled_step`.
+        draws: number of groups drawn, >= 2.
         rng: a generator or its seed.
     """
     from pmdkit.stats import clopper_pearson, mean_interval  # they load scipy, which a solve does not need
@@ -178,31 +164,26 @@ def simulate_sampled_step(
     probs, reward, heat = problem(pi, reward, tau)
     if probs.ndim != 1 or reward.ndim != 1 or heat.ndim or not (probs > 0).all():
         raise ValueError("expected one policy [A] without zeros, rewards [A] and one tau")
-    check_steps(ministeps, lr)
     if draws != int(draws) or draws < 2:
         raise ValueError(f"draws is {draws}; expected a whole number of groups >= 2")
-    size, turns = int(group_sizes(n)), ministeps or 1
-    update = partial(take_steps, lr=lr) if ministeps is not None else fit_cells
+    size = int(group_sizes(n))
     probs = probs / probs.sum()
     k = place(method, k)
     # a position k in the family is the log partition at the temperature tau / k, in units of tau
     exact = (
         (reward - (probs @ reward)) / heat if k == 0 else (reward / heat - pmd_part(probs, reward, heat / k).log_z / k)
     )
-    ideal = walk(probs, heat, [(probs, pmd_part(probs, reward, heat).log_ratio)] * turns, update)
-    population = walk(probs, heat, [(probs, exact)] * turns, update)
+    ideal = fit_cells(probs, probs, pmd_part(probs, reward, heat).log_ratio)
+    population = fit_cells(probs, probs, exact)
 
-    chance = np.random.default_rng(rng)
-    groups = []
-    for _ in range(turns):
-        arms = chance.choice(len(probs), (int(draws), size), p=probs)
-        seen = (arms[..., None] == np.arange(len(probs))).sum(1)
-        target = leave_one_out_targets(reward[arms], heat / (k or 1), "pmd-part" if k else "pmd-mean") / (k or 1)
-        sums = np.zeros(seen.shape)
-        np.add.at(sums, (np.arange(int(draws))[:, None], arms), target)
-        groups.append((seen / size, sums / np.maximum(seen, 1)))
-    known = walk(probs, heat, [(share, np.broadcast_to(exact, share.shape)) for share, _ in groups], update)
-    found = walk(probs, heat, groups, update)
+    arms = np.random.default_rng(rng).choice(len(probs), (int(draws), size), p=probs)
+    seen = (arms[..., None] == np.arange(len(probs))).sum(1)
+    target = leave_one_out_targets(reward[arms], heat / (k or 1), "pmd-part" if k else "pmd-mean") / (k or 1)
+    sums = np.zeros(seen.shape)
+    np.add.at(sums, (np.arange(int(draws))[:, None], arms), target)
+    share = seen / size
+    known = fit_cells(probs, share, np.broadcast_to(exact, share.shape))
+    found = fit_cells(probs, share, sums / np.maximum(seen, 1))
     weight = np.full(int(draws), 1 / draws)
     step = summary(probs, reward, weight, ideal, population, known, found)
     after, exactly = (probs * np.exp(u) @ reward for u in (found, known))
@@ -228,23 +209,21 @@ class Context:
 
     Attributes:
         pi: [2] policy over right and wrong responses.
-        tau: temperature.
         likely: [K] probability of each outcome.
-        ideal, population, known, estimated: shares and targets [K or 1, 2] of each ministep's group. The first two see
-            every response, with the targets of the KL step and of the method; the last two are drawn, with the
-            baseline known and estimated.
+        ideal, population, known, estimated: shares and targets [K or 1, 2] of a group. The first two see every
+            response, with the targets of the KL step and of the method; the last two are drawn, with the baseline
+            known and estimated.
     """
 
     pi: Array
-    tau: float
     likely: Array
-    ideal: list[tuple[Array, Array]]
-    population: list[tuple[Array, Array]]
-    known: list[tuple[Array, Array]]
-    estimated: list[tuple[Array, Array]]
+    ideal: tuple[Array, Array]
+    population: tuple[Array, Array]
+    known: tuple[Array, Array]
+    estimated: tuple[Array, Array]
 
     @classmethod
-    def of(cls, p: float, tau: float, counts: NDArray[np.int64], labels: Array, k: float, turns: int) -> "Context":
+    def of(cls, p: float, tau: float, counts: NDArray[np.int64], labels: Array, k: float) -> "Context":
         """Counts [K, 4] as `outcomes` gives them, labels [2] chance of verdict 1 by cell, k as in `baseline`."""
         pi, size = np.array([p, 1 - p]), int(counts[0].sum())
         verdicts = np.stack([pi * labels, pi * (1 - labels)], -1).reshape(-1)  # in the order of the counts
@@ -260,27 +239,25 @@ class Context:
         exact = baseline(float(pi @ labels), 1, tau, k)
         estimated = positive * (1 / tau - high) - (1 - positive) * low
         known, share = positive / tau - exact, drawn / size
-        places = np.indices((len(counts),) * turns).reshape(turns, -1)
         best = pmd_part(pi, labels, tau).log_ratio
+        every = pi[None]
         return cls(
             pi,
-            tau,
-            probability[places].prod(0),
-            [(pi[None], best[None])] * turns,
-            [(pi[None], (labels / tau - exact)[None])] * turns,
-            [(share[row], known[row]) for row in places],
-            [(share[row], estimated[row]) for row in places],
+            probability,
+            (every, best[None]),
+            (every, (labels / tau - exact)[None]),
+            (share, known),
+            (share, estimated),
         )
 
 
-def walk_all(contexts: list[Context], name: str, update: Any) -> list[Array]:
-    """`walk` for the groups with this name of all contexts together; returns [K, 2] log ratios for each context."""
+def fit_all(contexts: list[Context], name: str) -> list[Array]:
+    """`fit_cells` for the groups with this name of all contexts together: [K, 2] log ratios for each."""
     groups = [getattr(one, name) for one in contexts]
-    sizes = [len(of[0][0]) for of in groups]
+    sizes = [len(share) for share, _ in groups]
     pi = np.repeat([one.pi for one in contexts], sizes, 0)
-    tau = np.repeat([one.tau for one in contexts], sizes)[:, None]
-    joined = [tuple(np.concatenate(parts) for parts in zip(*turn, strict=True)) for turn in zip(*groups, strict=True)]
-    return np.split(walk(pi, tau, joined, update), np.cumsum(sizes)[:-1])  # type: ignore[arg-type]
+    share, target = (np.concatenate(parts) for parts in zip(*groups, strict=True))
+    return np.split(fit_cells(pi, share, target), np.cumsum(sizes)[:-1])
 
 
 def summary(
@@ -374,38 +351,9 @@ def multinomial(counts: NDArray[np.int64], chance: Array) -> Array:
     return pmf / pmf.sum()
 
 
-def walk(pi: Array, tau: ArrayLike, groups: list[tuple[Array, Array]], update: Any) -> Array:
-    """Log ratios [..., A] after one update per group, each of shares and targets [..., A]."""
-    u = np.zeros(np.shape(groups[0][0]))
-    for share, target in groups:
-        u = update(pi, share, target, tau=tau, start=u)
-    return u
-
-
-def take_steps(pi: Array, share: Array, target: Array, *, tau: ArrayLike, start: Array, lr: ArrayLike) -> Array:
-    r"""One gradient step from log ratios `start`, on one logit per cell.
-
-    $$ \theta_a \leftarrow \theta_a - \ell\,\big(g_a - \pi'_a \textstyle\sum_b g_b\big), \quad
-       g_a = \tau\,w_a (u_a - \bar s_a) $$
-    """
-    g = np.asarray(tau) * share * (start - target)
-    new = pi * np.exp(start)
-    moved = start - np.asarray(lr) * (g - new * g.sum(-1, keepdims=True))
-    top = moved.max(-1, keepdims=True)
-    return moved - top - np.log((pi * np.exp(moved - top)).sum(-1, keepdims=True))
-
-
 def open_rates(p: ArrayLike) -> Array:
     """Pass rates strictly between 0 and 1: at the ends every group is silent."""
     values = pass_rates(p)
     if not ((values > 0) & (values < 1)).all():
         raise ValueError("p is 0 or 1 somewhere; expected pass rates in (0, 1): at the ends groups say nothing")
     return values
-
-
-def check_steps(ministeps: int | None, lr: float) -> None:
-    """Check for a number of steps >= 1 and a finite step size > 0."""
-    if ministeps is not None and (ministeps != int(ministeps) or ministeps < 1):
-        raise ValueError(f"ministeps is {ministeps}; expected a whole number >= 1, or None to solve the regression")
-    if not (np.isfinite(lr) and lr > 0):
-        raise ValueError(f"lr is {lr}; expected a finite number > 0, logits per reward unit")

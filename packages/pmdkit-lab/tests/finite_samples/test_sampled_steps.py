@@ -1,21 +1,15 @@
-"""One step from n draws: against all draws and a generic optimiser, 40 digits, the ideal update, and the bandit."""
+"""One step from n draws: against all draws and a generic optimiser, 40 digits, and the ideal update."""
 
 from itertools import product
 
 import mpmath as mp
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import minimize
 
 from pmdkit import theory
-from pmdkit.bandit import BanditLearner
-from pmdkit.loop import Rollouts
-from pmdkit.objectives import OBJECTIVES, Groups
-from pmdkit.objectives.batch import Batch
 from pmdkit.theory.fit_cells import fit_cells
 from pmdkit_lab import finite_samples
-from pmdkit_lab.finite_samples.sampled_steps import take_steps
 
 METHODS = theory.METHODS
 
@@ -173,59 +167,13 @@ def test_every_response_seen_gives_the_update_of_the_theory(method):
     assert abs(far.support) + abs(far.targets) < 5e-5 < abs(law.support + law.targets).min()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_ministeps_are_those_of_the_bandit(method):
-    """Two ministeps on two groups, by the objective and SGD on one logit per cell that both prompts share."""
-    pi, tau, lr, size = torch.tensor([0.3, 0.7], dtype=torch.float64), 0.2, 3.0, 4
-    arms = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 0]])
-    features = torch.eye(2, dtype=torch.float64).expand(2, 2, 2)
-    learner = BanditLearner(pi.log().expand(2, 2), features, update="gradient", lr=lr, optimizer="sgd")
-    objective = OBJECTIVES[method](tau=tau)
-    ours = np.zeros(2)
-    for turn in range(2):
-        groups = Groups((arms[turn : turn + 1] == 0).double(), torch.full((1, size), 1 / size).double(), sampled=True)
-        advantage, old = objective.advantage(groups), pi.log()[arms[turn]].view(-1, 1)
-        rollouts = Rollouts(
-            torch.tensor([turn]), arms[turn].view(-1, 1), old, torch.ones(size, 1, dtype=torch.bool),
-            groups.mass, True, 0, 0, 1,
-        )  # fmt: skip
-        row = torch.full((size,), 1 / size, dtype=torch.float64)
-        batch = Batch(
-            logp=old,
-            logp_old=old,
-            mask=rollouts.mask,
-            length=torch.ones(size, dtype=torch.long),
-            advantage=advantage.view(-1),
-            weight=row,
-            tau=torch.full((size,), tau, dtype=torch.float64),
-            mass=row,
-            group=torch.zeros(size, dtype=torch.long),
-        )
-        learner.update(objective, rollouts, batch)
-        target = theory.leave_one_out_targets(groups.reward[0].numpy(), tau, method)
-        right = arms[turn].numpy() == 0
-        share = np.array([right.mean(), 1 - right.mean()])
-        goal = np.array([target[right].mean(), target[~right].mean()])
-        ours = take_steps(pi.numpy(), share, goal, tau=tau, start=ours, lr=lr)
-    np.testing.assert_allclose(ours, (learner.log_policy()[0] - pi.log()).numpy(), atol=1e-12)
-
-
-def test_one_small_ministep_gains_the_same_under_both_baselines():
-    """A leave-one-out baseline leaves the policy gradient unbiased: 2 lr p^2 (1-p)^2 of pass rate from two logits."""
-    for method in METHODS:
-        law = finite_samples.sampled_step(0.2, 0.1, 8, method, ministeps=1, lr=1e-5)
-        assert law.gain == pytest.approx(2e-5 * (0.2 * 0.8) ** 2, rel=1e-4)
-
-
 def test_drawn_groups_agree_with_the_exact_law():
-    for options in ({}, {"ministeps": 2, "lr": 5.0}):
-        exact = finite_samples.sampled_step(0.2, 0.2, 6, **options)
-        drawn = finite_samples.simulate_sampled_step([0.2, 0.8], [1.0, 0.0], 0.2, 6, draws=1000, rng=3, **options)
-        error = np.sqrt(exact.variance / 1000)
-        assert abs(drawn.step.gain - exact.gain) < 4 * error
-        assert drawn.gain[0] < drawn.step.gain < drawn.gain[1]
-        assert drawn.step.fit == pytest.approx(exact.fit, rel=0.2)
-        assert drawn.step.chi2 == pytest.approx(exact.chi2, abs=1e-12)
+    exact = finite_samples.sampled_step(0.2, 0.2, 6)
+    drawn = finite_samples.simulate_sampled_step([0.2, 0.8], [1.0, 0.0], 0.2, 6, draws=1000, rng=3)
+    assert abs(drawn.step.gain - exact.gain) < 4 * np.sqrt(exact.variance / 1000)
+    assert drawn.gain[0] < drawn.step.gain < drawn.gain[1]
+    assert drawn.step.fit == pytest.approx(exact.fit, rel=0.2)
+    assert drawn.step.chi2 == pytest.approx(exact.chi2, abs=1e-12)
     law = finite_samples.simulate_sampled_step(
         [0.1, 0.2, 0.3, 0.4], [1.0, 0.6, 0.3, 0.0], 0.1, 8, "pmd-part", draws=200
     )
