@@ -1,5 +1,5 @@
 // Seconds to write the responses of a step. Port of planner/generation.py: decode steps that read all weights, until the
-// longest response ends. Clusters are { gpu, count, tensor, expert }; memory and updates: other files here.
+// longest response ends. Clusters are { gpu, count, tensor }; memory and updates: other files here.
 
 import { peakTokens } from "./lengths.js";
 
@@ -17,10 +17,9 @@ export const ring = (cluster, node) =>
 export class Engine {
   constructor(sizes, cluster, efficiency) {
     Object.assign(this, { sizes, cluster, efficiency });
-    this.spread = Math.max(cluster.tensor, cluster.expert);
     this.bandwidth = cluster.gpu.bandwidth * efficiency.bandwidth;
     /** Weights that one accelerator holds, bytes. */
-    this.weightBytes = sizes.width_bytes * ((sizes.weights - sizes.experts) / cluster.tensor + sizes.experts / this.spread);
+    this.weightBytes = (sizes.width_bytes * sizes.weights) / cluster.tensor;
     /** Keys and values of one token on one accelerator, bytes. */
     this.cacheBytes = sizes.kv_bytes / Math.min(cluster.tensor, sizes.kv_heads);
   }
@@ -33,10 +32,8 @@ export class Engine {
   /** The slower of reading weights and multiplying, and the host; of the experts those are read that a row visits. */
   weightsSeconds(rows) {
     const { sizes: s, cluster: c, efficiency: e } = this;
-    const met = rows * Math.max(1, Math.floor(c.expert / c.tensor));
-    const visited = s.experts ? 1 - (1 - s.chosen / s.choices) ** met : 0;
-    const shared = (s.weights - s.experts - s.lookup) / c.tensor;
-    const read = s.width_bytes * (shared + (visited * s.experts) / this.spread);
+    const visited = s.experts ? 1 - (1 - s.chosen / s.choices) ** rows : 0;
+    const read = (s.width_bytes * (s.weights - s.experts - s.lookup + visited * s.experts)) / c.tensor;
     const multiply = (2 * s.products * rows) / (c.tensor * c.gpu.flops * e.products);
     return Math.max(read / this.bandwidth, multiply) + this.sums(rows) + e.step_seconds + e.row_seconds * rows;
   }

@@ -56,7 +56,7 @@ export function memoryOf(tables, setting) {
 
 function parts(tables, work, shape) {
   const sizes = tables.models[work.model];
-  const whole = { gpu: tables.gpus[work.gpu], count: work.gpus, tensor: work.tp, expert: 1 };
+  const whole = { gpu: tables.gpus[work.gpu], count: work.gpus, tensor: work.tp };
   const generators = work.serve ? { ...whole, count: work.serve } : whole;
   const trainers = { ...whole, count: whole.count - work.serve };
   const engine = new Engine(sizes, generators, tables.efficiency);

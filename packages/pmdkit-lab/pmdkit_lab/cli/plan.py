@@ -20,7 +20,6 @@ def plan(
     lengths: str = "direct",
     mean_length: float | None = None,
     prompt_length: Whole | None = None,
-    objective: str | None = None,
     steps: Whole | None = None,
     prompts: Whole | None = None,
     group: Whole | None = None,
@@ -42,7 +41,6 @@ def plan(
         lengths: measured shape of response lengths: direct, or thinking for models that reason at length.
         mean_length: mean tokens of a response; by default the shape's share of the width.
         prompt_length: mean tokens of a prompt.
-        objective: name, or my.py:MyLoss; changes no cost.
         steps: rollout batches in all.
         prompts: per step.
         group: responses to each prompt.
@@ -59,7 +57,7 @@ def plan(
     from pmdkit.resolve import resolve
     from pmdkit_lab.planner import predict
 
-    options = RunOptions(objective=objective, steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
+    options = RunOptions(steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
     spec, _ = resolve("llm", recipe, options.changes())
     assert spec.rollout is not None
     tensor, asked = workload.serving(spec)

@@ -67,13 +67,11 @@ class Cluster:
         gpu: the kind of accelerator.
         count: how many there are.
         tensor: accelerators that one engine splits every matrix over (TP).
-        expert: accelerators that share one copy of the experts (EP); a multiple of `tensor`.
     """
 
     gpu: GPU
     count: int
     tensor: int = 1
-    expert: int = 1
 
     @property
     def engines(self) -> int:
@@ -92,7 +90,7 @@ class Cluster:
         return self.gpu.link if self.count <= NODE else min(self.gpu.link, NODE * self.gpu.network)
 
 
-def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
+def cluster(text: str, tensor: int = 1) -> Cluster:
     """Parse a string such as `32xH100` into a cluster.
 
     Raises:
@@ -109,11 +107,7 @@ def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
         raise UsageError(f"--gpus got '{text}'; expected at least 1")
     if tensor < 1 or count % tensor or tensor > NODE:
         raise UsageError(f"--tp is {tensor} on {count} accelerators; expected a divisor of {count}, at most {NODE}")
-    if expert < 1 or count % expert or (expert > 1 and expert % tensor):
-        raise UsageError(
-            f"experts are shared by {expert} of {count} accelerators; expected a multiple of --tp that divides {count}"
-        )
-    return Cluster(GPUS[names[name.lower()]], count, tensor, expert)
+    return Cluster(GPUS[names[name.lower()]], count, tensor)
 
 
 def divided(whole: Cluster, serve: int) -> int:
@@ -122,11 +116,10 @@ def divided(whole: Cluster, serve: int) -> int:
     Raises:
         UsageError: none would be left to train, or the engines do not divide the number.
     """
-    unit = max(whole.tensor, whole.expert)
-    if not 0 < serve < whole.count or serve % unit:
+    if not 0 < serve < whole.count or serve % whole.tensor:
         raise UsageError(
-            f"{serve} of {whole.count} accelerators would only generate; expected a multiple of {unit} that leaves "
-            "some to train: give another --serve, or vllm.urls and vllm.tensor_parallel"
+            f"{serve} of {whole.count} accelerators would only generate; expected a multiple of {whole.tensor} that "
+            "leaves some to train: give another --serve, or vllm.urls and vllm.tensor_parallel"
         )
     return serve
 

@@ -121,9 +121,7 @@ class Prediction:
 def divisions(prediction: Prediction) -> Iterator[Prediction]:
     """The same prediction for each possible number of accelerators that only generate; in whole machines if large."""
     whole = prediction.cluster
-    unit = max(whole.tensor, whole.expert)
-    if whole.count > 2 * NODE and NODE % unit == 0:
-        unit = NODE
+    unit = NODE if whole.count > 2 * NODE and NODE % whole.tensor == 0 else whole.tensor
     for serve in range(unit, whole.count, unit):
         yield replace(prediction, serve=serve)
 

@@ -25,8 +25,7 @@ class EngineSize:
 
     def weight_bytes(self) -> float:
         """Bytes of the weights on one accelerator of the engine."""
-        s, c = self.sizes, self.cluster
-        return s.width_bytes * ((s.weights - s.experts) / c.tensor + s.experts / max(c.tensor, c.expert))
+        return self.sizes.width_bytes * self.sizes.weights / self.cluster.tensor
 
     def cache_bytes(self) -> float:
         """Bytes of one token's keys and values on one accelerator."""
@@ -42,14 +41,11 @@ class EngineSize:
     def weights_seconds(self, rows: Array) -> Array:
         """Seconds of a decode step of `rows` rows without their keys and values.
 
-        Only the experts that some row visits are read: a share 1 - (1 - k/E)^rows, if visits are uniform. With EP the
-        experts serve the rows of all engines that share them.
+        Only the experts that some row visits are read: a share 1 - (1 - k/E)^rows, if visits are uniform.
         """
         s, c, e = self.sizes, self.cluster, self.efficiency
-        met = rows * max(1, c.expert // c.tensor)
-        visited = 1 - (1 - s.chosen / s.choices) ** met if s.experts else 0.0
-        shared = (s.weights - s.experts - s.lookup) / c.tensor
-        read = s.width_bytes * (shared + visited * s.experts / max(c.tensor, c.expert))
+        visited = 1 - (1 - s.chosen / s.choices) ** rows if s.experts else 0.0
+        read = s.width_bytes * (s.weights - s.experts - s.lookup + visited * s.experts) / c.tensor
         multiply = 2 * s.products * rows / (c.tensor * c.gpu.flops * e.products)
         host = e.step_seconds + e.row_seconds * rows
         return np.asarray(np.maximum(read / self.bandwidth, multiply) + self.sums(rows) + host, float)

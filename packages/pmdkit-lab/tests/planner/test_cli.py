@@ -41,12 +41,6 @@ def test_promised_keys_of_the_papers_run(call):
         assert total == pytest.approx(sum(told["memory_parts_gib"][phase].values()))
 
 
-def test_one_ministep_is_no_faster_than_on_policy(call):
-    told = json.loads(call("qwen2.5-7b", "--gpus", "32xH100", "--set", "schedule.ministeps=1", "--json")[1])
-    assert told["speedup_over_on_policy"] == 1
-    assert told["staleness"] == 0
-
-
 def machines():
     """The machine that llm/README.md names for each recipe on accelerators."""
     rows = re.findall(r"^\| `([\w.-]+)` \|[^|]*\| (\d+xH100|CPU) \|", (ROOT / "llm" / "README.md").read_text(), re.M)
@@ -68,19 +62,17 @@ def test_every_recipe_fits_the_machine_that_its_page_names(call):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("recipe", "arguments", "code"),
     [
-        (("qwen2.5-7b", "--gpus", "32xH10"), 2, "did you mean 'H100'"),
-        (("qwen2.5-7b", "--gpus", "lots"), 2, "such as 32xH100"),
-        (("qwen2.5-7c", "--gpus", "32xH100"), 2, "did you mean 'qwen2.5-7b'"),
-        (("qwen2.5-7b", "--gpus", "32xH100", "--lengths", "short"), 2, "direct, thinking"),
-        (("qwen2.5-7b", "--gpus", "32xH100", "--prompt-length", "0"), 2, "--prompt-length is 0"),
-        (("qwen2.5-7b", "--gpus", "32xH100", "--set", "model.path=nobody/nothing"), 3, "download it first"),
+        ("qwen2.5-7b", "--gpus lots", 2),
+        ("qwen2.5-7c", "", 2),
+        ("qwen2.5-7b", "--lengths short", 2),
+        ("qwen2.5-7b", "--prompt-length 0", 2),
+        ("qwen2.5-7b", "--set model.path=nobody/nothing", 3),
     ],
 )
-def test_errors_say_what_to_do(call, arguments, code, words):
-    found, out, err = call(*arguments)
+def test_mistakes_are_one_line(call, recipe, arguments, code):
+    found, out, err = call(recipe, *arguments.split())
     assert found == code
-    assert words in err
     assert out == ""
     assert err.count("\n") == 1

@@ -1,12 +1,9 @@
 """What a replay says of another objective or tau, against what a run with it would have computed."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
 import torch
 
-from pmdkit.objectives import OBJECTIVES, PMDMean, coefficient, cut, total
+from pmdkit.objectives import OBJECTIVES, coefficient, cut, total
 from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import NotRecorded, batch_of, gradient, point
 from pmdkit_lab.replay.recorded import open_step
@@ -129,19 +126,3 @@ def test_a_step_of_which_nothing_counts(step):
     assert found["recorded"]["replayed"] == [0.0, 0.0]
     assert found["points"]["old"]["norm"] == 0
     assert found["drivers"] == []
-
-
-@dataclass(frozen=True)
-class Broken(PMDMean):
-    """PMD-mean with a mistake."""
-
-    population: ClassVar[str | None] = None
-    how: str = "nan"
-
-    def loss(self, batch):
-        loss = super().loss(batch)
-        return {"nan": loss * torch.nan, "shape": loss[:, None, None], "mean": loss.mean()}[self.how]
-
-    def advantage(self, groups):
-        found = super().advantage(groups)
-        return found[:, :1] if self.how == "advantage" else found
