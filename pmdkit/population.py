@@ -23,12 +23,7 @@ def has_solution(objective: Objective) -> bool:
 
 
 def solve(
-    objective: Objective,
-    logp_old: Tensor,
-    logp_ref: Tensor,
-    reward: Tensor,
-    tau: Tensor,
-    length: Tensor | None = None,
+    objective: Objective, logp_old: Tensor, logp_ref: Tensor, reward: Tensor, tau: Tensor, length: Tensor | None = None
 ) -> PopulationSolution:
     """The minimiser over all policies of the expected loss.
 

@@ -135,11 +135,7 @@ class BanditLearner:
 
     def state_dict(self) -> dict[str, Any]:
         """The policy's tensors, the optimizer's, and the version."""
-        return {
-            "model": self.policy.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "version": self.version,
-        }
+        return {"model": self.policy.state_dict(), "optimizer": self.optimizer.state_dict(), "version": self.version}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""

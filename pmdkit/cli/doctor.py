@@ -17,11 +17,7 @@ BASE = ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "safeten
 HOSTS = {"trl": "1.16", "verl": "0.9.1"}  # trainers with an adapter, and the versions they are tested with
 
 
-def doctor(
-    *,
-    parity: Flag = False,
-    json: Flag = False,
-) -> None:
+def doctor(*, parity: Flag = False, json: Flag = False) -> None:
     """Check the installation: versions, threads, accelerator, and one exact solve against a known value.
 
     Args:

@@ -24,13 +24,7 @@ HEAD: dict[str, foreign.Check] = {"name": foreign.is_text, "state": foreign.is_t
 Entry = dict[str, Any]
 
 
-def write(
-    path: Path,
-    trials: Sequence[Trial],
-    folder: Path,
-    failed: Mapping[str, str],
-    about: Entry,
-) -> Entry:
+def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str, str], about: Entry) -> Entry:
     """Write the record of a sweep, with every run as far as it got, and return it.
 
     Args:

@@ -1,14 +1,7 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
 from pmdkit.theory.between_update import BetweenSolution, baseline_value, between
-from pmdkit.theory.binary_rewards import (
-    BinarySolution,
-    HardPrompt,
-    binary,
-    hard_prompt,
-    tau_for_eta,
-    trajectory,
-)
+from pmdkit.theory.binary_rewards import BinarySolution, HardPrompt, binary, hard_prompt, tau_for_eta, trajectory
 from pmdkit.theory.bounds import (
     binary_small_tau,
     epsilon,

@@ -16,13 +16,7 @@ ROWS = 1024  # at a time on a CPU: at dimension 64 their activations still fit t
 
 
 def generate(
-    model: Transformer,
-    prompts: Tensor,
-    group: int,
-    width: int,
-    eos: int,
-    seed: int,
-    greedy: bool = False,
+    model: Transformer, prompts: Tensor, group: int, width: int, eos: int, seed: int, greedy: bool = False
 ) -> Samples:
     """Sample `group` responses per prompt, token by token, until `eos` or `width` tokens.
 

@@ -13,14 +13,7 @@ import numpy as np
 from pmdkit.envs.build import build as build_kind
 from pmdkit.envs.build import check_flag, described
 from pmdkit.envs.math.clean import clean
-from pmdkit.envs.math.problem import (
-    MathProblems,
-    Problem,
-    check_split,
-    collect,
-    merge_duplicates,
-    normalise_spaces,
-)
+from pmdkit.envs.math.problem import MathProblems, Problem, check_split, collect, merge_duplicates, normalise_spaces
 from pmdkit.envs.math.readers import read_problems
 from pmdkit.envs.math.reasoning import ReasoningGym
 from pmdkit.envs.math.synthetic import Arithmetic
