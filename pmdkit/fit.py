@@ -170,9 +170,17 @@ def fit(
                     raise ResumeRefused(f"checkpoint step-{start} of {folder.path} is not of a run; give another --out")
                 backend.learner.load_state_dict(state)
             else:
-                first = before_first_step(context, checkpoints)
-            if main:
-                drop_unfinished(context, start)
+                if backend.warm_start is not None:  # phase 0
+                    backend.warm_start(context.display.note)
+                first = backend.evaluate()
+                if backend.warm_start is not None:  # so that phase 0 is not learnt again
+                    save(context, checkpoints, 0, first)
+            if main:  # remove what an interrupted run has left behind after its last checkpoint
+                checkpoint.prune(folder.checkpoints, start, spec.run.keep)  # a kill may come between save and prune
+                shutil.rmtree(folder.phase_0, ignore_errors=True)  # kept for the resume of phase 0, which is over
+                folder.rewind(start)
+                if 0 < start < spec.schedule.steps:
+                    folder.note_restart(start)
             rows = folder.read_metrics() if main and start else []  # of the steps up to the checkpoint
             rows += fit_steps(context, checkpoints, start, first, began)
             last = backend.evaluate()
@@ -193,26 +201,12 @@ def running(context: RunContext) -> Iterator[None]:
         yield
 
 
-def before_first_step(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
-    """Run phase 0 if there is one, and the evaluation before the first update."""
-    warm_start = context.backend.warm_start
-    if warm_start is not None:
-        warm_start(context.display.note)
-    first = context.backend.evaluate()
-    if warm_start is not None:  # so that phase 0 is not learnt again
-        save(context, checkpoints, 0, first)
-    return first
-
-
 def fit_steps(
     context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, began: float
 ) -> list[Row]:
     """Run the loop from step `start` + 1; each step is measured, passed to the callbacks and checkpointed.
 
-    Returns the rows of metrics of these steps.
-
-    Args:
-        began: monotonic seconds when the run's folder was opened; run.max_time counts from then on.
+    Returns the rows of metrics of these steps. run.max_time counts from `began`, in monotonic seconds.
     """
     spec, backend, display = context.spec, context.backend, context.display
     group, last = backend.process_group, backend.schedule.steps
@@ -274,10 +268,8 @@ def measure(
     for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
         value = row.get(key)
         if value is not None and not math.isfinite(value):
-            raise Diverged(
-                f"{key} is {value} at step {row['step']}; the last checkpoint is intact: lower lr or raise tau, "
-                "and start again from it with --resume or from scratch with another --out"
-            )
+            remedy = "the last checkpoint is intact: lower lr or raise tau, and start again with another --out"
+            raise Diverged(f"{key} is {value} at step {row['step']}; {remedy}")
     if context.backend.process_group.is_main_process:
         context.folder.append_metrics(row)
     if context.reporters is not None:
@@ -325,16 +317,6 @@ def own_callbacks(spec: Spec) -> list[TrainerCallback]:
             raise UsageError(f"run.callbacks names {name}; expected a subclass of pmdkit.fit.TrainerCallback")
         found.append(made)
     return found
-
-
-def drop_unfinished(context: RunContext, start: int) -> None:
-    """Remove what an interrupted run has left behind after its last checkpoint."""
-    folder = context.folder
-    checkpoint.prune(folder.checkpoints, start, context.spec.run.keep)  # a kill may have come between save and prune
-    shutil.rmtree(folder.phase_0, ignore_errors=True)  # kept for the resume of phase 0, which is over
-    folder.rewind(start)
-    if 0 < start < context.spec.schedule.steps:
-        folder.note_restart(start)
 
 
 # How a run stops early.

@@ -119,14 +119,28 @@ def start(
     Args:
         before_build: called with the spec once it is checked, before a model is loaded or anything is written.
     """
+    trusted = Trusted.of(trust, changes)
     if resume:
         if out is None:
             raise UsageError("--resume got no run; give its folder with --out")
         folder = RunFolder(Path(out))
-        refuse_links(folder.path)
+        for inside in folder.path.glob("*"):  # in a folder from elsewhere, a run could write anywhere through a link
+            if inside.is_symlink() and not inside.resolve().is_relative_to(folder.path.resolve()):
+                raise UsageError(f"{inside} is a link out of the run's folder; put a real folder there")
         if folder.started:
-            trusted = Trusted.of(trust, changes)
-            return resume_run(folder, tier, env, changes, display, given, trusted, accept_changes, before_build)
+            stored = stored_spec(folder, trusted, accept_changes)
+            name = Path(env).stem if env.endswith(".toml") else env
+            if (stored.tier, stored.name) != (tier, name):
+                found = f"{folder.path} holds a run of '{stored.tier} {stored.name}'"
+                raise ResumeRefused(f"{found}, not of '{tier} {name}'; give another --out")
+            spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
+            check_same_run(stored, spec, folder, display)
+            if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
+                return Run(folder.path, trust=trusted)
+            before_build(spec)
+            objective, backend = build(spec, given)
+            fit(spec, objective, backend, folder, display, accept_changes)
+            return Run(folder.path, backend, trust=trusted)
         strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
         if strangers:
             raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
@@ -142,28 +156,11 @@ def start(
             path = str(make_writable(Path(str(out))) if resume else new_folder(out, spec.label).path)
         folder = RunFolder(Path(group.broadcast_object(path)))
     fit(spec, objective, backend, folder, display)
-    return Run(folder.path, backend, trust=Trusted.of(trust, changes))
+    return Run(folder.path, backend, trust=trusted)
 
 
-def resume_run(
-    folder: RunFolder,
-    tier: str,
-    env: str,
-    changes: Mapping[str, Any],
-    display: Display,
-    given: Objective | None,
-    trusted: Trusted,
-    accept_changes: bool,
-    before_build: Callable[[Spec], None],
-) -> Run:
-    """Continue the run in a folder; only more steps, limits and [parallel] may differ."""
-    stored = stored_spec(folder, trusted, accept_changes)
-    name = Path(env).stem if env.endswith(".toml") else env
-    if (stored.tier, stored.name) != (tier, name):
-        raise ResumeRefused(
-            f"{folder.path} holds a run of '{stored.tier} {stored.name}', not of '{tier} {name}'; give another --out"
-        )
-    spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
+def check_same_run(stored: Spec, spec: Spec, folder: RunFolder, display: Display) -> None:
+    """Refuse to continue a run with other options; only more steps, limits and [parallel] may differ."""
     refused = []
     for key, (was, now) in differences(stored.record(), spec.record()).items():
         if key == "run.max_time":
@@ -172,31 +169,14 @@ def resume_run(
             # the learning rate of every step depends on the number of steps, unless it is constant
             kind = spec.update.lr_scheduler_type if isinstance(spec, LLMSpec) else "constant"
             if kind != "constant":
-                raise ResumeRefused(
-                    f"schedule.steps was {was} and is now {now} with update.lr_scheduler_type '{kind}': it changes "
-                    "every learning rate; start a new run from the last checkpoint with --set model.path=..."
-                )
+                why = f"with update.lr_scheduler_type '{kind}' it changes every learning rate"
+                remedy = "start a new run from the last checkpoint with --set model.path=..."
+                raise ResumeRefused(f"schedule.steps was {was} and is now {now}: {why}; {remedy}")
         elif key.startswith("parallel."):  # how work is split changes sums in the last digits, and nothing else
             if key != "parallel.timeout":
                 display.warn(f"{key} was {was} and is now {now}: not the same bits as an uninterrupted run")
         else:
             refused.append(f"{key} was {was} and is now {now}")
     if refused:
-        raise ResumeRefused(
-            f"{folder.path} was started with other options: {', '.join(refused)}; leave them out, or give another --out"
-        )
-    if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
-        return Run(folder.path, trust=trusted)
-    before_build(spec)
-    objective, backend = build(spec, given)
-    fit(spec, objective, backend, folder, display, accept_changes)
-    return Run(folder.path, backend, trust=trusted)
-
-
-def refuse_links(path: Path) -> None:
-    """Refuse links out of the folder: in a folder from elsewhere, a run could write anywhere through them."""
-    for inside in path.glob("*"):
-        if inside.is_symlink() and not inside.resolve().is_relative_to(path.resolve()):
-            raise UsageError(
-                f"{inside} is a link out of the run's folder; nothing was changed: put a real folder there"
-            )
+        what = f"{folder.path} was started with other options: {', '.join(refused)}"
+        raise ResumeRefused(f"{what}; leave them out, or give another --out")

@@ -1,14 +1,9 @@
 """Checkpoints: a step's whole state, acknowledged by one rename and verified by checksums before use.
 
-The protocol of a save:
-
-1. write every file into `checkpoints/.step-N.part` and flush it;
-2. write and flush the manifest, with the size and SHA-256 of each file, then the names in the folder;
-3. rename the folder to `step-N` and flush that name: from here on the checkpoint counts;
-4. delete the oldest ones beyond `run.keep`.
-
-A kill or a loss of power before step 3 leaves the checkpoint before it as the newest. A file that the manifest does not
-name is not part of the checkpoint and is never read. Weights and optimizer are safetensors, the rest is JSON.
+A save writes and flushes every file in `checkpoints/.step-N.part`, then a manifest with the size and SHA-256 of each,
+renames the folder to `step-N`, from where on the checkpoint counts, and deletes the oldest beyond `run.keep`. A kill or
+a loss of power before the rename leaves the checkpoint before it as the newest. A file that the manifest does not name
+is never read. Weights and optimizer are safetensors, the rest is JSON.
 
 Checksums detect accidents. They are not a signature: whoever can write the folder can also write a matching manifest.
 """
@@ -48,12 +43,9 @@ class Damaged(ValueError):
 
 
 class Checkpoints:
-    """The checkpoints of a run of one process: each is written while the step waits.
+    """The checkpoints/ of a run of one process: each is written while the step waits.
 
     Several processes use `pmdkit.llm.sharded_checkpoint`. All of them call the same methods in the same order.
-
-    Args:
-        folder: checkpoints/ of the run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -77,17 +69,10 @@ class Checkpoints:
 def save_step(
     folder: Path, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None
 ) -> None:
-    """Write checkpoints/step-N and delete the oldest beyond `keep`.
+    """Write checkpoints/step-N and delete the oldest beyond `keep`; an OSError leaves the ones before it unchanged.
 
-    Args:
-        folder, step: checkpoints/ of a run, and its completed steps.
-        state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference`, `adapter` and
-            `pending` (tensors), and plain values.
-        keep: checkpoints to keep.
-        extra_files: by name, such as those that transformers needs to load the folder.
-
-    Raises:
-        OSError: the disk is full, or fails. The checkpoints before this one are unchanged.
+    `state` is that of a learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference`, `adapter`
+    and `pending` (tensors), and plain values. `extra_files` are those that transformers needs to load the folder.
     """
     tensors, plain = split_state(state)
     contents = {f"{part}.safetensors": encode_tensors(held) for part, held in tensors.items()}
@@ -180,15 +165,9 @@ def join_state(tensors: Mapping[str, Mapping[str, Any]], plain: dict[str, Any]) 
 
 
 def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
-    """Load the newest checkpoint that is whole, with a warning for each that was not.
+    """Step and state of the newest checkpoint that is whole, and a warning for each newer one; 0 and {} without any.
 
-    A damaged one is renamed to step-N.corrupt, never deleted, and the one before it is used.
-
-    Returns:
-        Step, state and warnings; step 0 and an empty state if no checkpoint was ever acknowledged.
-
-    Raises:
-        ResumeRefused: there are checkpoints, and none of them can be loaded.
+    A damaged one is renamed to step-N.corrupt, never deleted. ResumeRefused if there are checkpoints, all damaged.
     """
     remove_leftovers(folder)
     step, state, damaged = find_newest(folder)
@@ -196,10 +175,7 @@ def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
 
 
 def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]]]:
-    """Find the newest checkpoint that is whole, and what is wrong with each newer one. Nothing is changed.
-
-    Returns step, state and (step, problem) of each damaged one; raises what `load_newest` does.
-    """
+    """Like `load_newest`, with (step, problem) of each damaged one; nothing is changed."""
     damaged: list[tuple[int, str]] = []
     for step in reversed(steps(folder)):
         try:
@@ -239,10 +215,7 @@ def damage_warnings(folder: Path, damaged: list[tuple[int, str]]) -> list[str]:
 def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
     """The state in a checkpoint folder, of the given step or whichever step it records.
 
-    Raises:
-        Damaged: something in it differs from what was written.
-        ResumeRefused: it is of another run, or of another format.
-        EnvironmentLacks: the machine does not allow reading it.
+    Damaged if anything differs from what was written, ResumeRefused for another run or format.
     """
     manifest = read_manifest(path)
     check_origin(manifest, manifest.step if step is None else step, run_identity(path.parent))
@@ -284,12 +257,10 @@ class Manifest:
     """A checkpoint's description of itself; its own digest covers all of it.
 
     Attributes:
-        path: of the checkpoint.
         step: completed steps.
         run: what identifies the run; empty if the checkpoint is not in a run folder.
         inputs: digests of data, code and weights that the run was made from; empty if none were kept.
-        sha256: checksum of each file by name.
-        sizes: bytes of each file by name.
+        sha256, sizes: checksum and bytes of each file by name.
         checked: files that have been compared with their checksums.
     """
 
@@ -327,12 +298,7 @@ class Manifest:
         return found
 
     def read(self, name: str) -> bytes:
-        """Read a whole file of the checkpoint and verify it.
-
-        Raises:
-            Damaged: it is missing, or not what was written.
-            EnvironmentLacks: the machine does not allow reading it.
-        """
+        """Read a whole file of the checkpoint; Damaged if it is missing, or not what was written."""
         with open_regular(self.path / name, self.sizes[name]) as file:
             data = file.read()
         if hashlib.sha256(data).hexdigest() != self.sha256[name]:
@@ -354,13 +320,7 @@ def digest_of(body: Mapping[str, Any]) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint folder.
-
-    Raises:
-        Damaged: there is none, or it was changed.
-        ResumeRefused: it has another format.
-        EnvironmentLacks: the machine does not allow reading it.
-    """
+    """The manifest of a checkpoint folder: Damaged if it was changed, ResumeRefused if it has another format."""
     if path.is_symlink() or not path.is_dir():
         raise Damaged("it is not a folder")
     with open_regular(path / MANIFEST) as file:
@@ -477,5 +437,4 @@ def open_regular(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
 
 def unreadable(path: Path, problem: OSError) -> EnvironmentLacks:
     """The error for what the machine does not let us read."""
-    why = f"{path} cannot be read ({problem.strerror}); nothing was changed"
-    return EnvironmentLacks(f"{why}: make it readable, then go on with --resume")
+    return EnvironmentLacks(f"{path} cannot be read ({problem.strerror}); make it readable, then use --resume")

@@ -34,12 +34,7 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, data: bytes, mode: int = PRIVATE, flush: bool = True) -> None:
-    """Write a new file and flush it; anything that a killed process left there is removed first.
-
-    Args:
-        path, data, mode: of the file.
-        flush: whether to wait until it is on disk. Without, the file survives a kill, but not a loss of power.
-    """
+    """Write a new file in place of any other; without `flush` it survives a kill, but not a loss of power."""
     path.unlink(missing_ok=True)
     write_bytes(path, NEW, data, mode, flush)
 
@@ -53,12 +48,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Replace a file atomically: a reader sees the old one or the new one.
-
-    Raises:
-        UsageError: there is a folder in place of the file, which pmdkit never puts there.
-        OSError: from the disk; the old file is unchanged.
-    """
+    """Replace a file atomically: a reader sees the old one or the new one, which an OSError leaves unchanged."""
     aside = path.with_name(f".{path.name}.part")
     try:
         write(aside, data, mode)

@@ -35,11 +35,7 @@ def row(pass_rate: Values | None, columns: dict[str, Values]) -> dict[str, Any]:
 
 
 def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
-    """Buckets of one step: means over the prompts of each, with the number of prompts if it is not all of them.
-
-    Args:
-        pass_rate, columns: as in `row`.
-    """
+    """Buckets of one step: means over the prompts of each, with the number of prompts if it is not all of them."""
     index = np.clip(np.searchsorted(EDGES, pass_rate, side="right") - 1, 0, len(EDGES) - 2)
     order = np.argsort(index, kind="stable")
     found, starts = np.unique(index[order], return_index=True)
@@ -63,14 +59,13 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
 
 def is_gauge(value: Any) -> bool:
     """A list of buckets, or null; each counts its prompts and has numbers in its columns."""
-    return value is None or (isinstance(value, list) and all(is_bucket(entry) for entry in value))
-
-
-def is_bucket(entry: Any) -> bool:
-    """A bucket that exists, with a count of prompts, and a number or null in every column."""
-    counts = isinstance(entry, dict) and all(foreign.is_count(entry.get(key)) for key in ("bucket", "prompts"))
-    numbers = counts and all(value is None or foreign.is_number(value) for value in entry.values())
-    return numbers and entry["bucket"] < len(EDGES) - 1
+    for entry in value if isinstance(value, list) else []:
+        counts = isinstance(entry, dict) and all(foreign.is_count(entry.get(key)) for key in ("bucket", "prompts"))
+        if not counts or not all(number is None or foreign.is_number(number) for number in entry.values()):
+            return False
+        if entry["bucket"] >= len(EDGES) - 1:
+            return False
+    return value is None or isinstance(value, list)
 
 
 def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
@@ -173,18 +168,10 @@ def expected_noise(p: ArrayLike, n: ArrayLike, tau: ArrayLike) -> Values:
 def noise_columns(
     reward: Values, present: NDArray[np.bool_], passed: float, tau: Values, rate: Values
 ) -> dict[str, Values]:
-    """`noise_share` of the groups of a step, 0 or 1 each, and its expectation at their pass rates.
+    """`noise_share` of the groups of a step, 0 or 1 each, and its expectation at their pass rates `rate` [P].
 
-    Args:
-        reward: [P, G] rewards of draws.
-        present: [P, G] which of them count.
-        passed: halfway between the two rewards.
-        tau: [P] reward units, NaN for an objective without one.
-        rate: [P] pass rates for the expectation: exact ones, or those of the groups.
-
-    Returns:
-        Two columns [P]; NaN for a group with fewer than two responses, and everywhere if rewards take more than
-        two values: their log partition is not a function of a pass rate.
+    Rewards are [P, G], `present` says which count, and `passed` lies halfway between the two rewards. NaN for a group
+    of fewer than two, and everywhere if rewards take more than two values: log Z is then no function of a pass rate.
     """
     from_middle = np.where(present, np.abs(reward - passed), np.nan)
     found = unknown_noise(len(reward))

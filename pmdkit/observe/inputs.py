@@ -38,23 +38,15 @@ def refuse_changes(folder: RunFolder, before: Mapping[str, str], found: Mapping[
     """Raise ResumeRefused if an input has changed."""
     if changed := changed_inputs(before, found):
         details = ", ".join(f"{name} (was {before[name][:SHOWN]}, is {found[name][:SHOWN]})" for name in changed)
-        raise ResumeRefused(
-            f"{folder.path} was started with other inputs: {details}; nothing was changed: put back the old ones, give "
-            "another --out, or add --accept-changes to continue and record the change"
-        )
+        remedy = "put back the old ones, give another --out, or add --accept-changes"
+        raise ResumeRefused(f"{folder.path} was started with other inputs: {details}; {remedy}")
 
 
 def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable[[str], None]) -> None:
     """Compare the inputs of a run with those that it began with; for a new run, record them.
 
-    Args:
-        folder: of the run, locked by this process.
-        inputs: of this process. Files are read once: a digest is kept with their size, time and inode.
-        accept: continue with other inputs, and record what changed and after which step.
-        warn: called with a sentence about what was accepted.
-
-    Raises:
-        ResumeRefused: an input has changed, and changes are not accepted.
+    Files are read once: a digest is kept with their size, time and inode. With `accept`, what changed and after which
+    step is recorded, with a warning; otherwise it raises ResumeRefused.
     """
     stored = read_inputs(folder)
     before: dict[str, str] = stored["digests"] if folder.started else {}  # a run that has not started depends on none

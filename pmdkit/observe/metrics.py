@@ -111,14 +111,13 @@ class StepMetrics:
         """What the step did to right and wrong responses, measured, and what the exact update of each group would do.
 
         The prediction treats the group as the policy: its pass rate is the share of right responses among the draws.
-        A group without a single verdict has no pass rate and is in no bucket.
-
-        Args:
-            rollouts: the ones that these rows are from.
-            mass, reward, change, length: [P, G]; change is the measured log-ratio in nats, NaN where unknown.
-            tau: [P], NaN for an objective without one.
+        A group without a single verdict has no pass rate and is in no bucket. mass, reward, length and the measured
+        log-ratio `change` are [P, G], tau [P].
         """
-        drift = drifted(rollouts, mass)
+        drift = None  # [P, G] log pi_ref/pi_old of the responses, where a reference policy was scored
+        if rollouts.logp_ref is not None:
+            drift = torch.where(rollouts.mask, rollouts.logp_ref - rollouts.logp_old, 0.0)
+            drift = drift.double().sum(1).view(mass.shape)
         whole = (mass > 0).any(1)
         if not bool(whole.all()):
             mass, reward, change, length, tau = (x[whole] for x in (mass, reward, change, length, tau))
@@ -153,14 +152,6 @@ class StepMetrics:
         present, values = (mass > 0).numpy(), reward.double().numpy()
         rate = (present & (values > self.passed)).sum(1) / np.maximum(present.sum(1), 1)
         return gauge.noise_columns(values, present, self.passed, tau.double().numpy(), rate)
-
-
-def drifted(rollouts: Rollouts, mass: Tensor) -> Tensor | None:
-    """[P, G] log pi_ref/pi_old of the responses, nats; None where no reference policy was scored."""
-    if rollouts.logp_ref is None:
-        return None
-    change = torch.where(rollouts.mask, rollouts.logp_ref - rollouts.logp_old, 0.0)
-    return change.double().sum(1).view(mass.shape)
 
 
 def expect(values: Tensor, mass: Tensor, scored: Tensor) -> float:

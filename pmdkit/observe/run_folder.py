@@ -110,21 +110,14 @@ class RunFolder:
         files.replace(self.restarts, files.encode({"steps": [*self.read_restarts(), step]}))
 
     def rewind(self, step: int) -> None:
-        """Drop everything measured and recorded after a step, which is computed again.
-
-        Raises:
-            ResumeRefused: the rows up to the step are not all there; they would not be computed again.
-        """
-        kept = whole_lines(self.metrics)[:step]
+        """Drop everything measured and recorded after a step, which is computed again; the rows up to it must exist."""
+        kept, remedy = whole_lines(self.metrics)[:step], "start again with another --out"
         try:
             found = [row["step"] for row in parse_rows(self.metrics, kept)]
         except UsageError as problem:
-            raise ResumeRefused(f"{problem}, or start again with another --out") from problem
+            raise ResumeRefused(f"{problem}, or {remedy}") from problem
         if found != list(range(1, step + 1)):
-            raise ResumeRefused(
-                f"{self.metrics} does not have a row of each of the {step} steps up to the checkpoint, in order; "
-                "restore the file, or start again with another --out"
-            )
+            raise ResumeRefused(f"{self.metrics} lacks rows of the {step} steps up to the checkpoint; {remedy}")
         if self.metrics.exists():
             files.replace(self.metrics, b"".join(kept))
         for path in self.rollouts.glob("step-*"):
@@ -157,9 +150,8 @@ def make_writable(path: Path) -> Path:
         with tempfile.TemporaryFile(dir=path) as probe:
             os.fsync(probe.fileno())
     except OSError as problem:
-        raise EnvironmentLacks(
-            f"output {path} cannot be written ({problem.strerror}); choose a writable folder with --out"
-        ) from problem
+        why = f"output {path} cannot be written ({problem.strerror})"
+        raise EnvironmentLacks(f"{why}; choose a writable folder with --out") from problem
     return path
 
 
@@ -167,10 +159,7 @@ def make_writable(path: Path) -> Path:
 def locked(folder: RunFolder) -> Iterator[None]:
     """Lock the folder for one process. The kernel releases it when the process dies, so a stale lock never blocks.
 
-    While it is held, run.lock names the process. A name that a killed process left is overwritten by the next.
-
-    Raises:
-        EnvironmentLacks: another process holds it, or its file system has no locks.
+    While it is held, run.lock names the process, for the EnvironmentLacks of another one.
     """
     make_writable(folder.path)  # a folder to resume in may have become read-only
     lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
@@ -183,15 +172,13 @@ def locked(folder: RunFolder) -> Iterator[None]:
             owner = f" ({found})" if OWNER.fullmatch(found) else ""
         # without locks in the file system the file itself is the lock, which a killed process leaves behind
         stale = "; if that has ended, delete run.lock" if isinstance(lock, SoftFileLock) else ""
-        raise EnvironmentLacks(
-            f"output {folder.path} is in use by another run{owner}; wait for it, or give another --out{stale}"
-        ) from problem
+        what = f"output {folder.path} is in use by another run{owner}"
+        raise EnvironmentLacks(f"{what}; wait for it, or give another --out{stale}") from problem
     except OSError as problem:
         if problem.errno not in NO_LOCKS:
             raise
-        raise EnvironmentLacks(
-            f"output {folder.path} cannot be locked ({problem.strerror}); give an --out on another file system"
-        ) from problem
+        what = f"output {folder.path} cannot be locked ({problem.strerror})"
+        raise EnvironmentLacks(f"{what}; give an --out on another file system") from problem
     try:
         write_owner(folder, f"process {os.getpid()} on {platform.node()}")
         yield
@@ -306,7 +293,5 @@ def refuse_secrets(config: Any, place: str = "") -> None:
         for key, inner in config.items() if isinstance(config, dict) else [(place, inner) for inner in config]:
             refuse_secrets(inner, f"{place}.{key}".strip(".") if isinstance(config, dict) else place)
     elif redacted(config, place) != config:
-        raise UsageError(
-            f"{place} holds what looks like a password or a key, and a run saves its configuration; leave it "
-            "out, and pass it in an environment variable (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
-        )
+        remedy = "leave it out, and pass it in an environment variable (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
+        raise UsageError(f"{place} looks like a password or a key, and a run saves its configuration; {remedy}")

@@ -62,8 +62,7 @@ def shard_name(part: str, number: int, count: int) -> str:
 def open_folder(folder: Path, part: str, advice: str = ADVICE) -> tuple[set[str], dict[str, StoredTensor]]:
     """The files of a part of a folder, and its tensors, which are left on disk.
 
-    Raises:
-        UsageError: a file is not what it should be, lacks what the index says, or rows are missing or duplicated.
+    UsageError: a file is not what it should be, lacks what the index says, or rows are missing or duplicated.
     """
     path = folder / index_name(part)
     if not path.exists():
@@ -120,12 +119,7 @@ def is_cut(folder: Path, part: str) -> bool:
 
 
 def encode_index(entries: Mapping[str, Mapping[str, tuple[int, tuple[int, ...]]]], sizes: Mapping[str, int]) -> bytes:
-    """The index for the tensors in some files.
-
-    Args:
-        entries: for each file, the first row and the whole shape of each of its tensors.
-        sizes: bytes of each file.
-    """
+    """The index for some files: `entries` has the first row and the whole shape of each tensor, `sizes` the bytes."""
     weight_map: dict[str, str] = {}
     rows: dict[str, Any] = {}
     for file, tensors in entries.items():

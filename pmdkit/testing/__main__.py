@@ -16,12 +16,9 @@ def main(arguments: list[str]) -> int:
     try:
         for check, verdict in check_objective(load_objective(arguments[0], **options(arguments[1:]))).items():
             print(f"{check:16} {verdict}")
-    except ValueError as error:
+    except (ValueError, AssertionError) as error:
         print(f"pmdkit: error: {error}", file=sys.stderr)
-        return UsageError.exit_code
-    except AssertionError as error:
-        print(f"pmdkit: error: {error}", file=sys.stderr)
-        return CheckFailed.exit_code
+        return UsageError.exit_code if isinstance(error, ValueError) else CheckFailed.exit_code
     return 0
 
 

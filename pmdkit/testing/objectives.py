@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch import Tensor
 from pmdkit.objectives import Batch, Groups, Objective, expect, row_weight, temperature, traits
 from pmdkit.objectives.credit import advantage_apart, coefficient, credit, cut, parts, total
 from pmdkit.objectives.objective import stated_level
+from pmdkit.population import solve
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below
 
@@ -68,9 +68,8 @@ def check_kind(objective: Objective, seed: int = 0) -> str | None:
     stated = stated_level(objective) or level
     assert stated == level, f"level is '{stated}' and loss has shape {list(loss.shape)}; expected level '{level}'"
     assert bool(torch.isfinite(loss[batch.mask] if loss.ndim == 2 else loss).all()), "loss is not finite"
-    if loss.ndim == 2:
-        zero = bool((loss[~batch.mask] == 0).all())
-        assert zero, "a loss per token is not 0 off the mask; use torch.where(batch.mask, ..., 0.0)"
+    zero = loss.ndim == 1 or bool((loss[~batch.mask] == 0).all())
+    assert zero, "a loss per token is not 0 off the mask; use torch.where(batch.mask, ..., 0.0)"
     _, gradient = value_and_gradient(objective, batch)
     assert bool((gradient != 0).any()), "the loss does not depend on logp"
     return None
@@ -150,21 +149,16 @@ def check_prompts(objective: Objective, seed: int = 0) -> str | None:
     without = Groups(torch.where(absent, torch.nan, groups.reward), torch.where(absent, 0.0, groups.mass))
     others = torch.arange(prompts) != 1
     left = objective.advantage(Groups(groups.reward[others], groups.mass[others]))
-    same(
-        objective.advantage(without)[others], left, "a prompt without a scored response changes the others' advantages"
-    )
+    found = objective.advantage(without)[others]
+    same(found, left, "a prompt without a scored response changes the others' advantages")
 
     alone = advantage_apart(objective, groups)
     if traits(objective).whole_batch:
         mixes = not torch.allclose(alone, together, atol=1e-10, rtol=1e-9)
         assert mixes, "whole_batch is True, and the advantage of a prompt does not depend on the others; leave it out"
         return None
-    same(
-        alone,
-        together,
-        "the advantage of a prompt changes with the other prompts of the batch; keep baselines and scales inside a "
-        "group (dim=1), or state whole_batch = True",
-    )
+    remedy = "keep baselines and scales inside a group (dim=1), or state whole_batch = True"
+    same(alone, together, f"the advantage of a prompt changes with the other prompts of the batch; {remedy}")
     return None
 
 
@@ -300,11 +294,8 @@ def check_ministeps(objective: Objective, seed: int = 0) -> str | None:
             share = (run.stop - run.start) / prompts
             mean += share * part_value
             rows = slice(run.start * size, run.stop * size)
-            same(
-                share * part_gradient,
-                gradient[rows],
-                "a ministep is not its share of the whole; do not reduce over rows",
-            )
+            remedy = "do not reduce over rows"
+            same(share * part_gradient, gradient[rows], f"a ministep is not its share of the whole; {remedy}")
             if objective.norm != "tokens":
                 keep = torch.zeros(prompts, size, dtype=torch.bool)
                 keep[run] = True
@@ -312,7 +303,7 @@ def check_ministeps(objective: Objective, seed: int = 0) -> str | None:
                 if traits(objective).whole_batch:  # credit is given once to the whole batch, as in the loop
                     part = replace(part, advantage=batch.advantage[rows])
                 alone, _ = value_and_gradient(objective, part)
-                same(part_value, alone, "a ministep is not the mean over its own prompts; do not reduce over rows")
+                same(part_value, alone, f"a ministep is not the mean over its own prompts; {remedy}")
         same(mean, value, "ministeps do not average to the whole step")
     return None
 
@@ -410,23 +401,12 @@ def check_population(objective: Objective, seed: int = 0) -> str | None:
     name = traits(objective).population
     if name is None:
         return "does not apply: no closed form is known"
-    from pmdkit import theory
-
     logits, reward = bandit(seed)
     prompts, arms = reward.shape
     logp_old = logits.log_softmax(1)
-    policy = logp_old.exp()
-    groups = Groups(reward, policy, sampled=False)
-    tau = temperature(objective, groups)
+    groups = Groups(reward, logp_old.exp(), sampled=False)
     length = torch.arange(1, arms + 1).expand(prompts, arms)
-    inputs = (policy.numpy(), reward.numpy(), tau.numpy())
-    weighted: dict[str, Any] = {"length": length.numpy().astype(float)} if objective.norm == "length" else {}
-    if name == "between":
-        solution: Any = theory.between(*inputs, objective.k, **weighted)  # type: ignore[attr-defined]
-    elif name == "pmd_mean":
-        solution = theory.pmd_mean(*inputs, **weighted)
-    else:
-        solution = getattr(theory, name)(*inputs)
+    solution = solve(objective, logp_old, logp_old, reward, temperature(objective, groups), length)
     optimum = (logp_old + torch.as_tensor(solution.log_ratio)).requires_grad_()
 
     # the first token carries the whole log-probability; the others are certain

@@ -58,9 +58,7 @@ def check_prompts(task: Task, steps: int) -> None:
         assert prompts.dtype == torch.int64, f"prompts({step}) has dtype {prompts.dtype}; expected torch.int64"
     kept = {step: prompts.clone() for step, prompts in seen.items()}
     for step in reversed(seen):
-        assert torch.equal(task.prompts(step), kept[step]), (
-            f"prompts({step}) differs when it is asked for again; it must depend on the seed and the step only"
-        )
+        assert torch.equal(task.prompts(step), kept[step]), f"prompts({step}) differs when it is asked for again"
 
 
 def check_reward(task: Task, rollouts: Rollouts, where: str) -> None:
@@ -76,9 +74,8 @@ def check_reward(task: Task, rollouts: Rollouts, where: str) -> None:
     assert not reward.requires_grad, f"reward has a gradient {where}; it is data: compute it under torch.no_grad()"
     kept = reward[rollouts.mass > 0].clone()
     assert bool(torch.isfinite(kept).all()), f"reward has a NaN or infinite entry {where}; expected finite numbers"
-    assert torch.equal(graded_rewards(task, rollouts), kept), (
-        f"reward differs when the same rollouts are judged again {where}; derive its randomness from rollouts.seed"
-    )
+    again = f"reward differs when the same rollouts are judged again {where}; derive it from rollouts.seed"
+    assert torch.equal(graded_rewards(task, rollouts), kept), again
     after = snapshot(rollouts)
     changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
     assert not changed, f"reward changed the rollouts' {', '.join(changed)} {where}; it must only read them"
