@@ -12,7 +12,6 @@ import pytest
 from tests.nightly import mostly_nightly
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-MACHINE = {"processor": "2 cores of P", "memory": "24 GiB", "system": "Linux x86_64", "versions": {"Python": "3.11"}}
 HARNESS = ("clock", "limits", "machine", "memory", "record", "rows")
 MODULES = ("table", "run", "gpu", "head_ways", "harness", *(f"harness.{name}" for name in HARNESS))
 
@@ -26,41 +25,6 @@ def bench(monkeypatch):
     yield import_module
     for name in MODULES:
         sys.modules.pop(name, None)
-
-
-def claim(key="speed/one", **more):
-    return {"key": key, "what": "W", "workload": "L", "peer": "", "unit": "x", "goal": ">= 5", "limit": ""} | more
-
-
-def record(claims, rows, failed="", **entry):
-    told = {"date": "2026-11-21", "rounds": 3, "load": [0.2, 0.3], "environment": MACHINE, "rows": rows}
-    return {"format": 1, "claims": claims, "results": {"speed": told | {"failed": failed} | entry}}
-
-
-def cells(bench, record, line=0):
-    """Of a row of the table of one record."""
-    return split(bench("table").table([bench("harness.rows").Claim(**one) for one in record["claims"]], [record]), line)
-
-
-def split(table, line=0):
-    """The cells of a row."""
-    rows = [text for text in table.splitlines() if text.startswith("| ")]
-    return [cell.strip() for cell in rows[1 + line].strip("|").split("|")]
-
-
-@pytest.mark.parametrize(
-    ("goal", "values", "said"),
-    [
-        (">= 5", [5.0, 6.0, 7.0], "6x [5, 7], yes"),
-        (">= 5", [4.9, 6.0, 7.0], "6x [4.9, 7], yes, but not in every round"),
-        (">= 5", [4.0, 4.9, 7.0], "4.9x [4, 7], **no**"),
-        ("<= 5", [4.0, 5.0, 5.0], "5x [4, 5], yes"),
-        ("<= 5", [4.0, 5.1, 5.2], "5.1x [4, 5.2], **no**"),
-        ("", [1.0], "1x"),
-    ],
-)
-def test_the_median_decides_and_the_range_is_told(bench, goal, values, said):
-    assert cells(bench, record([claim(goal=goal)], {"speed/one": {"values": values}}))[4] == said
 
 
 def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):

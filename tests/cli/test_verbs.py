@@ -78,15 +78,6 @@ def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
         assert (run / "figures" / f"run.{kind}").stat().st_size > 1000
 
 
-def test_every_verb_has_a_file_of_its_name():
-    from importlib import import_module
-
-    from pmdkit.cli import VERBS
-
-    for verb in VERBS:
-        assert callable(getattr(import_module(f"pmdkit.cli.{verb}"), verb))
-
-
 def candidates(*words):
     """What a shell is offered for the last word: cyclopts' own protocol."""
     done = subprocess.run([sys.executable, "-m", "pmdkit", "__complete", *words], capture_output=True, text=True)

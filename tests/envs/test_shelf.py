@@ -66,13 +66,6 @@ def test_the_numbers_in_the_comments_are_measured():
     np.testing.assert_allclose(rates[1][[0, 35]], [0.42, 0.998], atol=5e-3)
 
 
-def test_a_misspelt_name_and_a_missing_file_are_answered():
-    with pytest.raises(ValueError, match="did you mean 'needle'"):
-        envs.load("nedle")
-    with pytest.raises(ValueError, match=r"nowhere.toml does not exist"):
-        envs.load("nowhere.toml")
-
-
 @pytest.mark.slow
 def test_every_program_runs_and_prints(tmp_path):
     programs = sorted(SHELF.glob("*.py"))

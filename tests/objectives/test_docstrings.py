@@ -6,7 +6,6 @@ from dataclasses import fields
 import pytest
 
 from pmdkit.objectives import OBJECTIVES, TAUS
-from pmdkit.objectives.skeleton import MyLoss
 
 WANTED = {
     "an equation ($$ ... $$)": r"\$\$.+\$\$",
@@ -35,13 +34,3 @@ def test_every_objective_is_documented(name):
 @pytest.mark.parametrize("name", TAUS)
 def test_every_tau_rule_is_documented(name):
     assert not missing(TAUS[name])
-
-
-def test_a_missing_source_is_found():
-    """The check itself: the skeleton has no arXiv id, and an inherited docstring is none."""
-
-    class Inherits(MyLoss):
-        pass
-
-    assert missing(MyLoss) == ["Source: with an arXiv id"]
-    assert "an equation ($$ ... $$)" in missing(Inherits)

@@ -122,16 +122,6 @@ def test_converting_to_float64_keeps_the_positions():
     torch.testing.assert_close(model.to(torch.float64)(read).float(), single, atol=1e-5, rtol=0)
 
 
-def test_copied_rows_of_a_cache_go_on_as_their_own():
-    model, read = lively(SMALL).double(), tokens(3, 6)
-    pick, then = torch.tensor([2, 0, 2, 1]), torch.tensor([4, 5, 6, 7])
-    with torch.no_grad():
-        _, cache = model.prefill(read, max_length=7)
-        logits = model.step(then, cache.select(pick))
-        expected = model(torch.cat((read[pick], then[:, None]), 1))[:, -1]
-    torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
-
-
 def test_rows_of_a_cache_do_not_change_the_cache_and_rows_of_rows_are_those_rows():
     model, read = lively(SMALL).double(), tokens(3, 6)
     with torch.no_grad():
