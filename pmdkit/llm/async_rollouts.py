@@ -57,12 +57,10 @@ class RolloutRequest:
     """A rollout that was requested.
 
     Attributes:
-        seed: of its step.
         version: of the weights that generate it.
         prompts: [P] numbers of the problems.
-        responses: of all processes, once they have arrived.
+        responses: of all processes, once they have arrived; `share` are those of this process.
         found: what the canary measured under these weights.
-        share: the responses of this process.
         awaited: the trainer is waiting for it and does nothing else.
     """
 
@@ -105,16 +103,10 @@ class RolloutQueue:
         finished: Finished | None,
         current: Callable[[], tuple[Mapping[str, Tensor], ExpectedLogp | None]],
     ) -> RolloutRequest:
-        """Request a rollout; it is generated after those that were requested before.
+        """Request a rollout of [P] prompts; it is generated after those that were requested before.
 
-        Args:
-            prompts: [P] numbers of the problems.
-            seed: of the step.
-            version: of the current weights.
-            call: of the engine.
-            finished: called with each finished response.
-            current: copies the weights that generate it, and gives what the sync check expects of them; not called
-                for a rollout that an interruption left finished.
+        `current` copies the weights that generate it, and gives what the sync check expects of them; it is not called
+        for a rollout that an interruption left finished.
         """
         request = self.restored.pop(seed, None)
         if request is None:

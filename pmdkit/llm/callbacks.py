@@ -194,11 +194,7 @@ class ResponsesCallback(TrainerCallback):
 class EvaluationCallback(TrainerCallback):
     """Evaluates during a run, each step once: a finished evaluation is read from disk, not drawn again.
 
-    Args:
-        learner, task: of the run.
-        evaluation: the fixed evaluation.
-        progress: called with the progress of an evaluation.
-        every: steps between evaluations; 0 for the first and last only.
+    `every` is in steps between evaluations; 0 for the first and last only.
     """
 
     def __init__(
@@ -299,12 +295,7 @@ def read_scores(path: Path) -> dict[str, Any]:
 
 
 class ModelFilesCallback(TrainerCallback):
-    """Adds config, tokenizer and model card to each checkpoint, so that transformers can load the folder.
-
-    Args:
-        spec: of the run.
-        evaluations: for the measurements and the learner, whose configuration stays the same while weights change.
-    """
+    """Adds config, tokenizer and model card to each checkpoint, so that transformers can load the folder."""
 
     def __init__(self, spec: LLMSpec, evaluations: EvaluationCallback) -> None:
         self.spec = spec

@@ -17,10 +17,8 @@ SECONDS = 10.0
 def render_chat(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bool | None = None) -> str:
     """The conversation as rendered by the tokenizer's chat template, with the generation prompt.
 
-    `thinking` is passed to the template as `enable_thinking`; None leaves it out.
-
-    Raises:
-        UsageError: the template fails, or does not finish in time.
+    `thinking` is passed to the template as `enable_thinking`; None leaves it out. A template that fails, or does not
+    finish in time, is a UsageError.
     """
     options = {} if thinking is None else {"enable_thinking": thinking}
     rendered: list[str] = []

@@ -47,10 +47,7 @@ def make_process_group(spec: LLMSpec) -> ProcessGroup:
 class AccelerateGroup(ProcessGroup):
     """Processes that were started together, each on its own accelerator or all on the CPU.
 
-    Args:
-        strategy: "ddp" or "fsdp2".
-        timeout: seconds that one process may wait for another.
-        cpu: use the CPU even if there is an accelerator.
+    `strategy` is "ddp" or "fsdp2"; one process may wait `timeout` seconds for another.
 
     Raises:
         EnvironmentLacks: the processes do not find each other.

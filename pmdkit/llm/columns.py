@@ -17,12 +17,9 @@ from pmdkit.recording import StepExtras
 
 
 def make_metrics(measured: StepMetrics, task: MathTask, in_target: bool) -> Callable[..., dict[str, Any]]:
-    """An observer of the loop that returns a step's line of metrics.jsonl.
+    """An observer of the loop that returns a step's line of metrics.jsonl: the columns of all tiers and its own.
 
-    Args:
-        measured: the columns of all tiers.
-        task: has the verdicts of the step.
-        in_target: pi_old is the engine's, so that its mismatch is in the target of the regression.
+    `in_target`: pi_old is the engine's, so that its mismatch is in the target of the regression.
     """
 
     def row(

@@ -114,12 +114,7 @@ class FusedHeadLoss(torch.autograd.Function):
 
 
 class ResponseCoefficients:
-    """The loss and coefficients of an objective, computed as log-probabilities of whole responses become known.
-
-    Attributes:
-        loss: scalar, the sum over the rows evaluated so far.
-        seq_logp: [N] their log-probabilities, nats.
-    """
+    """The loss and coefficients of an objective, computed as [n] log-probabilities of whole responses become known."""
 
     def __init__(self, objective: Objective, batch: Batch, states: Tensor) -> None:
         folded = batch.folded()

@@ -41,8 +41,7 @@ def grade_episodes(
 def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
     """A function from response tokens, problem and place of the prompt to the named arguments of reward functions.
 
-    Args:
-        messages: makes the messages of the prompt from the text of a problem.
+    `messages` makes the messages of the prompt from the text of a problem.
     """
 
     def row(tokens: Tokens, asked: Problem, place: int) -> RewardRow:
@@ -66,11 +65,8 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
 class SharedGrader:
     """A Grader for MathTask and Evaluation that gives every process the same verdicts.
 
-    A verdict can depend on the load of a machine when an answer exceeds its deadline, so one process decides.
-
-    Args:
-        grader: of the main process, None elsewhere.
-        process_group: every process calls `grade` with the same items.
+    A verdict can depend on the load of a machine when an answer exceeds its deadline, so the main process, which alone
+    has a grader, decides. Every process calls `grade` with the same items.
     """
 
     def __init__(self, grader: Grader | None, process_group: ProcessGroup) -> None:

@@ -68,12 +68,9 @@ def draw_adapters(model: PreTrainedModel, seed: int) -> None:
 def target_modules(model: PreTrainedModel, names: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """Full names of the linear layers, and of the experts' weights, that get an adapter.
 
-    A name matches every layer whose name equals it or ends with it, as in peft. Where experts are one tensor per block,
-    as in transformers 5, each gets an adapter if that tensor is named, say "experts.down_proj".
-
-    Args:
-        model: may be on the meta device.
-        names: None for every linear layer but the head, whose weight is read without a call.
+    A name matches every layer whose name equals it or ends with it, as in peft; None is every linear layer but the
+    head, whose weight is read without a call. Where experts are one tensor per block, as in transformers 5, each gets
+    an adapter if that tensor is named, say "experts.down_proj".
     """
     head = model.get_output_embeddings()
     linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer is not head]

@@ -13,11 +13,6 @@ class LRScheduler:
 
     The rate depends only on the number of the optimizer step, counted as if every step of the run had all of its
     ministeps and passes. So there is no state to save: a resumed run has the rates of an uninterrupted one.
-
-    Args:
-        optimizer: whose rate is set.
-        schedule: lr, and how many optimizer steps the run has.
-        update: lr_scheduler_type and warm-up.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: ScheduleTable, update: UpdateTable) -> None:

@@ -14,12 +14,10 @@ def token_budget_batches(
     whole_groups: bool,
     counted: Sequence[bool] | None = None,
 ) -> Iterator[list[int]]:
-    """Lists of row numbers, each within the budget unless a single row or group already exceeds it.
+    """Lists of row numbers, each of at most `budget` tokens unless a single row or group already exceeds it.
 
     Args:
         prompts, responses: N each, prompt-major, `size` rows per prompt.
-        size: G.
-        budget: tokens per forward pass.
         whole_groups: never split a group, for losses that compare its rows.
         counted: rows that matter; the others are left out. With `whole_groups`, a group with any such row stays whole.
     """
@@ -62,9 +60,6 @@ def shard_by_tokens(
     counted: Sequence[bool] | None = None,
 ) -> list[list[list[int]]]:
     """The forward passes of each process, each a list of rows; all have equally many, of which the last may be empty.
-
-    A process without rows still has to take part: sums over processes wait for all of them, and under FSDP2 so does
-    every forward pass.
 
     Rows are dealt in consecutive runs of about equally many tokens. Arguments as for `token_budget_batches`.
     """

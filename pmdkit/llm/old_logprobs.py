@@ -26,9 +26,6 @@ def resolve_old_logprobs(
         correction: "none", or the weights pi_trainer / pi_engine "token-truncate", "token-mask", "sequence-truncate"
             or "sequence-mask". A truncated weight is at most `cap`; a masked one is 0 outside 1 / cap to cap.
         cap: bound on a weight, above 1.
-
-    Returns:
-        Rollouts, with `correction` [N, T] or [N] where asked for, and the columns of `mismatch_metrics` in `measured`.
     """
     with torch.no_grad():
         if old == "rollout" and correction == "none":

@@ -84,12 +84,9 @@ AttentionInterface.register(ATTENTION, packed_attention)
 
 
 def choose_kernel(query: Tensor, value: Tensor, sinks: bool) -> Kernel:
-    """The first kernel that the device and the sizes allow.
+    """The first kernel that the device and the sizes allow; flash attention does not support sinks.
 
-    Args:
-        query: [1, heads, S, d].
-        value: [1, heads of keys, S, d of values].
-        sinks: whether there are sinks, which flash attention does not support.
+    `query` is [1, heads, S, d], `value` [1, heads of keys, S, d of values].
     """
     d, d_value = query.shape[3], value.shape[3]
     half = query.dtype in (torch.bfloat16, torch.float16)

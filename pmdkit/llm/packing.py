@@ -100,10 +100,8 @@ def forward_packed(model: PreTrainedModel, ids: Tensor, positions: Tensor, layou
 def check_packing(model: PreTrainedModel, *, lengths: Sequence[int] = (5, 1, 12, 7), tolerance: float = 1e-4) -> None:
     """Refuse a model whose packed log-probabilities are not those of its own forward pass.
 
-    Args:
-        model: switched to packed attention if it is not yet.
-        lengths: of a few sequences of tokens spread over the vocabulary.
-        tolerance: largest error relative to the largest log-probability; widened automatically in half precision.
+    The model stays switched to packed attention. `lengths` are of a few sequences of tokens spread over the vocabulary.
+    `tolerance` is relative to the largest log-probability, and widened in half precision.
     """
     device, size = model.device, head_weight(model).shape[0]
     layout = PackedLayout(tuple(lengths))

@@ -67,14 +67,10 @@ class CausalPolicy:
         mask: Tensor | None = None,
         root: nn.Module | None = None,
     ) -> Tensor:
-        """[N, width] log-probabilities of N responses, with gradient unless it is disabled.
+        """[N, width] log-probabilities of N responses, `size` to a prompt, with gradient unless it is disabled.
 
-        Args:
-            prompts, responses: N each, prompt-major, `size` responses to a prompt.
-            size: G.
-            width: T.
-            mask: [N, T] which tokens are the policy's; without one, all.
-            root: of another model than the policy's.
+        `mask` [N, T] says which tokens are the policy's; without one, all. `root` is that of another model than the
+        policy's.
         """
         # A gather has no gradient: with gradients enabled, each process scores all rows.
         group, root = SINGLE if torch.is_grad_enabled() else self.process_group, root or self.root
@@ -127,12 +123,7 @@ class ForwardRoot(nn.Module):
     """The module whose call starts a forward pass: DDP and FSDP2 have their hooks there, and casting begins there.
 
     Packed scoring calls the base model and reads the head's weight separately, so the hooks of the model's own call
-    would not run.
-
-    Args:
-        model: called only within `forward`, where its weights are whole.
-        dtype: what the forward pass computes in.
-        sharded: FSDP2 casts, by `fsdp.apply_fsdp`.
+    would not run. The pass computes in `dtype`; where the model is `sharded`, FSDP2 casts.
     """
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:

@@ -34,15 +34,10 @@ def rank_name(rank: int) -> str:
 
 
 def start_ranks(command: Sequence[str], processes: int, threads: int) -> tuple[int, str]:
-    """Run `python -m pmdkit` with these arguments in several processes, and wait for them.
+    """Run `python -m pmdkit` with these arguments in two or more processes, and wait for them.
 
     SIGTERM, SIGINT or SIGHUP stop all of them after the same step; a second SIGINT ends all at once. When one fails,
     the others are asked to stop. They end with this process, however it ends.
-
-    Args:
-        command: arguments of the command line.
-        processes: at least 2.
-        threads: of each process.
 
     Returns:
         The exit code of the rank that caused the end, and why it is not 0.

@@ -50,14 +50,10 @@ class Term:
 
 
 class RewardSum:
-    """The reward of a step as a weighted sum of parts, optionally without the responses that were cut off.
+    """The reward of a step as a weighted sum: the first [[reward]], which decides what passes, and the others.
 
-    A response that lacks a verdict in any part has none: its reward is NaN, never the sum of the rest.
-
-    Args:
-        table: the first [[reward]], whose verdicts decide what passes.
-        terms: the others.
-        mask_cut_off: give responses that were cut off the reward NaN, so that they do not count.
+    A response that lacks a verdict in any part has none: its reward is NaN, never the sum of the rest. With
+    `mask_cut_off` neither has one that was cut off.
 
     Attributes:
         parts: of the last step, by name: [N] unweighted values, NaN without a verdict.

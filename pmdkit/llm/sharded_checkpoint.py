@@ -57,12 +57,10 @@ class ShardedCheckpoints(Checkpoints):
         self.writing: Future[None] | None = None
 
     def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
-        """Begin checkpoints/step-N: encode the rows of this process, and let a thread write them.
+        """Begin checkpoints/step-N as `checkpoint.save_step` would write it; a thread finishes it.
 
-        Args:
-            step, keep: as for `checkpoint.save_step`.
-            state: as there; DTensors are sharded over the processes, other tensors are the same in each.
-            extra_files: written by the main process.
+        DTensors in the state are sharded over the processes, other tensors are the same in each. The main process
+        writes the extra files.
 
         Raises:
             OSError: this save cannot begin, or the one before it failed.

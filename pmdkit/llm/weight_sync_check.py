@@ -41,7 +41,6 @@ class WeightSyncCheck:
 
         Raises:
             ComponentDied: one of them is above the tolerance, or not a number.
-            EngineLost: an answer does not have the form.
         """
         read = absolute_difference(engine.score(self.prompts, self.responses), expected)
         seeds = np.array([derive(0, "canary", p) for p in range(len(self.prompts))], dtype=np.uint64)

@@ -67,10 +67,7 @@ class Row:
     """An episode in progress.
 
     Attributes:
-        prompt: its tokens.
         seed: of its first turn; a later one is seeded by (seed, "turn", number).
-        problem: what is asked.
-        messages: so far.
         tokens, logp, mask: after the prompt, of policy and environment.
         turn: tokens of the policy's last turn.
         reward: once the environment has given one.
@@ -141,15 +138,11 @@ class Turns:
     def play(
         self, engine: Engine, problems: Sequence[Problem], request: GenerateRequest
     ) -> tuple[Responses, list[Episode]]:
-        """Play episodes of some problems, in the format of single-turn responses; `sampling.width` bounds each episode.
+        """Play episodes of P problems, one per prompt, in the format of single-turn responses.
 
-        A later turn reads exactly the tokens that were drawn, and is drawn for all rows together. What a row draws
-        depends on its own tokens and seed alone, so a resumed run plays the same episodes.
-
-        Args:
-            engine: with the weights to play with.
-            problems: P, one per prompt.
-            request: P prompts, the group, and a seed per row.
+        A later turn reads exactly the tokens that were drawn, and is drawn for all rows together; `sampling.width`
+        bounds each episode. What a row draws depends on its own tokens and seed alone, so a resumed run plays the same
+        episodes.
 
         Returns:
             N rows whose masks have gaps where the environment spoke, and the episode of each.

@@ -148,8 +148,6 @@ class EngineConfig:
 class ResponseCheck:
     """Checks the answers of any engine: a wrong row would train a wrong policy, and is never repaired here.
 
-    Which weights wrote it is not checked here.
-
     Attributes:
         ends: tokens that end a response; empty if they are unknown.
         vocabulary: number of tokens that the model knows; None if it is unknown.

@@ -38,7 +38,6 @@ class DistributedEngine:
 
     Args:
         engine: of this process; None where the main process has the only one.
-        process_group: of the run.
         end: padding token.
         central: only the main process has an engine, which uses servers.
         span: number of consecutive processes that form one engine, its tensor-parallel ranks.

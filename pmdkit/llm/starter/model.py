@@ -79,17 +79,10 @@ TAUGHT: dict[str, dict[str, Any]] = {  # settings that were measured to be quick
 
 
 def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[str], None]) -> dict[str, Any]:
-    """Build, teach and write a starter model.
+    """Build, teach and write a starter model to a new or empty folder.
 
-    Args:
-        folder: new or empty.
-        size: a key of SIZES.
-        seed: seed of weights, lessons and measurement.
-        pass_rate: target on held-out problems; 0 leaves the weights random.
-        note: called with progress messages.
-
-    Returns:
-        size, seed, pass_rate, problems, weights, seconds, out.
+    `pass_rate` is the target on held-out problems; 0 leaves the weights random. Returns size, seed, pass_rate,
+    problems, weights, seconds, out.
     """
     check_size(size)
     if pass_rate:

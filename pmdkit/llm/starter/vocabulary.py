@@ -63,12 +63,7 @@ GUESSED = 0.2  # rare enough that reinforcing right answers reinforces reasoning
 
 
 def starter_shape(size: str, tokens: int) -> dict[str, Any]:
-    """The configuration of a starter.
-
-    Args:
-        size: a key of SIZES.
-        tokens: number in its vocabulary.
-    """
+    """The configuration of a starter of this size, a key of SIZES, with so many tokens in its vocabulary."""
     check_size(size)
     rounded = -tokens // 64 * -64  # up, as matrix kernels prefer
     return {**SIZES[size], "vocab_size": rounded, "max_position_embeddings": LONGEST, "tie_word_embeddings": True}
@@ -155,12 +150,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class CallingTeacher:
-    """Lets a calculator add up the sum in a share of its responses, and is then right; the rest guesses at once.
-
-    Attributes:
-        calls: share of responses that use the calculator.
-        guessed: share of right guesses.
-    """
+    """Lets a calculator add up the sum in a share `calls` of its responses; the rest guesses at once."""
 
     calls: float
     guessed: float = GUESSED

@@ -88,9 +88,8 @@ def sleep_enabled(config: EngineConfig) -> bool:
 def write_folder(folder: Path, config: EngineConfig, architecture: str, longest: int) -> None:
     """Write the folder from which vLLM reads an architecture: config.json and the tokenizer's files, no weights.
 
-    Args:
-        architecture: class name in transformers; a model built from a configuration does not name it.
-        longest: most tokens of a row. It may be one more than the model supports: that one is never read.
+    A model built from a configuration does not name its class, the architecture. `longest` row, in tokens, may be one
+    more than the model supports: that one is never read.
     """
     with quietly():
         config.model.config.save_pretrained(folder)
