@@ -230,13 +230,3 @@ def test_the_split_adds_up_to_the_whole(drawings: dict[str, Drawing], method: st
     np.testing.assert_allclose(sides, together[f"exact {method}"], rtol=1e-12)
     if method == "pmd-part":  # the peers of a response do not know its reward
         np.testing.assert_array_equal(split[f"right exact {method}"], split[f"wrong exact {method}"])
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_right_panel_is_the_left_one_times_the_prefactor(drawings: dict[str, Drawing], method: str) -> None:
-    data = drawings["target-error"].data
-    prefactor = np.exp(theory.binary(data["p"], target_error.TAU, method).B_plus)[:, None]
-    for name in ("exact", "mean", "low", "high"):
-        np.testing.assert_allclose(data[f"scaled {name} {method}"], data[f"{name} {method}"] * prefactor, rtol=1e-12)
-        assert (data[f"low {method}"] <= data[f"mean {method}"]).all()
-        assert (data[f"mean {method}"] <= data[f"high {method}"]).all()

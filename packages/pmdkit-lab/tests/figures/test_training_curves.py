@@ -45,15 +45,10 @@ def test_votes_are_of_the_same_runs():
         assert np.array(of["entropy"]).shape == np.array(of["pass_rate"]).shape
 
 
-def test_fig4_pmd_part_stays_at_chance_at_small_temperatures_only(drawings):
-    data = drawings["fig4-toy"].data
-    after = {
-        (method, tau): data[f"{method} panel, {method} tau = {tau}, after"][0]
-        for method in ("pmd-mean", "pmd-part") for tau in ("0.005", "0.05", "0.5", "2")
-    }  # fmt: skip
-    assert max(after["pmd-part", tau] for tau in ("0.005", "0.05")) < 0.2
-    assert min(after["pmd-part", tau] for tau in ("0.5", "2")) > 0.9
-    assert min(after["pmd-mean", tau] for tau in ("0.005", "0.05", "0.5")) > 0.9
+def test_every_figure_is_drawn_from_finite_numbers_and_told(drawings):
+    for drawing in drawings.values():
+        assert all(np.isfinite(values).all() for values in drawing.data.values())
+        assert drawing.sentence in drawing.alt
 
 
 def test_fig5_lines_are_the_theory(drawings):
@@ -62,20 +57,3 @@ def test_fig5_lines_are_the_theory(drawings):
         for method in theory.METHODS:
             exact = theory.binary(data["p"], tau, method).log_ratio_neg
             np.testing.assert_array_equal(data[f"exact modular-sum tau {tau:g} {method}"], exact)
-
-
-def test_fig7_ranks_nothing_but_shows_all_panels(drawings):
-    """Six columns for each of four methods; intervals of the best and the worst Avg@32 overlap."""
-    data = drawings["fig7-toy"].data
-    assert len(data) == 24
-    low, high = (
-        np.array([data[f"Avg@32 {name}"][side] for name in ("pmd-mean", "grpo", "gspo", "rloo")]) for side in (1, 2)
-    )
-    assert low.max() < high.min()
-
-
-def test_fig8_both_temperatures_learn(drawings):
-    data = drawings["fig8-toy"].data
-    for name in ("pmd-mean 0.005", "pmd-mean 0.05", "grpo"):
-        assert data[f"after {name}"][0] > 0.9
-        assert data[f"pass_rate {name}"][1, 0] < 0.3

@@ -1,7 +1,5 @@
 """Sizes of models by arithmetic, against models that are built."""
 
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pytest
@@ -16,16 +14,6 @@ from pmdkit.llm.starter.vocabulary import PIECES, SAMPLE, SIZES, starter_shape
 from pmdkit.resolve import resolve
 from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, known, shape_of
 from tests.llm.conftest import KINDS, build
-
-DRY_RUN = """
-import sys
-from pmdkit.cli import main
-sys.argv = ["pmdkit", "llm", "starter", "--dry-run", "--json"]
-try:
-    main()
-except SystemExit as end:
-    print(end.code, "transformers" in sys.modules, file=sys.stderr)
-"""
 
 
 @pytest.mark.slow
@@ -81,13 +69,6 @@ def test_a_plan_makes_only_the_problems_that_the_vocabulary_is_trained_on(option
     assert list(some.train[:SAMPLE]) == list(everything.train[:SAMPLE])
     assert train(some).to_str() == train(everything).to_str()
     assert shape.vocab_size == starter_shape("starter", train(everything).get_vocab_size())["vocab_size"]
-
-
-@pytest.mark.slow
-def test_a_dry_run_of_a_starter_imports_no_transformers():
-    """They take longer to import than torch."""
-    done = subprocess.run([sys.executable, "-c", DRY_RUN], capture_output=True, text=True, timeout=600)
-    assert done.stderr.split()[-2:] == ["0", "False"], done.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from pmdkit_lab.planner.timing import (
     generation,
     pass_seconds,
     peak_tokens,
-    scoring,
     update,
 )
 from pmdkit_lab.planner.workload import ResponseLengths, lengths
@@ -68,13 +67,6 @@ def test_few_rows_meet_few_experts_and_many_meet_all():
     one, many = engine.decode(np.array([1.0]), np.zeros(1))[0], engine.decode(np.array([300.0]), np.zeros(1))[0]
     assert one == pytest.approx(2 * (1_200 + 28_800 * 8 / 128) / 3.35e12)
     assert many == pytest.approx(2 * 30_000 / 3.35e12, rel=1e-6)
-
-
-def test_the_host_of_an_engine_takes_its_time_in_every_step_and_for_every_row():
-    bare = EngineSize(replace(MOE, kv_bytes=0), cluster("1xH100"), PERFECT)
-    hosted = EngineSize(bare.sizes, bare.cluster, replace(PERFECT, step_seconds=2e-3, row_seconds=1e-4))
-    alone, waited = (decoding(one, constant(10), 7, 1, 0, 1e9)[0] for one in (bare, hosted))
-    assert waited - alone == pytest.approx(10 * (2e-3 + 7 * 1e-4))
 
 
 @pytest.mark.nightly
@@ -168,11 +160,6 @@ def test_frozen_weights_have_no_gradient_of_their_own():
     assert adapted / whole == pytest.approx(3 / 4)
 
 
-def test_a_short_pass_waits_for_its_launches():
-    found = pass_seconds(SEVEN, ALONE, FIXED, 1, H100, PERFECT, True)
-    assert found.seconds == found.launches == pytest.approx(28 * 4 * PRACTICE.kernels * PRACTICE.launch)
-
-
 def test_ministeps_do_not_change_the_products_and_passes_repeat_them():
     base = update(SEVEN, PAPER, FIXED, cluster("8xH100"), PRACTICE)
     twice = update(SEVEN, replace(PAPER, passes=2), FIXED, cluster("8xH100"), PRACTICE)
@@ -192,13 +179,6 @@ def test_shares_are_gathered_twice_in_bfloat16_and_copies_send_one_sum_a_ministe
     assert shared.wire == pytest.approx(16 * 2 * (2 * 2 + 4) * SEVEN.weights * 31 / 32 / 400e9)
     assert copied.wire == pytest.approx(16 * 8 * SEVEN.weights * 31 / 32 / 400e9)
     assert copied.optimizer == pytest.approx(32 * shared.optimizer)
-
-
-def test_scoring_is_a_forward_pass_and_only_where_asked():
-    place = cluster("1xH100")
-    found = pass_seconds(SEVEN, ALONE, FIXED, 8192 * 1000 / 400, H100, PRACTICE, False)
-    assert scoring(SEVEN, ALONE, FIXED, place, PRACTICE) == pytest.approx(400 * found.seconds)
-    assert scoring(SEVEN, replace(PAPER, recompute=False), FIXED, place, PRACTICE) == 0
 
 
 def test_slots_bound_the_rows_at_a_time():

@@ -8,14 +8,6 @@ from hypothesis import strategies as st
 from pmdkit_lab.planner.workload import QUANTILES, draw, from_quantiles, lengths
 
 
-@pytest.mark.parametrize("shape", sorted(QUANTILES))
-def test_tables_are_quantiles_of_lengths_up_to_the_width(shape):
-    table = np.array(QUANTILES[shape])
-    assert len(table) == 41
-    assert (np.diff(table) > 0).all()
-    assert 0 < table[0] < table[-1] == 1
-
-
 def test_moments_are_those_of_draws():
     """Mean, mean square and expected longest of 30, within four standard errors of 40,000 draws."""
     found = lengths("direct", 1000)

@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 import pytest
 
 from pmdkit_lab.ledger import VERDICTS, claims
-from pmdkit_lab.reproduce import Part
 
 VOID = {"meta", "img", "br", "mspace", "link", "input"}
 
@@ -85,20 +84,3 @@ def test_the_ledger_in_it_is_the_ledger(report, capsys):
     first = [row["id"] for row in rows if row["verdict"] == "disagrees"]
     assert shown[: len(first)] == first, "disagreements come first, and are not folded away"
     assert text.index("<details>") > text.index(f"<code>{first[-1]}</code>")
-
-
-@pytest.mark.slow
-def test_a_check_that_says_no_stands_at_the_top(tiny, go, tmp_path):
-    from pmdkit_lab.reproduce.part import ClaimCheck
-
-    parts, _ = tiny
-
-    def wrong(context):
-        return [ClaimCheck("two", "1 + 1 is 3", "once", "2", "3", False)]
-
-    summary = go([*parts, Part("wrong", "Wrong", "checks", "", 1.0, wrong)], tmp_path / "out")
-    assert summary["checks_failed"] == ["two"]
-    text = (tmp_path / "out" / "report.html").read_text()
-    assert "The check <b>two</b> says no: 2; expected: 3" in text
-    assert text.index("says no") < text.index("<nav")
-    assert "<b>1 of 2</b> checks held" in text

@@ -2,6 +2,7 @@
 
 import re
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -28,12 +29,7 @@ def interrupted(parts, at):
     def stop(context):
         signal.raise_signal(signal.SIGINT)
 
-    first = parts[at]
-    return [
-        *parts[:at],
-        Part(first.name, first.title, first.chapter, first.about, first.seconds, stop),
-        *parts[at + 1 :],
-    ]
+    return [*parts[:at], replace(parts[at], make=stop), *parts[at + 1 :]]
 
 
 @pytest.mark.slow
@@ -64,14 +60,8 @@ def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
     summary = go(needy, tmp_path / "out", progress=quiet)
     assert any("sick: failed: RuntimeError: no <luck>" in line for line in quiet.lines)
     states = {row["name"]: row["state"] for row in summary["parts"]}
-    assert states == {
-        "line": "done",
-        "sick": "failed",
-        "ledger": "done",
-        "numbers": "done",
-        "sum": "done",
-        "needy": "late",
-    }
+    done = dict.fromkeys(("line", "ledger", "numbers", "sum"), "done")
+    assert states == done | {"sick": "failed", "needy": "late"}
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Part <b>sick</b> failed: RuntimeError: no &lt;luck&gt;" in report
     assert "it needs sick, which did not finish" in report
@@ -132,13 +122,12 @@ def test_other_peoples_folders_are_left_alone(tiny, go, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.tex").write_text("dear")
     (tmp_path / "file").write_text("mine")
-    for resume in (False, True):
-        with pytest.raises(UsageError, match="nothing was changed"):
-            go(parts, tmp_path / "thesis", resume=resume)
-        with pytest.raises(UsageError, match="is a file"):
-            go(parts, tmp_path / "file", resume=resume)
+    for place in ("thesis", "file"):
+        for resume in (False, True):
+            with pytest.raises(UsageError):
+                go(parts, tmp_path / place, resume=resume)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["thesis.tex"]
     (tmp_path / "new").mkdir()
     go(parts[:1], tmp_path / "new", resume=True)  # an empty folder may be resumed
-    with pytest.raises(UsageError, match="use --resume or another --out"):
+    with pytest.raises(UsageError):
         go(parts, tmp_path / "new")
