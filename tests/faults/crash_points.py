@@ -53,15 +53,8 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 class StruckRun:
     """A run whose steps take a millisecond: a first save, one in the middle, one that prunes.
 
-    Args:
-        place: an empty folder.
-        resumed: strike a run as it resumes, whose first process was killed when its third checkpoint was complete but
-            not renamed, in place of one that begins.
-
-    Attributes:
-        calls: that an undisturbed run makes.
-        wanted: everything that it leaves but times.
-        saved: its acknowledged checkpoints, file by file.
+    Or, `resumed`, one whose first process was killed when its third checkpoint was complete but not renamed.
+    Undisturbed it makes `calls`, acknowledges the files of `saved`, and leaves `wanted`.
     """
 
     def __init__(self, place: Path, resumed: bool = False) -> None:
@@ -103,15 +96,7 @@ class StruckRun:
             mock.patch("pmdkit.observe.run_folder.describe_machine", return_value={}),  # looking up versions takes long
             Calls(self.live, fault) as calls,
         ):
-            train(
-                "pmd-mean",
-                "bandit",
-                "needle",
-                out=self.out,
-                resume=self.out.exists(),
-                options=OPTIONS,
-                steps=self.steps,
-            )
+            train(env="needle", out=self.out, resume=self.out.exists(), options=OPTIONS, steps=self.steps)
         return calls.made
 
     def strike(self, fault: Fault) -> tuple[int, str]:
@@ -141,11 +126,7 @@ class StruckRun:
         return found
 
     def check(self, fault: Fault) -> None:
-        """Strike it at one call, look, and let the same command go on.
-
-        Raises:
-            AssertionError: something was lost, was said wrongly, or ends on other bits.
-        """
+        """Strike it at one call, look, and let the same command go on: nothing is lost or ends on other bits."""
         self.prepare()
         self.acknowledged.write_text(str(max(checkpoint.steps(self.out / "checkpoints"), default=0)))
         code, said = self.strike(fault)

@@ -32,29 +32,18 @@ NAMELESS = getattr(os, "O_TMPFILE", -1)
 
 @dataclass(frozen=True)
 class Call:
-    """One call that changes the folder.
-
-    Attributes:
-        kind: name of the function in `os`; `fsync` of a folder is `sync names`.
-        path: relative to the folder that is watched.
-        target: of a rename.
-        data: of a write.
-    """
+    """One call that changes the folder: the function in `os` (`fsync` of a folder is `sync names`) and its paths."""
 
     kind: str
     path: str
     target: str = ""
-    data: bytes = b""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one call.
+    """What happens to the call of a number, from 1: before it or in the "half" of a write, the process is killed.
 
-    Attributes:
-        at: number of the call, from 1.
-        when: "before" it, or in the middle of a write, "half".
-        error: number of the error that it raises, and later calls too: a full disk stays full. None kills the process.
+    With the number of an error, the call and later ones raise it: a full disk stays full.
     """
 
     at: int
@@ -96,8 +85,7 @@ class Calls:
         """The path below the folder, None where it is elsewhere. A link at its end is not followed."""
         if isinstance(path, int):
             return None
-        text = os.fspath(path)
-        text = os.fsdecode(text)
+        text = os.fsdecode(path)
         if dir_fd is not None:
             if dir_fd not in self.handles:
                 return None
@@ -152,7 +140,7 @@ class Calls:
         """Bytes to a file."""
         if handle not in self.handles:
             return int(REAL["write"](handle, data))
-        call = Call("write", self.handles[handle][0], data=bytes(data))
+        call = Call("write", self.handles[handle][0])
         cut = bytes(data)[: len(bytes(data)) // 2]
         return int(self.change(call, lambda: REAL["write"](handle, data), lambda: REAL["write"](handle, cut)))
 

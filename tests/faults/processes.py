@@ -25,13 +25,7 @@ VARIES = ("seconds", "memory", "tokens_per")  # parts of the names of columns th
 
 
 class ProcessRun:
-    """One run folder, and the processes that work on it one after another.
-
-    Args:
-        place: a new folder, which holds the run's folder and steers the gate.
-        command: arguments of pmdkit.
-        settings: for --set.
-    """
+    """The run folder in a new place, which also steers the gate, and the processes that work on it one by one."""
 
     def __init__(self, place: Path, command: Sequence[str], settings: Sequence[str] = ()) -> None:
         place.mkdir()

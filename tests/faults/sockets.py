@@ -19,7 +19,7 @@ from .processes import ROOT
 OFTEN = 0.05  # seconds between two looks
 UNSET = {"DO_NOT_TRACK", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "VLLM_NO_USAGE_STATS", "TRANSFORMERS_OFFLINE"}
 HOOK = '''
-"""Written by tests/faults/sockets.py: says which sockets this process uses, and refuses those that leave it."""
+"""Written by tests/faults/sockets.py: says what this process asks of other machines, and refuses it."""
 import json, os, sys
 PLACE = os.open(os.path.join(os.path.dirname(__file__), "told.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 HERE = {"localhost", "127.0.0.1", "::1", os.uname().nodename, "", "None"}
@@ -32,39 +32,23 @@ def hook(event, args):
         place = str(args[0])
     else:
         return
-    os.write(PLACE, (json.dumps([event, place, sys.argv[:2]]) + "\\n").encode())
-    if place not in HERE and not place.startswith("127.") and event != "socket.bind":
-        raise PermissionError(f"{event} {place}")
+    if place not in HERE and not place.startswith("127."):
+        os.write(PLACE, (json.dumps(f"{event} {place}") + "\\n").encode())
+        if event != "socket.bind":
+            raise PermissionError(f"{event} {place}")
 sys.addaudithook(hook)
 '''
 
 
 @dataclass
 class SeenSockets:
-    """What a command did.
-
-    Attributes:
-        code: its exit code.
-        told: stdout and stderr.
-        processes: ids of all that were seen.
-        listening, connected: addresses, of all processes.
-        asked: events of Python's sockets: name, address.
-    """
+    """What a command did: its exit code and output, its processes, and the addresses of their sockets."""
 
     code: int = -1
     told: str = ""
     processes: set[int] = field(default_factory=set)
     listening: set[str] = field(default_factory=set)
-    connected: set[str] = field(default_factory=set)
-    asked: set[tuple[str, str]] = field(default_factory=set)
-
-    def elsewhere(self) -> list[str]:
-        """Everything that is not on loopback."""
-        found = [f"listens on {place}" for place in self.listening if not loopback(place)]
-        found += [f"connected to {place}" for place in self.connected if not loopback(place)]
-        names = {"localhost", os.uname().nodename, "", "None"}
-        found += [f"{event} {place}" for event, place in self.asked if place not in names and not loopback(place)]
-        return sorted(found)
+    elsewhere: set[str] = field(default_factory=set)
 
 
 def watch(command: list[str], folder: Path, seconds: float = 300.0) -> SeenSockets:
@@ -72,6 +56,7 @@ def watch(command: list[str], folder: Path, seconds: float = 300.0) -> SeenSocke
     hook = folder / "watched-hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
+    (hook / "told.jsonl").touch()
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{hook}{os.pathsep}{ROOT}", "HF_HOME": str(folder / "hf")}
     seen, until = SeenSockets(), time.monotonic() + seconds
@@ -85,10 +70,7 @@ def watch(command: list[str], folder: Path, seconds: float = 300.0) -> SeenSocke
             process.kill()
             process.wait()
     seen.code, seen.told = process.returncode, (folder / "told.txt").read_text(errors="replace")
-    told_by_hook = hook / "told.jsonl"
-    for line in told_by_hook.read_text().splitlines() if told_by_hook.exists() else []:
-        event, place, _ = json.loads(line)
-        seen.asked.add((event, place))
+    seen.elsewhere |= set(map(json.loads, (hook / "told.jsonl").read_text().splitlines()))
     return seen
 
 
@@ -102,14 +84,12 @@ def look(mark: str, seen: SeenSockets) -> None:
             for place in process.net_connections("inet"):
                 if place.status == psutil.CONN_LISTEN:
                     seen.listening.add(place.laddr.ip)
-                elif place.raddr:
-                    seen.connected.add(place.raddr.ip)
+                other = place.laddr if place.status == psutil.CONN_LISTEN else place.raddr
+                if other and not loopback(other.ip):
+                    seen.elsewhere.add(f"{place.status} {other.ip}")
 
 
 def loopback(place: str) -> bool:
     """Whether an address is of this machine alone."""
-    try:
-        found = ip_address(place.split("%")[0])
-    except ValueError:  # a name
-        return False
+    found = ip_address(place.split("%")[0])
     return bool((getattr(found, "ipv4_mapped", None) or found).is_loopback)
