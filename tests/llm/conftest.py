@@ -6,7 +6,6 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import pytest
 import torch
 from transformers import (
     LlamaConfig,
@@ -87,18 +86,3 @@ def learner_of(
     policy = CausalPolicy(model, process_group, update.token_budget, bfloat16, reference)
     table = RolloutTable(width=width, **rollout or {})
     return CausalLearner(policy, tokenizer, encode, engine, table, schedule, update, **more)
-
-
-@pytest.fixture
-def qwen2() -> PreTrainedModel:
-    return build("qwen2")
-
-
-@pytest.fixture
-def qwen3_moe() -> PreTrainedModel:
-    return build("qwen3-moe")
-
-
-@pytest.fixture
-def llama() -> PreTrainedModel:
-    return build("llama")

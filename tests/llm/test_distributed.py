@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.micro_batches import shard_by_tokens, token_budget_batches
+from pmdkit.llm.micro_batches import shard_by_tokens
 
 COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
 
@@ -42,20 +42,20 @@ def batches(draw):
 @settings(max_examples=200)
 @given(batches(), st.integers(1, 4), st.integers(1, 40), st.booleans())
 def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
-    """As many passes in each process, no group cut that must stay whole, the same plan wherever it is made."""
+    """As many passes in each process, each within the budget or one row or group, the same plan wherever it is made."""
     prompts, responses, group, counted = batch
     plans = shard_by_tokens(Of(0, size), prompts, responses, group, budget, whole, counted)
     assert plans == shard_by_tokens(Of(size - 1, size), prompts, responses, group, budget, whole, counted)
     assert len({len(plan) for plan in plans}) == 1
     rows = sorted(row for plan in plans for part in plan for row in part)
-    alone = sorted(
-        row for part in token_budget_batches(prompts, responses, group, budget, whole, counted) for row in part
-    )
-    assert rows == alone
-    if whole:
-        for plan in plans:
-            for part in plan:
-                assert all(part.count(row) == 1 for first in part for row in range(first - first % group, first))
+    wanted = [any(counted[row - row % group :][:group]) if whole else counted[row] for row in range(len(counted))]
+    assert rows == [row for row, on in enumerate(wanted) if on]
+    for part in (part for plan in plans for part in plan):
+        groups = {row // group for row in part}
+        cost = sum(len(responses[row]) for row in part) + sum(len(prompts[one * group]) for one in groups)
+        assert cost <= budget or len(part) == 1 or (whole and len(groups) == 1)
+        if whole:
+            assert part == [row for one in sorted(groups) for row in range(one * group, (one + 1) * group)]
 
 
 class Scribe:

@@ -1,5 +1,6 @@
 """The learner of language models: its update is the gradient of the loss, whatever the token budget."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -102,14 +103,6 @@ def test_the_token_budget_changes_nothing(name):
         torch.testing.assert_close(weights, ends[0][1], atol=1e-9, rtol=0)
 
 
-def test_sampled_log_probabilities_are_those_of_the_policy():
-    mine = learner()
-    rollouts = mine.rollout(torch.arange(3), 4, seed=2)
-    with torch.no_grad():
-        logp = mine.logp(rollouts)
-    torch.testing.assert_close(torch.where(rollouts.mask, logp, 0.0), rollouts.logp_old.double(), atol=1e-6, rtol=0)
-
-
 @pytest.mark.parametrize("name", ["pmd-mean", "grpo"])
 def test_every_row_is_reported_once_before_its_update(name):
     """In each ministep `on_logp` gets the log-probabilities of the old weights: tokens, or sums of a response."""
@@ -150,14 +143,8 @@ def test_a_restored_learner_goes_on_to_the_same_bits():
     objective = OBJECTIVES["tb"]()
     mine = learner(dtype=torch.float32, reference=True)
     mine.update(objective, *step_of(mine, objective))
-    state = mine.state_dict()
-    state = {
-        **state,
-        "model": {k: v.clone() for k, v in state["model"].items()},
-        "reference": {k: v.clone() for k, v in state["reference"].items()},
-    }
     other = learner(dtype=torch.float32, reference=True)
-    other.load_state_dict(state)
+    other.load_state_dict(deepcopy(mine.state_dict()))
     for each in (mine, other):
         each.update(objective, *step_of(each, objective, seed=7))
     for a, b in zip(mine.model.parameters(), other.model.parameters(), strict=True):

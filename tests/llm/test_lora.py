@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,13 +17,13 @@ from pmdkit.llm import lora
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.packing import check_packing, use_packing
-from pmdkit.objectives import OBJECTIVES, Groups, credit, total
+from pmdkit.objectives import OBJECTIVES, total
 from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
 from .conftest import EOS, build, learner_of
+from .test_learner import PROMPTS, step_of
 
-PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 RESPONSES = [[4, 8, 2], [9, 1, 1, 6], [3]]
 EXPERTS = ["q_proj", "o_proj", "experts.gate_up_proj", "experts.down_proj"]
 CASES = {
@@ -48,14 +49,6 @@ def learner(case, copied=False, reference=False, **more):
     schedule = ScheduleTable(lr=0.3, optimizer="sgd")
     options = UpdateTable(token_budget=40, clip=1e9)
     return learner_of(model, engine, lambda n: PROMPTS[n], 6, schedule, options, reference=reference, **more)
-
-
-def step_of(mine, objective, seed=0):
-    """Rollouts of three prompts and their batch, with rewards that differ."""
-    rollouts = mine.rollout(torch.arange(3), 4, seed)
-    reward = (rollouts.responses[:, 0] % 2).double().view(3, 4)
-    groups = Groups(reward, rollouts.mass)
-    return rollouts, credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
 
 
 def moved(case, **more):
@@ -214,16 +207,9 @@ def test_a_checkpoint_goes_with_its_rank():
 @pytest.mark.parametrize("case", ["qwen2", "qwen3-moe", "experts"])
 def test_what_is_saved_loads_in_transformers(case, tmp_path):
     mine = moved(case)
-    mine.tokenizer = Nothing()
+    mine.tokenizer = SimpleNamespace(save_pretrained=lambda path: None)
     with torch.no_grad():
         wanted = response_logp(mine.model, PROMPTS, RESPONSES).logp
         mine.save_pretrained(tmp_path)
         merged = stock_logp(AutoModelForCausalLM.from_pretrained(tmp_path))
     torch.testing.assert_close(merged, wanted, atol=1e-5, rtol=1e-5)
-
-
-class Nothing:
-    """A tokenizer that writes no files."""
-
-    def save_pretrained(self, path):
-        pass

@@ -8,7 +8,6 @@ from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.head import head_weight
-from pmdkit.llm.micro_batches import token_budget_batches
 from pmdkit.llm.packed_attention import ATTENTION, PackedLayout
 from pmdkit.llm.packing import check_packing, forward_packed, use_packing
 
@@ -82,29 +81,12 @@ def test_capped_logits_are_refused():
         check_packing(only_final.eval())
 
 
-def test_packed_and_stock_calls_are_not_mixed_up(qwen2):
+def test_packed_and_stock_calls_are_not_mixed_up():
     """A model's own attention would see packed sequences as one, or pay for all pairs of their tokens."""
-    layout = PackedLayout((2, 3))
+    qwen2, layout = build("qwen2"), PackedLayout((2, 3))
     with pytest.raises(ValueError, match="expected 'pmdkit'"):
         forward_packed(qwen2, torch.arange(5), layout.positions(), layout)
     use_packing(qwen2)
     assert qwen2.config._attn_implementation == ATTENTION
     with pytest.raises(UsageError, match="needs a layout"):
         qwen2(torch.arange(3)[None])
-
-
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("budget", [1, 9, 14, 100])
-def test_batches_hold_every_counted_row_once(budget, whole):
-    given = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
-    prompts = [prompt for prompt in given for _ in range(2)]
-    responses = [[1] * length for length in (1, 5, 2, 2, 7, 3)]
-    counted = [True, False, True, True, False, False]
-    parts = list(token_budget_batches(prompts, responses, 2, budget, whole, counted))
-    rows = [row for part in parts for row in part]
-    assert rows == ([0, 1, 2, 3] if whole else [0, 2, 3])
-    for part in parts:
-        groups = {row // 2 for row in part}
-        cost = sum(len(responses[row]) for row in part) + sum(len(given[group]) for group in groups)
-        assert cost <= budget or len(groups) == 1
-        assert cost <= budget or len(part) == (2 if whole else 1)

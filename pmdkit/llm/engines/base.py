@@ -194,19 +194,11 @@ def refuse(rows: Tensor, sentence: str) -> None:
         raise EngineLost(f"the engine's row {row} {sentence}; {int(rows.sum())} of {len(rows)} rows are like that")
 
 
-def check_request(
-    prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling, vocabulary: int
-) -> None:
-    """Refuse a request that makes no sense, before anything is computed."""
-    if not len(prompts) or not all(len(prompt) for prompt in prompts):
-        raise UsageError("no prompts, or one without tokens; expected at least one prompt, each of at least one token")
-    if group < 1 or seeds.shape != (len(prompts) * group,) or seeds.dtype != np.uint64:
-        raise UsageError(
-            f"seeds has shape {list(seeds.shape)} and dtype {seeds.dtype}; expected [{len(prompts) * group}] uint64, "
-            f"one per response: {len(prompts)} prompts times group {group}, at least 1"
-        )
-    if sampling.width < 1 or sampling.temperature <= 0 or not 0 < sampling.top_p <= 1:
-        raise UsageError(f"{sampling}; expected width >= 1, temperature > 0 and top_p in (0, 1]")
+def check_request(prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], vocabulary: int) -> None:
+    """Refuse a prompt with a token that the model does not know: a tokenizer may have more."""
+    assert all(len(prompt) for prompt in prompts)
+    assert seeds.shape == (len(prompts) * group,), "one per response"
+    assert seeds.dtype == np.uint64
     low, high = min(min(prompt) for prompt in prompts), max(max(prompt) for prompt in prompts)
     if low < 0 or high >= vocabulary:
         raise UsageError(f"a prompt holds token {low if low < 0 else high}; the model knows 0 to {vocabulary - 1}")

@@ -116,7 +116,7 @@ class TransformersEngine:
         self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
     ) -> deque[WaitingRows]:
         """Prompts with their rows, longest first, so that rows generated at the same time are of similar length."""
-        base.check_request(prompts, group, seeds, sampling, self.vocabulary)
+        base.check_request(prompts, group, seeds, self.vocabulary)
         longest = max(len(prompt) for prompt in prompts) + sampling.width
         context = getattr(self.model.config, "max_position_embeddings", None)
         if context is not None and longest > context:

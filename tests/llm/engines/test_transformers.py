@@ -225,27 +225,18 @@ def test_publish_refuses_what_does_not_fit_and_changes_nothing():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     moved = {name: value + 1 for name, value in before.items()}
     first, *rest = moved
-    for wrong, sentence in (
-        ({name: moved[name] for name in rest}, "lack"),
-        ({**moved, "model.more": moved[first]}, "unknown"),
-        ({**moved, first: moved[first][:1]}, "has shape"),
+    for wrong in (
+        {name: moved[name] for name in rest},
+        {**moved, "model.more": moved[first]},
+        {**moved, first: moved[first][:1]},
     ):
-        with pytest.raises(UsageError, match=sentence):
+        with pytest.raises(UsageError):
             engine.publish(wrong, 4)
     assert engine.version == 3
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_model_is_left_as_it_was():
-    model = build("qwen2").train()
-    engine = TransformersEngine(model, EOS)
-    engine.generate(PROMPTS, 1, SEEDS[:4], Sampling(3))
-    engine.enter("update")
-    assert model.training
-    assert all(p.requires_grad and not p.is_inference() for p in model.parameters())
-
-
-def test_progress_may_stop_a_rollout_and_the_model_still_trains():
+def test_the_model_is_left_as_it_was_even_if_progress_stops_a_rollout():
     model = build("qwen2").train()
     engine = TransformersEngine(model, EOS)
 
@@ -254,28 +245,15 @@ def test_progress_may_stop_a_rollout_and_the_model_still_trains():
 
     with pytest.raises(KeyboardInterrupt):
         engine.generate(PROMPTS, 1, SEEDS[:4], Sampling(3), stop)
+    engine.generate(PROMPTS, 1, SEEDS[:4], Sampling(3))
     assert model.training
+    assert all(p.requires_grad and not p.is_inference() for p in model.parameters())
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        ({"prompts": []}, "no prompts"),
-        ({"prompts": [[3], [], [4], [5]]}, "without tokens"),
-        ({"group": 2}, "one per response"),
-        ({"seeds": SEEDS[:4].astype(np.int64)}, "uint64"),
-        ({"sampling": Sampling(0)}, "width >= 1"),
-        ({"sampling": Sampling(3, temperature=0.0)}, "temperature > 0"),
-        ({"sampling": Sampling(3, top_p=0.0)}, "top_p"),
-        ({"sampling": Sampling(240)}, "context of 270"),
-        ({"prompts": [[VOCABULARY]] * 4}, f"holds token {VOCABULARY}"),
-        ({"sampling": Sampling(100)}, "raise it"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(call, sentence):
+def test_what_the_model_or_the_cache_has_no_room_for_is_refused():
     engine = TransformersEngine(build("qwen2"), EOS, cache_tokens=120)
-    usual = {"prompts": PROMPTS, "group": 1, "seeds": SEEDS[:4], "sampling": Sampling(3)}
-    with pytest.raises(UsageError, match=sentence):
-        engine.generate(**{**usual, **call})
-    with pytest.raises(UsageError, match="eos is 97"):
+    for prompts, width in ((PROMPTS, 240), (PROMPTS, 100), ([[VOCABULARY]] * 4, 3)):
+        with pytest.raises(UsageError):
+            engine.generate(prompts, 1, SEEDS[:4], Sampling(width))
+    with pytest.raises(UsageError):
         TransformersEngine(build("qwen2"), VOCABULARY)

@@ -70,7 +70,7 @@ class ColocatedEngine:
         Other rows in the batch change log-probabilities by rounding only. If `progress` raises, unfinished rows are
         aborted and the engine can be used again.
         """
-        base.check_request(prompts, group, seeds, sampling, self.vocabulary)
+        base.check_request(prompts, group, seeds, self.vocabulary)
         self.check_ready(max(len(prompt) for prompt in prompts) + sampling.width)
         from vllm import SamplingParams
 

@@ -97,7 +97,7 @@ class ServerEngine:
 
         The server, and the other rows generated at the same time, change its log-probabilities by rounding only.
         """
-        base.check_request(prompts, group, seeds, sampling, self.vocabulary)
+        base.check_request(prompts, group, seeds, self.vocabulary)
         bodies = [
             {
                 "prompt": list(prompts[row // group]),
