@@ -6,7 +6,7 @@ import torch
 
 from pmdkit import theory
 from pmdkit.bandit import learner as bandit_learner
-from pmdkit.bandit.learner import BanditLearner, TablePolicy, derivatives
+from pmdkit.bandit.learner import BanditLearner, derivatives
 from pmdkit.errors import Diverged
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
 
@@ -144,21 +144,3 @@ def test_draws_never_pick_an_arm_without_mass():
     log_policy = torch.tensor([[0.5, 0.5, 0.0]], dtype=torch.float64).log().clamp_min(-800)
     arms = BanditLearner(log_policy).rollout(torch.zeros(64, dtype=torch.long), 64, seed=1).responses
     assert arms.max() < 2
-
-
-def test_ministeps_move_the_policy_between_them_and_keep_pi_old():
-    """With two ministeps the second one sees a policy that has moved; pi_old stays that of the rollout."""
-    from pmdkit.loop import ministeps
-
-    log_policy, reward = problem(6, contexts=4)
-    objective = OBJECTIVES["pmd-mean"](tau=0.05)
-    learner = BanditLearner(log_policy, update="gradient", lr=0.5)
-    rollouts = learner.rollout(torch.arange(4), 8, seed=3)
-    groups = Groups(reward.gather(1, rollouts.responses.view(4, 8)), rollouts.mass)
-    batch = credit(objective, groups, rollouts.logp_old, rollouts.mask)
-    parts = list(ministeps(rollouts, batch, 2))
-    learner.update(objective, *parts[0])
-    part, rows = parts[1]
-    torch.testing.assert_close(rows.logp_old, log_policy[2:].gather(1, part.responses.view(2, 8)).view(-1, 1))
-    assert isinstance(learner.policy, TablePolicy)
-    torch.testing.assert_close(rows.weight.sum(), torch.tensor(1.0, dtype=torch.float64))

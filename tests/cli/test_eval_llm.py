@@ -1,6 +1,5 @@
 """`pmdkit eval` on language models: real starters of random weights, every response kept, one line per mistake."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,6 +16,8 @@ from pmdkit import train
 from pmdkit.envs.math import make_math
 from pmdkit.llm import evaluate
 from pmdkit.llm.evaluate import Evaluation
+
+from .test_eval import fingerprint
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 SHORT = {"rollout.width": 12, "evaluation.problems": 8}
@@ -48,14 +49,6 @@ def file(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps({"problem": p, "answer": a}) + "\n" for p, a in rows))
     return path
-
-
-def fingerprint(folder):
-    """Names, contents and times of everything in a folder."""
-    return {
-        p: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "")
-        for p in sorted(folder.rglob("*"))
-    }
 
 
 def lines(path):

@@ -5,26 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.cli import main
 from pmdkit.plugins import Trusted
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.find import names
 from pmdkit.specs.toml import to_toml
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
-
-
-@pytest.fixture
-def printed(capsys):
-    """Run a verb that ends well; returns what it printed."""
-
-    def run(*words):
-        with pytest.raises(SystemExit) as left:
-            main([str(word) for word in words])
-        assert left.value.code in (0, None)
-        return capsys.readouterr().out
-
-    return run
 
 
 @pytest.mark.slow

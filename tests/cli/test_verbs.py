@@ -8,24 +8,10 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
-from pmdkit.cli import main
 
 
-@pytest.fixture
-def call(capsys):
-    """Run a command; returns what it printed on stdout."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as leave:
-            main([str(a) for a in arguments])
-        assert leave.value.code == 0
-        return capsys.readouterr().out
-
-    return run
-
-
-def test_theory_prints_both_updates_and_both_scales(call):
-    told = json.loads(call("theory", "--p", 0.01, "--tau", 0.05, "--json"))
+def test_theory_prints_both_updates_and_both_scales(printed):
+    told = json.loads(printed("theory", "--p", 0.01, "--tau", 0.05, "--json"))
     assert (told["tau_on_01"], told["tau_on_pm1"]) == (0.05, 0.1)
     for method in ("pmd-mean", "pmd-part"):
         exact = theory.binary(0.01, 0.05, method)
@@ -33,39 +19,39 @@ def test_theory_prints_both_updates_and_both_scales(call):
         np.testing.assert_allclose(told[method]["pass_rate_after"], 0.01 * np.exp(exact.log_ratio_pos), rtol=1e-9)
 
 
-def test_lists_are_complete(call):
+def test_lists_are_complete(printed):
     from pmdkit.objectives import OBJECTIVES
     from pmdkit.specs import find
 
-    assert [row["name"] for row in json.loads(call("objectives", "--json"))] == list(OBJECTIVES)
-    shown = {(row["tier"], row["name"]) for row in json.loads(call("envs", "--json"))}
+    assert [row["name"] for row in json.loads(printed("objectives", "--json"))] == list(OBJECTIVES)
+    shown = {(row["tier"], row["name"]) for row in json.loads(printed("envs", "--json"))}
     assert shown == {(tier, name) for tier in find.SHELVES for name in find.names(tier)}
 
 
-def test_doctor_checks_the_solver_and_names_remedies(call, monkeypatch):
+def test_doctor_checks_the_solver_and_names_remedies(printed, monkeypatch):
     from pmdkit import extras
 
     monkeypatch.setattr("pmdkit.cli.doctor.version_of", lambda name: None if name == "peft" else "1")
-    assert json.loads(call("doctor", "--json"))["exact"]["holds"]
-    assert f"lora: {extras.remedy('lora')}\n" in call("doctor")
+    assert json.loads(printed("doctor", "--json"))["exact"]["holds"]
+    assert f"lora: {extras.remedy('lora')}\n" in printed("doctor")
 
 
-def test_every_objective_and_environment_is_told_to_a_person(call):
+def test_every_objective_and_environment_is_told_to_a_person(printed):
     from pmdkit.objectives import OBJECTIVES
 
     for name in OBJECTIVES:
-        text = call("objectives", name)
+        text = printed("objectives", name)
         assert "Good values" in text
         assert "Source:" in text
-    assert "reward [P, G] to advantage [P, G]" in call("objectives", "pmd-mean")  # brackets are no markup
-    assert "needle" in call("envs")
+    assert "reward [P, G] to advantage [P, G]" in printed("objectives", "pmd-mean")  # brackets are no markup
+    assert "needle" in printed("envs")
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
+def test_a_run_ends_with_theory_beside_measurement(printed, tmp_path):
     """The exact update reaches all of what the theory predicts for that pass rate; the picture is drawn later."""
     run = tmp_path / "run"
-    text = call("bandit", "needle", "--steps", 1, "--out", run)
+    text = printed("bandit", "needle", "--steps", 1, "--out", run)
     assert "0.01" in text
     assert "0.379419" in text
     assert "-0.47" in text
@@ -73,7 +59,7 @@ def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
     assert "(0.1 on ±1)" in text
     assert f"picture: pmdkit figure {run}" in text
     assert not (run / "figures").exists()
-    assert f"picture: {run / 'figures' / 'run.png'}" in call("figure", run)
+    assert f"picture: {run / 'figures' / 'run.png'}" in printed("figure", run)
     for kind in ("png", "svg"):
         assert (run / "figures" / f"run.{kind}").stat().st_size > 1000
 
@@ -91,20 +77,20 @@ def test_the_shell_completes_verbs_environments_and_recipes():
     assert "starter-moe" in candidates("llm", "sta")
 
 
-def test_every_verb_is_in_one_group_and_help_shows_them_and_how_to_install_completion(call):
+def test_every_verb_is_in_one_group_and_help_shows_them_and_how_to_install_completion(printed):
     from pmdkit.cli import GROUPS, VERBS
 
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(VERBS)
-    text = call("--help")
+    text = printed("--help")
     places = [text.index(f"─ {title} ─") for title in GROUPS]
     assert places == sorted(places)
     assert "--install-completion" in text
 
 
 @pytest.mark.nightly
-def test_the_tour_goes_through_and_draws(call, monkeypatch, tmp_path):
+def test_the_tour_goes_through_and_draws(printed, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "80")
-    text = call("tour", "--out", tmp_path / "tour")
+    text = printed("tour", "--out", tmp_path / "tour")
     assert max(map(len, text.splitlines())) <= max(80, len(str(tmp_path)) + 25)  # the path of the picture is not cut
     assert text.count("\n") <= 24
     assert "mean reward 1.000: all on the best arm" in text  # PMD-part; PMD-mean stays above the average

@@ -1,4 +1,4 @@
-"""Runs a few lines of JavaScript over the mathematics of the explorables in Node. For single calls: run_math.mjs."""
+"""Runs a few lines of JavaScript over the mathematics of the explorables in Node.."""
 
 import json
 import subprocess

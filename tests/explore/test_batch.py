@@ -1,4 +1,4 @@
-"""The batch and staleness planner: its mathematics in Node against pmdkit's planner. The page: test_batch_page.py."""
+"""The batch and staleness planner: its mathematics in Node against pmdkit's planner. The page: tests/site."""
 
 import numpy as np
 import pytest

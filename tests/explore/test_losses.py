@@ -1,4 +1,4 @@
-"""The loss landscape: its mathematics in Node against torch, one response at a time. The page: test_losses_page.py."""
+"""The loss landscape: its mathematics in Node against torch, one response at a time. The page: tests/site."""
 
 from dataclasses import fields, replace
 from itertools import product

@@ -128,22 +128,6 @@ def test_pmd_mean_by_hand():
     assert value.item() == pytest.approx(0.650625, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("norm", "expected"),
-    [
-        ("none", (0.64 + 1.3225) / 2),
-        ("length", (0.64 + 1.3225 / 2) / 2),
-        ("max", (0.64 + 1.3225) / 2 / 4),  # a budget of 4 tokens
-        ("tokens", (0.64 + 1.3225) / 3),  # 3 tokens in all
-    ],
-)
-def test_norms_by_hand(norm, expected):
-    objective = PMDMean(tau=0.5, norm=norm)
-    batch = two_rows(objective, [[0.4, 0.0], [-0.2, 0.5]])
-    value = response_loss(objective, row(1.0, 0.0), batch.logp, batch.logp_old, batch.mask, width=4)
-    assert value.item() == pytest.approx(expected, abs=1e-12)
-
-
 def test_clips_by_hand():
     """A = +-1 (population std 1/2). Ratios 1.5 | 0.5, 1.5: the first is cut at 1.2; for A < 0 the second counts as 0.8.
 

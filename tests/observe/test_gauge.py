@@ -55,16 +55,6 @@ def test_merged_steps_equal_one_large_step():
             assert got == pytest.approx(wanted, rel=1e-12)
 
 
-def test_merging_is_the_mean_weighted_by_prompts():
-    first = {"bucket": 2, "prompts": 3, "pass_rate": 0.2, "ess": 0.5, "noise_share": None}
-    second = {"bucket": 2, "prompts": 1, "pass_rate": 0.1, "ess": 0.9, "noise_share": 1.0}
-    (merged,) = gauge.merge([[first], [second]])
-    assert merged["ess"] == pytest.approx((3 * 0.5 + 0.9) / 4)
-    assert merged["pass_rate"] == pytest.approx((3 * 0.2 + 0.1) / 4)
-    assert (merged["prompts"], merged["noise_share"], merged["noise_share_prompts"]) == (4, 1.0, 1)
-    assert merged["log_ratio_neg"] is None
-
-
 def test_gauges_of_older_runs_merge():
     """The records of the benchmarks have the first four columns only; the others are unknown, never zero."""
     runs = [run for run in json.loads((RESULTS / "tau.json").read_text())["runs"] if run.get("gauge")]

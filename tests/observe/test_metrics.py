@@ -283,19 +283,6 @@ def test_an_objective_without_a_solution_has_no_prediction():
     assert row["log_ratio_neg"] is not None
 
 
-def test_buckets_hold_every_prompt_once():
-    """By the share of right draws; the mean over the buckets is the mean over the prompts."""
-    _, _, groups, row = record(OBJECTIVES["pmd-mean"](tau=0.05), 8, table=SUM, prompts=40)
-    rates = groups.reward.mean(1).numpy()
-    assert len(row["gauge"]) >= 3
-    assert sum(entry["prompts"] for entry in row["gauge"]) == len(rates)
-    for entry in row["gauge"]:
-        low, high = gauge.EDGES[entry["bucket"]], gauge.EDGES[entry["bucket"] + 1]
-        members = [r for r in rates if low <= r < high or (r == high == 1.0)]
-        assert entry["prompts"] == len(members)
-        assert entry["pass_rate"] == pytest.approx(mean(members), abs=1e-12)
-
-
 def test_the_page_of_metrics_has_every_column_of_every_tier(tmp_path):
     """Those of language models are compared in tests/llm/test_run.py."""
     page = (Path(__file__).parents[2] / "docs/learn/metrics.md").read_text().split("## ")[1]

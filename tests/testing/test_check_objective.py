@@ -312,7 +312,7 @@ def run(*arguments):
 
 
 @pytest.mark.slow
-def test_command_line():
+def test_command_line(tmp_path):
     """0 with one line per check; 4 where a check says no; 2 for a mistake in the call."""
     good = run("rloo", "norm=none")
     assert good.returncode == 0
@@ -320,16 +320,10 @@ def test_command_line():
     wrong = run("pmd-mean", "tau=-1")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "tau is -1; expected a finite number > 0" in wrong.stderr
-
-
-@pytest.mark.slow
-def test_command_line_says_no(tmp_path):
     file = tmp_path / "my.py"
     file.write_text(
-        "from pmdkit.objectives import PMDMean\n"
-        "class MyLoss(PMDMean):\n"
-        "    def loss(self, batch):\n"
-        "        return super().loss(batch) / 2\n"
+        "from pmdkit.objectives import PMDMean\nclass MyLoss(PMDMean):\n"
+        "    def loss(self, batch):\n        return super().loss(batch) / 2\n"
     )
     no = run(f"{file}:MyLoss")
     assert no.returncode == 4

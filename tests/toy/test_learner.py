@@ -179,25 +179,6 @@ def test_the_state_comes_back_whole(name):
         assert torch.equal(a, b)
 
 
-def test_the_saved_folder_has_the_policy_that_was_trained(tmp_path):
-    """AutoModelForCausalLM gives the log-probabilities of the learner, within the rounding of float32."""
-    transformers = pytest.importorskip("transformers")
-    learner, task = make(COPY, lr=0.01)
-    learner.model.float()
-    run(OBJECTIVES["pmd-mean"](), learner, task, Schedule(steps=3, group=8))
-    learner.save_pretrained(tmp_path / "model")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    rollouts = learner.rollout(task.prompts(4), 8, seed=0)
-    prompts = rollouts.prompts.repeat_interleave(8, 0)
-    with torch.no_grad():
-        logits = theirs(torch.cat([prompts, rollouts.responses], 1)).logits
-    start = prompts.shape[1] - 1
-    logp = logits[:, start:-1].log_softmax(-1).gather(2, rollouts.responses[:, :, None])[:, :, 0]
-    torch.testing.assert_close(
-        torch.where(rollouts.mask, logp, 0.0), learner.logp(rollouts).detach(), atol=1e-5, rtol=0
-    )
-
-
 # The warm start: it reaches its target, is a function of the seed, and survives kill -9 as the rest of a run does.
 
 COPY_TASK = {"kind": "copy", "length": 2, "symbols": 3}

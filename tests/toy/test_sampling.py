@@ -7,7 +7,6 @@ import torch
 
 from pmdkit.errors import Diverged
 from pmdkit.toy import sampling
-from pmdkit.toy.hf import to_llama
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, inverse_cdf, score, uniforms
 
@@ -102,24 +101,6 @@ def test_frequencies_of_whole_responses_match_their_probabilities():
     assert count.sum() == draws
     error = (probability * (1 - probability) / draws).sqrt()
     assert ((count / draws - probability).abs() < 4 * error).all()
-
-
-def test_greedy_tokens_equal_those_of_transformers():
-    transformers = pytest.importorskip("transformers")
-    model = uneven()
-    sizes = transformers.LlamaConfig(
-        vocab_size=5, max_position_embeddings=24, hidden_size=32, num_hidden_layers=2, num_attention_heads=2
-    )
-    sizes.update({"intermediate_size": 48, "eos_token_id": EOS, "bos_token_id": None})
-    theirs = transformers.LlamaForCausalLM(sizes).eval()
-    theirs.load_state_dict(to_llama(model.state_dict(), CONFIG))
-    prompts = torch.randint(4, (40, 3), generator=torch.Generator().manual_seed(0))
-    responses, _, mask = generate(model, prompts, 1, 16, EOS, seed=0, greedy=True)
-    expected = theirs.generate(
-        prompts, attention_mask=torch.ones_like(prompts), do_sample=False, max_new_tokens=16, pad_token_id=EOS
-    )[:, 3:]
-    assert torch.equal(responses[:, : expected.shape[1]], expected)
-    assert 1 < mask.sum(1).float().mean() < 16
 
 
 def test_same_seed_same_bits_and_another_seed_others():
