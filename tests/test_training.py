@@ -65,12 +65,6 @@ def test_runs_without_a_name_are_numbered_by_name(tmp_path):
     assert [run.path.name for run in (first, second)] == ["needle-pmd-mean-001", "needle-pmd-mean-002"]
 
 
-def test_prompts_go_round_in_epochs_and_draws_differ_between_seeds(tmp_path):
-    one = train(env="two-hills", prompts=8, group=4, steps=3, seed=1, out=tmp_path / "a")
-    other = train(env="two-hills", prompts=8, group=4, steps=3, seed=2, out=tmp_path / "b")
-    assert one.metrics[0]["reward_mean"] != other.metrics[0]["reward_mean"]
-
-
 def test_a_users_own_class_in_memory_runs(tmp_path):
     run = train(DRO(tau=0.1, value=lambda groups: torch.zeros(len(groups.reward))), steps=1, out=tmp_path / "run")
     assert run.summary["objective"] == "dro"

@@ -42,14 +42,6 @@ def test_draws_have_the_stated_mean_and_variance(changes, variance):
         assert set(np.unique(drawn)) == set(problem.values)
 
 
-def test_a_certain_reward_is_drawn_as_it_is():
-    certain = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
-    problem = bandit(reward=certain)
-    arms = np.random.default_rng(0).integers(3, size=(2, 500))
-    drawn = problem.sample_reward(np.array([[0], [1]]), arms, np.random.default_rng(1))
-    np.testing.assert_array_equal(drawn, np.take_along_axis(certain, arms, axis=1))
-
-
 @given(st.lists(st.floats(-30, 30), min_size=4, max_size=4), st.lists(st.floats(0, 1), min_size=4, max_size=4))
 def test_pass_rate_and_mean_reward_are_expectations_by_enumeration(logits, success):
     weights = [math.exp(x - max(logits)) for x in logits]

@@ -1,4 +1,4 @@
-"""Runs a few lines of JavaScript over the mathematics of the explorables in Node.."""
+"""Runs a few lines of JavaScript over the mathematics of the explorables in Node."""
 
 import json
 import subprocess
