@@ -77,15 +77,9 @@ class LiveDisplay(Display):
         self.drawn = 0.0
         self.below: RenderableType = Text("")
         self.table: RenderableType = Text("")
-        self.progress = Progress(
-            BarColumn(24),
-            TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
-            TimeElapsedColumn(),
-            TextColumn("gone,"),
-            TimeRemainingColumn(),
-            TextColumn("left{task.fields[rate]}"),
-            console=console,
-        )
+        step, gone, left = "step {task.completed:.0f}/{task.total:.0f}", "gone,", "left{task.fields[rate]}"
+        columns = (TextColumn(step), TimeElapsedColumn(), TextColumn(gone), TimeRemainingColumn(), TextColumn(left))
+        self.progress = Progress(BarColumn(24), *columns, console=console)
 
     def begin(self, spec: Spec, start: int) -> None:
         """Open the table."""
@@ -115,13 +109,9 @@ class LiveDisplay(Display):
         if time.monotonic() - self.drawn < 0.25 and done < total:
             return
         self.drawn = time.monotonic()
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            Text(f"  {printable(what)}", "dim"),
-            ProgressBar(total=total, completed=done, width=24),
-            Text(printable(detail), "dim"),
-        )
-        self.below = bar
+        progress = ProgressBar(total=total, completed=done, width=24)
+        self.below = bar = Table.grid(padding=(0, 1))
+        bar.add_row(Text(f"  {printable(what)}", "dim"), progress, Text(printable(detail), "dim"))
         if not self.live.is_started:
             self.live.start()
         self.live.update(Group(self.table, self.below), refresh=True)
@@ -159,9 +149,8 @@ def run_title(spec: Spec) -> str:
     group = spec.schedule.group
     how = f"{group} draws" if group else f"full support, {spec.schedule.update}"
     heat = f", tau {tau}" if tau is not None else ""
-    return f"{spec.tier} {spec.name}: {spec.objective['name']}{heat}, {how}" + (
-        f", staleness {spec.staleness}" if spec.staleness else ""
-    )
+    stale = f", staleness {spec.staleness}" if spec.staleness else ""
+    return f"{spec.tier} {spec.name}: {spec.objective['name']}{heat}, {how}{stale}"
 
 
 def sparkline(values: "deque[float] | list[float]", width: int) -> str:
@@ -183,11 +172,7 @@ def make_display(quiet: bool = False) -> Display:
 
 
 def default_display() -> Display:
-    """The default display: plain lines in an interactive notebook, else nothing.
-
-    Tools that execute notebooks unattended (nbconvert, nbclient, papermill) accept no input, and declare so with every
-    cell.
-    """
+    """Plain lines in an interactive notebook, else nothing: tools that execute notebooks unattended allow no input."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     kernel = getattr(shell, "kernel", None)
     return LogDisplay() if getattr(kernel, "_allow_stdin", False) else Display()

@@ -78,8 +78,8 @@ def first_line(problem: BaseException) -> str:
 def printable(text: str) -> str:
     r"""The text, with every character escaped that moves the cursor, or colours, hides or reverses text.
 
-    Model output and data rows may contain terminal commands (ESC, CSI), right-to-left overrides that make a text read
-    as another one, and surrogates that cannot be encoded at all. Newlines and tabs are kept.
+    Model output and data may contain terminal commands, right-to-left overrides and lone surrogates. Newlines and tabs
+    are kept.
     """
     return "".join(
         char
@@ -119,7 +119,5 @@ def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
         named = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
         if not named and "can't allocate memory" not in str(problem):
             raise
-        raise EnvironmentLacks(
-            f"out of memory in the {phase}; the last checkpoint is intact: lower {key}, say by half with "
-            f"--set {key}=..."
-        ) from problem
+        remedy = f"the last checkpoint is intact: lower {key}, say by half with --set {key}=..."
+        raise EnvironmentLacks(f"out of memory in the {phase}; {remedy}") from problem

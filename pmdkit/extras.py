@@ -25,13 +25,10 @@ CHECKOUT = Path(__file__).parents[1]
 
 
 def remedy(extra: str = "") -> str:
-    """The command that installs an extra, or with "" the base requirements, for the current directory.
+    """The command that installs an extra of pyproject.toml, or with "" the base requirements.
 
     In a checkout it installs the checkout, from any directory. Elsewhere it lists the missing packages rather than
     pmdkit itself, since that name on a package index need not be ours.
-
-    Args:
-        extra: an extra in pyproject.toml, such as llm.
     """
     if not (CHECKOUT / "pyproject.toml").is_file():
         missing = [module for module in EXTRAS.get(extra, ()) if importlib.util.find_spec(module) is None]
@@ -49,15 +46,7 @@ def advice(module: str) -> str:
 
 
 def need(module: str, what: str) -> ModuleType:
-    """Import a package of an extra.
-
-    Args:
-        module: its name.
-        what: the feature that needs it; begins the error sentence.
-
-    Raises:
-        EnvironmentLacks: it is not installed.
-    """
+    """Import a package of an extra; EnvironmentLacks, about the feature `what` that needs it, if it is missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as missing:

@@ -30,11 +30,7 @@ ADVICE = "give another file"
 
 @contextmanager
 def open_file(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> Iterator[BufferedReader]:
-    """Open a regular file, or a link to one, of at most `most` bytes for reading.
-
-    Raises:
-        UsageError: it does not exist, is not a regular file, is too large, or cannot be read.
-    """
+    """Open a regular file, or a link to one, of at most `most` bytes for reading; anything else is a UsageError."""
     try:
         about = os.stat(path)  # before it is opened: a pipe would block until a process writes to it
         if not stat.S_ISREG(about.st_mode):
@@ -72,17 +68,10 @@ def read_json(path: Path | str, most: int = SMALL, advice: str = ADVICE, numbers
 
 
 def parse_json(data: bytes, where: str, advice: str = ADVICE, numbers: bool = True) -> Any:
-    """Parse a JSON value.
+    """Parse a JSON value from `where`; UsageError if it is not JSON, or nested too deeply.
 
-    Args:
-        data: UTF-8 bytes.
-        where: their source, for the error message.
-        advice: what to do about an error.
-        numbers: refuse numbers that are not finite or have more than 64 bits, which no file of ours has. Other
-            people's models have `Infinity` in their configurations.
-
-    Raises:
-        UsageError: it is not JSON, or nested too deeply.
+    `numbers` refuses numbers that are not finite or have more than 64 bits, which no file of ours has. Other people's
+    models have `Infinity` in their configurations.
     """
     try:
         value = json.loads(data.decode("utf-8-sig"))
@@ -154,11 +143,7 @@ def none_or(check: Check) -> Check:
 
 
 def check_fields(value: Any, wanted: dict[str, Check], where: Path | str, advice: str = ADVICE) -> dict[str, Any]:
-    """Check that a value is an object with all these keys, each with a value of its kind; return it.
-
-    Raises:
-        UsageError: it names the key and its value.
-    """
+    """Check that a value is an object with all these keys, each with a value of its kind; return it."""
     if not isinstance(value, dict):
         raise UsageError(f"{where} holds {short(value)}; expected an object: {advice}")
     for key, holds in wanted.items():
@@ -171,12 +156,7 @@ def check_fields(value: Any, wanted: dict[str, Check], where: Path | str, advice
 
 
 def check_numbers(weights: Mapping[str, Any], where: str) -> None:
-    """Refuse weights that contain NaN: a run on them would diverge at its first step without saying why.
-
-    Args:
-        weights: torch tensors by name.
-        where: their source, for the error message.
-    """
+    """Refuse torch weights that contain NaN: a run on them would diverge at its first step without saying why."""
     real = {name: weight for name, weight in weights.items() if weight.is_floating_point() and not weight.is_meta}
     wrong = [name for name, weight in real.items() if bool(weight.isnan().any())]
     if wrong:

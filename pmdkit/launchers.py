@@ -68,9 +68,8 @@ class Launcher:
         """Start a task that makes the calls in a file."""
         there = visible_devices()
         groups = [there[n : n + devices] for n in range(0, len(there) - devices + 1, devices)] or [there]
-        return start_process(
-            str(calls), {"CUDA_VISIBLE_DEVICES": ",".join(groups[slot % len(groups)])} if there else {}
-        )
+        mine = {"CUDA_VISIBLE_DEVICES": ",".join(groups[slot % len(groups)])} if there else {}
+        return start_process(str(calls), mine)
 
     def end_of(self, task: Any) -> str | None:
         """How a task ended; None while it waits or runs."""

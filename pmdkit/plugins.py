@@ -59,13 +59,10 @@ def sha256_of(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Trusted:
-    """The files whose code may run, because the user named them.
+    """The files whose code may run, because the user named them; absolute paths.
 
     Where tables enter that somebody else may have written (a recipe, the folder of a run, a recording), they are
     checked once, with `require`. What builds from tables asks no more.
-
-    Attributes:
-        files: absolute paths.
     """
 
     files: frozenset[Path] = frozenset()
@@ -77,17 +74,11 @@ class Trusted:
         return cls(frozenset(file.resolve() for file in code_files(named)).union(*before))
 
     def require(self, tables: Any) -> None:
-        """Refuse tables that name code of a file that is not among these.
-
-        Raises:
-            UsageError: it names the file.
-        """
+        """Refuse tables that name code of a file that is not among these, with a UsageError."""
         for file in code_files(tables):
             if file.resolve() not in self.files:
-                raise UsageError(
-                    f"a configuration names the code of {file}, and none of it was run; if you trust it, name it "
-                    f"yourself: add --trust {file}, or trust='{file}' in Python"
-                )
+                remedy = f"if you trust it, name it yourself: add --trust {file}, or trust='{file}' in Python"
+                raise UsageError(f"a configuration names the code of {file}, and none of it was run; {remedy}")
 
 
 NOTHING = Trusted()
@@ -101,11 +92,10 @@ def class_from_path(path: str) -> Any:
     if not file or not name.isidentifier():
         raise ValueError(f"'{path}' names no class; expected a file and a class in it, such as my.py:MyClass")
     module = module_from_file(Path(file))
-    module_name = module.__name__
     found = getattr(module, name, None)
     if not isinstance(found, type):
-        own = [n for n, value in vars(module).items() if isinstance(value, type) and value.__module__ == module_name]
-        raise ValueError(unknown(f"class of {file}", name, own))
+        classes = (x for x in vars(module).values() if isinstance(x, type) and x.__module__ == module.__name__)
+        raise ValueError(unknown(f"class of {file}", name, (own.__name__ for own in classes)))
     return found
 
 

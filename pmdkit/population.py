@@ -34,9 +34,6 @@ def solve(
         reward: [P, A] expected rewards, or advantages: a shift per row changes nothing.
         tau: [P] temperatures.
         length: [P, A] tokens, if responses differ in length; norm "length" then has its own solution.
-
-    Returns:
-        log pi_new/pi_old and lambda.
     """
     facts = traits(objective)
     anchor = logp_ref if facts.uses_reference else logp_old

@@ -16,10 +16,7 @@ MERCY = 20.0
 
 
 def start_child(command: Sequence[str], environment: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
-    """Start a command in its own session: Ctrl-C in a terminal reaches only the parent.
-
-    On Linux the kernel sends the child SIGTERM when this process ends, however it ends.
-    """
+    """Start a command in its own session, out of reach of Ctrl-C; on Linux it gets SIGTERM when this process ends."""
     parent = os.getpid()
     return subprocess.Popen(
         command,

@@ -55,24 +55,15 @@ class Recording:
 
 @dataclass(frozen=True)
 class StepExtras:
-    """What a tier adds to a recorded step.
-
-    Attributes:
-        facts: JSON values: `passed`, the reward above which a response is right, or None; `vocabulary`, ...
-        tensors: `logp_after`, `prompt_tokens`, ...; None for a tensor that this step lacks.
-    """
+    """What a tier adds to a recorded step: JSON `facts`, such as `passed`, the reward above which a response is right,
+    and `tensors`, such as `logp_after`; None for one that this step lacks."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor | None] = field(default_factory=dict)
 
 
 class Recorder(TrainerCallback):
-    """Records every k-th step of a run. It needs no forward pass: the learner reports what its updates compute.
-
-    Args:
-        every: k, at least 1.
-        step_extras: returns what the tier adds.
-    """
+    """Records every k-th step of a run. It needs no forward pass: the learner reports what its updates compute."""
 
     def __init__(self, every: int, step_extras: Callable[[Rollouts], StepExtras]) -> None:
         self.every = every
@@ -85,19 +76,15 @@ class Recorder(TrainerCallback):
             run.backend.learner.on_logp = self.updated.add
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
-        """Record the step if it is due."""
+        """Write the step if it is due: every process contributes its own rows, the main one writes."""
         if result.step % self.every == 0:
-            self.record(run, result)
+            group = run.backend.process_group
+            seen = gather_rows(self.updated.of(result.rollouts), result.rollouts, group)
+            if group.is_main_process:
+                run.folder.rollouts.mkdir(mode=0o700, exist_ok=True)
+                path = run.folder.rollouts / f"step-{result.step}.safetensors"
+                put(path, encode(self.recording(run, result, seen)))
         self.updated.clear()
-
-    def record(self, run: RunContext, result: StepResult) -> None:
-        """Write rollouts/step-N.safetensors: every process contributes its own rows, the main one writes."""
-        group = run.backend.process_group
-        seen = gather_rows(self.updated.of(result.rollouts), result.rollouts, group)
-        if group.is_main_process:
-            recording = self.recording(run, result, seen)
-            run.folder.rollouts.mkdir(mode=0o700, exist_ok=True)
-            put(run.folder.rollouts / f"step-{result.step}.safetensors", encode(recording))
 
     def recording(self, run: RunContext, result: StepResult, seen: Tensor | None) -> Recording:
         """The recording of a step."""
@@ -159,11 +146,8 @@ class UpdateLogp:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file atomically: complete or not at all, even if the process is killed.
-
-    It is not flushed to disk: that took ten times as long as everything else. A power loss may corrupt the newest
-    recordings, which then fail their checksums.
-    """
+    """Write a file atomically. It is not flushed, which took ten times as long as everything else: after a power loss
+    the newest recordings may fail their checksums."""
     aside = path.with_name(f".{path.name}.part")
     aside.unlink(missing_ok=True)
     with open(aside, "xb", opener=files.private) as file:
@@ -207,7 +191,7 @@ def encode(recording: Recording) -> bytes:
         stored[name], how[name] = narrow(flat[name])
         if name in rows:
             how[name]["rows"] = rows[name]
-    about = to_json(recording.about | {"format": RECORDING_FORMAT, "columns": mask.shape[1], "tensors": how})
+    about = MACHINES.encode(recording.about | {"format": RECORDING_FORMAT, "columns": mask.shape[1], "tensors": how})
     header = f'{{"about":{about},"sha256":"{checksum(about, stored)}"}}'
     return save(stored, {KEY: header})
 
@@ -218,11 +202,6 @@ def checksum(about: str, stored: dict[str, NDArray[Any]]) -> str:
     for name in sorted(stored):
         digest.update(stored[name].reshape(-1).data)
     return digest.hexdigest()
-
-
-def to_json(value: Any) -> str:
-    """Canonical JSON: one line, sorted keys, NaN rejected."""
-    return MACHINES.encode(value)
 
 
 # Numbers in as few bytes as hold them exactly: one number for a constant array, small integers, float32. No rounding.
@@ -246,22 +225,14 @@ def narrow(x: NDArray[Any]) -> tuple[NDArray[Any], dict[str, Any]]:
     x = np.asarray(x, order="C")
     kind = NAMES.get(x.dtype) or x.dtype.name
     how: dict[str, Any] = {"dtype": kind}
-    if one_number(x):
+    # a constant array is one number; its first and last decide for most arrays
+    if x.size >= 2 and same(x.reshape(-1)[:1], x.reshape(-1)[-1]) and same(x, x.reshape(-1)[0]):
         how["shape"] = list(x.shape)
         x = x.reshape(-1)[:1]
     for dtype in SMALLER.get(kind, ()):
         if fits(x, dtype):
             return x.astype(dtype), how
     return x, how
-
-
-def one_number(x: NDArray[Any]) -> bool:
-    """Whether an array of at least two numbers is constant."""
-    if x.size < 2:
-        return False
-    first, last = x.item(0), x.item(-1)  # these two decide for most arrays
-    alike = first == last or (first != first and last != last)
-    return alike and same(x, x.reshape(-1)[0])
 
 
 def fits(x: NDArray[Any], dtype: str) -> bool:

@@ -131,16 +131,8 @@ def plain(value: Any) -> Any:
 def stored_spec(folder: RunFolder, trusted: Trusted, accept_changes: bool = False) -> Spec:
     """The configuration that a run folder was started with.
 
-    Code that it names runs only if the user names it too, and only if it is unchanged.
-
-    Args:
-        folder: of the run.
-        trusted: files that the user has named.
-        accept_changes: of those files; `fit` records them.
-
-    Raises:
-        UsageError: it is not the configuration of a run, or names code that the user has not named.
-        ResumeRefused: the code has changed since the run began.
+    Code that it names runs only if the user names it too (else a UsageError), and only if it is unchanged (else
+    ResumeRefused) or `accept_changes` says so; `fit` records the change.
     """
     try:
         spec = from_record(folder.read_config(), trusted)

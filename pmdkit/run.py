@@ -83,13 +83,7 @@ class Run:
     ) -> Row:
         """avg@k, pass@k and maj@k of the newest checkpoint, with intervals: what `pmdkit eval RUN --json` prints.
 
-        Args:
-            k: draws that count as one attempt.
-            problems: maximum number; by default as in the run's own evaluation.
-            seed: of the draws.
-            data: for a language model: "held-out", "aime24", "aime25", or a file.
-            out: for a language model: new folder for responses and verdicts; by default the next number under runs/.
-            resume: continue the evaluation in `out`.
+        The arguments are the options of `pmdkit eval`; data, out and resume are for language models.
         """
         if self.spec.tier == "llm":
             from pmdkit.evaluation import language

@@ -67,9 +67,8 @@ def paired_difference(first: Array, second: Array) -> PairedDifference:
     if len(first) != len(second):
         raise ValueError(f"paired_difference got {len(first)} and {len(second)} values; expected one per seed in both")
     difference = second - first
-    return PairedDifference(
-        mean_interval(difference), len(difference), int((difference > 0).sum()), int((difference == 0).sum())
-    )
+    wins, ties = int((difference > 0).sum()), int((difference == 0).sum())
+    return PairedDifference(mean_interval(difference), len(difference), wins, ties)
 
 
 def interval_text(interval: MeanInterval | Array, form: str = ".2f") -> str:
@@ -210,13 +209,8 @@ def estimate_at_k(draws: GradedDraws, k: int, rng: np.random.Generator) -> dict[
 
 
 def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEstimate:
-    """The mean of `values` [P] with its interval.
-
-    Args:
-        values: of each problem.
-        blocks: [P, m] the same for each block of k.
-        times: [R, P] how often each resample contains each problem, over P; None if problems are not resampled.
-    """
+    """The mean of `values` [P] with its interval; `blocks` [P, m] are the same for each block of k, and `times` [R, P]
+    says how often each resample contains each problem, over P; None if problems are not resampled."""
     value = float(values.mean())
     problems, count = blocks.shape
     if blocks.min() == blocks.max() and blocks.min() in (0, 1):
@@ -285,19 +279,21 @@ def measure_at_k(draws: GradedDraws, rng: np.random.Generator) -> dict[str, Shar
     """
     problems, k = draws.right.shape
     average = variance_of_average(draws.right)
+    votes = np.inf  # one draw shows no variance
+    if k > 1:
+        rows = zip(draws.right, draws.answer, strict=True)
+        votes = TIE * k / (k - 1) * sum(float(resampled_votes(*row, rng).var()) for row in rows)
     measured = {  # value of each problem, variance of their sum over draws, fewest draws behind that sum
         "avg_at_k": (draws.right.mean(1), average, problems * k),
         "pass_at_k": (draws.right.max(1), variance_of_pass(draws.right), problems),
-        "maj_at_k": (majority(draws.right, draws.answer), max(average, variance_of_vote(draws, rng)), problems),
+        "maj_at_k": (majority(draws.right, draws.answer), max(average, votes), problems),
     }
     shares = {}
     for name, (values, variance, fewest) in measured.items():
-        over = {"draws": over_draws(values, variance, fewest), "problems": over_problems(values)}
-        widest: Literal["draws", "problems"] = "draws" if over["draws"].width > over["problems"].width else "problems"
-        ends = over[widest]
-        shares[name] = ShareIntervals(
-            float(values.mean()), ends.low, ends.high, widest, over["draws"], over["problems"]
-        )
+        redrawn, sampled = over_draws(values, variance, fewest), over_problems(values)
+        wider: Literal["draws", "problems"] = "draws" if redrawn.width > sampled.width else "problems"
+        ends = redrawn if wider == "draws" else sampled
+        shares[name] = ShareIntervals(float(values.mean()), ends.low, ends.high, wider, redrawn, sampled)
     return shares
 
 
@@ -331,15 +327,6 @@ def variance_of_average(right: Array) -> float:
 def variance_of_pass(right: Array) -> float:
     """Number of problems that hang on a single draw, plus one: seeing none does not mean there are none."""
     return float((right.sum(1) == 1).sum() + 1)
-
-
-def variance_of_vote(draws: GradedDraws, rng: np.random.Generator) -> float:
-    """Sum of the variances of the votes; infinite with one draw, which shows no variance."""
-    k = draws.right.shape[1]
-    if k == 1:
-        return np.inf
-    total = sum(float(resampled_votes(*row, rng).var()) for row in zip(draws.right, draws.answer, strict=True))
-    return TIE * k / (k - 1) * total
 
 
 def resampled_votes(right: Array, answer: NDArray[np.int64], rng: np.random.Generator) -> Array:

@@ -7,7 +7,7 @@ from pmdkit.bandit.metrics import ExactStepMetrics, evaluate
 from pmdkit.envs import BanditTask, make
 from pmdkit.errors import UsageError
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.loop import Schedule
+from pmdkit.loop import Rollouts, Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.population import has_solution
 from pmdkit.specs import BanditSpec
@@ -32,13 +32,11 @@ def make_backend(spec: BanditSpec, objective: Objective) -> Backend:
         from pmdkit.recording import Recorder, StepExtras
 
         passed = None if problem.success is None or problem.values is None else sum(problem.values) / 2
-        # scoring a table is free; the metrics look at whole policies and score no rows
-        callbacks.append(
-            Recorder(
-                spec.run.record,
-                lambda rollouts: StepExtras({"passed": passed}, {"logp_after": learner.logp(rollouts).detach()}),
-            )
-        )
+
+        def extras(rollouts: Rollouts) -> StepExtras:  # scoring a table is free
+            return StepExtras({"passed": passed}, {"logp_after": learner.logp(rollouts).detach()})
+
+        callbacks.append(Recorder(spec.run.record, extras))
     return Backend(
         learner=learner,
         task=BanditTask(problem, prompts=schedule.prompts, seed=spec.run.seed),
@@ -65,15 +63,10 @@ def resolve_config(spec: BanditSpec, objective: Objective) -> BanditSpec:
     if schedule.group is not None and update != "gradient":
         raise UsageError(f"schedule.update is '{update}' with drawn arms; it needs the full support: leave --group out")
     if update == "exact" and not exact:
-        why = (
-            "a log-linear policy cannot hold it"
-            if has_solution(objective)
-            else "this objective has none in closed form"
-        )
+        solved = has_solution(objective)
+        why = "a log-linear policy cannot hold it" if solved else "this objective has none in closed form"
         raise UsageError(f"schedule.update is 'exact': {why}; use update=regression or update=gradient")
     if update == "regression" and traits(objective).whole_groups:
-        raise UsageError(
-            "schedule.update is 'regression' with an objective that couples the responses of a group; "
-            "use update=exact or update=gradient"
-        )
+        why = "an objective that couples the responses of a group"
+        raise UsageError(f"schedule.update is 'regression' with {why}; use update=exact or update=gradient")
     return spec.model_copy(update={"schedule": schedule.model_copy(update={"update": update})})

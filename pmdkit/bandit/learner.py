@@ -267,9 +267,8 @@ def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch
         # along features of arms without mass theta may drift forever; what does not change the loss is ignored
         if moved < TOLERANCE or (policy.flat_directions and predicted <= NEGLIGIBLE * abs(value)):
             return sweep
-    raise Diverged(
-        f"Newton did not converge in {SWEEPS} sweeps (last change {moved:.1e} nats); raise tau, or use update=gradient"
-    )
+    what = f"Newton did not converge in {SWEEPS} sweeps (last change {moved:.1e} nats)"
+    raise Diverged(f"{what}; raise tau, or use update=gradient")
 
 
 def derivatives(objective: Objective, batch: Batch, logp: Tensor) -> tuple[float, Tensor, Tensor]:

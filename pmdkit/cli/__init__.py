@@ -100,10 +100,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def wait_briefly() -> None:
     """Let the threads of a run spin briefly while they wait, then sleep, unless the user has set how they wait.
 
-    torch for CPUs ships with GNU OpenMP, whose threads spin 30 times as long: on a busy machine a waiting thread then
-    uses up the core that the thread it waits for needs. If threads sleep at once, small models run slower than with
-    one thread. benchmarks/README.md has the figures. GNU OpenMP reads the variable once, when torch is imported; other
-    runtimes do not read it.
+    GNU OpenMP, which torch for CPUs ships with, spins 30 times as long: on a busy machine a waiting thread then uses up
+    the core that the thread it waits for needs. It reads the variable once, when torch is imported. If threads sleep at
+    once, small models run slower than with one thread (benchmarks/README.md).
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)

@@ -33,9 +33,7 @@ def doctor(*, parity: Flag = False, json: Flag = False) -> None:
     else:
         show(found)
     if not found["exact"]["holds"]:
-        raise CheckFailed(
-            "the exact solver gave a wrong value on this machine; please report the output of doctor --json"
-        )
+        raise CheckFailed("the exact solver gave a wrong value here; please report the output of doctor --json")
 
 
 def check_parity(json: bool) -> None:
@@ -52,11 +50,9 @@ def check_parity(json: bool) -> None:
         for name, lacks in absent.items():
             table.add_row(name, "-", lacks)
         Console(highlight=False).print(table)
-    worst = max(paths, key=lambda name: paths[name]["max_error"])
-    if paths[worst]["max_error"] > golden.TOLERANCE:
-        raise CheckFailed(
-            f"{worst} is off by {paths[worst]['max_error']:.1e}, more than {golden.TOLERANCE:g}; do not train with it"
-        )
+    worst, error = max(((name, row["max_error"]) for name, row in paths.items()), key=lambda pair: pair[1])
+    if error > golden.TOLERANCE:
+        raise CheckFailed(f"{worst} is off by {error:.1e}, more than {golden.TOLERANCE:g}; do not train with it")
 
 
 def examine() -> dict[str, Any]:
@@ -121,8 +117,7 @@ def show(found: dict[str, Any]) -> None:
     table = simple_table("part", "state", "versions, or what is missing")
     remedies = {}
     for room, versions in found["rooms"].items():
-        missing = [name for name, version in versions.items() if version is None]
-        if missing:
+        if missing := [name for name, version in versions.items() if version is None]:
             table.add_row(room, "[yellow]missing[/yellow]", ", ".join(missing))
             remedies[room] = remedy("" if room == "base" else room)
         else:

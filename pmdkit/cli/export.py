@@ -60,7 +60,5 @@ def export_starter(out: Path, size: str, seed: int, json: bool) -> None:
     if json:
         print_json(made)
         return
-    print(
-        f"{made['out']}: {made['weights']:,} weights, pass rate {made['pass_rate']:.3f} on {made['problems']} held-out "
-        f"problems, {made['seconds']:.0f} s"
-    )
+    rate = f"pass rate {made['pass_rate']:.3f} on {made['problems']} held-out problems"
+    print(f"{made['out']}: {made['weights']:,} weights, {rate}, {made['seconds']:.0f} s")

@@ -23,9 +23,8 @@ def figure(run: Path, /, *names: str, trust: Texts = None, json: Flag = False) -
     from pmdkit.run import Run
 
     if (names or not run.exists()) and "figure" not in companions.verbs():
-        raise EnvironmentLacks(
-            f"{run} is not a folder; the paper's figures by name need pmdkit-lab: {companions.install('pmdkit-lab')}"
-        )
+        what = f"{run} is not a folder; the paper's figures by name need pmdkit-lab"
+        raise EnvironmentLacks(f"{what}: {companions.install('pmdkit-lab')}")
     path = save_picture(Run(run, trust=trust or ()))
     if json:
         print_json({"figure": path})

@@ -132,9 +132,8 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     console.print(f"[bold]llm {shown(spec.name)}[/bold], {shown(spec.objective['name'])}")
     console.print(shown(format_tau(spec.objective.get("tau"), reward_scale(spec))))
     console.print("[italic]batch[/italic]")
-    console.print(
-        pair_table({name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in batch.items()})
-    )
+    rows = {name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in batch.items()}
+    console.print(pair_table(rows))
     console.print("Nothing was started. pmdkit plan, of pmdkit-lab, predicts memory and time.")
 
 

@@ -88,16 +88,13 @@ def gauge_table(rows: list[dict[str, Any]]) -> Table:
         cells = [gauge.label(row["bucket"]), str(row["prompts"])]
         for kind in ("neg", "pos"):
             measured, predicted = row[f"log_ratio_{kind}"], row[f"theory_log_ratio_{kind}"]
-            cells += [number(measured), number(predicted), share(measured, predicted)]
+            # two significant digits: eight such columns fit a terminal 80 columns wide
+            cells += ["-" if value is None else f"{value:.2g}" for value in (measured, predicted)]
+            cells.append(share(measured, predicted))
         table.add_row(*cells)
     table.caption = "nats, mean over the prompts of all steps; reached = measured / exact"
     table.caption_justify = "left"
     return table
-
-
-def number(value: float | None) -> str:
-    """Two significant digits, or a dash for None: eight such columns fit a terminal 80 columns wide."""
-    return "-" if value is None else f"{value:.2g}"
 
 
 def share(measured: float | None, predicted: float | None) -> str:

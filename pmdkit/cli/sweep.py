@@ -53,9 +53,7 @@ def sweep(
 
     makes_runs = make_launcher(launcher, jobs)
     if tier is None or env is None:
-        raise UsageError(
-            "sweep got no TIER and ENV; expected both, such as: pmdkit sweep toy modular-sum --over tau=1,2"
-        )
+        raise UsageError("sweep got no TIER and ENV; expected both: pmdkit sweep toy modular-sum --over tau=1,2")
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; expected an integer >= 1")
     varied = parse_over(over or [])
@@ -85,8 +83,7 @@ def present(name: str, place: Path) -> None:
     """Print the comparison, and where the record is."""
     from pmdkit.sweeps.compare import collect, compare
 
-    entries, _ = collect([place / f"{name}.json"])
-    show_comparison(compare(entries), "pass_rate_last")
+    show_comparison(compare(collect([place / f"{name}.json"])[0]), "pass_rate_last")
     print(f"sweep: {place / f'{name}.json'}")
 
 

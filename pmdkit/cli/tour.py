@@ -44,9 +44,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     from pmdkit.start import train
 
     if objective not in ("pmd-mean", "pmd-part"):
-        raise UsageError(
-            f"objective is '{objective}'; the tour takes pmd-mean or pmd-part: use pmdkit bandit for others"
-        )
+        raise UsageError(f"objective is '{objective}'; the tour takes pmd-mean or pmd-part")
     from pmdkit.llm.recipe_checks import check_requirements
 
     check_requirements()
@@ -95,34 +93,24 @@ def summary(runs: "dict[str, Run]") -> list[str]:
     exact, fitted, drawn, taught, spoken = (runs[name] for name, *_ in WAYS)
     first = exact.metrics[0]["gauge"]
     hard, easy = first[0], first[-2]
-    agree = max(
-        abs(a[key] - b[key])
-        for a, b in zip(first, fitted.metrics[0]["gauge"], strict=True)
-        for key in ("log_ratio_neg", "log_ratio_pos")
-    )
+    pairs = list(zip(first, fitted.metrics[0]["gauge"], strict=True))
+    agree = max(abs(a[key] - b[key]) for a, b in pairs for key in ("log_ratio_neg", "log_ratio_pos"))
     enough = next((row["step"] for row in exact.metrics if row["pass_rate"] > 0.99), None)
     took = f"{enough - 1} updates" if enough else f"more than {len(exact.metrics)} updates"
     late = next((row["step"] for row in drawn.metrics if row["pass_rate"] > 0.9), None)
-    slow = (
-        f"0.9 after {late - 1} batches"
-        if late
-        else f"{drawn.summary['pass_rate_last']:.2f} after {len(drawn.metrics)} batches"
-    )
+    end, batches = (0.9, late - 1) if late else (drawn.summary["pass_rate_last"], len(drawn.metrics))
+    slow = f"{end:.2g} after {batches} batches"
     share = drawn.metrics[0]["log_ratio_pos"] / exact.metrics[0]["log_ratio_pos"]
+    parameters = [sum(weight.numel() for weight in run.policy.parameters()) for run in (taught, spoken)]
     return [
         f"1. Exactly, {took} are enough. A step is gentle where problems are hard: wrong answers lose "
         f"{-hard['log_ratio_neg']:.1f} nats at pass rate {hard['pass_rate']:.2f}, {-easy['log_ratio_neg']:.1f} at "
         f"{easy['pass_rate']:.2f}.",
         f"2. Minimising the loss over all answers is the same step, to {agree:.0e} nats.",
         f"3. From 16 draws per problem it reaches {slow}; one optimizer step covers {share:.0%} of the exact step.",
-        f"4. The same objective teaches {parameters(taught):,} weights to add modulo 10 in "
+        f"4. The same objective teaches {parameters[0]:,} weights to add modulo 10 in "
         f"{taught.summary['seconds']:.1f} s and {taught.summary['tokens']:,} tokens.",
-        f"5. And a Qwen2 of {parameters(spoken):,} weights to reason in words: answers grow from "
+        f"5. And a Qwen2 of {parameters[1]:,} weights to reason in words: answers grow from "
         f"{spoken.metrics[0]['response_length']:.0f} to {spoken.metrics[-1]['response_length']:.0f} tokens, see "
         "language-model/rollouts in the folder of the picture.",
     ]
-
-
-def parameters(run: "Run") -> int:
-    """Number of weights of a run's model."""
-    return sum(weight.numel() for weight in run.policy.parameters())

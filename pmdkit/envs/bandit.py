@@ -52,20 +52,18 @@ class Bandit:
             raise ValueError(
                 f"reward has shape {list(self.reward.shape)}; expected [S, A]: at least one context (row) and two arms"
             )
-        for field in ("log_policy", "success"):
+        for field, axes in (("log_policy", 2), ("success", 2), ("features", 3)):
             value = getattr(self, field)
-            if value is not None and value.shape != self.reward.shape:
-                raise ValueError(
-                    f"{field} has shape {list(value.shape)}; expected {list(self.reward.shape)} like reward"
-                )
-        if self.features is not None and (self.features.ndim != 3 or self.features.shape[:2] != self.reward.shape):
-            raise ValueError(
-                f"features has shape {list(self.features.shape)}; expected {[*self.reward.shape, 'd']}, "
-                "one vector per context and arm"
-            )
+            if value is not None and (value.ndim != axes or value.shape[:2] != self.reward.shape):
+                wanted = [*self.reward.shape, "d"][:axes]
+                raise ValueError(f"{field} has shape {list(value.shape)}; expected {wanted}, as reward has")
         if self.success is not None and not ((self.success >= 0) & (self.success <= 1)).all():
             raise ValueError(f"success has the entry {outside(self.success, 0, 1)}; expected probabilities from 0 to 1")
-        check_policy(self.log_policy)
+        total = np.exp(self.log_policy).sum(-1)
+        worst = int(np.abs(total - 1).argmax())
+        if abs(total[worst] - 1) > 1e-8:  # as `theory` requires
+            got = f"log_policy gives context {worst} a total probability of {total[worst]:.10g}"
+            raise ValueError(f"{got}; expected 1 within 1e-8: subtract the logsumexp of each row")
         check_rewards(self.reward, self.values, self.sd)
 
     @property
@@ -164,17 +162,6 @@ def outside(array: Array, low: float, high: float) -> float:
     return float(array[(array < low) | (array > high)][0])
 
 
-def check_policy(log_policy: Array) -> None:
-    """Check that each row sums to one, within the same 1e-8 that `theory` requires of its inputs."""
-    total = np.exp(log_policy).sum(-1)
-    worst = int(np.abs(total - 1).argmax())
-    if abs(total[worst] - 1) > 1e-8:
-        raise ValueError(
-            f"log_policy gives context {worst} a total probability of {total[worst]:.10g}; expected 1 within 1e-8: "
-            "subtract the logsumexp of each row"
-        )
-
-
 def check_rewards(reward: Array, values: tuple[float, float] | None, sd: float) -> None:
     """Check that sd is >= 0; for two reward values, also that sd is 0 and expected rewards lie between the two."""
     if not (np.isfinite(sd) and sd >= 0):
@@ -185,11 +172,6 @@ def check_rewards(reward: Array, values: tuple[float, float] | None, sd: float) 
     if not low < high:
         raise ValueError(f"values is {values}; expected (low, high) with low < high")
     if sd:
-        raise ValueError(
-            f"sd is {sd} for rewards of {low:g} or {high:g}; give values=None for rewards with Gaussian noise"
-        )
+        raise ValueError(f"sd is {sd} for rewards of {low:g} or {high:g}; give values=None for Gaussian noise")
     if reward.min() < low or reward.max() > high:
-        raise ValueError(
-            f"reward has the entry {outside(reward, low, high):g}; expected means from {low:g} to {high:g}, "
-            "the two values of a draw"
-        )
+        raise ValueError(f"reward has the entry {outside(reward, low, high):g}; expected {low:g} to {high:g}")

@@ -12,28 +12,21 @@ Problem = TypeVar("Problem")
 
 
 def build(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type[Problem]) -> Problem:
-    """The problem that an [env] table describes.
+    """The problem that an [env] table describes: `kind`, a key of `kinds` or "my.py:MyKind", and the kind's options.
 
-    Args:
-        table: `kind`, a key of `kinds` or a file and a class in it such as "my.py:MyKind", and the kind's options.
-        kinds: name to dataclass; its fields are the options, its build() makes the problem.
-        wanted: what build() must return.
+    A kind is a dataclass whose fields are the options, and whose build() makes a `wanted`.
     """
     problem = described(table, kinds, wanted).build()
     if not isinstance(problem, wanted):
-        name = wanted.__name__
-        raise ValueError(
-            f"build() of {table['kind']} returned a {type(problem).__name__}; expected a pmdkit.envs.{name}"
-        )
+        got = f"build() of {table['kind']} returned a {type(problem).__name__}"
+        raise ValueError(f"{got}; expected a pmdkit.envs.{wanted.__name__}")
     return problem
 
 
 def described(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type) -> Any:
     """The kind with its options, all of them checked; nothing is built or read yet."""
     if "kind" not in table:
-        raise ValueError(
-            f"the [env] table has no kind; expected one of {', '.join(kinds)}, or your own as file.py:Class"
-        )
+        raise ValueError(f"the [env] table has no kind; expected one of {', '.join(kinds)}, or my.py:MyKind")
     kind = table["kind"]
     factory = kind_of(kind, kinds, wanted)
     options = {name: value for name, value in table.items() if name != "kind"}

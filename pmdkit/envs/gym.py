@@ -37,7 +37,7 @@ class BanditEnv(gymnasium.Env[np.int64, np.int64]):
     metadata = ANSI
 
     def __init__(self, env: str | Bandit | None = None, *, render_mode: str | None = None, **options: Any) -> None:
-        self.render_mode = checked_mode(render_mode)
+        self.render_mode = render_mode
         self.bandit: Bandit = problem_of(env, options, make, "bandit", "needle")
         self.observation_space = Discrete(self.bandit.contexts)
         self.action_space = Discrete(self.bandit.arms)
@@ -94,7 +94,7 @@ class TokenEnv(gymnasium.Env[Indices, np.int64]):
         render_mode: str | None = None,
         **options: Any,
     ) -> None:
-        self.render_mode = checked_mode(render_mode)
+        self.render_mode = render_mode
         self.problem: TokenProblem = problem_of(env, options, make_tokens, "toy", "modular-sum")
         self.held_out = held_out
         words, length = len(self.problem.vocabulary), self.problem.prompt_length + self.problem.width
@@ -142,10 +142,3 @@ def problem_of(
     if env is not None:
         raise ValueError(f"both env '{env}' and kind '{options['kind']}' were given; expected one of them")
     return make(options)
-
-
-def checked_mode(render_mode: str | None) -> str | None:
-    """The render mode: None or "ansi"."""
-    if render_mode not in (None, "ansi"):
-        raise ValueError(f"render_mode is '{render_mode}'; expected None or 'ansi'")
-    return render_mode

@@ -92,10 +92,9 @@ class TwoHills:
         check_size(self, "contexts", "arms")
         for name in ("share", "luck", "common", "rare"):
             check_share(name, getattr(self, name))
-        if self.share + max(self.common, self.rare) >= 1:
+        if self.share + (most := max(self.common, self.rare)) >= 1:
             raise ValueError(
-                f"env.share is {self.share} and the narrow hill's share goes up to {max(self.common, self.rare)}; "
-                "expected a sum below 1, so that something is left for the plain"
+                f"env.share is {self.share} and the narrow hill's goes up to {most}; expected a sum below 1"
             )
 
     def build(self) -> Bandit:
@@ -104,12 +103,8 @@ class TwoHills:
         seen = np.geomspace(self.common, self.rare, self.contexts)
         shares = np.stack([np.full(self.contexts, self.share), seen, 1 - self.share - seen], axis=1)
         success = np.tile(np.repeat([self.luck, 1.0, 0.0], sizes), (self.contexts, 1))
-        return Bandit(
-            name="two-hills",
-            reward=success,
-            log_policy=np.log(np.repeat(shares / sizes, sizes, axis=1)),
-            success=success,
-        )
+        log_policy = np.log(np.repeat(shares / sizes, sizes, axis=1))
+        return Bandit("two-hills", reward=success, log_policy=log_policy, success=success)
 
 
 @dataclass(frozen=True)
@@ -142,13 +137,8 @@ class Graded:
     def build(self) -> Bandit:
         """The bandit, with arms in the order of their grades."""
         powers = np.geomspace(1 / self.hardness, self.hardness, self.contexts) if self.contexts > 1 else np.ones(1)
-        return Bandit(
-            name="graded",
-            reward=np.linspace(0, 1, self.arms) ** powers[:, None],
-            log_policy=uniform(self.contexts, self.arms),
-            values=None,
-            sd=self.sd,
-        )
+        grades = np.linspace(0, 1, self.arms) ** powers[:, None]
+        return Bandit("graded", grades, uniform(self.contexts, self.arms), values=None, sd=self.sd)
 
 
 @dataclass(frozen=True)
@@ -208,7 +198,10 @@ class SharedFeatures:
         sign = np.repeat([1.0, -1.0], [plain, self.traps])[:, None]
         score = sign * self.alignment * (features @ skill) + np.sqrt(1 - self.alignment**2) * noise
         shares = np.concatenate([np.geomspace(self.easy, self.hard, size) for size in (plain, self.traps)])
-        success = top_share(score, shares)
+        # the given share of each row with the highest scores passes: at least one arm, and never all
+        count = np.clip(np.rint(shares * self.arms), 1, self.arms - 1)
+        rank = (-score).argsort(axis=1).argsort(axis=1)
+        success = (rank < count[:, None]).astype(np.float64)
         return Bandit(
             name="shared-features",
             reward=np.where(success > 0, 1 - self.false_negative, self.false_positive),
@@ -261,12 +254,8 @@ class PassRates:
         good, bad = (side / side.sum(axis=1, keepdims=True) for side in sides)
         success = np.zeros((self.problems, self.arms))
         success[:, : self.right] = 1.0
-        return Bandit(
-            name="pass-rates",
-            reward=success,
-            log_policy=np.log(np.concatenate([p0 * good, (1 - p0) * bad], axis=1)),
-            success=success,
-        )
+        log_policy = np.log(np.concatenate([p0 * good, (1 - p0) * bad], axis=1))
+        return Bandit("pass-rates", reward=success, log_policy=log_policy, success=success)
 
 
 KINDS: dict[str, Any] = {
@@ -298,14 +287,6 @@ def reward_scale(spec: Spec) -> str:
 def uniform(contexts: int, arms: int) -> Array:
     """[S, A] log-probabilities of the uniform policy."""
     return np.full((contexts, arms), -math.log(arms))
-
-
-def top_share(score: Array, shares: Array) -> Array:
-    """[S, A] 1 for the given share of each row with the highest scores, at least one arm and never all, 0 elsewhere."""
-    arms = score.shape[1]
-    count = np.clip(np.rint(shares * arms), 1, arms - 1)
-    rank = (-score).argsort(axis=1).argsort(axis=1)
-    return (rank < count[:, None]).astype(np.float64)
 
 
 @cache

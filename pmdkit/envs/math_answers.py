@@ -35,10 +35,6 @@ def make_grader(grade: str = "math", *, boxed: bool = False, score_cut_off: bool
         boxed: take the answer from the last \\boxed{} instead of the last Answer: line ("math" only).
         score_cut_off: call a function for cut-off responses too, see `FunctionGrader`.
         options: workers, seconds, memory_mb and most_unscored of `strict_answers.Grader`.
-
-    Raises:
-        UsageError: the function cannot be loaded, or a number makes no sense.
-        ComponentDied: its worker was killed while it was tried.
     """
     try:
         if grade == "math":

@@ -71,16 +71,13 @@ def row_of(item: Item) -> RewardRow:
 
 
 class OwnReward:
-    """A user's own function, called with the arguments it asks for.
+    """A user's own function, called with the arguments it asks for; `takes` says what the pool has to send.
 
     Args:
         function: takes two parameters, (response, gold) under any names; or parameters by name: those in ROW for one
             response, those in GROUP for all responses to a prompt, and columns of the data. If there are only two, put
             a `*` before them to take them by name. It may be async, and is then called by name.
         seconds: time limit of an async call; the pool enforces that of any other call.
-
-    Attributes:
-        takes: what the pool has to send.
     """
 
     def __init__(self, function: Callable[..., Any], seconds: float) -> None:
@@ -97,9 +94,8 @@ class OwnReward:
         by_name = any(name in {*ROW, *GROUP} - {"response", "gold"} for name in self.wanted)
         swapped = list(self.wanted) == ["gold", "response"]
         named_only = any(p.kind is p.KEYWORD_ONLY for p in parameters.values())
-        self.positional = len(self.wanted) == 2 and not (
-            by_name or swapped or named_only or self.anything or self.is_async
-        )
+        by_name = by_name or swapped or named_only or self.anything or self.is_async
+        self.positional = len(self.wanted) == 2 and not by_name
         self.whole_group = not self.positional and any(name in ("prompts", "completions") for name in self.wanted)
         self.takes: Takes = "pair" if self.positional else "row"
         if self.is_async or self.whole_group:
@@ -130,16 +126,16 @@ class OwnReward:
             found = list(asyncio.run(asyncio.wait_for(given, self.seconds)) if self.is_async else given)
             if len(found) != len(rows):
                 return {"error": f"the function returned {len(found)} numbers for {len(rows)} responses"}
-        else:
-            found = asyncio.run(self.gather(rows))
+        else:  # an exception counts as the result of one of them
+            calls = [self.function(**self.arguments(row, row["columns"])) for row in rows]
+
+            async def gather() -> list[Any]:
+                limited = (asyncio.wait_for(call, self.seconds) for call in calls)
+                return await asyncio.gather(*limited, return_exceptions=True)
+
+            found = asyncio.run(gather())
         judged = [self.number(one) for one in found]
         return {"values": [value for value, _ in judged], "reasons": [reason for _, reason in judged]}
-
-    async def gather(self, rows: list[Message]) -> list[Any]:
-        """Run an async function on several responses concurrently; an exception counts as the result of one of them."""
-
-        calls = [asyncio.wait_for(self.function(**self.arguments(row, row["columns"])), self.seconds) for row in rows]
-        return await asyncio.gather(*calls, return_exceptions=True)
 
     def arguments(self, known: Mapping[str, Any], columns: Mapping[str, Any]) -> Message:
         """The arguments that the function asks for, from what is known about a response and from its data row."""
@@ -165,11 +161,7 @@ class OwnReward:
 
 
 def load(grade: str, seconds: float) -> OwnReward:
-    """In a worker: the function that `my.py:grade` names, or the reward `reasoning-gym`.
-
-    Raises:
-        ValueError: the file cannot be imported or has no such function.
-    """
+    """In a worker: the function that `my.py:grade` names, or the reward `reasoning-gym`."""
     if grade == "reasoning-gym":
         from pmdkit.envs.math.reasoning import score_puzzle
 
@@ -183,11 +175,7 @@ def load(grade: str, seconds: float) -> OwnReward:
 
 
 def identify(grade: str) -> tuple[str, str]:
-    """(what a worker loads, the identity of the judge: another file or version is another judge).
-
-    Raises:
-        UsageError: it names no function of a file.
-    """
+    """(what a worker loads, the identity of the judge: another file or version is another judge)."""
     if grade == "reasoning-gym":
         need("reasoning_gym", "the reward reasoning-gym")
         return grade, f"{grade} {metadata.version(grade)}"
@@ -210,10 +198,6 @@ class FunctionGrader(Grader):
         score_cut_off: call a function of (response, gold) for cut-off responses too, instead of judging them wrong. A
             function that takes its arguments by name gets `cut_off` and is always called.
         options: workers, memory_mb, journal and most_unscored of `strict_answers.Grader`.
-
-    Raises:
-        UsageError: the file cannot be loaded (tried in a worker), or a number makes no sense.
-        ComponentDied: the worker that tried it was killed, for example by a kernel short of memory.
     """
 
     def __init__(

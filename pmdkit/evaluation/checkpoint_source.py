@@ -10,7 +10,7 @@ from typing import Any
 from pmdkit import foreign
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
-from pmdkit.observe.checkpoint import MANIFEST, Damaged, Manifest, check_origin, read_manifest, run_identity
+from pmdkit.observe.checkpoint import MANIFEST, Damaged, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.resolve import stored_spec
@@ -26,7 +26,7 @@ class CheckpointSource:
 
     Attributes:
         place: what transformers loads, a folder or the name of a model on the hub.
-        weights: SHA-256 of the weights; the name itself for a model on the hub.
+        weights: SHA-256 of the weights, of its shards' checksums, or the name itself for a model on the hub.
         spec: of the run that it comes from.
         step: of its checkpoint.
         warnings: to show to the user.
@@ -52,33 +52,26 @@ def tier_of(path: Path) -> str | None:
 
 
 def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
-    """The language model at a path; code that a run there names must be trusted.
-
-    Raises:
-        UsageError: nothing there could be one.
-        ResumeRefused: a run without a whole checkpoint.
-    """
-    if not os.path.exists(path):  # Path.exists raises for some impossible names
-        if HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
-            return CheckpointSource(str(path), str(path))
-        raise UsageError(f"{path} is not a folder; expected the --out of a run, or the folder of a model")
-    if not path.is_dir():
-        raise UsageError(f"{path} is a file; expected the folder of a run or of a model")
-    if not os.path.exists(path / "config.json"):
-        raise UsageError(f"{path} holds no config.json; expected the --out of a run, or the folder of a model")
+    """The language model at a path; code that a run there names must be trusted."""
+    if not os.path.exists(path) and HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
+        return CheckpointSource(str(path), str(path))
+    if not os.path.isdir(path) or not os.path.exists(path / "config.json"):  # Path.exists raises for impossible names
+        what = "holds no config.json" if os.path.isdir(path) else "is not a folder"
+        raise UsageError(f"{path} {what}; expected the --out of a run, or the folder of a model")
     if tier_of(path) == "llm":
         return source_of_run(RunFolder(path), path, trusted)
-    owner = path.absolute().parent.parent
-    if (
-        re.fullmatch(r"step-\d+", path.name)
-        and path.absolute().parent.name == "checkpoints"
-        and tier_of(owner) == "llm"
-    ):
-        return source_of_run(RunFolder(owner), path, trusted, int(path.name.removeprefix("step-")))
+    owner, numbered = path.absolute().parent.parent, re.fullmatch(r"step-(\d+)", path.name)
+    if numbered and path.absolute().parent.name == "checkpoints" and tier_of(owner) == "llm":
+        return source_of_run(RunFolder(owner), path, trusted, int(numbered[1]))
     config = read_config(path / "config.json")
     if not {"model_type", "architectures", "auto_map"} & config.keys():
         raise UsageError(f"{path}/config.json is neither that of a run nor that of a model; give the folder of one")
-    return CheckpointSource(str(path), sha256_of_files(sorted(path.glob("*.safetensors"))))
+    summed = hashlib.sha256()
+    for weights in sorted(path.glob("*.safetensors")):
+        with foreign.open_file(weights, foreign.WEIGHTS) as file:
+            while block := file.read(2**22):
+                summed.update(block)
+    return CheckpointSource(str(path), summed.hexdigest())
 
 
 def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | None = None) -> CheckpointSource:
@@ -90,7 +83,9 @@ def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | 
         place = given if only is not None else folder.checkpoints / f"step-{step}"
         problem = weights_damage(place, step)
         if problem is None:
-            weights = digest_of_model(read_manifest(place))
+            manifest = read_manifest(place)
+            sums = [manifest.sha256[name] for name in manifest.files_of("model")]
+            weights = sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
             return CheckpointSource(str(place), weights, spec, step, tuple(warnings))
         warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
     trouble = "; ".join(warnings) or "none was written yet"
@@ -113,22 +108,6 @@ def weights_damage(place: Path, step: int) -> str | None:
     there = {path.name for path in place.iterdir() if not path.name.startswith(".")}
     strange = sorted(there - manifest.sha256.keys() - {MANIFEST})
     return f"it holds {strange[0]}, which its manifest does not name" if strange else None
-
-
-def digest_of_model(manifest: Manifest) -> str:
-    """SHA-256 of the weights of a checkpoint; for sharded weights, of the checksums of their files."""
-    sums = [manifest.sha256[name] for name in manifest.files_of("model")]
-    return sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
-
-
-def sha256_of_files(paths: list[Path]) -> str:
-    """SHA-256 of files, one after the other."""
-    summed = hashlib.sha256()
-    for path in paths:
-        with foreign.open_file(path, foreign.WEIGHTS) as file:
-            while block := file.read(2**22):
-                summed.update(block)
-    return summed.hexdigest()
 
 
 def read_config(file: Path) -> dict[str, Any]:

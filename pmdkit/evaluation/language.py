@@ -109,11 +109,6 @@ def evaluate(
         resume: continue the evaluation in `out`.
         display: shows warnings and progress.
         device, dtype: as in [model]; by default those of the run.
-
-    Raises:
-        UsageError: options or data that make no sense, a model that does not load.
-        ResumeRefused: the folder holds another evaluation.
-        Stopped: on a signal; every whole turn of responses is kept.
     """
     spec = source.spec
     config = config.resolve(spec)
@@ -174,9 +169,7 @@ def evaluate(
             texts = (train.problem(int(number)).problem for number in train.train)
             leaked = leaks(texts, (problem.problem for problem in problems))
         if leaked:
-            display.warn(
-                f"{leaked} of {len(problems)} problems are in the training set of the run, judging by their text"
-            )
+            display.warn(f"{leaked} of {len(problems)} problems are in the run's training set, judging by their text")
         engine = TransformersEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
         with run_folder.locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
             answers = evaluation(engine, folder.path / RECORD, report)
@@ -224,10 +217,8 @@ def check_context(evaluation: Evaluation, model_config: Any) -> None:
     if context is not None and longest + width > context:
         room = context - longest
         remedy = f"give --width {room} or less" if room > 0 else "leave such problems out"
-        raise UsageError(
-            f"the longest prompt has {longest} tokens, and the model's context of {context} has no room for a response "
-            f"of {width} after it; {remedy}"
-        )
+        what = f"the longest prompt has {longest} tokens, and the model's context of {context}"
+        raise UsageError(f"{what} has no room for a response of {width} after it; {remedy}")
 
 
 def describe_evaluation(

@@ -29,11 +29,7 @@ ROWS = 8192  # drawn at a time, to fit the memory of a laptop
 
 
 def load_policy(path: Path, trusted: Trusted = NOTHING) -> tuple[Spec, Backend, int, list[str]]:
-    """Load the run of a folder, with the policy of its newest whole checkpoint; code that it names must be trusted.
-
-    Returns:
-        Spec, backend, step of the checkpoint, and a warning for each newer one that is damaged.
-    """
+    """Spec, backend, step of the newest whole checkpoint, which is loaded, and a warning for each newer one."""
     folder = RunFolder(path)
     if not folder.started:
         what = "holds no config.json" if path.is_dir() else "is not a folder"
@@ -60,15 +56,8 @@ def evaluate(spec: Spec, backend: Backend, step: int, k: int, problems: int | No
 
 
 def sample_held_out(spec: Spec, backend: Backend, k: int, problems: int | None, seed: int) -> GradedDraws:
-    """A multiple of k draws on each held-out problem, or on every context of a bandit.
-
-    Args:
-        spec: of the run.
-        backend: with the policy restored.
-        k: draws of one attempt.
-        problems: maximum number; by default 256, or every context of a bandit.
-        seed: of the draws. The problems are those that the run itself is evaluated on.
-    """
+    """A multiple of k draws on each problem of the run's own evaluation: at most `problems`, by default 256, or every
+    context of a bandit. `backend` has the policy restored."""
     check_counts(k=k, problems=problems)
     if spec.tier == "bandit":
         return bandit_draws(backend.task.bandit, backend, k, problems, seed)  # type: ignore[attr-defined]
@@ -108,10 +97,8 @@ def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, 
         right.append(backend.task.reward(rollouts).numpy())
         rows = answer_rows(problem, rollouts.responses.numpy(), rollouts.mask.numpy())
         answer.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(len(some), given))
-    grid = problem.grid
-    return GradedDraws(
-        np.concatenate(right), np.concatenate(answer), exhaustive=grid is not None and len(prompts) == len(grid)
-    )
+    exhaustive = problem.grid is not None and len(prompts) == len(problem.grid)
+    return GradedDraws(np.concatenate(right), np.concatenate(answer), exhaustive)
 
 
 def blocks(problems: int, k: int) -> int:

@@ -65,10 +65,8 @@ def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
         raise UsageError(unknown("panel", name, panels))
     panel = panels[name]
     if panel is None:
-        raise UsageError(
-            f"{run.path} has no numbers for the panel '{name}'; it has them for "
-            f"{', '.join(known for known, drawn in panels.items() if drawn is not None)}"
-        )
+        there = ", ".join(known for known, drawn in panels.items() if drawn is not None)
+        raise UsageError(f"{run.path} has no numbers for the panel '{name}'; it has them for {there}")
     with style():
         figure = Figure(figsize=(WIDTH / 2, PANEL)) if ax is None else ax.figure
         place = figure.add_subplot() if ax is None else ax
@@ -132,9 +130,8 @@ def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, restarts: Seq
     if rated:
         ax.set_ylim(-0.03, 1.03)
     for number, step in enumerate(restarts):  # the run was stopped, and went on from the checkpoint of this step
-        ax.axvline(
-            step + 1, color="0.45", linestyle=(0, (4, 2)), linewidth=1.0, zorder=1, label="" if number else "restart"
-        )
+        looks: dict[str, Any] = {"color": "0.45", "linestyle": (0, (4, 2)), "linewidth": 1.0, "zorder": 1}
+        ax.axvline(step + 1, label="" if number else "restart", **looks)
     steps_axis(ax)
     ax.legend(handlelength=1.6)
 
@@ -178,11 +175,10 @@ def mismatch(ax: Axes, rows: Rows) -> None:
 
 def log_ratios(ax: Axes, rows: Rows) -> None:
     """Draw the mean log-ratio of right and wrong responses in each step, beside the objective's exact update."""
-    apart = any(known(rows, f"log_ratio_{key}") for key, *_ in SIDES)
     for key, _, colour, marker in SIDES:
         line(ax, rows, f"log_ratio_{key}", color=colour, marker=marker)
         line(ax, rows, f"theory_log_ratio_{key}", marker=marker if len(rows) == 1 else "", **EXACT)
-    if not apart:
+    if not any(known(rows, f"log_ratio_{key}") for key, *_ in SIDES):
         line(ax, rows, "log_ratio_max", color=RIGHT, marker="^", label="largest")
         line(ax, rows, "log_ratio_min", color=WRONG, marker="v", label="smallest")
         ax.legend()
@@ -211,11 +207,8 @@ def by_pass_rate(ax: Axes, gauges: Rows) -> None:
 
 def key_to_sides(ax: Axes, rows: Rows, loc: Literal["center", "best"] = "center", ncols: int = 3) -> None:
     """Draw one legend for the log-ratio panels."""
-    handles = [
-        Line2D([], [], color=colour, marker=marker, label=f"{name} responses, measured")
-        for key, name, colour, marker in SIDES
-        if known(rows, f"log_ratio_{key}")
-    ]
+    sides = [side for side in SIDES if known(rows, f"log_ratio_{side[0]}")]
+    handles = [Line2D([], [], color=c, marker=m, label=f"{name} responses, measured") for _, name, c, m in sides]
     if any(known(rows, f"theory_log_ratio_{key}") for key, *_ in SIDES):
         handles.append(Line2D([], [], marker="^", label="exact update of each prompt alone", **EXACT))
     if handles:
@@ -241,10 +234,8 @@ def percent(share: float) -> str:
 
 
 def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
-    """Draw lambda/tau, by which the chi2 term raises the temperature near pi_old, beside tau itself.
-
-    It is drawn by bucket of the gauge, or over the steps if rewards are real, so that there are no buckets.
-    """
+    """Draw lambda/tau, by which the chi2 term raises the temperature near pi_old, beside tau itself; over the steps if
+    rewards are real, so that there are no buckets."""
     if gauges:
         places = numbers(gauges, "bucket")
         ax.bar(places, numbers(gauges, "theory_lambda_over_tau"), 0.5, color=BLUE, label=r"$\lambda/\tau$, exact")
@@ -271,10 +262,8 @@ def belief(ax: Axes, gauges: Rows) -> None:
     question, reading = "How much of the old policy still counts?", r"effective: $1/(1+\chi^2)$ of the step"
     if known(gauges, "noise_share"):
         ax.bar(places, numbers(gauges, "noise_share"), 0.36, color=VERMILLION, label="noise for PMD-part")
-        question, reading = (
-            "Which groups can be believed?",
-            "noise: too few right draws, PMD-part's target is over a nat off",
-        )
+        question = "Which groups can be believed?"
+        reading = "noise: too few right draws, PMD-part's target is over a nat off"
     if known(gauges, "theory_noise_share"):
         heights = numbers(gauges, "theory_noise_share")
         ax.plot(places, heights, "s", color=BLACK, ms=6, mfc="none", label="noise to be expected")

@@ -42,23 +42,13 @@ class ScheduleTable(Strict):
     "Optimizer steps on each ministep; many passes on the full support show where gradient descent fails."
 
     def check_batch(self, prompts: int, needs_peers: bool, full_support: bool = False) -> None:
-        """Refuse a ministep without a prompt, and a group without peers for a baseline that needs them.
-
-        Args:
-            prompts: prompts per step, after the tier's default.
-            needs_peers: the objective has a leave-one-out baseline, so that a group needs two.
-            full_support: the tier can always enumerate it instead of drawing a group.
-        """
+        """Refuse a ministep without a prompt, and a group without peers for a baseline that needs them."""
         if self.ministeps > prompts:
-            raise UsageError(
-                f"schedule.ministeps is {self.ministeps} for {prompts} prompts per step; expected at most {prompts}: "
-                "each ministep needs a prompt of its own, raise --prompts"
-            )
+            got = f"schedule.ministeps is {self.ministeps} for {prompts} prompts per step"
+            raise UsageError(f"{got}; each ministep needs a prompt of its own: raise --prompts")
         if self.group == 1 and needs_peers:
-            raise UsageError(
-                "schedule.group is 1 with a leave-one-out baseline; expected at least 2: raise --group"
-                + (", or leave it out to use the full support" if full_support else "")
-            )
+            remedy = "raise --group" + (", or leave it out to use the full support" if full_support else "")
+            raise UsageError(f"schedule.group is 1 with a leave-one-out baseline; expected at least 2: {remedy}")
 
 
 class RunTable(Strict):

@@ -37,9 +37,8 @@ def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Tabl
     check_plain(section, table)
     for key in table:
         if key not in model.model_fields:
-            raise UsageError(
-                unknown("option", f"{section}.{key}", (f"{section}.{name}" for name in model.model_fields))
-            )
+            known = (f"{section}.{name}" for name in model.model_fields)
+            raise UsageError(unknown("option", f"{section}.{key}", known))
     try:
         return model(**table)
     except ValidationError as problem:
@@ -49,11 +48,7 @@ def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Tabl
 
 
 def check_plain(section: str, table: Any) -> None:
-    """Refuse values that are not a table, and tables with dates, NaN, integers beyond 64 bits or deep nesting.
-
-    Raises:
-        UsageError: it names the dotted key.
-    """
+    """Refuse values that are not a table, and tables with dates, NaN, integers beyond 64 bits or deep nesting."""
     if not isinstance(table, dict):
         raise UsageError(f"{section} is {short(table)}; expected a table: [{section}], its keys below")
     rest = [(f"{section}.{key}", value, 1) for key, value in table.items()]

@@ -40,11 +40,8 @@ def key_of(key: str) -> str:
 def to_value(value: Any) -> str:
     """A TOML value; strings are quoted as in JSON, whose escapes TOML shares."""
     if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(f"{key_of(key)} = {to_value(part)}" for key, part in value.items() if part is not None)
-            + "}"
-        )
+        pairs = (f"{key_of(key)} = {to_value(part)}" for key, part in value.items() if part is not None)
+        return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(to_value, value)) + "]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)

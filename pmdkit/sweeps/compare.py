@@ -42,20 +42,15 @@ class Arm:
 
     def row(self) -> dict[str, Any]:
         """The arm as a row for JSON and CSV."""
-        versus = self.against_first
-        return {
-            "arm": self.label,
-            "runs": self.runs,
-            "mean": self.interval.mean,
-            "low": self.interval.low,
-            "high": self.interval.high,
-            "difference": versus.difference.mean if versus else None,
-            "difference_low": versus.difference.low if versus else None,
-            "difference_high": versus.difference.high if versus else None,
-            "pairs": versus.pairs if versus else None,
-            "wins": versus.wins if versus else None,
-            "ties": versus.ties if versus else None,
-        }
+        versus, own = self.against_first, self.interval
+        row = {"arm": self.label, "runs": self.runs, "mean": own.mean, "low": own.low, "high": own.high}
+        names = ("difference", "difference_low", "difference_high", "pairs", "wins", "ties")
+        if versus is None:
+            return row | dict.fromkeys(names)
+        gap = versus.difference
+        return row | dict(
+            zip(names, (gap.mean, gap.low, gap.high, versus.pairs, versus.wins, versus.ties), strict=True)
+        )
 
 
 def collect(places: Iterable[Path]) -> tuple[list[Entry], list[str]]:
@@ -67,34 +62,24 @@ def collect(places: Iterable[Path]) -> tuple[list[Entry], list[str]]:
     finished: dict[str, Entry] = {}
     skipped: list[str] = []
     for path in places:
-        found, waiting = from_record(path) if path.suffix == ".json" else from_folder(path)
-        finished |= found
-        skipped += waiting
+        if path.suffix == ".json":
+            runs = record.read(path)["runs"]
+            finished |= {run["name"]: run for run in runs if run["state"] == "finished"}
+            skipped += [run["name"] for run in runs if run["state"] != "finished"]
+            continue
+        if not os.path.isdir(path):
+            raise UsageError(f"{path} does not exist; expected a run folder, a folder of runs, or a sweep's record")
+        folders = [RunFolder(path)] if RunFolder(path).started else []
+        below = (found for depth in ("*", "*/*") for found in sorted(path.glob(f"{depth}/config.json")))
+        for run in folders or [RunFolder(config.parent) for config in below]:
+            if run.finished:
+                finished[str(run.path.resolve())] = {"name": run.path.name, **record.digest(run)}
+            else:
+                skipped.append(str(run.path))
     if not finished:
         words = f": {len(skipped)} runs are not finished" if skipped else ""
         raise UsageError(f"nothing to compare{words}; expected finished runs: give run folders or a folder of a sweep")
     return list(finished.values()), skipped
-
-
-def from_record(path: Path) -> tuple[dict[str, Entry], list[str]]:
-    """Finished and unfinished runs of a record."""
-    runs = record.read(path)["runs"]
-    finished = {run["name"]: run for run in runs if run["state"] == "finished"}
-    return finished, [run["name"] for run in runs if run["state"] != "finished"]
-
-
-def from_folder(path: Path) -> tuple[dict[str, Entry], list[str]]:
-    """Finished and unfinished runs in a folder: the folder itself, or those one or two levels below."""
-    if not os.path.isdir(path):
-        raise UsageError(f"{path} does not exist; expected a run folder, a folder of runs, or the record of a sweep")
-    folders = [RunFolder(path)] if RunFolder(path).started else []
-    folders = folders or [
-        RunFolder(p.parent) for depth in ("*", "*/*") for p in sorted(path.glob(f"{depth}/config.json"))
-    ]
-    finished = {
-        str(run.path.resolve()): {"name": run.path.name, **record.digest(run)} for run in folders if run.finished
-    }
-    return finished, [str(run.path) for run in folders if not run.finished]
 
 
 def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | None = None) -> list[Arm]:
@@ -192,12 +177,8 @@ def to_latex(arms: Sequence[Arm], metric: str) -> str:
     ]
     for arm in arms:
         versus = arm.against_first
-        cells = [
-            escape(arm.label),
-            stats.interval_text(arm.interval, ".4g"),
-            stats.interval_text(versus.difference, ".4g") if versus else "--",
-            wins(arm),
-        ]
+        gap = stats.interval_text(versus.difference, ".4g") if versus else "--"
+        cells = [escape(arm.label), stats.interval_text(arm.interval, ".4g"), gap, wins(arm)]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from pmdkit.errors import UsageError
@@ -66,7 +66,11 @@ def expand(
             [(32, 1), (512, 16)]} is two settings, not four.
         fixed: options that all runs share.
     """
-    settings = [combination_options(over, values) for values in product(*over.values())]
+    settings: list[Options] = []
+    for values in product(*over.values()):
+        joined = zip(over, values, strict=True)  # keys joined by + have as many values
+        pairs = (zip(key.split("+"), value if "+" in key else [value], strict=True) for key, value in joined)
+        settings.append(dict(chain.from_iterable(pairs)))
     return variants(tier, env, settings, seeds, fixed)
 
 
@@ -76,15 +80,6 @@ def variants(
     """Each setting on top of the fixed options, with every seed. All settings of a seed run before the next seed, so
     that whatever slows the machine down affects all settings alike, and an early look is fair."""
     return [Trial(tier, env, {**fixed, **setting, SEED: seed}) for seed in seeds for setting in settings]
-
-
-def combination_options(over: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> Options:
-    """The options of one combination, with joined keys split."""
-    options: Options = {}
-    for key, value in zip(over, values, strict=True):
-        keys = key.split("+")
-        options |= dict(zip(keys, value if len(keys) > 1 else [value], strict=True))
-    return options
 
 
 def parse_over(pairs: Iterable[str]) -> dict[str, list[Any]]:

@@ -25,12 +25,9 @@ Entry = dict[str, Any]
 
 
 def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str, str], about: Entry) -> Entry:
-    """Write the record of a sweep, with every run as far as it got, and return it.
+    """Write the record of a sweep in `folder`, with every run as far as it got, and return it.
 
-    Args:
-        folder: the folder that contains runs/.
-        failed: reasons of failed runs, by name.
-        about: what else the record says about the sweep as a whole.
+    `failed` has the reasons of failed runs by name, `about` what else the record says about the sweep as a whole.
     """
     entries = []
     for trial in {trial.name: trial for trial in trials}.values():
@@ -41,19 +38,15 @@ def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str
         else:
             reason = failed.get(trial.name)
             entries.append({**head, "state": "failed" if reason else "waiting", "reason": reason})
-    sweep = {"format": 1, **about, "config": common(entries), "runs": entries}
+    configs = [entry["config"] for entry in entries if "config" in entry]  # what all share is stored only once
+    first = configs[0] if configs else {}
+    common = {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
+    sweep = {"format": 1, **about, "config": common, "runs": entries}
     for entry in entries:
         if "config" in entry:
             entry["config"] = {k: v for k, v in entry["config"].items() if k not in sweep["config"]}
     files.replace(path, (json.dumps(sweep, separators=(",", ":"), allow_nan=False) + "\n").encode(), files.PUBLIC)
     return sweep
-
-
-def common(entries: Sequence[Entry]) -> Entry:
-    """The resolved options that all finished runs share, which the record stores only once."""
-    configs = [entry["config"] for entry in entries if "config" in entry]
-    first = configs[0] if configs else {}
-    return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
 
 
 def digest(run: run_folder.RunFolder) -> Entry:

@@ -113,16 +113,20 @@ def run_all(
         for ended, result in enumerate(results, 1):
             name = result.call.name
             if reason := failure_reason(result):
-                failed[name] = reason
+                failed[name], line = reason, f"failed: {reason}"
+            else:
+                summary = RunFolder(folder / "runs" / name).read_summary()
+                first, last = summary["pass_rate_first"], summary["pass_rate_last"]
+                line = "" if None in (first, last) else f"pass rate {first:.3f} to {last:.3f} "
+                line += f"in {result.value['seconds']:.0f} s"
             left = (time.monotonic() - began) / ended * (len(calls) - ended)
-            log(f"{ended}/{len(calls)} {progress_line(name, folder, result, failed)}; about {left:.0f} s left")
+            log(f"{ended}/{len(calls)} {name} {line}; about {left:.0f} s left")
 
 
 def run_trial(tier: str, env: str, options: dict[str, Any], out: str, log: str) -> dict[str, Any]:
     """In a worker: run `pmdkit TIER ENV` as on the command line, with stderr appended to the file `log`.
 
-    Returns:
-        Exit code and seconds. If asked to stop, the run saves a checkpoint and the worker exits with it.
+    Returns its exit code and seconds. If asked to stop, the run saves a checkpoint and the worker exits with it.
     """
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
@@ -162,13 +166,3 @@ def failure_reason(result: CallResult) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if code else []
     last = next((line for line in reversed(lines) if line.startswith("pmdkit: error: ")), "")
     return last.removeprefix("pmdkit: error: ") or (exit_reason(code) if code else "")
-
-
-def progress_line(name: str, folder: Path, result: CallResult, failed: dict[str, str]) -> str:
-    """One line about a run that ended."""
-    if name in failed:
-        return f"{name} failed: {failed[name]}"
-    summary = RunFolder(folder / "runs" / name).read_summary()
-    ends = [summary[f"pass_rate_{end}"] for end in ("first", "last")]
-    rates = "" if None in ends else f", pass rate {ends[0]:.3f} to {ends[1]:.3f}"
-    return f"{name}{rates} in {result.value['seconds']:.0f} s"

@@ -16,6 +16,7 @@ from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import derive
 from pmdkit.specs import ToySpec
 from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner, build_model, warm_start
+from pmdkit.toy.model import check_heads
 
 EVALUATION = 256  # held-out prompts, four draws each: a standard error of about 0.02 on the pass rate
 DRAWS = 4
@@ -71,17 +72,12 @@ def resolve_config(spec: ToySpec, objective: Objective) -> ToySpec:
     """The spec with its defaults written out and impossible combinations refused."""
     schedule = spec.schedule
     problem = make_tokens(spec.env)
-    if spec.model.path is None and spec.model.dimension % (2 * spec.model.heads):
-        raise UsageError(
-            f"model.dimension is {spec.model.dimension} with {spec.model.heads} heads; expected a multiple of "
-            f"{2 * spec.model.heads}: each head turns its coordinates in pairs"
-        )
+    if spec.model.path is None:
+        check_heads(spec.model.dimension, spec.model.heads)
     prompts = schedule.prompts or 128
     schedule.check_batch(prompts, traits(objective).needs_peers)
     if schedule.update not in ("auto", "gradient"):
         raise UsageError(f"schedule.update is '{schedule.update}'; a transformer is fitted by 'gradient' only")
     if schedule.group is None and problem.responses() is None:
-        raise UsageError(
-            f"schedule.group is not set and {spec.name} has too many responses to enumerate; give --group, such as 16"
-        )
+        raise UsageError(f"schedule.group is not set and {spec.name} has too many responses to enumerate; give --group")
     return spec.model_copy(update={"schedule": schedule.model_copy(update={"update": "gradient", "prompts": prompts})})

@@ -153,29 +153,19 @@ def neighbours(weight: torch.Tensor, config: ModelConfig) -> torch.Tensor:
 def write_tokenizer(vocabulary: Sequence[str], eos: str, folder: Path) -> None:
     """Write tokenizer.json and tokenizer_config.json; ids are positions in `vocabulary`."""
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    # the format needs a name for unknown words; it is no token, so an unknown word is an error and not a guess
+    words = {word: i for i, word in enumerate(vocabulary)}
     tokenizer = {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **dict.fromkeys(("truncation", "padding")),
         "added_tokens": [{"id": vocabulary.index(eos), "content": eos, **special}],
         "normalizer": None,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": None,
-        "decoder": None,  # words are joined by spaces
-        # the format needs a name for unknown words; it is no token, so an unknown word is an error and not a guess
-        "model": {
-            "type": "WordLevel",
-            "vocab": {word: i for i, word in enumerate(vocabulary)},
-            "unk_token": "<unknown>",
-        },
+        **dict.fromkeys(("post_processor", "decoder")),  # words are joined by spaces
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unknown>"},
     }
-    about = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": eos,
-        "pad_token": eos,
-        "padding_side": "left",
-        "clean_up_tokenization_spaces": False,
-    }
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos, "pad_token": eos, "padding_side": "left"}
+    about |= {"clean_up_tokenization_spaces": False}
     write_json(folder / "tokenizer.json", tokenizer)
     write_json(folder / "tokenizer_config.json", about)
 

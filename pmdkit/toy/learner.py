@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -139,10 +138,8 @@ class ToyLearner:
         for name in sorted(found.keys() | wanted.keys()):
             a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
             if a != b:
-                raise ResumeRefused(
-                    f"the checkpoint is of another model: {name} is {a}; expected {b} according to this run's "
-                    "configuration: put its own checkpoints back, or start again with another --out"
-                )
+                remedy = "put its own checkpoints back, or start again with another --out"
+                raise ResumeRefused(f"the checkpoint is of another model: {name} is {a}; expected {b}: {remedy}")
         weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
         self.model.load_state_dict(weights)
         if self.reference is not None:
@@ -181,16 +178,14 @@ class HeldOutEvaluation:
 
     def pass_rate(self, learner: ToyLearner) -> float:
         """Share of right responses, averaged over the prompts."""
+        model, width, eos, mass = learner.model, learner.width, learner.eos, None
         if learner.space is not None:
             rollouts = learner.enumerate(self.prompts, self.seed)
-            right = self.grade(rollouts.responses, rollouts.mask)
-            return float((rollouts.mass.numpy() * right).sum(1).mean())
-        responses, _, mask = generate(learner.model, self.prompts, self.draws, learner.width, learner.eos, self.seed)
-        return float(self.grade(responses, mask).mean())
-
-    def grade(self, responses: Tensor, mask: Tensor) -> np.ndarray:
-        """[P, G] 1 for a right response."""
-        return checked_rewards(self.problem, *(x.cpu().numpy() for x in (self.prompts, responses, mask)))
+            responses, mask, mass = rollouts.responses, rollouts.mask, rollouts.mass.numpy()
+        else:
+            responses, _, mask = generate(model, self.prompts, self.draws, width, eos, self.seed)
+        right = checked_rewards(self.problem, *(x.cpu().numpy() for x in (self.prompts, responses, mask)))
+        return float(right.mean() if mass is None else (mass * right).sum(1).mean())
 
 
 def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transformer:
@@ -208,16 +203,11 @@ def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transfor
         return Transformer(config, seed)
     model, vocabulary = hf.load_pretrained(table.path)
     if tuple(vocabulary) != problem.vocabulary:
-        raise UsageError(
-            f"model.path {table.path} has a vocabulary of {len(vocabulary)} tokens ({' '.join(vocabulary[:6])} ...), "
-            f"the task {len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same "
-            "vocabulary: give a model of this task"
-        )
+        ours, theirs = (f"{len(words)} tokens, {' '.join(words[:6])} ..." for words in (problem.vocabulary, vocabulary))
+        raise UsageError(f"model.path {table.path} has {theirs}; expected the task's vocabulary, {ours}")
     if model.config.context < context:
-        raise UsageError(
-            f"model.path {table.path} reads {model.config.context} tokens; this task needs {context} for prompt and "
-            "response: shorten the task, or start from a model with a longer context"
-        )
+        need = f"this task needs {context} for prompt and response: take another model"
+        raise UsageError(f"model.path {table.path} reads {model.config.context} tokens; {need}")
     return model
 
 
@@ -239,10 +229,9 @@ def warm_start(
     reached, step = pass_rate(), 0
     while reached < options.pass_rate:
         if step >= options.max_steps:
-            raise PmdkitError(
-                f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}, after {step} supervised "
-                "steps; raise warm_start.max_steps or warm_start.lr, or ask for less with warm_start.pass_rate"
-            )
+            remedy = "raise warm_start.max_steps or warm_start.lr, or ask for less with warm_start.pass_rate"
+            what = f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}"
+            raise PmdkitError(f"{what}, after {step} supervised steps; {remedy}")
         for index in range(step, min(step + options.look, options.max_steps)):
             rng = generator(seed, "warm start", index)
             prompts = sample_prompts(problem, rng, options.batch)

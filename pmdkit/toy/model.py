@@ -42,11 +42,13 @@ class ModelConfig:
         for name in ("vocabulary", "context", "dimension", "layers", "heads", "inner"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} is {getattr(self, name)}; expected at least 1")
-        if self.dimension % (2 * self.heads):
-            raise ValueError(
-                f"model.dimension is {self.dimension} with {self.heads} heads; expected a multiple of "
-                f"{2 * self.heads}: each head turns its coordinates in pairs"
-            )
+        check_heads(self.dimension, self.heads)
+
+
+def check_heads(dimension: int, heads: int) -> None:
+    """Each head turns its coordinates in pairs."""
+    if dimension % (2 * heads):
+        raise ValueError(f"model.dimension is {dimension} with {heads} heads; expected a multiple of {2 * heads}")
 
 
 class KVCache:
@@ -148,10 +150,7 @@ class Transformer(nn.Module):
     def check_context(self, count: int) -> None:
         """Refuse rows of more tokens than the context, before the first is read."""
         if count > self.config.context:
-            raise ValueError(
-                f"a row has {count} tokens; the model has a context of {self.config.context}: "
-                "shorten the prompt or the response, or raise model.context"
-            )
+            raise ValueError(f"a row has {count} tokens; the model has a context of {self.config.context}")
 
 
 class Block(nn.Module):

@@ -39,8 +39,6 @@ def generate(
         responses [N, T], `eos` after the end; logp [N, T] nats, 0 after the end; mask [N, T], True up to the end.
     """
     check(model, prompts, width)
-    if group < 1:
-        raise ValueError(f"group is {group}; expected at least 1 response per prompt")
     if not 0 <= eos < model.config.vocabulary:
         raise ValueError(f"eos is token {eos}; expected one of the model's {model.config.vocabulary}, from 0")
     rows = len(prompts) * group
@@ -149,17 +147,10 @@ def check(model: Transformer, prompts: Tensor, width: int) -> None:
     context, vocabulary = model.config.context, model.config.vocabulary
     if prompts.ndim != 2 or 0 in prompts.shape:
         raise ValueError(f"prompts has shape {list(prompts.shape)}; expected [P, L], at least one prompt of one token")
-    if width < 1:
-        raise ValueError(f"width is {width}; expected at least 1 token per response")
     if prompts.shape[1] + width > context:
-        raise ValueError(
-            f"a prompt of {prompts.shape[1]} tokens and a response of up to {width} need a context of "
-            f"{prompts.shape[1] + width}; the model has {context}: shorten the response, or raise model.context"
-        )
+        what = f"a prompt of {prompts.shape[1]} tokens and a response of up to {width}"
+        raise ValueError(f"{what} need a context of {prompts.shape[1] + width}; the model has {context}")
     low, high = (int(x) for x in prompts.aminmax())
     if low < 0 or high >= vocabulary:
         wrong = low if low < 0 else high
-        raise ValueError(
-            f"a prompt holds token {wrong}; the model knows 0 to {vocabulary - 1}: it was built for another task, "
-            "use a model whose vocabulary is the task's"
-        )
+        raise ValueError(f"a prompt holds token {wrong}; the model knows 0 to {vocabulary - 1}: take the task's model")

@@ -80,7 +80,7 @@ def test_the_arrays_are_copies_that_cannot_be_written():
         ({"reward": np.zeros((0, 3))}, "at least one context"),
         ({"reward": np.zeros((2, 1))}, "two arms"),
         ({"reward": REWARD + np.nan}, "reward has a NaN"),
-        ({"reward": REWARD + 0.2}, "reward has the entry 1.1; expected means from 0 to 1"),
+        ({"reward": REWARD + 0.2}, "reward has the entry 1.1; expected 0 to 1"),
         ({"log_policy": UNIFORM[:1]}, r"log_policy has shape \[1, 3\]; expected \[2, 3\]"),
         ({"log_policy": UNIFORM + 0.1}, "log_policy gives context 0 a total probability of 1.105"),
         ({"log_policy": np.array([[0, -np.inf, -np.inf]] * 2)}, "log_policy has a NaN or infinite entry"),

@@ -41,7 +41,6 @@ def test_they_are_made_from_a_name_a_path_a_problem_or_a_kind(tmp_path):
 @pytest.mark.parametrize(
     ("options", "value"),
     [
-        ({"render_mode": "human"}, "human"),
         ({"env": "needle", "kind": "needle"}, "needle"),
         ({"env": "nedle"}, "needle"),
         ({"kind": "needle", "armz": 3}, "arms"),

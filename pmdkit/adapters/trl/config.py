@@ -91,9 +91,9 @@ class PMDConfig(GRPOConfig):
                     raise UsageError(f"{name} is {found!r}; expected {accepted!r}: {reason}")
         mode = self.vllm_importance_sampling_mode
         if self.vllm_importance_sampling_correction and not mode.startswith("sequence"):
+            why = "a loss per response takes one weight per response"
             raise UsageError(
-                f"vllm_importance_sampling_mode is {mode!r}; expected sequence_truncate or sequence_mask: "
-                "an objective with one loss per response takes one weight per response"
+                f"vllm_importance_sampling_mode is {mode!r}; expected sequence_truncate or sequence_mask: {why}"
             )
         check_objective(self.make_objective(), self)
 
@@ -108,25 +108,18 @@ class PMDConfig(GRPOConfig):
 def check_objective(objective: Objective, config: PMDConfig) -> None:
     """Stop if TRL cannot give the objective what it needs, or if ministeps or micro-batches would split groups."""
     if terms := added_terms(objective):
-        raise UsageError(
-            f"the objective has {' and '.join(terms)}; expected neither: TRL does not pass on the log-probabilities "
-            "that they need beside the rewards: leave them out, or train with pmdkit llm"
-        )
+        why = "TRL does not pass on the log-probabilities that it needs beside the rewards"
+        raise UsageError(f"the objective has {' and '.join(terms)}; {why}: leave it out, or train with pmdkit llm")
     accumulation, per_rollout = config.gradient_accumulation_steps, config.steps_per_generation
     micro, size = config.per_device_train_batch_size, config.num_generations
     if per_rollout % accumulation and (accumulation % per_rollout or config.num_iterations > 1):
-        raise UsageError(
-            f"steps_per_generation is {per_rollout} and gradient_accumulation_steps {accumulation}; expected a "
-            "multiple: ministeps = steps_per_generation / gradient_accumulation_steps"
-        )
+        got = f"steps_per_generation is {per_rollout} and gradient_accumulation_steps {accumulation}"
+        raise UsageError(f"{got}; expected a multiple: their ratio is the number of ministeps")
     if per_rollout > accumulation and micro * accumulation % size:
-        raise UsageError(
-            f"a ministep has {micro} x {accumulation} responses on each process (per_device_train_batch_size x "
-            f"gradient_accumulation_steps); expected a multiple of num_generations {size}: it averages over prompts of "
-            "its own"
-        )
+        got = f"per_device_train_batch_size x gradient_accumulation_steps is {micro} x {accumulation}"
+        raise UsageError(f"{got}; expected a multiple of num_generations {size}: a ministep has prompts of its own")
     if traits(objective).whole_groups and micro % size:
+        why = f"{objective_name(objective)} compares the responses of a group, so they must share a forward pass"
         raise UsageError(
-            f"per_device_train_batch_size is {micro}; expected a multiple of num_generations {size}: "
-            f"{objective_name(objective)} compares the responses of a group, so they must share a forward pass"
+            f"per_device_train_batch_size is {micro}; expected a multiple of num_generations {size}: {why}"
         )

@@ -38,16 +38,9 @@ def recorded(case: Case, micro: int) -> "Recorded":
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WordLevel(words, unk_token="pad")), pad_token="pad", eos_token="pad"
     )
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(words),
-            hidden_size=4,
-            intermediate_size=4,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-            num_key_value_heads=1,
-        )
-    )
+    tiny: dict[str, Any] = dict.fromkeys(("hidden_size", "intermediate_size"), 4)
+    tiny |= dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads"), 1)
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(words), **tiny))
     with tempfile.TemporaryDirectory() as folder, silent():
         config = PMDConfig(
             output_dir=folder,

@@ -41,9 +41,9 @@ def batch_words(config: DictConfig) -> list[str]:
     actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
     prompts, mini = config.data.train_batch_size, actor.ppo_mini_batch_size
     if prompts % mini:
+        why = "verl fills the last mini-batch with empty rows that count in the mean"
         raise UsageError(
-            f"data.train_batch_size is {prompts} and actor.ppo_mini_batch_size {mini}; expected a multiple: verl fills "
-            "the last mini-batch with empty rows that count in the mean"
+            f"data.train_batch_size is {prompts} and actor.ppo_mini_batch_size {mini}; expected a multiple: {why}"
         )
     return [
         f"a rollout batch is {prompts} prompts x {group} responses = {prompts * group}",

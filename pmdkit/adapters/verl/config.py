@@ -63,19 +63,12 @@ class PMDPolicyLossConfig(PolicyLossConfig):
         correction = self.pmd_run["rollout_correction"] or {}
         for name in ("rollout_is", "rollout_rs"):
             if "token" in str(found := correction.get(name)):
-                raise UsageError(
-                    f"algorithm.rollout_correction.{name} is {found}; expected one of whole responses, "
-                    f"{'sequence' if name == 'rollout_is' else 'seq_*'}: the loss is one number per response"
-                )
+                wanted = "sequence" if name == "rollout_is" else "seq_*"
+                raise UsageError(f"algorithm.rollout_correction.{name} is {found}; expected {wanted}, whole responses")
 
 
 def objective_of(settings: PMDPolicyLossConfig | DictConfig) -> Objective:
-    """The objective of a policy loss, or of verl's node for it.
-
-    Raises:
-        UsageError: verl cannot give this objective what it needs.
-        ValueError: a name or an option that does not exist.
-    """
+    """The objective of a policy loss, or of verl's node for it; UsageError if verl cannot give it what it needs."""
     options = settings.pmd_options
     plain = OmegaConf.to_container(options, resolve=True) if isinstance(options, DictConfig) else dict(options)
     if settings.pmd_tau is not None:

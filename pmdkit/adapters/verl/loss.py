@@ -57,11 +57,9 @@ def rows_by_uid(uid: Any, mask: Tensor, group: int) -> Tensor:
     rows = [np.flatnonzero(prompt == number) for number in range(len(names))]
     found = [members for members in rows if bool(mask[torch.from_numpy(members)].any())]
     if group < 2 or any(len(members) != group for members in found):
-        raise UsageError(
-            f"groups have {sorted({len(members) for members in found})} rows and rollout.n is {group}; expected "
-            "rollout.n, at least 2, for every prompt: agent loops with several outputs per session, and sessions that "
-            "fail, are not supported"
-        )
+        got = f"groups have {sorted({len(members) for members in found})} rows and rollout.n is {group}"
+        why = "agent loops with several outputs per session, and sessions that fail, are not supported"
+        raise UsageError(f"{got}; expected rollout.n, at least 2, for every prompt: {why}")
     return torch.from_numpy(np.stack(found)).to(mask.device)
 
 
@@ -129,8 +127,6 @@ def one_per_row(values: Tensor, mask: Tensor, name: str) -> Tensor:
     high = torch.where(mask, values, -torch.inf).amax(1)
     present = mask.any(1)
     if bool((present & (low != high)).any()):
-        raise UsageError(
-            f"{name} differs between the tokens of a response; expected one number per response: the advantage "
-            "estimator pmd, and rollout_correction.rollout_is=sequence or null"
-        )
+        remedy = "take the advantage estimator pmd, and rollout_correction.rollout_is=sequence or null"
+        raise UsageError(f"{name} differs between the tokens of a response; {remedy}")
     return torch.where(present, low, 0.0).double()

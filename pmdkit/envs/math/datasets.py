@@ -52,14 +52,10 @@ class MathFile:
     "Commit of a data set on the hub. Pin it, or the data may change under a run."
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str) or not self.path:
-            raise ValueError(f"env.path is {self.path!r}; expected a file such as problems.jsonl, or owner/name")
-        for name in ("problem", "answer", "id", "subset", "revision"):
+        for name in ("path", "split", "problem", "answer", "id", "subset", "revision"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise ValueError(f"env.{name} is {value!r}; expected a name as text, or nothing")
-        if not isinstance(self.split, str) or not self.split:
-            raise ValueError(f"env.split is {self.split!r}; expected a name such as train")
+            if (value is not None or name in ("path", "split")) and (not isinstance(value, str) or not value):
+                raise ValueError(f"env.{name} is {value!r}; expected a name as text")
         check_flag("drop_bad_rows", self.drop_bad_rows)
         check_split(self.held_out, self.limit)
 
@@ -157,9 +153,7 @@ class Mixture:
         for number, table in enumerate(self.sources, 1):
             share = table.get("share") if isinstance(table, dict) else None
             if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < float("inf"):
-                raise ValueError(
-                    f"env.sources {number} has the share {share!r}; expected a number above 0, such as 0.5"
-                )
+                raise ValueError(f"env.sources {number} has the share {share!r}; expected a number above 0")
             described(without_share(table), {k: v for k, v in MATH_KINDS.items() if v is not Mixture}, MathProblems)
 
     def build(self) -> MathProblems:
@@ -193,9 +187,8 @@ class Mixture:
             raise UsageError(f"the source {empty} has no problem to train on; take it out of env.sources")
         train = np.concatenate([numbers for *_, numbers in parts])
         name = "+".join(name for name, *_ in parts)
-        return MathProblems(
-            name, table.__getitem__, train, np.array(held_out, dtype=np.int64), dict(counts), tuple(parts)
-        )
+        never = np.array(held_out, dtype=np.int64)
+        return MathProblems(name, table.__getitem__, train, never, dict(counts), tuple(parts))
 
 
 def without_share(table: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pmdkit.envs.build import check_whole
 from pmdkit.errors import UsageError
 
 LAYOUT = re.compile(r"\\(?:left|right|displaystyle|quad)(?![a-zA-Z])|\\[,;!()\[\]]")
@@ -122,8 +123,7 @@ def fingerprint(text: str) -> str:
 
 def check_split(held_out: int | str, limit: int | None) -> None:
     """Reject values of env.held_out and env.limit that are not a number of problems."""
-    whole = isinstance(held_out, int) and not isinstance(held_out, bool) and held_out >= 0
-    if not whole and held_out != "all":
-        raise ValueError(f"env.held_out is {held_out!r}; expected a number of problems >= 0, or 'all'")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ValueError(f"env.limit is {limit!r}; expected a number of problems >= 1, or nothing for all")
+    if held_out != "all":
+        check_whole("held_out", held_out, 0)
+    if limit is not None:
+        check_whole("limit", limit, 1)

@@ -65,10 +65,6 @@ def read_problems(
     """Problems in file order, and counts of what was dropped or merged, by reason.
 
     Rows with the same id and the same content count as one problem. Without an id column, ids are row numbers.
-
-    Raises:
-        UsageError: a row is bad without drop_bad_rows, no row is good, a column is missing, the file is not readable.
-        EnvironmentLacks: pyarrow, datasets or the hub is not available.
     """
     name, stem = Path(path).name, Path(path).stem
     rows = ((number, row) for number, row in enumerate(raw_rows(path, subset, split, revision), 1) if row != {})
@@ -117,11 +113,7 @@ def parse_row(row: Row, columns: Columns, otherwise: str) -> Problem:
 def find_columns(
     name: str, rows: list[dict[str, Any]], problem: str | None, answer: str | None, id: str | None
 ) -> Columns:
-    """The requested columns, else the first known ones that some row has.
-
-    Raises:
-        UsageError: a column is missing; the message lists those found.
-    """
+    """The requested columns, else the first known ones that some row has."""
     found: dict[str, None] = {}  # nested columns after their parent, in the order of the file
     for row in rows:
         for column, value in row.items():
@@ -152,11 +144,7 @@ def look_up(row: dict[str, Any], column: str) -> Any:
 
 
 def parse_problem(value: Any) -> str:
-    """The question, from text or from the only user message of a chat, without DAPO's wording.
-
-    Raises:
-        ValueError: the value is unusable; the message says why in plain words.
-    """
+    """The question, from text or from the only user message of a chat, without DAPO's wording."""
     if isinstance(value, list):
         if not all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value):
             raise ValueError("the prompt is a list, but not of chat messages with role and content")
@@ -166,19 +154,14 @@ def parse_problem(value: Any) -> str:
         if any(message["role"] not in ("user", "system") for message in value):
             raise ValueError("the prompt holds a message that is neither the user's nor the system's")
         value = asked[0]
-    text = check_text(value, "problem").strip().lstrip("\ufeff").strip()
-    text = unwrap(text)
+    text = unwrap(check_text(value, "problem").strip().lstrip("\ufeff").strip())
     if not text:
         raise ValueError("the problem is empty")
     return text
 
 
 def parse_answer(value: Any, column: str) -> str:
-    """The final answer as text, from text, an integer or a decimal; extracted if a whole solution is given.
-
-    Raises:
-        ValueError: the value is unusable; the message says why in plain words.
-    """
+    """The final answer as text, from text, an integer or a decimal; extracted if a whole solution is given."""
     if isinstance(value, bool):
         raise ValueError("the answer is true or false; expected text or a number")
     if isinstance(value, int):
@@ -227,11 +210,7 @@ def check_text(value: Any, what: str) -> str:
 
 
 def final_answer(text: str) -> str | None:
-    """The text after the last `####`, else inside the last `\\boxed{...}`; None if there is neither.
-
-    Raises:
-        ValueError: the braces of the last box do not close.
-    """
+    """The text after the last `####`, else inside the last `\\boxed{...}`; None if there is neither."""
     marks = MARK.findall(text)
     if marks:
         return str(marks[-1])
@@ -256,15 +235,10 @@ def braced(text: str) -> str:
 
 
 def unwrap(text: str) -> str:
-    """The question alone: DAPO's wording is stripped if all of it is present.
-
-    Raises:
-        ValueError: only half of the wording is present, so the template would repeat that half.
-    """
+    """The question alone: DAPO's wording is stripped; half of it is refused, since the template would repeat that."""
     begins, ends = text.startswith(BEFORE.strip()), text.rstrip().endswith(AFTER.strip())
     if begins and ends:
-        inner = text.rstrip()[len(BEFORE.strip()) : -len(AFTER.strip())]
-        return inner.strip()
+        return text.rstrip()[len(BEFORE.strip()) : -len(AFTER.strip())].strip()
     if begins or ends:
         missing = "last" if begins else "first"
         raise ValueError(f"the prompt has part of DAPO's wording, but not its {missing} sentence")

@@ -59,14 +59,7 @@ class ReasoningGym:
 
 @lru_cache(maxsize=8)
 def make_puzzles(dataset: str, size: int, seed: int, options: str) -> Any:
-    """A data set of reasoning-gym, whose items are generated on access.
-
-    Args:
-        dataset: its name.
-        size: number of items.
-        seed: of the whole data set.
-        options: the data set's own options, as JSON.
-    """
+    """A data set of reasoning-gym, whose items are generated on access; `options` are its own, as JSON."""
     gym = need("reasoning_gym", "kind = 'reasoning-gym'")
     known = gym.factory.DATASETS
     if dataset not in known:

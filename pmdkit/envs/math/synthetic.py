@@ -17,13 +17,7 @@ THINGS = ("apples", "books", "coins", "eggs", "nuts", "pears", "shells", "stamps
 
 @dataclass(frozen=True)
 class Story:
-    """One kind of story.
-
-    Attributes:
-        start: the opening, with the placeholders {name}, {things} and {first}.
-        links: the words before each further number, used in turn.
-        end: the question.
-    """
+    """One kind of story: its opening, the words before each further number, used in turn, and the question."""
 
     start: str
     links: tuple[str, ...]
@@ -74,7 +68,9 @@ class Arithmetic:
 
     def build(self) -> MathProblems:
         """The problems, numbered from 0."""
-        held_out = np.array([self.is_held_out(self.operands(i)) for i in range(self.problems)])
+        # a hash of the numbers decides
+        sums = (derive(0, self.name, "held out", *self.operands(i)) for i in range(self.problems))
+        held_out = np.array([hashed % HELD_OUT == 0 for hashed in sums])
         name = f"{self.name} with {self.numbers} numbers of {self.digits} digit{'s' * (self.digits > 1)}"
         return MathProblems(name, self.problem, np.flatnonzero(~held_out), np.flatnonzero(held_out))
 
@@ -84,20 +80,13 @@ class Arithmetic:
             raise ValueError(f"problem number is {number}; expected 0 to {self.problems - 1}")
         operands = self.operands(number)
         wording = derive(0, self.name, "wording", number) % wording_count(self.stories)
-        return Problem(
-            id=f"{self.name}-{number:05d}",
-            problem=word_problem(operands, wording, self.stories),
-            answer=str(sum(operands)),
-        )
+        text = word_problem(operands, wording, self.stories)
+        return Problem(f"{self.name}-{number:05d}", text, str(sum(operands)))
 
     def operands(self, number: int) -> tuple[int, ...]:
         """The numbers that one problem adds, in order."""
         low, high = 10 ** (self.digits - 1), 10**self.digits
         return tuple(low + derive(0, self.name, number, place) % (high - low) for place in range(self.numbers))
-
-    def is_held_out(self, operands: tuple[int, ...]) -> bool:
-        """Whether a sum is held out, decided by a hash of its numbers."""
-        return derive(0, self.name, "held out", *operands) % HELD_OUT == 0
 
 
 def wording_count(stories: int) -> int:

@@ -72,8 +72,7 @@ class Maze(TokenProblem):
             if not missing:
                 return np.concatenate(kept)
         raise ValueError(
-            f"mazes of env.size {self.size} with env.walls {self.walls} almost never have a path of at most env.moves "
-            f"{self.moves} moves; lower env.walls or raise env.moves"
+            f"mazes almost never have a path of env.moves {self.moves}; lower env.walls or raise env.moves"
         )
 
     def right(self, prompts: Indices, responses: Indices, length: Indices) -> Flags:

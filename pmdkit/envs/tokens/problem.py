@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from pmdkit.envs.bandit import Array, Indices
+from pmdkit.errors import short
 from pmdkit.randomness import generator
 
 if TYPE_CHECKING:
@@ -248,11 +249,8 @@ def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, 
         missing -= len(prompts)
         if not missing:
             return np.concatenate(kept)
-    which = "held-out" if held_out else "training"
-    raise ValueError(
-        f"{problem.name} has too few different prompts: {count - missing} of {count} {which} ones found; "
-        "make it larger, or list its prompts in all_prompts"
-    )
+    which = f"{count - missing} of {count} {'held-out' if held_out else 'training'} ones found"
+    raise ValueError(f"{problem.name} has too few different prompts: {which}; make it larger, or list all_prompts")
 
 
 def held_out_prompts(problem: TokenProblem, rng: np.random.Generator, count: int) -> Indices:
@@ -286,21 +284,13 @@ def check_problem(problem: TokenProblem) -> None:
 def check_sizes(problem: TokenProblem) -> None:
     """Check that the vocabulary holds `<eos>` and at least two other tokens, and that lengths are positive."""
     words, name = problem.vocabulary, problem.name
-    if len(set(words)) < len(words):
-        twice = next(word for word in words if words.count(word) > 1)
-        raise ValueError(f"the vocabulary of {name} has '{twice}' twice; expected tokens that all differ")
-    if "<eos>" not in words:
-        raise ValueError(f"the vocabulary of {name} has no '<eos>'; add it, since a response ends with it")
-    if len(words) < 3:
-        raise ValueError(f"the vocabulary of {name} has {len(words)} tokens; expected at least 2 beside '<eos>'")
+    if len(set(words)) < len(words) or EOS not in words or len(words) < 3:
+        raise ValueError(f"the vocabulary of {name} is {short(words)}; expected '{EOS}' and 2 or more, all different")
     if problem.prompt_length < 1:
         raise ValueError(f"prompt_length of {name} is {problem.prompt_length}; expected an integer >= 1")
     least = 2 if problem.needs_eos else 1
     if problem.width < least:
-        raise ValueError(
-            f"width of {name} is {problem.width}; expected at least {least}: room for an answer"
-            + (" and '<eos>'" if problem.needs_eos else "")
-        )
+        raise ValueError(f"width of {name} is {problem.width}; expected at least {least}: an answer and its end")
 
 
 def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: int) -> None:
@@ -310,10 +300,8 @@ def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: i
         kind = getattr(prompts, "dtype", type(prompts).__name__)
         raise ValueError(f"{method} of {problem.name} gave {shape} {kind}; expected {wanted} int64, at least one row")
     if prompts.min() < 0 or prompts.max() >= len(problem.vocabulary):
-        raise ValueError(
-            f"{method} of {problem.name} gave ids from {prompts.min()} to {prompts.max()}; "
-            f"expected ids of its vocabulary, 0 to {len(problem.vocabulary) - 1}"
-        )
+        got = f"{method} of {problem.name} gave ids from {prompts.min()} to {prompts.max()}"
+        raise ValueError(f"{got}; expected ids of its vocabulary, 0 to {len(problem.vocabulary) - 1}")
 
 
 def check_teacher(problem: TokenProblem, prompt: Indices, answer: list[int]) -> None:
@@ -336,9 +324,7 @@ def checked_rewards(problem: TokenProblem, prompts: Indices, responses: Indices,
         given = f"{list(rewards.shape)} {rewards.dtype}" if number else type(rewards).__name__
         raise ValueError(f"grade of {problem.name} gave {given}; expected {wanted} numbers, a reward per response")
     if not np.isfinite(rewards).all():
-        raise ValueError(
-            f"grade of {problem.name} gave a reward that is NaN or infinite; expected 0 for a wrong response"
-        )
+        raise ValueError(f"grade of {problem.name} gave a reward that is NaN or infinite; expected 0 if wrong")
     return rewards.astype(np.float64)
 
 

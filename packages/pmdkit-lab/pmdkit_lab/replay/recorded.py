@@ -12,7 +12,7 @@ from torch import Tensor
 from pmdkit import foreign
 from pmdkit.errors import UsageError, first_line, short
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.recording import KEY, RECORDING_FORMAT, Recording, checksum, to_json
+from pmdkit.recording import KEY, MACHINES, RECORDING_FORMAT, Recording, checksum
 
 
 def recorded_steps(folder: RunFolder) -> list[int]:
@@ -48,7 +48,7 @@ def decode(data: bytes, where: str) -> Recording:
         header = json.loads(outer["__metadata__"][KEY])
         about, stored = header["about"], load(data)
         bits = {name: tensor.reshape(-1).view(torch.uint8).numpy() for name, tensor in stored.items()}
-        whole = checksum(to_json(about), bits) == header["sha256"]
+        whole = checksum(MACHINES.encode(about), bits) == header["sha256"]
     except (ValueError, KeyError, TypeError, SafetensorError) as problem:
         raise UsageError(f"{where} is not a recording of a step ({first_line(problem)}); record it again") from problem
     if about["format"] != RECORDING_FORMAT:
