@@ -203,16 +203,9 @@ def test_rows_without_a_token_score_zero():
 
 
 def test_bad_input_is_refused():
-    """Beyond the context, unknown tokens, no response, no token, no such end, no prompt, rows that do not fit."""
+    """Beyond the context, unknown tokens, no such end, no prompt, rows that do not fit."""
     model = uneven()
-    ill = (
-        (PROMPTS, 2, 22, EOS),
-        (PROMPTS + 2, 2, 3, EOS),
-        (PROMPTS, 0, 3, EOS),
-        (PROMPTS, 2, 0, EOS),
-        (PROMPTS, 2, 3, 7),
-    )
-    for given in (*ill, (PROMPTS[:0], 2, 3, EOS)):
+    for given in ((PROMPTS, 2, 22, EOS), (PROMPTS + 2, 2, 3, EOS), (PROMPTS, 2, 3, 7), (PROMPTS[:0], 2, 3, EOS)):
         with pytest.raises(ValueError, match=r"expected|need|knows"):
             generate(model, *given, seed=0)
     with pytest.raises(ValueError, match="7 rows for 4 prompts"):
