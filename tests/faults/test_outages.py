@@ -52,27 +52,18 @@ def inside(mode: str) -> Outage:
     return lambda patch, folder: (folder / "mode").write_text(mode) and None
 
 
-def no_workers_left(begin: Outage) -> Outage:
-    """All workers are killed, and what starts them is broken."""
+def no_workers_left(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """All workers are killed, and Python is not where it was: none can be started."""
+    ensure = Pool.ensure
 
-    def both(patch: pytest.MonkeyPatch, folder: Path) -> None:
-        begin(patch, folder)
-        ensure = Pool.ensure
+    def killed(self: Pool, *given: Any) -> None:
+        while self.processes:
+            self.processes.pop().kill()
+        patch.setattr(Pool, "ensure", ensure)
+        ensure(self, *given)
 
-        def killed(self: Pool, *given: Any) -> None:
-            while self.processes:
-                self.processes.pop().kill()
-            patch.setattr(Pool, "ensure", ensure)
-            ensure(self, *given)
-
-        patch.setattr(Pool, "ensure", killed)
-
-    return both
-
-
-def no_binary(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Python is not where it was."""
     patch.setattr(sys, "executable", str(folder / "no-python"))
+    patch.setattr(Pool, "ensure", killed)
 
 
 def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -138,7 +129,7 @@ NO_VERDICT = "no verdict on 2 of 2 responses .*"
     [
         (inside("raise"), 7, f"{NO_VERDICT}KeyError: 'no such thing'"),
         (inside("die"), 7, f"{NO_VERDICT}the worker died"),
-        (no_workers_left(no_binary), 7, f"{NO_VERDICT}cannot start: .*No such file"),
+        (no_workers_left, 7, f"{NO_VERDICT}cannot start: .*No such file"),
         (full_disk, 1, "No space left on device .*verdicts"),  # a verdict that is not on the disk is not used
     ],
 )
