@@ -219,21 +219,6 @@ def test_without_a_single_success_the_positive_error_is_unknown():
     assert drawn.negative == drawn.mean == 0
 
 
-# What agreeing peers say.
-
-
-def test_what_agreeing_peers_say_depends_on_neither_p_nor_tau():
-    """All wrong: log partition 0, target r/tau. All right: 1/tau, target (r - 1)/tau. Off by log Z or 1/tau - log Z."""
-    for tau in (0.005, 0.05, 1.0):
-        alone = theory.leave_one_out_targets([1.0, 0.0, 0.0, 0.0], tau, "pmd-part")
-        np.testing.assert_allclose(alone[0], 1 / tau, rtol=1e-12)
-        np.testing.assert_allclose(
-            theory.leave_one_out_targets([0.0, 1.0, 1.0], tau, "pmd-part")[0], -1 / tau, rtol=1e-12
-        )
-    best = theory.binary(0.01, 0.05, "pmd-part")
-    np.testing.assert_allclose(20 - best.log_ratio_pos, 15.39, atol=0.01)
-
-
 def test_at_the_group_size_of_the_paper():
     """n = 16, tau = 0.05: at p = 0.01 the peers of 86 % of the responses agree, and 85 % of the groups are drowned.
 
