@@ -8,7 +8,7 @@ import torch
 
 from pmdkit import population
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Groups, Objective, load_objective, objective_name, traits
+from pmdkit.objectives import Objective, load_objective, objective_name, traits
 from pmdkit.randomness import generator
 from pmdkit.testing.objectives import CHECKS
 from pmdkit_lab.explain import tabular
@@ -304,10 +304,9 @@ def check_explainable(objective: Objective) -> bool:
     """
     name = objective_name(objective)
     try:
-        check_advantage(objective, name)
-        check_loss(objective, name)
-        for contract in ("prompts", "micro-batches"):  # explain asks what happens to one prompt, and to one response
+        for contract in ("kind", "prompts", "micro-batches"):  # one prompt, and one response, are asked alone
             CHECKS[contract](objective, 0)
+        check_gradient(objective, name)
     except UsageError:
         raise
     except AssertionError as error:
@@ -320,31 +319,12 @@ def check_explainable(objective: Objective) -> bool:
     return integrable(objective)
 
 
-def check_advantage(objective: Objective, name: str) -> None:
-    """Check that the advantage is [P, G] and finite."""
-    reward = torch.from_numpy(np.stack([tabular.REWARDS, tabular.OTHER_REWARDS]))
-    mass = torch.from_numpy(np.stack([tabular.POLICY, tabular.POLICY]))
-    both = objective.advantage(Groups(reward, mass, sampled=False))
-    if not isinstance(both, torch.Tensor) or both.shape != (2, 8):
-        raise UsageError(f"the advantage of {name} {shape_of(both)}; expected [2, 8], the shape of the rewards [P, G]")
-    if not bool(torch.isfinite(both).all()):
-        raise UsageError(f"the advantage of {name} is not finite on rewards from 0 to 1; look for 0/0 or log 0")
-
-
-def check_loss(objective: Objective, name: str) -> None:
-    """Check that the loss is [N] or [N, T], finite near pi_old, and has a gradient by logp."""
+def check_gradient(objective: Objective, name: str) -> None:
+    """Check that the loss and its gradient are finite at pi_old and near it."""
     noise = generator(0, "explain", "check").normal(size=(2, 8))
     for policies in (0 * noise, noise):
         batch, whole = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, policies)
         loss = objective.loss(batch)
-        rows, tokens = batch.mask.shape
-        if not isinstance(loss, torch.Tensor) or loss.shape not in ((rows,), (rows, tokens)):
-            raise UsageError(
-                f"the loss of {name} {shape_of(loss)}; expected [{rows}], one number per response, or "
-                f"[{rows}, {tokens}], one per token: unreduced, `total` does the averaging"
-            )
-        if not loss.requires_grad:
-            raise UsageError(f"the loss of {name} does not depend on batch.logp; expected a gradient by it")
         kept = loss if loss.ndim == 1 else loss[batch.mask]
         (slope,) = torch.autograd.grad(kept.sum(), whole)
         if not bool(torch.isfinite(kept).all() and torch.isfinite(slope).all()):
@@ -369,11 +349,6 @@ def loss_level(objective: Objective) -> str:
     """Whether the loss is one number per token or one per response."""
     batch, _ = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, np.zeros((1, 8)))
     return "token" if objective.loss(batch).ndim == 2 else "response"
-
-
-def shape_of(value: Any) -> str:
-    """What was returned, in words."""
-    return f"has shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"is a {type(value).__name__}"
 
 
 def shown(value: Any) -> Any:

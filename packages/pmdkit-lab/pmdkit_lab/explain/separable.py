@@ -39,27 +39,17 @@ class Split:
         kind: "minimiser" (one policy, all probabilities above 0), "plateau" (many), "boundary" (one, with zeros),
             "edge" (many, all with zeros), "unbounded", "not settled".
         log_ratio: [A] nats, -inf for a response that loses all; if there are many policies, one in their middle.
-        multiplier: mu, loss per unit of probability.
-        residual: largest distance of mu from the prices on either side of a ratio, times the ratio.
-        margin: the smallest h - mu z over all ratios tried, minus that of the solution; negative means a better one.
-        curvature: smallest derivative of slope - mu z by u among the responses that are not at a kink.
-        kinks: responses that rest where the price jumps.
-        rivals: other resting points with a higher loss; None if there were too many to search for.
-        apart: largest distance to one of them, nats.
-        proof: "convex in pi", "multiplier" (no ratio of any response is better at this price), "enumeration" (the
-            lowest of all resting points), "tail" (the loss falls forever as a probability goes to 0).
-        why: what could not be settled.
+        residual, margin, curvature, kinks, rivals, proof, why: as in the `Certificate` of solver.py, which is made of
+            them.
     """
 
-    kind: str
+    kind: Literal["minimiser", "plateau", "boundary", "edge", "unbounded", "not settled"]
     log_ratio: Array
-    multiplier: float
     residual: float
     margin: float
     curvature: float
     kinks: tuple[int, ...]
     rivals: int | None
-    apart: float
     proof: str
     why: str
 
@@ -68,9 +58,8 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
     """Share the probability out so that every response has the same price."""
     size = len(problem.pi)
 
-    def unsettled(why: str, rivals: int | None = None, apart: float = np.nan) -> Split:
-        nothing = np.zeros(size)
-        return Split("not settled", nothing, np.nan, np.nan, np.nan, np.nan, (), rivals, apart, "", why)
+    def unsettled(why: str, rivals: int | None = None) -> Split:
+        return Split("not settled", np.zeros(size), np.nan, np.nan, np.nan, (), rivals, "", why)
 
     if "falls" in on.tail:
         return replace(unsettled(""), kind="unbounded", margin=-np.inf, proof="tail")
@@ -81,7 +70,7 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
     bracket = hull_bracket(problem, on)
     found = zoom(objective, problem, on, bracket.low, bracket.high)
     if on.convex:
-        return unsettled(found) if isinstance(found, str) else replace(found, rivals=0, apart=0.0, proof="convex in pi")
+        return unsettled(found) if isinstance(found, str) else replace(found, rivals=0, proof="convex in pi")
     rests, bounded = resting_points(problem, on), False
     if rests is None and isinstance(found, str):
         rests, bounded = resting_points(problem, on, can_be_best(problem, on, bracket)), True
@@ -92,20 +81,15 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
             return unsettled(found, 0)
         found = lowest(objective, problem, on, rests)
         if isinstance(found, str):
-            spread = max(float(np.abs(each.log_ratio - rests[0].log_ratio).max()) for each in rests)
-            return unsettled(found, None if bounded else len(rests), spread)
+            return unsettled(found, None if bounded else len(rests))
         found = replace(found, proof="enumeration")
     else:
         found = replace(found, proof="multiplier")
     shown = np.maximum(found.log_ratio, LOW)
-    distances = sorted(float(np.abs(np.maximum(rest.log_ratio, LOW) - shown).max()) for rest in rests)
-    if not distances or (distances[0] > 0.1 and found.kind in ("minimiser", "boundary")):
-        if found.proof == "enumeration":
-            return unsettled("two searches that disagree", len(rests), max(distances, default=np.nan))
-        return found
-    if bounded:
-        return found
-    return replace(found, rivals=len(rests) - 1, apart=max(distances[1:], default=0.0))
+    distance = min((float(np.abs(np.maximum(rest.log_ratio, LOW) - shown).max()) for rest in rests), default=np.inf)
+    if not rests or (distance > 0.1 and found.kind in ("minimiser", "boundary")):
+        return unsettled("two searches that disagree", len(rests)) if found.proof == "enumeration" else found
+    return found if bounded else replace(found, rivals=len(rests) - 1)
 
 
 @dataclass(frozen=True)
@@ -628,5 +612,6 @@ def certify(
     if free.any() and not curvature > 0:
         return "the curvature at the solution is not positive"
     kinks = tuple(int(y) for y in np.flatnonzero(kink))
+    kind: Literal["edge", "plateau", "boundary", "minimiser"]
     kind = ("edge" if gone.any() else "plateau") if many else ("boundary" if gone.any() else "minimiser")
-    return Split(kind, np.where(gone, -np.inf, u), multiplier, residual, margin, curvature, kinks, None, np.nan, "", "")
+    return Split(kind, np.where(gone, -np.inf, u), residual, margin, curvature, kinks, None, "", "")

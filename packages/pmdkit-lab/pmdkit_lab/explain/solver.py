@@ -66,8 +66,6 @@ class StationaryPoint:
         multiplier: sum of d loss / d log pi there, reward units: what normalisation costs.
         gradient: largest d loss / d logit there, per unit of the old probability; at kinks the certificate's residual.
         curvature: smallest eigenvalue of the Hessian by logits scaled with pi_old; > 0 at a minimum, inf at kinks.
-        starts: how many of the starts ended in such a point; 0 if none were needed.
-        apart: largest distance to another resting point, nats.
         slope: for "unbounded", change of the loss per nat along `ray` at its end; else NaN.
         ray: [A] direction of the logits, largest entry 1.
         certificate: why the answer holds.
@@ -81,8 +79,6 @@ class StationaryPoint:
     multiplier: float
     gradient: float
     curvature: float
-    starts: int
-    apart: float
     slope: float
     ray: Array
     certificate: Certificate
@@ -134,24 +130,17 @@ def stationary_point(
     if no_gradient(objective, problem):
         nothing = Certificate("no gradient", 0.0, 0.0, 0.0, 0.0, (), convex=True, rivals=0)
         return at(objective, problem, "constant", np.zeros(len(problem.pi)), nothing, unique=False)
+    nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None)
     if not curves.separable(objective, problem):
         if integrable:
             return from_starts(objective, problem, starts)
-        reason = "rows depend on each other, and the gradient is not that of the loss"
-        nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None, why=reason)
-        return at(objective, problem, "not settled", np.zeros(len(problem.pi)), nothing, descends="gradient")
+        why = replace(nothing, why="rows depend on each other, and the gradient is not that of the loss")
+        return at(objective, problem, "not settled", np.zeros(len(problem.pi)), why, descends="gradient")
     found = curves.curves(objective, problem)
     if isinstance(found, str):
-        nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None, why=found)
-        return at(objective, problem, "not settled", np.zeros(len(problem.pi)), nothing)
+        return at(objective, problem, "not settled", np.zeros(len(problem.pi)), replace(nothing, why=found))
     split = separable.split(objective, problem, found)
-    kinds: dict[str, Kind] = {
-        "minimiser": "minimiser",
-        "plateau": "plateau",
-        "boundary": "boundary",
-        "edge": "boundary",
-    }
-    kind = kinds.get(split.kind, "unbounded" if split.kind == "unbounded" else "not settled")
+    kind: Kind = "boundary" if split.kind == "edge" else split.kind
     ratio = np.exp(split.log_ratio)
     off = abs(float(problem.pi @ ratio) - 1)
     why = Certificate(
@@ -186,7 +175,6 @@ def stationary_point(
         why,
         unique=unique,
         descends=descends,
-        apart=split.apart,
         slope=slope,
         ray=ray,
     )
@@ -201,8 +189,6 @@ def at(
     *,
     unique: bool | None = None,
     descends: Literal["loss", "gradient"] = "loss",
-    starts: int = 0,
-    apart: float = np.nan,
     slope: float = np.nan,
     ray: Array | None = None,
 ) -> StationaryPoint:
@@ -216,7 +202,7 @@ def at(
     bend = curvature(objective, problem, u) if smooth and u.min() > -100 else why.curvature
     direction = np.zeros(len(u)) if ray is None else ray
     return StationaryPoint(
-        kind, u, unique, descends, gain, float(seen.multiplier[0]), gradient, bend, starts, apart, slope, direction, why
+        kind, u, unique, descends, gain, float(seen.multiplier[0]), gradient, bend, slope, direction, why
     )
 
 
@@ -261,8 +247,6 @@ def from_starts(objective: Objective, problem: TabularPrompt, starts: int) -> St
             best,
             certificate(convex or "restarts", rivals=0 if convex else None),
             unique=True,
-            starts=len(ends),
-            apart=apart,
         )
     for ray in (best - best.mean(), problem.advantage, -problem.advantage):
         if np.abs(ray).max() == 0:
@@ -274,7 +258,7 @@ def from_starts(objective: Objective, problem: TabularPrompt, starts: int) -> St
     why = f"rows depend on each other, and {len(converged)} of {len(ends)} starts came to rest"
     if len(converged) == len(ends):
         why += f", {apart:.2g} nats apart" + (", and a policy elsewhere has a lower loss" if lower else "")
-    return at(objective, problem, "not settled", best, certificate("", why), starts=len(converged), apart=apart)
+    return at(objective, problem, "not settled", best, certificate("", why))
 
 
 def beaten(objective: Objective, problem: TabularPrompt, u: Array) -> bool:
