@@ -10,6 +10,7 @@ import torch
 
 from pmdkit import envs
 from pmdkit.bandit.learner import BanditLearner
+from pmdkit.envs import tokens
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import load_objective
 from pmdkit.specs import find
@@ -85,8 +86,9 @@ def test_the_own_bandit_has_the_exact_chances_of_dice():
 
 def test_the_readme_names_every_file_kind_and_option():
     text = (SHELF / "README.md").read_text(encoding="utf-8")
-    for name in NAMES:
-        assert f"| `bandit/{name}.toml` |" in text
-    for name, kind in envs.KINDS.items():
+    for tier in ("bandit", "toy"):
+        for name in find.names(tier):
+            assert f"| `{tier}/{name}.toml` |" in text
+    for name, kind in (*envs.KINDS.items(), *tokens.KINDS.items()):
         options = ", ".join(f"`{field.name}`" for field in fields(kind))
         assert f"| `{name}` | {options} |" in text
