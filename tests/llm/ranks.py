@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.llm import lora
@@ -46,21 +47,19 @@ STRATEGIES = ("ddp", "fsdp2")
 ROOT = Path(__file__).parents[2]
 
 
-def free_port():
+def run_two(module: str, folder: Path, seconds: float, *more: str) -> None:
+    """Run a module as two processes that meet over loopback; both have to end with 0."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def run_two(module: str, folder: Path, seconds: float) -> None:
-    """Run a module as two processes that meet over loopback; both have to end with 0."""
+        port = str(probe.getsockname()[1])
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "packages" / "strict-answers")))
     shared = {
-        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2",
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": paths,
     }  # fmt: skip
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", module, str(folder)],
+            [sys.executable, "-m", module, str(folder), *more],
             cwd=ROOT,
             env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
@@ -68,8 +67,20 @@ def run_two(module: str, folder: Path, seconds: float) -> None:
         )
         for rank in range(2)
     ]
-    told = [rank.communicate(timeout=seconds)[1] for rank in ranks]
+    try:
+        told = [rank.communicate(timeout=seconds)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], told
+
+
+def tied(kind: str) -> PreTrainedModel:
+    """A model whose head is its embedding."""
+    model = build(kind)
+    model.config.tie_word_embeddings = True
+    model.lm_head.weight = model.model.embed_tokens.weight
+    return model
 
 
 def learner(
@@ -83,10 +94,7 @@ def learner(
     **more: Any,
 ) -> CausalLearner:
     """A learner in float32, its head tied, whose token budget cuts a step into several passes."""
-    model = build(kind)
-    model.config.tie_word_embeddings = True
-    model.lm_head.weight = model.model.embed_tokens.weight
-    prepare_model(model, checkpointing=checkpointing)
+    model = prepare_model(tied(kind), checkpointing=checkpointing)
     copy = deepcopy(model).requires_grad_(False) if process_group.strategy == "fsdp2" else model
     engine = TransformersEngine(copy, EOS)
     if adapters:
@@ -177,8 +185,7 @@ def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     """Four steps with engines of some kind."""
     lag, central = WRITERS[name]
     elsewhere = central and not process_group.is_main_process
-    engine = None if elsewhere else TransformersEngine(deepcopy(build("qwen2")), EOS)
-    tied(engine)
+    engine = None if elsewhere else TransformersEngine(tied("qwen2"), EOS)
     supervised = DistributedEngine(engine, process_group, EOS, central=central)
     queue = RolloutQueue(supervised) if lag else None
     mine = learner(process_group, "qwen2", "pmd-mean", given=supervised, queue=queue)
@@ -193,13 +200,6 @@ def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     return seen | {
         f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()
     }
-
-
-def tied(engine: TransformersEngine | None) -> None:
-    """Its head is its embedding, as the trainer's."""
-    if engine is not None:
-        engine.model.config.tie_word_embeddings = True
-        engine.model.lm_head.weight = engine.model.model.embed_tokens.weight
 
 
 def judged(process_group: ProcessGroup) -> list[bool | None]:

@@ -42,25 +42,12 @@ def test_a_template_that_fails_is_refused(template):
     assert str(refused.value).isprintable()
 
 
-@pytest.mark.parametrize("main", [True, False])
-def test_an_endless_template_is_given_up_in_any_thread(main, monkeypatch):
+def test_an_endless_template_is_given_up(monkeypatch):
     monkeypatch.setattr(chat_template, "SECONDS", 0.5)
     loop = "{% for i in range(90000) %}" * 4 + "{% endfor %}" * 4
     before = threading.active_count()
-    refused = []
-
-    def render():
-        with pytest.raises(UsageError) as problem:
-            chat_template.render_chat(tokenizer(loop), MESSAGE)
-        refused.append(problem)
-
-    if main:
-        render()
-    else:
-        thread = threading.Thread(target=render)
-        thread.start()
-        thread.join()
-    assert refused
+    with pytest.raises(UsageError):
+        chat_template.render_chat(tokenizer(loop), MESSAGE)
     for other in threading.enumerate():
         if other is not threading.current_thread() and other.daemon:
             other.join(10)

@@ -49,14 +49,13 @@ printf '%s\\n' "$*" >> "$RECORD/scontrol"
 """
 
 FAKE_PYTHON = """#!/usr/bin/env bash
-# python -m MODULE ...: writes down its arguments, then lives for a while and leaves with the code that the test wants.
+# python -m MODULE ...: writes down its arguments, then lives for a while.
 "$REAL_PYTHON" -c 'import json, os, sys, uuid
 told = {"argv": sys.argv[1:], "dev": os.environ.get("VLLM_SERVER_DEV_MODE"), "node": os.environ["SLURMD_NODENAME"]}
 open(os.environ["RECORD"] + "/task-" + uuid.uuid4().hex, "w").write(json.dumps(told))' "$@"
 trap 'exit 1' TERM
-[[ $2 != vllm* ]] || { for ((i = 0; i < SERVER_TICKS; i++)); do sleep 0.1; done; exit 3; }
+[[ $2 != vllm* ]] || { for ((i = 0; i < 600; i++)); do sleep 0.1; done; exit 3; }
 for ((i = 0; i < TRAIN_TICKS; i++)); do sleep 0.1; done
-exit "$TRAIN_CODE"
 """
 
 
@@ -71,25 +70,24 @@ def slurm(tmp_path):
         (tools / name).chmod(0o755)
     started = []
 
-    def start(path, *arguments, nodes=4, train=(1, 0), server=600, **variables):
+    def start(path, *arguments, nodes, ticks=1, **variables):
         environment = {
             "PATH": f"{tools}:{os.environ['PATH']}",
-            "HOME": str(tmp_path),
-            "RECORD": str(record),
+            "HOME": tmp_path,
+            "RECORD": record,
             "REAL_PYTHON": sys.executable,
-            "PYTHON": str(tools / "fake-python"),
-            "NODES": str(nodes),
-            "TRAIN_TICKS": str(train[0]),
-            "TRAIN_CODE": str(train[1]),
-            "SERVER_TICKS": str(server),
-            "SLURM_SUBMIT_DIR": str(ROOT),
+            "PYTHON": tools / "fake-python",
+            "NODES": nodes,
+            "TRAIN_TICKS": ticks,
+            "SLURM_SUBMIT_DIR": ROOT,
             "SLURM_JOB_NODELIST": f"node[0-{nodes - 1}]",
             "SLURM_JOB_NAME": "seven",
-            "SLURM_JOB_ID": "17",
-            "SLURM_CPUS_ON_NODE": "96",
-            "RUNS": str(tmp_path / "runs"),
+            "SLURM_JOB_ID": 17,
+            "SLURM_CPUS_ON_NODE": 96,
+            "RUNS": tmp_path / "runs",
             **variables,
         }
+        environment = {name: str(value) for name, value in environment.items()}
         command = ["bash", str(path), *arguments]
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
         started.append(process)
@@ -97,9 +95,8 @@ def slurm(tmp_path):
 
     def read():
         tasks = [json.loads(file.read_text()) for file in record.glob("task-*")]
-        lines = (record / "srun").read_text().splitlines() if (record / "srun").exists() else []
-        asked = (record / "scontrol").read_text().splitlines() if (record / "scontrol").exists() else []
-        return tasks, lines, asked
+        logs = [record / name for name in ("srun", "scontrol")]
+        return tasks, *(log.read_text().splitlines() if log.exists() else [] for log in logs)
 
     yield start, read
     for process in started:
@@ -107,12 +104,6 @@ def slurm(tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
         process.stderr.close()
-
-
-def finish(process):
-    """Its exit code; it must end by itself."""
-    process.wait(60)
-    return process.returncode
 
 
 def launched(argv):
@@ -132,7 +123,7 @@ def test_bash_and_shellcheck_have_nothing_to_say(path):
 
 def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, tmp_path, capsys):
     start, read = slurm
-    assert finish(start(FILES[0], "qwen2.5-7b", "--tau", "0.01", "--set", "rollout.width=4096", nodes=3)) == 0
+    assert start(FILES[0], "qwen2.5-7b", "--tau", "0.01", "--set", "rollout.width=4096", nodes=3).wait(60) == 0
     tasks, steps, asked = read()
     assert len(steps) == 1
     assert "--nodes=3 --ntasks=3 --ntasks-per-node=1 --cpus-per-task=96" in steps[0]
@@ -168,7 +159,7 @@ def dry_run(capsys, arguments):
 def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
     start, read = slurm
     variables = {"SERVE_NODES": "2", "TENSOR_PARALLEL": "2", "LAG": lag}
-    assert finish(start(FILES[1], nodes=5, train=(8, 0), **variables)) == 0
+    assert start(FILES[1], nodes=5, ticks=8, **variables).wait(60) == 0
     tasks, steps, asked = read()
     assert sorted("--relative=2 --nodes=3 --ntasks=3" in step for step in steps) == [False, True]
     assert any("--relative=0 --nodes=2 --ntasks=2" in step for step in steps)
@@ -199,11 +190,11 @@ def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
 def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path, restarted, again):
     """Slurm sends TERM to the shell; the launchers get it, and leave with whatever slurm makes of it."""
     start, read = slurm
-    process = start(path, nodes=2, train=(600, 0), SLURM_RESTART_COUNT=restarted)
-    wanted, until = 2, time.monotonic() + 30
-    while len(read()[0]) < wanted and time.monotonic() < until:
+    process = start(path, nodes=2, ticks=600, SLURM_RESTART_COUNT=restarted)
+    until = time.monotonic() + 30
+    while len(read()[0]) < 2 and time.monotonic() < until:
         time.sleep(0.1)
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    assert finish(process) == 1
+    assert process.wait(60) == 1
     assert ("requeue 17" in read()[2]) == again

@@ -30,7 +30,7 @@ from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
 from .conftest import EOS, VOCABULARY, build, learner_of
-from .ranks import PROMPTS, STRATEGIES, run_two, step_of
+from .ranks import PROMPTS, STRATEGIES, run_two, step_of, tied
 
 CASES = ("qwen2", "qwen3", "qwen3-moe")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "addmv", "mv")
@@ -78,13 +78,9 @@ class Trace(TorchDispatchMode):
         return sum(w for given, w in outside if str(WIDE) in given) / sum(w for _, w in outside)
 
 
-def learner(kind, process_group=SINGLE, dtype=NARROW, checkpointing=False, objective="pmd-mean", shared=False):
-    """A learner and an engine with a copy of its weights, both in bfloat16; its head tied, as the small Qwen's."""
-    model = build(kind)
-    if shared:
-        model.config.tie_word_embeddings = True
-        model.lm_head.weight = model.model.embed_tokens.weight
-    prepare_model(model, checkpointing=checkpointing)
+def learner(kind, process_group=SINGLE, dtype=NARROW, checkpointing=False, build=build):
+    """A learner and an engine with a copy of its weights, both in bfloat16."""
+    model = prepare_model(build(kind), checkpointing=checkpointing)
     engine = TransformersEngine(cast_model(deepcopy(model).requires_grad_(False), dtype), EOS)
     return learner_of(
         model,
@@ -160,7 +156,7 @@ def test_gradients_are_those_of_bfloat16_weights(kind):
 
 
 def test_a_tied_head_adds_its_gradient_in_float32():
-    mine = learner("qwen2", shared=True)
+    mine = learner("qwen2", build=tied)
     objective, rollouts, batch = step_of(mine, "pmd-mean", 3)
     mine.update(objective, rollouts, batch)
     gradient = head_weight(mine.model).grad

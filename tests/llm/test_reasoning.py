@@ -1,7 +1,6 @@
 """The starter trains on puzzles of reasoning-gym, judged by its own verifier in the workers.
 
-The real package has an environment of its own, `sh tools/reasoning.sh`; everywhere else a stand-in with its two calls
-runs the same way, from the recipe to the workers that import it.
+The package has an environment of its own, `sh tools/reasoning.sh`.
 """
 
 import pytest
@@ -29,29 +28,19 @@ LEARNING = {
 }
 
 
-def learns(tmp_path, dataset, options):
-    """Train, and hold the last evaluation to four standard errors above the first."""
-    recipe = tmp_path / "puzzles.toml"
-    env = f'[env]\nkind = "reasoning-gym"\ndataset = "{dataset}"\nsize = 3000\nheld_out = 64\noptions = {options}\n'
-    recipe.write_text(env + TINY.read_text().partition("problems = 300\n")[2])
-    run = train(
-        "pmd-mean",
-        "llm",
-        str(recipe),
-        out=tmp_path / "run",
-        options=LEARNING,
-        steps=20,
+@pytest.mark.slow
+def test_the_starter_learns_puzzles_of_the_real_package(tmp_path):
+    """Sums of three small numbers; the last evaluation is four standard errors above the first."""
+    pytest.importorskip("reasoning_gym")
+    options = (
+        "{ min_terms = 3, max_terms = 3, min_digits = 1, max_digits = 1, "
+        'operators = ["+"], allow_parentheses = false, allow_negation = false }'
     )
+    env = f'kind = "reasoning-gym"\ndataset = "basic_arithmetic"\nsize = 3000\nheld_out = 64\noptions = {options}\n'
+    recipe = tmp_path / "puzzles.toml"
+    recipe.write_text("[env]\n" + env + TINY.read_text().partition("problems = 300\n")[2])
+    run = train("pmd-mean", "llm", str(recipe), out=tmp_path / "run", options=LEARNING, steps=20)
     first, last = run.summary["pass_rate_first"], run.summary["pass_rate_last"]
     assert first >= 0.3
     assert last > first + 4 * (0.25 / 128) ** 0.5, (first, last)
     assert all(row["unscored"] == 0 for row in run.metrics)
-
-
-@pytest.mark.slow
-def test_the_starter_learns_puzzles_of_the_real_package(tmp_path):
-    """Sums of three small numbers, which is what the starter's teacher knows."""
-    pytest.importorskip("reasoning_gym")
-    wanted = "min_terms = 3, max_terms = 3, min_digits = 1, max_digits = 1"
-    more = 'operators = ["+"], allow_parentheses = false, allow_negation = false'
-    learns(tmp_path, "basic_arithmetic", f"{{ {wanted}, {more} }}")

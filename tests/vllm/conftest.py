@@ -34,8 +34,8 @@ class Starter:
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
     def wanted(self, engine: str = "vllm", rollout: dict[str, Any] | None = None, **vllm: Any) -> EngineConfig:
-        """With fields of [vllm] by name; `context`, `dtype`, `rank`, `size` are those of Wanted."""
-        more = {name: vllm.pop(name) for name in ("context", "dtype", "rank", "size") if name in vllm}
+        """With fields of [vllm] by name; `context`, `dtype` and `size` are those of EngineConfig."""
+        more = {name: vllm.pop(name) for name in ("context", "dtype", "size") if name in vllm}
         table = VLLMTable(**vllm)
         written = RolloutTable(engine=engine, **(rollout or {}))  # type: ignore[arg-type]
         return EngineConfig(self.model, self.tokenizer, self.ends, written, table, **{"context": 256, **more})
@@ -59,8 +59,3 @@ def make_starter(size: str = "starter", seed: int = 0) -> Starter:
 @pytest.fixture(scope="session")
 def starter() -> Starter:
     return make_starter()
-
-
-@pytest.fixture(scope="session")
-def starter_moe() -> Starter:
-    return make_starter("starter-moe")

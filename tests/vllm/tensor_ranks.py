@@ -3,22 +3,25 @@
 import json
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from conftest import Starter, tokenizer
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.randomness import generator
 
+from .conftest import Starter, tokenizer
 
-def main(rank: int, tensor_parallel: int) -> None:
+
+def main(out: Path, tensor_parallel: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    rank = dist.get_rank()
     config = Qwen2Config(
         vocab_size=448,
         hidden_size=128,
@@ -33,7 +36,7 @@ def main(rank: int, tensor_parallel: int) -> None:
     torch.manual_seed(0)
     model = prepare_model(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
     starter = Starter(model, tokenizer(), (tokenizer().eos_token_id,))
-    engine = ColocatedEngine(starter.wanted(rank=rank, size=2, tensor_parallel=tensor_parallel))
+    engine = ColocatedEngine(starter.wanted(size=2, tensor_parallel=tensor_parallel))
     engine.publish(starter.weights(), 1)
     prompts = [[3, 4, 5], [6, 7]] if tensor_parallel == 2 or rank == 0 else [[9, 9], [8, 7, 6, 5]]
     seeds = generator(0, "seeds").integers(0, 2**63, 8).astype("uint64")
@@ -43,18 +46,14 @@ def main(rank: int, tensor_parallel: int) -> None:
         trainer = torch.cat(response_logp(model, [p for p in prompts for _ in range(4)], rows).rows())
     engine.publish({name: value * 1.1 for name, value in starter.weights().items()}, 2)
     moved = engine.generate(prompts, 4, seeds, Sampling(16))
-    told = {
-        "error": float((drawn.logp[drawn.mask] - trainer).abs().max()),
-        "rows": rows,
-        "moved": moved.tokens.tolist(),
-    }
+    error = float((drawn.logp[drawn.mask] - trainer).abs().max())
     engine.close()
     here = torch.ones(1)
     dist.all_reduce(here)  # the trainer's own group is still there
-    told["together"] = float(here)
-    print(json.dumps(told))
+    found = {"error": error, "rows": rows, "moved": moved.tokens.tolist(), "together": float(here)}
+    (out / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
