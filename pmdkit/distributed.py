@@ -17,10 +17,7 @@ from pmdkit.observe.checkpoint import Checkpoints
 class ProcessGroup:
     """A group of one process: nothing to share or wait for, and torch.distributed is not initialised.
 
-    Attributes:
-        rank: this process's rank, from 0.
-        size: number of processes.
-        strategy: "ddp" keeps all weights in each process, "fsdp2" a shard of them; "alone" is a single process.
+    `strategy` "ddp" keeps all weights in each process, "fsdp2" a shard of them; "alone" is a single process.
     """
 
     rank = 0

@@ -39,12 +39,8 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Make an optimizer; all other options have torch's defaults.
 
-    Args:
-        parameters: those to train.
-        name: "adam", "adamw" or "sgd".
-        lr: learning rate.
-        fused: one kernel per weight instead of a dozen, for Adam and AdamW; the same step up to rounding. State saved
-            without it is continued without it, so that an older run resumes bit for bit.
+    `fused` means one kernel per weight instead of a dozen, for Adam and AdamW; the same step up to rounding. State
+    saved without it is continued without it, so that an older run resumes bit for bit.
     """
     options = {"fused": True} if fused and name != "sgd" else {}
     made: torch.optim.Optimizer = KINDS[name](parameters, lr=lr, **options)

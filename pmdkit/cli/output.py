@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.markup import escape
@@ -18,21 +18,12 @@ def print_json(value: Any, **options: Any) -> None:
 
 
 def simple_table(*titles: str, no_wrap: bool = False, **options: Any) -> Table:
-    """A table with these columns.
-
-    Args:
-        titles: of the columns; a leading ">" marks a column of numbers, aligned on the right, and is not shown.
-        no_wrap: cut a cell that is too wide instead of wrapping it.
-        options: for `rich.table.Table`, such as title and padding.
-    """
+    """A table with these columns; a leading ">" aligns one on the right. `no_wrap` cuts cells that are too wide."""
     table = Table(**{"box": box.SIMPLE, "pad_edge": False, **options})
     for title in titles:
-        table.add_column(
-            title.removeprefix(">"),
-            justify="right" if title.startswith(">") else "left",
-            overflow="ellipsis" if no_wrap else "fold",
-            no_wrap=no_wrap,
-        )
+        side: Literal["right", "left"] = "right" if title.startswith(">") else "left"
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if no_wrap else "fold"
+        table.add_column(title.removeprefix(">"), justify=side, overflow=overflow, no_wrap=no_wrap)
     return table
 
 

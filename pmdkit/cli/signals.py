@@ -27,11 +27,8 @@ def print_error(sentence: str) -> None:
 
 @contextlib.contextmanager
 def command_context(report: Callable[[str], None] = print_error) -> Iterator[None]:
-    """Handle signals and closed streams around a whole command.
-
-    Args:
-        report: called with the sentence when a stop request ends the command while no other handler is installed.
-    """
+    """Handle signals and closed streams around a whole command; `report` gets the sentence of a stop request that ends
+    it while no other handler is installed."""
     tolerate_closed_streams()
 
     def leave(number: int, frame: Any) -> None:

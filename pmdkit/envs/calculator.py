@@ -21,12 +21,7 @@ OPERATIONS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 def calculator(messages: Sequence[Mapping[str, str]], row: Mapping[str, Any]) -> list[dict[str, str]] | None:
-    """The value of the expression on the last line of the last turn, as a tool message; None if there is none.
-
-    Args:
-        messages: the conversation, the policy's turn last.
-        row: not used; the calculator knows nothing about the problem.
-    """
+    """The value of the expression on the last line of the last turn, as a tool message; None if there is none."""
     last_line = messages[-1]["content"].rstrip().rpartition("\n")[2]
     if not last_line.startswith(CALL):
         return None
@@ -47,11 +42,7 @@ def calculate(expression: str) -> str:
 
 
 def value_of(node: ast.AST) -> Fraction:
-    """The exact value of a parsed expression.
-
-    Raises:
-        ValueError: it contains anything but numbers and the four operations.
-    """
+    """The exact value of a parsed expression of numbers and the four operations."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(str(node.value))
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:

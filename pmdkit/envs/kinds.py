@@ -93,9 +93,7 @@ class TwoHills:
         for name in ("share", "luck", "common", "rare"):
             check_share(name, getattr(self, name))
         if self.share + (most := max(self.common, self.rare)) >= 1:
-            raise ValueError(
-                f"env.share is {self.share} and the narrow hill's goes up to {most}; expected a sum below 1"
-            )
+            raise ValueError(f"env.share is {self.share}, the narrow hill's up to {most}; expected a sum below 1")
 
     def build(self) -> Bandit:
         """The bandit, with arms in the order broad hill, narrow hill, plain."""

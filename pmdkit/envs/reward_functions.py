@@ -35,14 +35,8 @@ GROUP = ("prompts", "completions", "completion_ids", "cut_off", "gold", "columns
 
 @dataclass(frozen=True)
 class RewardRow:
-    """What a reward function may ask about a response besides its text and the gold answer.
-
-    Attributes:
-        messages: the prompt as messages, in JSON.
-        tokens: ids of the response.
-        columns: the data row, in JSON.
-        group: responses to one prompt have the same number.
-    """
+    """What a reward function may ask about a response besides its text and the gold answer: the prompt as messages and
+    the data row, both in JSON, its token ids, and its group, one number per prompt."""
 
     messages: str
     tokens: tuple[int, ...]
@@ -52,7 +46,9 @@ class RewardRow:
 
 def arguments(item: Item) -> Message:
     """All arguments that a reward function may take by name, for one item, as a worker gets them."""
-    row = row_of(item)
+    row = item.row
+    if not isinstance(row, RewardRow):
+        raise UsageError("a reward function takes its arguments by name; give Item(..., row=RewardRow(...))")
     return {
         "prompt": json.loads(row.messages),
         "response": item.response,
@@ -61,13 +57,6 @@ def arguments(item: Item) -> Message:
         "gold": item.gold,
         "columns": json.loads(row.columns),
     }
-
-
-def row_of(item: Item) -> RewardRow:
-    """The row of an item, for a function that takes its arguments by name."""
-    if not isinstance(item.row, RewardRow):
-        raise UsageError("a reward function takes its arguments by name; give Item(..., row=RewardRow(...))")
-    return item.row
 
 
 class OwnReward:
@@ -227,7 +216,8 @@ class FunctionGrader(Grader):
         """One verdict per item; a function that scores whole groups gets each as one item."""
         if self.takes != "rows":
             return super().grade(items)
-        groups = [list(run) for _, run in groupby(items, lambda item: row_of(item).group)]  # adjacent, by their prompt
+        assert all(isinstance(item.row, RewardRow) for item in items), "a group function needs Item(..., row=...)"
+        groups = [list(run) for _, run in groupby(items, lambda item: item.row.group)]  # adjacent, by their prompt
         whole = [Item(json.dumps([arguments(item) for item in group]), "") for group in groups]
         found: list[Verdict] = []
         for group, verdict in zip(groups, super().grade(whole), strict=True):

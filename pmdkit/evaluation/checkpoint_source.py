@@ -27,9 +27,7 @@ class CheckpointSource:
     Attributes:
         place: what transformers loads, a folder or the name of a model on the hub.
         weights: SHA-256 of the weights, of its shards' checksums, or the name itself for a model on the hub.
-        spec: of the run that it comes from.
-        step: of its checkpoint.
-        warnings: to show to the user.
+        spec, step: of the run and the checkpoint that it comes from.
     """
 
     place: str

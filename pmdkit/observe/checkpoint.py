@@ -190,10 +190,8 @@ def check_none(folder: Path, damaged: list[tuple[int, str]]) -> None:
     """Refuse a folder without a loadable checkpoint: a run that had one never restarts from its first step unasked."""
     if held := [name for name in list_names(folder) if name.startswith("step-")]:
         found = "; ".join(f"step-{step}: {problem}" for step, problem in damaged) or f"it holds {', '.join(held)}"
-        raise ResumeRefused(
-            f"no loadable checkpoint in {folder}: every one is damaged ({found}); nothing was changed: start again "
-            f"with another --out, or delete {folder}"
-        )
+        remedy = f"nothing was changed: start again with another --out, or delete {folder}"
+        raise ResumeRefused(f"no loadable checkpoint in {folder}: every one is damaged ({found}); {remedy}")
 
 
 def set_aside(folder: Path, step: int, problem: str) -> str:
@@ -331,10 +329,8 @@ def read_manifest(path: Path) -> Manifest:
         if stored["digest"] != digest_of(body) or data != files.encode(stored):
             raise Damaged(f"{MANIFEST} does not match its own checksum")
         if stored["format"] != MANIFEST_FORMAT:
-            raise ResumeRefused(
-                f"checkpoint {path} has format {stored['format']}, written by pmdkit {stored.get('pmdkit')}; pmdkit "
-                f"{__version__} reads format {MANIFEST_FORMAT}, and nothing was changed: go on with the other version"
-            )
+            what = f"checkpoint {path} has format {stored['format']}, written by pmdkit {stored.get('pmdkit')}"
+            raise ResumeRefused(f"{what}; this one reads format {MANIFEST_FORMAT}: go on with the other version")
         run, inputs, sha256, sizes = (dict(stored[key]) for key in ("run", "inputs", "sha256", "bytes"))
         manifest = Manifest(path, stored["step"], run, inputs, sha256, sizes)
     held = manifest.parts()
@@ -375,10 +371,8 @@ def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
     there, here = dict(flatten(manifest.run)), dict(flatten(run))
     for key in sorted(there.keys() & here.keys()):
         if there[key] != here[key]:
-            raise ResumeRefused(
-                f"checkpoint {manifest.path} is of another run: {key} is {there[key]} there and {here[key]} here; "
-                "nothing was changed: move it away, or use the run folder it belongs to"
-            )
+            what = f"{key} is {there[key]} there and {here[key]} here"
+            raise ResumeRefused(f"checkpoint {manifest.path} is of another run: {what}; move it to its own folder")
 
 
 def run_identity(checkpoints: Path) -> dict[str, Any]:

@@ -29,8 +29,7 @@ class StepMetrics:
     Args:
         objective: the gauge compares with its exact update.
         passed: rewards above it pass: halfway between wrong and right.
-        sample: how many prompts of each step, from the first, are scored again; None for all. Log-ratios, KL and the
-            gauge are of these, since a large model cannot afford another pass over the whole step.
+        sample: how many prompts of each step are scored again for log-ratios, KL and the gauge; None for all.
         more: makes further columns from what a backend knows about the step.
     """
 

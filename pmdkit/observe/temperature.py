@@ -4,12 +4,7 @@ from typing import Any
 
 
 def format_tau(tau: Any, scale: str = "{0, 1}") -> str:
-    """`tau 0.05 on rewards {0,1} (0.1 on ±1)`: a temperature means nothing without the scale of the rewards.
-
-    Args:
-        tau: a number, a rule as a table, or None.
-        scale: reward scale of the environment, as in `Bandit.scale`: "{0, 1}", "{-1, 1}", or another.
-    """
+    """`tau 0.05 on rewards {0,1} (0.1 on ±1)`: a temperature, a rule as a table or None, on the scale of `Bandit`."""
     if tau is None:
         return "no temperature"
     if not isinstance(tau, (int, float)):

@@ -31,12 +31,7 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep.
-
-    Attributes:
-        tier, env: as on the command line.
-        options: values by dotted key, including the seed.
-    """
+    """One run of a sweep: tier and env as on the command line, and its options by dotted key, including the seed."""
 
     tier: str
     env: str

@@ -96,10 +96,8 @@ def check_order(task: Task, rollouts: Rollouts, where: str) -> None:
         **{name: getattr(rollouts, name)[rows] for name in names},
     )
     expected = task.reward(rollouts).flatten()[rows].view(prompts, size)
-    assert torch.equal(graded_rewards(task, shuffled), expected[shuffled.mass > 0]), (
-        f"the reward of a response changes when prompts and responses are put in another order {where}; "
-        "judge each row by its own prompt and response"
-    )
+    moved = f"the reward of a response changes when prompts and responses are put in another order {where}"
+    assert torch.equal(graded_rewards(task, shuffled), expected[shuffled.mass > 0]), moved
 
 
 def graded_rewards(task: Task, rollouts: Rollouts) -> Tensor:
@@ -142,10 +140,8 @@ def no_global_randomness(what: str) -> Iterator[None]:
     """Nothing inside moves the global generators of Python, NumPy or torch."""
     before = global_state()
     yield
-    assert global_state() == before, (
-        f"{what} used a global random generator; draw from pmdkit.randomness.generator(seed, ...) instead, "
-        "so that a resumed run repeats it"
-    )
+    remedy = "draw from pmdkit.randomness.generator(seed, ...), so that a resumed run repeats it"
+    assert global_state() == before, f"{what} used a global random generator; {remedy}"
 
 
 def global_state() -> tuple[bytes, str, str]:

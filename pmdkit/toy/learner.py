@@ -155,16 +155,8 @@ class ToyLearner:
 
 @dataclass(frozen=True)
 class HeldOutEvaluation:
-    """The fixed evaluation of a run: exact if responses can be enumerated, else fixed draws on held-out problems.
-
-    Called with a learner, it returns `pass_rate` and `reward`.
-
-    Attributes:
-        problem: grades the responses.
-        prompts: [P, L] held out, or all of them if the problem has few.
-        draws: per prompt, if responses are not enumerated.
-        seed: of the draws, the same at every call.
-    """
+    """The fixed evaluation of a run on held-out `prompts` [P, L], or all of them if the problem has few: exact if
+    responses can be enumerated, else by the same draws at every call."""
 
     problem: TokenProblem
     prompts: Tensor

@@ -37,9 +37,6 @@ class PMDPolicyLossConfig(PolicyLossConfig):
         pmd_group: responses to each prompt; points at rollout.n.
         pmd_width: generation budget in tokens, for norm "max"; points at data.max_response_length.
         pmd_run: other settings of the run that decide the loss; every entry points at its key.
-
-    Raises:
-        UsageError, ValueError: the loss of the run would not be the objective's.
     """
 
     loss_mode: str = "pmd"

@@ -23,17 +23,8 @@ def advantage_estimator(
     """Advantages and returns in the form that verl expects, both [N, T] and the same: a response's on all its tokens.
 
     The baseline is taken over all responses of a prompt, including those that verl's rejection masked: rejection is an
-    importance weight of 0 and says nothing about the reward.
-
-    Args:
-        token_level_rewards: [N, T]; their sum is a response's reward.
-        response_mask: [N, T].
-        index: [N] uid of each row's prompt.
-        config: verl's `algorithm` node; its `pmd` points at the policy loss.
-        unused: arguments that verl passes for other estimators.
-
-    Raises:
-        UsageError: no uid, no `pmd`, or groups of another size than `rollout.n`.
+    importance weight of 0 and says nothing about the reward. `index` [N] is the uid of each row's prompt, and `config`
+    verl's `algorithm` node, whose `pmd` points at the policy loss.
     """
     settings = None if config is None else config.get("pmd")
     if settings is None:
@@ -81,9 +72,6 @@ def policy_loss(
         loss_agg_mode: has no effect.
         config: verl's ActorConfig; its `policy_loss` is a PMDPolicyLossConfig.
         rollout_is_weights: [N, T] importance weights of the engine mismatch, the same on all tokens of a response.
-
-    Raises:
-        UsageError: another configuration class, or numbers that differ within a response.
     """
     settings = config.policy_loss
     if not isinstance(settings, PMDPolicyLossConfig):

@@ -86,11 +86,9 @@ def read_problems(
             bad.append((number, str(problem_of_row)))
     if bad and (not drop_bad_rows or not found):
         shown = "; ".join(f"row {number}: {reason}" for number, reason in bad[:SHOWN_ROWS])
-        more = f"; and {len(bad) - SHOWN_ROWS} more" if len(bad) > SHOWN_ROWS else ""
-        raise UsageError(
-            f"{name} has {len(bad)} bad row{'s' * (len(bad) > 1)} of {counts['read: rows']}: {shown}{more}. "
-            "Fix the file, or set env.drop_bad_rows = true, which drops and counts them"
-        )
+        shown += f"; and {len(bad) - SHOWN_ROWS} more" if len(bad) > SHOWN_ROWS else ""
+        what = f"{name} has {len(bad)} bad row{'s' * (len(bad) > 1)} of {counts['read: rows']}: {shown}"
+        raise UsageError(f"{what}. Fix the file, or set env.drop_bad_rows = true, which drops and counts them")
     if not found:
         raise UsageError(f"{path} holds no problems; expected one or more")
     counts.update(f"dropped: {reason}" for _, reason in bad)
@@ -124,10 +122,8 @@ def find_columns(
         for column in wanted:
             if column in found:
                 return column
-        raise UsageError(
-            f"{name} has no column for the {what}; expected {' or '.join(wanted)}, found {', '.join(found) or 'none'}. "
-            f"Name the right one with env.{what}"
-        )
+        got = f"expected {' or '.join(wanted)}, found {', '.join(found) or 'none'}"
+        raise UsageError(f"{name} has no column for the {what}; {got}. Name the right one with env.{what}")
 
     known_id = pick("id", (id,)) if id else next((column for column in ID if column in found), None)
     return Columns(
@@ -309,9 +305,8 @@ def hub_rows(name: str, subset: str | None, split: str, revision: str | None) ->
     try:
         import datasets
     except ImportError as problem:
-        raise EnvironmentLacks(
-            f"reading {name} from the hub needs datasets; run: pip install datasets. Or give a local file"
-        ) from problem
+        remedy = "run: pip install datasets. Or give a local file"
+        raise EnvironmentLacks(f"reading {name} from the hub needs datasets; {remedy}") from problem
     if local_only():  # makes its library look only into the cache, without waiting for the network
         import huggingface_hub.constants
 
@@ -321,10 +316,8 @@ def hub_rows(name: str, subset: str | None, split: str, revision: str | None) ->
     except ValueError as problem:  # a subset or split that does not exist; the message lists those that do
         raise UsageError(f"data set {name}: {problem}; set env.subset or env.split") from problem
     except Exception as problem:  # the hub raises what its HTTP library raises, which changes between versions
-        raise EnvironmentLacks(
-            f"data set {name} cannot be fetched from the hub: {type(problem).__name__}: {problem}. Check the name, the "
-            "network and HF_HUB_OFFLINE; or download its file elsewhere and give the path"
-        ) from problem
+        what = f"data set {name} cannot be fetched from the hub: {type(problem).__name__}: {problem}"
+        raise EnvironmentLacks(f"{what}. Check the name, the network and HF_HUB_OFFLINE; or give a file") from problem
     for batch in table.iter(batch_size=BATCH):
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(batch, values, strict=True))

@@ -71,9 +71,7 @@ class Maze(TokenProblem):
             missing -= len(grids)
             if not missing:
                 return np.concatenate(kept)
-        raise ValueError(
-            f"mazes almost never have a path of env.moves {self.moves}; lower env.walls or raise env.moves"
-        )
+        raise ValueError("mazes almost never have a path of env.moves; lower env.walls or raise env.moves")
 
     def right(self, prompts: Indices, responses: Indices, length: Indices) -> Flags:
         """[N] which responses consist of moves only and end on the goal."""

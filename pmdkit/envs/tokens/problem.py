@@ -234,10 +234,7 @@ def is_held_out(prompts: Indices) -> Flags:
 
 
 def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, held_out: bool = False) -> Indices:
-    """[count, L] prompts for training, or held-out ones, drawn independently.
-
-    If a problem lists `all_prompts`, nothing is held out: both are drawn from all prompts.
-    """
+    """[count, L] prompts for training, or held-out ones, drawn independently; from `all_prompts` if it lists them."""
     if problem.grid is not None:
         return problem.sample(rng, count)
     kept: list[Indices] = []
@@ -254,10 +251,7 @@ def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, 
 
 
 def held_out_prompts(problem: TokenProblem, rng: np.random.Generator, count: int) -> Indices:
-    """[at most count, L] different held-out prompts in random order; from all prompts if the problem holds none out.
-
-    Fewer than `count` if there are no more.
-    """
+    """[at most count, L] different held-out prompts in random order; from all prompts if the problem holds none out."""
     if problem.grid is not None:
         return rng.permutation(problem.grid)[:count]
     found: dict[bytes, Indices] = {}

@@ -146,7 +146,7 @@ def test_the_hub_out_of_reach_is_told_with_what_to_do(monkeypatch):
         raise ConnectionError("offline")
 
     monkeypatch.setattr(datasets, "load_dataset", no_network)
-    with pytest.raises(EnvironmentLacks, match=r"openai/gsm8k cannot be fetched.*offline.*give the path"):
+    with pytest.raises(EnvironmentLacks, match=r"openai/gsm8k cannot be fetched.*offline.*give a file"):
         GSM8K().build()
 
 
