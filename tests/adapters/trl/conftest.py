@@ -1,9 +1,8 @@
 """The real TRL, in an environment of its own (`tests/adapters/run.sh`); elsewhere nothing here is collected."""
 
-import importlib.util
+import importlib
 import os
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +20,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def trainer_of():
-    """`train_tiny.py` as a module, fresh for each test."""
-    spec = importlib.util.spec_from_file_location("train_tiny", Path(__file__).parent / "train_tiny.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """`train_tiny.py` as a module, which a test may change."""
+    from . import train_tiny
+
+    yield train_tiny
+    importlib.reload(train_tiny)

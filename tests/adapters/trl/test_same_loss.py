@@ -1,13 +1,11 @@
 """A real model trained by TRL: losses and gradients of every ministep are those of `pmdkit.objectives`."""
 
-import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,18 +13,9 @@ import torch
 from pmdkit.objectives import GRPO, REBEL, PMDMean, PMDPart, credit, cut, parts, total
 from pmdkit.testing.golden import groups_of
 
-SCRIPT = Path(__file__).parent / "train_tiny.py"
+from . import train_tiny as tiny
+
 PROMPTS = 4
-
-
-def script():
-    spec = importlib.util.spec_from_file_location("train_tiny", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny = script()
 
 
 def wanted(objective, updates, lr=0.0, order=range(PROMPTS), passes=1):
@@ -148,7 +137,7 @@ def test_two_processes(split, order, tmp_path):
     told = tmp_path / "told.txt"
     with open(told, "w") as file:
         launched = subprocess.Popen(
-            [*command, str(SCRIPT), str(out), json.dumps(options)],
+            [*command, tiny.__file__, str(out), json.dumps(options)],
             stdout=file, stderr=file, env=environment, start_new_session=True,
         )  # fmt: skip
         try:
