@@ -77,16 +77,12 @@ def test_check_leaves_with_0_if_all_is_right_and_with_4_if_not(lesson, call, cap
 
 USAGE = """check
 check 103.9
-check 104.1
 check 103.1 none.py
-check a.py b.py
 check 103.1 b.py --all
 hint 103.2 --step 9
-grade none
 grade empty
 grade tutorials --csv --json
 grade tutorials --seconds 0
-grade tutorials --only 103.22
 course --out kit --lessons empty
 course --out kit --only 104x
 course --out tutorials"""

@@ -28,9 +28,3 @@ def by_setting(record: Mapping[str, Any]) -> dict[str, Runs]:
 def summary_values(runs: Runs, metric: str) -> Array:
     """[seeds] values of a number in the summary."""
     return np.array([run["summary"][metric] for run in runs], dtype=np.float64)
-
-
-def curve_values(runs: Runs, key: str) -> tuple[Array, Array]:
-    """[points] prompts answered, in thousands, and [seeds, points] a column of the curves."""
-    prompts = np.array(runs[0]["curve"]["step"]) * runs[0]["options"]["schedule.prompts"] / 1000
-    return prompts, np.array([run["curve"][key] for run in runs], dtype=np.float64)

@@ -13,7 +13,7 @@ from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended,
 from pmdkit_lab.studies.paired_tests import holm, paired_power, seeds_for_power
 from pmdkit_lab.studies.pictures import PICTURES, draw
 from pmdkit_lab.studies.race import verdict
-from pmdkit_lab.studies.settings import by_setting, curve_values, summary_values
+from pmdkit_lab.studies.settings import by_setting, summary_values
 
 RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 
@@ -75,7 +75,7 @@ def test_on_policy_falls_to_guessing_on_the_sequence_task():
     """Parity: on 4 of 5 seeds RLOO ends within 0.05 of 0.5 and answers without a thought, in fewer than 8 tokens."""
     runs = settings("sequence")["rloo"]
     guesses = np.abs(summary_values(runs, "pass_rate_last") - 0.5) < 0.05
-    short = curve_values(runs, "response_length")[1][:, -1] < 8
+    short = np.array([run["curve"]["response_length"][-1] for run in runs]) < 8
     assert (guesses & short).sum() == 4
 
 
@@ -91,7 +91,7 @@ def test_smallest_log_ratios():
     """PMD-mean's fall as its pass rate rises (modular-sum). PMD-part's are lower where answers have many tokens
     (parity), on every seed, and not lower over modular-sum, where PMD-part learns nothing."""
     found = settings("tau")
-    _, mean = curve_values(found["pmd-mean tau=0.05"], "log_ratio_min")
+    mean = np.array([run["curve"]["log_ratio_min"] for run in found["pmd-mean tau=0.05"]])
     assert (mean[:, -5:].mean(1) < mean[:, :2].mean(1) - 1).all()
     assert versus("sequence", "pmd-mean", "pmd-part", "log_ratio_min").wins == 0
     assert versus("tau", "pmd-mean tau=0.05", "pmd-part tau=0.05", "log_ratio_min").wins >= 1
