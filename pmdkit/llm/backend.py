@@ -288,7 +288,6 @@ def assemble(
     passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
     metrics = StepMetrics(objective, passed, max(2, GAUGED // (schedule.group or 1)))
     evaluations = callbacks.EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
-    model_files = callbacks.ModelFilesCallback(spec, evaluations)
     found: list[TrainerCallback] = [
         progress,
         callbacks.ResourcesCallback(learner, task),
@@ -299,7 +298,12 @@ def assemble(
         found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
     if rollout.record_every:
         found.append(callbacks.ResponsesCallback(task, rollout.record_every))
-    found += [evaluations, model_files]
+    found += [evaluations, callbacks.ModelFilesCallback(spec, evaluations)]
+    stream: Stream = inline
+    if rollout.lag:
+        stream = async_rollouts(rollout.lag)
+    elif rollout.max_num_gen_batches > 1:
+        stream = dynamic_sampling(rollout.max_num_gen_batches)
     return Backend(
         learner=learner,
         task=task,
@@ -310,18 +314,11 @@ def assemble(
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=make_stream(rollout),
+        stream=stream,
         process_group=learner.process_group,
         callbacks=found,
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
-
-
-def make_stream(rollout: RolloutTable) -> Stream:
-    """Where the loop gets its rollouts: inline, ahead of the updates, or drawn until rewards differ."""
-    if rollout.lag:
-        return async_rollouts(rollout.lag)
-    return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
 
 
 def run_inputs(
