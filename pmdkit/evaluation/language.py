@@ -48,10 +48,8 @@ class EvalConfig:
 
     Attributes:
         data: held-out, a shipped set, or a file.
-        k: responses to each problem.
-        problems: maximum number.
-        seed: of the draws.
-        temperature, top_p: of the draws; temperature 0 is greedy.
+        k, problems: responses to each problem, and the maximum number of problems.
+        seed, temperature, top_p: of the draws; temperature 0 is greedy.
         width: maximum length of a response, tokens.
     """
 

@@ -43,9 +43,8 @@ LABEL = r"$\log\,\pi_{new}/\pi_{old}$ (nats)"
 def run_figure(run: "Run") -> Figure:
     """Draw whether the run learns, how far a step moves compared with the exact update, and on which prompts.
 
-    Panels without any numbers are left out: an objective without a closed form has no prediction, real-valued rewards
-    have no pass rate, equal lengths need no panel. A run of one step is drawn as points. If the number of panels is
-    odd, the first one gets the full width. A run that is not finished is drawn as far as it went.
+    Panels without any numbers are left out. If their number is odd, the first one gets the full width. A run that is
+    not finished is drawn as far as it went.
     """
     rows, gauges, summary = measured(run)
     panels = [panel for panel in run_panels(run, rows, gauges, summary).values() if panel is not None]

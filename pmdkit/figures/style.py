@@ -159,8 +159,7 @@ def write(path: str | Path, contents: Mapping[str, bytes]) -> list[Path]:
 def freeze_layout(figure: Figure) -> None:
     """Compute the layout once and fix it, rounded to a ten-thousandth of its size: less than a tenth of a pixel.
 
-    The layout solver adds in an order that depends on memory addresses, so its last digits differ from run to run; on a
-    finer grid they would now and then still change how a number is rounded.
+    The layout solver adds in an order that depends on memory addresses, so its last digits differ from run to run.
     """
     if figure.get_layout_engine() is None:
         return

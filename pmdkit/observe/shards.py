@@ -24,13 +24,8 @@ ADVICE = "save it again, or take another"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor on disk.
-
-    Attributes:
-        shape: of the whole tensor.
-        pieces: the first row of each piece, and its slice of an open safetensors file. They cover the rows once, in
-            order; a tensor without axes is one row.
-    """
+    """A tensor on disk: its shape, and the first row of each piece with its slice of an open safetensors file. Pieces
+    cover the rows once, in order; a tensor without axes is one row."""
 
     shape: tuple[int, ...]
     pieces: tuple[tuple[int, Any], ...]

@@ -23,11 +23,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Strict(BaseModel):
-    """A table of a spec: its fields are the allowed keys, and values are never converted.
-
-    A number in quotes, true for 1, or 3.0 for 3 is more likely a mistake than intended. An integer where a float is
-    expected is fine.
-    """
+    """A table of a spec: its fields are the allowed keys, and values are never converted; an integer may be a float."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 

@@ -43,7 +43,8 @@ class Arm:
     def row(self) -> dict[str, Any]:
         """The arm as a row for JSON and CSV."""
         versus, own = self.against_first, self.interval
-        row = {"arm": self.label, "runs": self.runs, "mean": own.mean, "low": own.low, "high": own.high}
+        row: dict[str, Any] = {"arm": self.label, "runs": self.runs, "mean": own.mean}
+        row |= {"low": own.low, "high": own.high}
         names = ("difference", "difference_low", "difference_high", "pairs", "wins", "ties")
         if versus is None:
             return row | dict.fromkeys(names)

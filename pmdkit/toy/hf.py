@@ -164,8 +164,8 @@ def write_tokenizer(vocabulary: Sequence[str], eos: str, folder: Path) -> None:
         **dict.fromkeys(("post_processor", "decoder")),  # words are joined by spaces
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unknown>"},
     }
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos, "pad_token": eos, "padding_side": "left"}
-    about |= {"clean_up_tokenization_spaces": False}
+    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos, "pad_token": eos}
+    about |= {"padding_side": "left", "clean_up_tokenization_spaces": False}
     write_json(folder / "tokenizer.json", tokenizer)
     write_json(folder / "tokenizer_config.json", about)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -170,7 +171,8 @@ class HeldOutEvaluation:
 
     def pass_rate(self, learner: ToyLearner) -> float:
         """Share of right responses, averaged over the prompts."""
-        model, width, eos, mass = learner.model, learner.width, learner.eos, None
+        model, width, eos = learner.model, learner.width, learner.eos
+        mass: np.ndarray | None = None
         if learner.space is not None:
             rollouts = learner.enumerate(self.prompts, self.seed)
             responses, mask, mass = rollouts.responses, rollouts.mask, rollouts.mass.numpy()

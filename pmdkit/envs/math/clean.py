@@ -71,14 +71,9 @@ def repair(text: str) -> tuple[str, list[str]]:
 
 
 def float_rounded(answer: str) -> bool:
-    """Whether an integer looks rounded by a float: too long for one, yet exactly one, and neither round nor a power.
-
-    2 * 10^21 and 2^60 are exact floats too, but with few significant digits in base 10 or 2: not a result of rounding.
-    """
-    if not re.fullmatch(r"-?\d{16,300}", answer):
-        return False
-    number = abs(int(answer))
+    """Whether an integer looks rounded by a float: too long for one, yet exactly one, and neither round nor a power."""
+    number = abs(int(answer)) if re.fullmatch(r"-?\d{16,300}", answer) else 0
     if number <= 2**53 or int(float(number)) != number:
         return False
-    odd = number // (number & -number)
+    odd = number // (number & -number)  # 2 * 10^21 and 2^60 are exact too, with few digits in base 10 or 2
     return len(str(number).rstrip("0")) > 15 and odd >= 2**40
