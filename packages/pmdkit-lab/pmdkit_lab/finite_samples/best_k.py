@@ -1,6 +1,7 @@
 """The best baseline of the family from mean reward to log partition, for steps from draws."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,8 +46,8 @@ def best_k(
     Watch: without verifier errors the largest k is best at every pass rate. With false negatives it is the largest one
     for hard prompts and 0 for easy ones; what lies between is hardly ever best.
     """
-    errors = {"false_positive": false_positive, "false_negative": false_negative}
     grid = np.sort(shares(ks).reshape(-1))
-    gain = np.stack([sampled_step(p, tau, n, k=float(k), **errors).gain for k in grid], -1)
+    step = partial(sampled_step, p, tau, n, false_positive=false_positive, false_negative=false_negative)
+    gain = np.stack([step(k=float(k)).gain for k in grid], -1)
     best = (gain >= gain.max(-1, keepdims=True) - SAME).argmax(-1)
     return BestK(grid[best], gain, grid)
