@@ -66,7 +66,7 @@ LARGEST = 10_000_000  # entries, 80 MB
 SMALLEST = 1e-290  # share that can be divided among that many arms and still has a logarithm
 
 
-def check_whole(name: str, value: int, low: int, high: float = math.inf) -> None:
+def check_whole(name: str, value: int | str, low: int, high: float = math.inf) -> None:
     """Require an integer between two bounds, inclusive."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"env.{name} is {value!r}; expected an integer {span(low, high)}")
