@@ -131,6 +131,7 @@ def shelf(tmp_path_factory, model_folder):
     """What is changed, made once."""
     place = tmp_path_factory.mktemp("shelf")
     train(out=place / "run", steps=2, options={"env.arms": 4})
+    (place / "run" / "inputs.json").write_text('{"digests": {}, "files": {}, "changes": []}')  # of a run with files
     shutil.copytree(model_folder, place / "model")
     rows = [{"problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(6)]
     (place / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
