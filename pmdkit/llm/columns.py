@@ -40,6 +40,7 @@ def make_metrics(measured: StepMetrics, task: MathTask, in_target: bool) -> Call
             **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
             **rollouts.measured,
             **(target_bias(rollouts.measured, batch.tau, task.high - task.low) if in_target else {}),
+            "engine_restarts": 0,  # a lost engine ends the run; columns of metrics.jsonl stay comparable
         }
 
     return row
