@@ -4,12 +4,15 @@ Shapes: N rows, S tokens read now, C tokens in all, d dimension, H heads, D = d 
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pmdkit.randomness import derive
+
+FREED_BLOCK = 31 * 2**20  # bytes; glibc adapts to blocks of up to 32 MiB
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
+        keep_freed_memory()  # every batch frees memory that the next one asks for
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.dimension)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
@@ -212,3 +216,15 @@ def initialise(model: Transformer, seed: int) -> None:
         elif name.endswith(("mix.weight", "down.weight")):
             gain = (2 * model.config.layers) ** -0.5  # the stream keeps its scale whatever is added to it
         weight.copy_(torch.randn(weight.shape, generator=rng) * gain * weight.shape[1] ** -0.5)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Have glibc keep up to twice `FREED_BLOCK` bytes of freed memory, from now on in this process.
+
+    By default it hands tensors of some hundred kilobytes back to the kernel, which then has to clear every page that
+    the next tensor touches. It stops doing so once a larger block has been freed: see `M_MMAP_THRESHOLD` in mallopt(3).
+    This block is never touched, so it costs no memory. Without glibc, or if the environment sets
+    `MALLOC_TRIM_THRESHOLD_` or the like, nothing changes. No result depends on it.
+    """
+    torch.empty(FREED_BLOCK, dtype=torch.uint8, device="cpu")
