@@ -17,14 +17,20 @@ from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import callbacks, collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
+from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.callbacks.evaluation import EvaluationCallback
+from pmdkit.llm.callbacks.model_files import ModelFilesCallback
+from pmdkit.llm.callbacks.problems import ProblemsCallback
+from pmdkit.llm.callbacks.progress import ProgressCallback
+from pmdkit.llm.callbacks.resources import ResourcesCallback
+from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.columns import make_metrics, step_extras
 from pmdkit.llm.contrib import turns
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.grading import Rows, SharedGrader, make_grader, make_rows
+from pmdkit.llm.grading import Rows, make_grader, make_rows
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
@@ -32,6 +38,7 @@ from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.recipe_checks import PROMPTS, check_machine
 from pmdkit.llm.task import MathTask
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
@@ -57,7 +64,7 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     encoder, problems = make_encoder(spec, tokenizer, problems)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
-    progress = callbacks.ProgressCallback()
+    progress = ProgressCallback()
     engine = make_engine(spec, model, encoder, problems, process_group)
     policy = make_policy(spec, objective, model, process_group)
     learner = make_learner(spec, policy, encoder, problems, engine, task, progress.progress)
@@ -280,25 +287,25 @@ def assemble(
     learner: CausalLearner,
     task: MathTask,
     evaluation: evaluate.Evaluation,
-    progress: callbacks.ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Backend:
     """Assemble the parts into one backend, with metrics, phase 0 and callbacks."""
     schedule, rollout = spec.schedule, spec.rollout
-    progress = progress or callbacks.ProgressCallback()
+    progress = progress or ProgressCallback()
     passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
     metrics = StepMetrics(objective, passed, max(2, GAUGED // (schedule.group or 1)))
-    evaluations = callbacks.EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
+    evaluations = EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
     found: list[TrainerCallback] = [
         progress,
-        callbacks.ResourcesCallback(learner, task),
-        callbacks.ProblemsCallback(task, evaluation),
+        ResourcesCallback(learner, task),
+        ProblemsCallback(task, evaluation),
         MismatchMonitor(),
     ]
     if spec.run.record:
         found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
     if rollout.record_every:
-        found.append(callbacks.ResponsesCallback(task, rollout.record_every))
-    found += [evaluations, callbacks.ModelFilesCallback(spec, evaluations)]
+        found.append(ResponsesCallback(task, rollout.record_every))
+    found += [evaluations, ModelFilesCallback(spec, evaluations)]
     stream: Stream = inline
     if rollout.lag:
         stream = async_rollouts(rollout.lag)
@@ -350,7 +357,7 @@ def digest_rows(problems: Iterable[Problem]) -> str:
 
 
 def make_warm_start(
-    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluations: callbacks.EvaluationCallback
+    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluations: EvaluationCallback
 ) -> Callable[[Callable[[str], None]], None] | None:
     """Phase 0: teach the starter until it passes the target share of the evaluation's problems.
 

@@ -16,6 +16,7 @@ from pmdkit.errors import UsageError
 from pmdkit.llm import grading, prompts
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
 from pmdkit.specs.llm import EvaluationTable
@@ -65,7 +66,7 @@ class Evaluation:
     problems: Sequence[Problem]
     encode: Callable[[str], Tokens]
     read: grading.Reader
-    grader: Grader | grading.SharedGrader
+    grader: Grader | SharedGrader
     k: int
     sampling: Sampling
     seed: int
@@ -139,7 +140,7 @@ def fixed_evaluation(
     table: EvaluationTable,
     problems: MathProblems,
     encoder: prompts.Encoder,
-    grader: Grader | grading.SharedGrader,
+    grader: Grader | SharedGrader,
     width: int,
     seed: int,
     most_unscored: float = Evaluation.most_unscored,

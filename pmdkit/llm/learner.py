@@ -23,10 +23,10 @@ from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.engines.base import Engine, Finished, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.lr_scheduler import LRScheduler
-from pmdkit.llm.micro_batches import shard_by_tokens
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
+from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weight_sync_check import ExpectedLogp
 from pmdkit.loop import Episode, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits

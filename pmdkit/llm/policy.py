@@ -16,7 +16,7 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm import lora, packing, precision, weights
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.logprobs import response_logp, scored_tokens, to_rows
-from pmdkit.llm.micro_batches import shard_by_tokens
+from pmdkit.llm.rows_over_ranks import shard_by_tokens
 
 
 class CausalPolicy:

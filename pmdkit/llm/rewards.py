@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm import grading
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.specs.llm import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from strict_answers import Grader, Item, Verdict
 
@@ -36,7 +37,7 @@ class Term:
     """A reward in addition to the first: a function of the length, or a grader's verdicts."""
 
     table: RewardTerm
-    grader: Grader | grading.SharedGrader | None
+    grader: Grader | SharedGrader | None
     most_unscored: float = grading.MOST
 
     def values(self, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
@@ -107,7 +108,7 @@ def make_reward_sum(table: RewardTable, rollout: RolloutTable, process_group: Pr
     """The reward sum of a recipe."""
     terms, score = [], rollout.cut_off == "score"
     for term in table.others:
-        grader: Grader | grading.SharedGrader | None = None
+        grader: Grader | SharedGrader | None = None
         if term.grade != OVERLONG:
             grader = grading.make_grader(term, score, process_group)
         terms.append(Term(term, grader, table.most_unscored))

@@ -10,7 +10,8 @@ import torch
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.llm.epochs import apportion, epoch_sampler
-from pmdkit.llm.grading import MOST, Reader, Rows, SharedGrader, episode_item, grade_episodes, stop_if_ungraded
+from pmdkit.llm.grading import MOST, Reader, Rows, episode_item, grade_episodes, stop_if_ungraded
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Rollouts
 from pmdkit.randomness import derive
 from strict_answers import Grader, Item, Verdict

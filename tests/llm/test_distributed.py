@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.micro_batches import shard_by_tokens
+from pmdkit.llm.rows_over_ranks import shard_by_tokens
 
 COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
 

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from pmdkit import train
 from pmdkit.errors import Diverged
-from pmdkit.llm.callbacks import EvaluationCallback, ResponsesCallback
+from pmdkit.llm.callbacks.evaluation import EvaluationCallback
+from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.task import MathTask

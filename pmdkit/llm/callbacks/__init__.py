@@ -1,0 +1,1 @@
+"""Callbacks of a language-model run, one in each file."""

@@ -1,0 +1,77 @@
+"""The callback that adds config, tokenizer and model card to checkpoints, so that transformers loads them."""
+
+import tempfile
+from functools import cached_property
+from pathlib import Path
+
+from pmdkit.fit import RunContext, TrainerCallback
+from pmdkit.llm.callbacks.evaluation import EvaluationCallback
+from pmdkit.specs import LLMSpec
+
+CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [pmdkit, reinforcement-learning, policy-mirror-descent]
+---
+
+# {spec.name}, step {step}
+
+A `{architecture}` of {weights:,} weights, trained from {origin} \
+with the objective `{spec.objective[name]}` on `{spec.env[kind]}`.
+
+- Objective: {options}
+- Rewards: {spec.reward.scale}, graded by {graders}
+- Schedule: step {step} of {schedule.steps}: {schedule.prompts} prompts x {schedule.group} responses, \
+{schedule.ministeps} ministeps, learning rate {schedule.lr}, seed {spec.run.seed}
+- Responses: at most {spec.rollout.width} tokens, temperature {spec.rollout.temperature}
+
+{measured}
+
+The rewards say nothing about how the model behaves elsewhere. `pmdkit eval` measures it with intervals.
+"""
+
+
+class ModelFilesCallback(TrainerCallback):
+    """Adds config, tokenizer and model card to each checkpoint, so that transformers can load the folder."""
+
+    def __init__(self, spec: LLMSpec, evaluations: EvaluationCallback) -> None:
+        self.spec = spec
+        self.evaluations = evaluations
+        self.learner = evaluations.learner
+
+    @cached_property
+    def fixed(self) -> dict[str, bytes]:
+        """The files that no step changes, as transformers writes them to a folder."""
+        model = self.learner.model
+        with tempfile.TemporaryDirectory() as folder:
+            model.config.save_pretrained(folder)
+            if model.generation_config is not None:
+                model.generation_config.save_pretrained(folder)
+            self.learner.tokenizer.save_pretrained(folder)
+            return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
+
+    def on_save(self, run: RunContext, extra_files: dict[str, bytes]) -> None:
+        """Add the files of the current step."""
+        extra_files.update(self.files())
+
+    def files(self) -> dict[str, bytes]:
+        """Config, tokenizer and card as bytes, by file name."""
+        return {**self.fixed, "README.md": self.card().encode()}
+
+    def card(self) -> str:
+        """The model card: what the model is, where it comes from and how it was evaluated, oldest first."""
+        spec, model, evaluation = self.spec, self.learner.model, self.evaluations.evaluation
+        rates = self.evaluations.finished()
+        table = [f"Pass rate on {len(evaluation.problems)} problems ({evaluation.name}):\n", "| step | pass rate |"]
+        table += ["|---|---|", *(f"| {step} | {rate:.4f} |" for step, rate in rates.items())]
+        return CARD.format(
+            spec=spec,
+            schedule=spec.schedule,
+            step=self.learner.version,
+            architecture=type(model).__name__,
+            weights=sum(weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name),
+            origin=spec.model.path or f"scratch (`{spec.model.build}`)",
+            options=", ".join(f"{key} = {value}" for key, value in spec.objective.items() if key != "name"),
+            graders=" and ".join(f"`{term.grade}`" for term in (spec.reward, *spec.reward.others)),
+            measured="\n".join(table) if rates else "Not evaluated yet.",
+        )

@@ -1,0 +1,41 @@
+"""The callback that reports the problems of a run before its first step."""
+
+from pmdkit.envs.math.problem import leaks
+from pmdkit.fit import RunContext, TrainerCallback
+from pmdkit.llm.evaluate import Evaluation
+from pmdkit.llm.task import MathTask
+from pmdkit.observe import files
+
+
+class ProblemsCallback(TrainerCallback):
+    """Reports the problems, and what reading dropped, repaired or merged; warns if evaluated ones are trained on."""
+
+    def __init__(self, task: MathTask, evaluation: Evaluation) -> None:
+        self.task = task
+        self.evaluation = evaluation
+
+    def on_init_end(self, run: RunContext) -> None:
+        """Write data.json, and show its counts."""
+        if not run.backend.process_group.is_main_process:
+            return
+        problems, evaluation = self.task.problems, self.evaluation
+        about = {
+            "problems": problems.name,
+            "train": len(problems.train),
+            "held_out": len(problems.held_out),
+            "counts": dict(problems.counts),
+            "evaluation": evaluation.name,
+            "evaluated": len(evaluation.problems),
+        }
+        files.replace(run.folder.path / "data.json", files.encode(about))
+        if problems.counts:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in problems.counts.items())
+            run.display.note(f"{problems.name}: {len(problems.train):,} problems to train on; {reasons} (data.json)")
+        if evaluation.name == "held-out":  # another part of the same problems, without copies
+            return
+        texts = (problems.problem(int(number)).problem for number in problems.train)
+        leaked = leaks(texts, (problem.problem for problem in evaluation.problems))
+        if leaked:
+            run.display.warn(
+                f"{leaked} of {len(evaluation.problems)} problems of {evaluation.name} are also trained on"
+            )

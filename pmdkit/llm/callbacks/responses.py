@@ -1,0 +1,59 @@
+"""The callback that writes the responses of a step as text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pmdkit.fit import RunContext, StepResult, TrainerCallback
+from pmdkit.llm.task import MathTask
+from pmdkit.loop import Rollouts
+from pmdkit.objectives import Groups
+from pmdkit.observe import files
+
+COMPLETIONS = ("problem", "response", "answer", "extracted", "reward", "reason")
+"Columns of the table of a step's first SHOWN responses that trackers get."
+SHOWN = 32
+
+
+class ResponsesCallback(TrainerCallback):
+    """Writes every response of every k-th step as text, with its verdict and reward, to rollouts/step-N.jsonl."""
+
+    def __init__(self, task: MathTask, every: int) -> None:
+        self.task = task
+        self.every = every
+
+    def on_step_end(self, run: RunContext, result: StepResult) -> None:
+        """Record the step if it is due."""
+        if run.backend.process_group.is_main_process and result.step % self.every == 0:
+            path = run.folder.rollouts / f"step-{result.step}.jsonl"
+            lines = self.record(path, result.rollouts, result.groups)
+            shown = [{key: line[key] for key in COMPLETIONS} for line in lines[:SHOWN]]
+            if run.reporters is not None:
+                run.reporters.log_table(result.step, "completions", shown)
+
+    def record(self, path: Path, rollouts: Rollouts, groups: Groups) -> list[dict[str, Any]]:
+        """Write every response of a step; returns the lines."""
+        size = rollouts.mass.shape[1]
+        numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
+        rewards, parts = groups.reward.flatten().tolist(), self.task.rewards
+        lines = []
+        for n, (item, verdict) in enumerate(zip(self.task.last.items, self.task.last.verdicts, strict=True)):
+            problem = self.task.problems.problem(numbers[n // size])
+            line = {
+                "id": problem.id,
+                "k": n % size,
+                "problem": problem.problem,
+                "answer": problem.answer,
+                "response": item.response,
+                **({} if rollouts.episodes is None else {"messages": rollouts.episodes[n].messages}),
+                "tokens": lengths[n],
+                "reward": rewards[n] if verdict.scored and groups.present.view(-1)[n] else None,
+                **({} if parts is None else {"cut_off": item.truncated, "rewards": parts.of_response(n)}),
+                "extracted": verdict.extracted,
+                "path": verdict.path,
+                "reason": verdict.reason,
+            }
+            lines.append(line)
+        files.make_folder(path.parent)
+        files.replace(path, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        return lines

@@ -1,0 +1,44 @@
+"""Verdicts over ranks: one process decides, all get the same verdicts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from pmdkit.distributed import ProcessGroup
+from pmdkit.envs.math_answers import Grader, Item, Verdict, VerdictJournal
+
+
+class SharedGrader:
+    """A Grader for MathTask and Evaluation that gives every process the same verdicts.
+
+    A verdict can depend on the load of a machine when an answer exceeds its deadline, so the main process, which alone
+    has a grader, decides. Every process calls `grade` with the same items.
+    """
+
+    def __init__(self, grader: Grader | None, process_group: ProcessGroup) -> None:
+        self.grader = grader
+        self.process_group = process_group
+
+    @property
+    def journal(self) -> VerdictJournal | None:
+        """The journal of the main process; None elsewhere."""
+        return None if self.grader is None else self.grader.journal
+
+    @journal.setter
+    def journal(self, journal: VerdictJournal | None) -> None:
+        if self.grader is not None:
+            self.grader.journal = journal
+
+    def submit(self, item: Callable[[], Item]) -> None:
+        """Have the main process grade an item of its own ahead; `grade` is asked for it later."""
+        if self.grader is not None:
+            self.grader.submit(item)
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, in order."""
+        verdicts = None if self.grader is None else [asdict(verdict) for verdict in self.grader.grade(items)]
+        return [Verdict(**verdict) for verdict in self.process_group.broadcast_object(verdicts)]
+
+    def close(self) -> None:
+        """End the workers."""
+        if self.grader is not None:
+            self.grader.close()
