@@ -160,7 +160,7 @@ def test_problems_of_the_training_set_are_counted(call, run, file, model, tmp_pa
     """Told for a run, whose training problems are known; a model folder has none to compare with."""
     assert call("eval", run, "--data", file, "--k", 1, "--json") == 0
     captured = capsys.readouterr()
-    assert "1 of 3 problems are in the training set of the run" in captured.err
+    assert "warning: 1 of 3 problems" in captured.err
     assert json.loads(captured.out)["leaked"] == 1
     assert call("eval", model, "--data", file, "--k", 1, "--width", 8, "--json") == 0
     captured = capsys.readouterr()
