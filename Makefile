@@ -23,7 +23,7 @@ test: .venv/installed-dev .venv-vllm/installed
 	.venv-vllm/bin/pytest -q -m "vllm and not nightly and not gpu" tests/vllm $(wildcard tests/llm/test_cluster.py)
 
 fast: .venv/installed-dev
-	$(PYTEST) -m "not slow and not nightly and not gpu and not vllm and not site"
+	$(PYTEST) --ignore tests/docs --ignore tests/tutorials -m "not slow and not nightly and not gpu and not vllm and not site"
 
 docs: .venv/installed-dev
 	.venv/bin/python docs/prose.py

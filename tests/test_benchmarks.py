@@ -43,6 +43,7 @@ def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):
             assert (BENCHMARKS / f"{rows.benchmark_of(one.key)}.py").exists()
 
 
+@pytest.mark.slow
 def test_the_readme_holds_the_tables_of_the_records(bench):
     """The page is what `python benchmarks/table.py` makes of the stored sittings."""
     table = bench("table")

@@ -97,6 +97,7 @@ def run(launcher, calls, folder):
         return {result.call.name: result for result in results}
 
 
+@pytest.mark.slow
 def test_results_and_failures_are_the_same_from_each(launcher, tmp_path):
     """Numbers come back to the bit, a sentence stays one, a killed process costs its own call alone."""
     calls = [

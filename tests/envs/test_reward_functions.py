@@ -47,6 +47,7 @@ def test_a_number_from_0_to_1_is_a_verdict_and_anything_else_is_none(own):
     assert cut_off == Verdict(False, None, "rejected", cut_off.reason, 0.0)
 
 
+@pytest.mark.slow
 def test_functions_that_cannot_be_used_are_refused_before_a_run(tmp_path):
     (tmp_path / "broken.py").write_text("import no_such_module_anywhere")
     (tmp_path / "empty.py").write_text("")

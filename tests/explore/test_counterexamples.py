@@ -25,6 +25,7 @@ def test_every_disagreement_can_be_moved():
 
 
 @pytest.mark.parametrize("claim", COUNTEREXAMPLES)
+@pytest.mark.slow
 def test_the_script_computes_what_pmdkit_does(node, claim):
     example = COUNTEREXAMPLES[claim]
     asked = settings(example)

@@ -94,6 +94,7 @@ def test_measurement_and_theory_are_drawn_as_measured(needle: Run) -> None:
     assert titles(figure) == [LEARN, FAR, WHICH, BRAKE, LEFT, CHANGE]  # the full support has no groups to believe
 
 
+@pytest.mark.slow
 def test_what_depends_on_the_pass_rate_is_drawn_from_the_gauge(drawn_run: Run) -> None:
     figure = drawn_run.figure()
     assert titles(figure) == [LEARN, FAR, WHICH, BRAKE, BELIEF, CHANGE]
@@ -155,6 +156,7 @@ def test_the_title_names_both_reward_scales(needle: Run) -> None:
     assert plus_minus.figure().get_suptitle() == "bandit plus-minus, pmd-mean, tau 0.1 on rewards ±1 (0.05 on {0,1})"
 
 
+@pytest.mark.slow
 def test_real_rewards_have_no_pass_rate_and_no_gauge() -> None:
     run = train(env="graded", steps=2)
     figure = run.figure()

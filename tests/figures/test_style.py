@@ -56,6 +56,7 @@ def test_alt_text_travels_in_both_files(tmp_path) -> None:
     assert [element.text for element in described] == [drawing.alt]
 
 
+@pytest.mark.slow
 def test_a_notebook_gets_a_picture_without_pyplot() -> None:
     picture = Image.open(io.BytesIO(figures.draw("fig1-left")._repr_png_()))
     assert picture.size[0] >= 3.3 * 150

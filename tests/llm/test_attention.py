@@ -61,6 +61,7 @@ def gradients(function, tensors, seed=1):
 @pytest.mark.parametrize("most", [0, 2**20], ids=["recomputed", "masked"])
 @pytest.mark.parametrize(("window", "sinks"), CASES)
 @pytest.mark.parametrize("d_value", [8, 4])
+@pytest.mark.slow
 def test_values_and_gradients_are_those_of_one_dense_softmax(window, sinks, most, rows, d_value, monkeypatch):
     """Prompts with responses to them, sequences of their own, groups of heads; masked, cut or recomputed."""
     monkeypatch.setattr(packed_attention, "MASK", most)

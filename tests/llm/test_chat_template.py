@@ -42,6 +42,7 @@ def test_a_template_that_fails_is_refused(template):
     assert str(refused.value).isprintable()
 
 
+@pytest.mark.slow
 def test_an_endless_template_is_given_up(monkeypatch):
     monkeypatch.setattr(chat_template, "SECONDS", 0.5)
     loop = "{% for i in range(90000) %}" * 4 + "{% endfor %}" * 4

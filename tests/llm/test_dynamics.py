@@ -49,6 +49,7 @@ def moved(mine, before):
 
 
 @pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "grpo", "dro", "cispo", "rebel"])
+@pytest.mark.slow
 def test_equal_rewards_move_nothing_and_a_single_reward_does(name):
     """At pi = pi_old with equal rewards Adam would take a step of full size out of rounding."""
     for value in (0.0, 1 / 3, 1000 / 7):

@@ -67,6 +67,7 @@ def drawn(lengths, width=6, size=37, seed=0, dtype=torch.float64):
 @pytest.mark.parametrize("head_tokens", [4, 64], ids=["longer-than-the-buffer", "fits"])
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe", "llama"])
 @pytest.mark.parametrize("name", RESPONSE_LEVEL)
+@pytest.mark.slow
 def test_loss_and_gradients_are_those_of_the_plain_path(name, kind, head_tokens):
     """Every weight of the model, through the packed transformer with shared prompts."""
     dtype = torch.float32 if kind == "qwen3-moe" else torch.float64  # its experts know no float64
@@ -104,6 +105,7 @@ def test_loss_and_gradients_are_those_of_the_plain_path(name, kind, head_tokens)
     st.integers(1, 25),
     st.integers(0, 1000),
 )
+@pytest.mark.slow
 def test_any_lengths_and_any_buffer_give_the_same_gradient(name, dtype, rounding, lengths, head_tokens, seed):
     flat = [length for pair in lengths for length in pair]
     objective, batch = make(name, flat, len(lengths))

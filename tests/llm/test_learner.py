@@ -55,6 +55,7 @@ def test_it_begins_at_version_0_reports_rows_and_schedules_only_what_varies():
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe"])
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@pytest.mark.slow
 def test_the_update_is_the_gradient_of_the_loss(name, kind):
     """A stock forward pass of transformers, one response at a time and padded by nothing, gives the same step."""
     objective = OBJECTIVES[name]()

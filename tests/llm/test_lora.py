@@ -84,6 +84,7 @@ def test_at_first_it_is_the_base_policy(case):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_adapters_are_trained_and_nothing_else(case):
     mine = moved(case)
     base = model_of(case).state_dict()

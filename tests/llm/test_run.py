@@ -84,6 +84,7 @@ def test_what_a_run_leaves(whole):
     assert not (whole.path / "phase-0").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_a_folder_of_transformers(whole):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -120,6 +121,7 @@ PLACES = {
 @pytest.mark.slow  # two runs for each place
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("place", mostly_nightly(PLACES, "update", "checkpoint"))
+@pytest.mark.slow
 def test_interrupted_at_any_place_it_ends_on_the_same_bits(place, after, whole, taught, short, tmp_path, monkeypatch):
     """The second call of a phase dies, before or after its work; the resumed run ends as the undisturbed one."""
     undisturbed, options = (whole, TAUGHT) if place == "phase 0" else (short, taught)

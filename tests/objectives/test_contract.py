@@ -68,7 +68,11 @@ SETTINGS = {
     "skeleton": [{}, {"tau": PassRate(), "norm": "tokens"}],
 }
 CASES = [
-    pytest.param((OBJECTIVES | {"skeleton": MyLoss})[name](**options), id=f"{name}-{number}")
+    pytest.param(
+        (OBJECTIVES | {"skeleton": MyLoss})[name](**options),
+        id=f"{name}-{number}",
+        marks=[pytest.mark.slow] if number else [],
+    )
     for name, settings in SETTINGS.items()
     for number, options in enumerate(settings)
 ]

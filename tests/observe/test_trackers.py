@@ -33,6 +33,7 @@ def events(folder):
     return found
 
 
+@pytest.mark.slow
 def test_tensorboard_has_the_numbers_and_a_resumed_run_goes_on_at_its_step(tmp_path):
     """Steps after the checkpoint are computed again: each stands once, with the newer number."""
     pytest.importorskip("tensorboard")

@@ -278,6 +278,7 @@ def test_the_check_meant_for_it_says_no(objective, check, sentence):
 
 
 @pytest.mark.parametrize("objective", {id(o): o for o, _, _ in BROKEN}.values(), ids=lambda o: type(o).__name__)
+@pytest.mark.slow
 def test_the_whole_suite_says_no_whatever_the_seed(objective):
     for seed in (0, 7):
         with pytest.raises(AssertionError):

@@ -68,6 +68,7 @@ def test_every_path_gives_every_vector(ours):
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient", "nan"])
+@pytest.mark.slow
 def test_a_path_that_is_off_is_seen(what):
     def off(case):
         loss, gradient = PATHS["objectives"](case)
@@ -113,6 +114,7 @@ def test_an_own_function_may_leave_cases_out():
         check_parity(lambda case: None)
 
 
+@pytest.mark.slow
 def test_gradients_are_derivatives_of_the_losses():
     """By finite differences of the 50-digit losses, so that a slip in the formulas' derivatives is seen too."""
     module = reference()

@@ -39,6 +39,7 @@ def test_stationarity_and_normalisation(pi, tau, seed):
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(simplex, temperature, st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_order_duplicates_shift_and_scale_change_nothing(pi, tau, seed):
     rng = np.random.default_rng(seed)
     reward, order = rng.integers(-3, 4, len(pi)) / 4, rng.permutation(len(pi))

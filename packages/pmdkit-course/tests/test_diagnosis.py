@@ -86,6 +86,7 @@ def test_one_input_alone_names_nothing():
 
 
 @pytest.mark.parametrize("which", ["101.1", "103.2", "105.1", "201.2", "301.2", "302.2", "401.3"])
+@pytest.mark.slow
 def test_the_failing_input_can_be_pasted(which):
     """The text is a call; its arguments are those that failed, to the last bit."""
     question = exercise(which)
@@ -132,6 +133,7 @@ def test_a_wrong_answer_to_an_exercise_is_never_given_a_wrong_name(which, kinds,
         assert judge(question, answer, seed=1).kind in (found.kind, "")
 
 
+@pytest.mark.slow
 def test_most_of_them_are_named():
     verdicts = [judge(exercise(which), answer) for which, _, answer in WRONG]
     assert sum(v.slip is not None or bool(v.kind) for v in verdicts) > 0.55 * len(WRONG)

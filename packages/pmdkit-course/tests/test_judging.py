@@ -131,6 +131,7 @@ def test_whatever_is_returned_there_is_a_verdict_that_no_page_runs(value):
     assert "<script>" not in judge(DOUBLE, lambda x: f"<script>{value!r}")._repr_html_()
 
 
+@pytest.mark.slow
 def test_check_hint_and_solution():
     question = exercise("103.2")
     assert 'learn.hint("103.2")' in repr(check("103.2", lambda pi, reward, tau: 1.0))

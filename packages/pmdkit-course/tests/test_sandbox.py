@@ -208,11 +208,13 @@ def graded(tmp_path_factory):
 
 
 @pytest.mark.parametrize("student", HONEST)
+@pytest.mark.slow
 def test_an_honest_student_among_attackers_is_right(graded, student):
     assert graded["rows"][student]["verdict"] == "Right."
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.slow
 def test_an_attack_achieves_nothing(graded, attack):
     row = graded["rows"]["".join(char if char.isprintable() else " " for char in attack)]
     assert row["right"] == "no"
@@ -220,6 +222,7 @@ def test_an_attack_achieves_nothing(graded, attack):
     assert float(row["seconds"]) < SECONDS + 100, row  # to start a process on a busy machine
 
 
+@pytest.mark.slow
 def test_afterwards_nothing_is_left_nothing_has_changed_and_the_terminal_is_not_steered(graded):
     assert graded["unchanged"]
     assert [path.name for path in (graded["root"] / "temporary").iterdir()] == ["x"]
@@ -230,6 +233,7 @@ def test_afterwards_nothing_is_left_nothing_has_changed_and_the_terminal_is_not_
 
 @in_sandbox
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.slow
 def test_a_killed_grader_leaves_no_process(tmp_path, number):
     mark = "import time  # " + tmp_path.name
     (tmp_path / "ada.py").write_text(f"{mark}\ndef tau_for(*a):\n    time.sleep(600)\n")
@@ -287,6 +291,7 @@ def test_whatever_an_answer_does_there_is_a_sentence(answer, value):
     assert verdict.right == (value == "Right.")
 
 
+@pytest.mark.slow
 def test_all_that_an_answer_does_is_on_one_clock():
     """Its cell, its own imports, each call: together they take no longer than one of them may."""
     nap = "import time\ntime.sleep(0.5)\ndef find_lambda(pi, reward, tau):\n    time.sleep(0.5)\n    return 1.0\n"
@@ -297,6 +302,7 @@ def test_all_that_an_answer_does_is_on_one_clock():
 
 
 @pytest.mark.parametrize("lacks", ["bwrap", "linux", "namespaces"])
+@pytest.mark.slow
 def test_without_a_sandbox_grade_refuses_and_check_and_unsafe_go_on(tmp_path, call, capsys, monkeypatch, lacks):
     if lacks == "bwrap":
         monkeypatch.setattr("shutil.which", lambda name: None)

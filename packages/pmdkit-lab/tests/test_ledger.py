@@ -73,6 +73,7 @@ def test_every_labelled_equation_is_stored_in_the_form_of_the_paper():
 
 
 @pytest.mark.parametrize("item", items(), ids=lambda item: item["id"])
+@pytest.mark.slow
 def test_an_item_of_the_paper_stands_in_the_ledger(item):
     assert set(item) == {"id", "kind", "title"}
     assert item["kind"] in KINDS

@@ -8,6 +8,7 @@ from strict_answers.extraction import answer_line, last_box
 from strict_answers.rules import Pending, grade_by_rules
 
 
+@pytest.mark.slow
 def test_every_row_of_the_table(grader):
     verdicts = grader.grade([Item("Answer: " + row.answer, row.gold) for row in TABLE])
     found = {row.what: (verdict.correct, verdict.path) for row, verdict in zip(TABLE, verdicts, strict=True)}

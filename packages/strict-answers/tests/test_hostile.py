@@ -37,6 +37,7 @@ def judged():
     return found
 
 
+@pytest.mark.slow
 def test_every_attack_is_judged_as_decided(judged):
     missed = [
         f"{row.kind}: {row.response[:80]!a} for {row.gold!a} is {verdict.correct} ({verdict.reason}); decided "
@@ -64,6 +65,7 @@ def test_no_limit_holds_that_the_gold_itself_breaks(judge):
     assert isinstance(grade_by_rules(r"Answer: \sum_{k=0}^n k^2", r"\sum_{k=1}^n k^2"), Pending)
 
 
+@pytest.mark.slow
 def test_what_a_verdict_says_is_safe_in_logs_and_records(judged):
     """No escape, no newline, no character that turns text around, and not long, wherever a verdict is written down."""
     for verdict in judged.values():
@@ -82,6 +84,7 @@ def test_what_a_verdict_says_is_safe_in_logs_and_records(judged):
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text(), st.text(), st.booleans(), st.booleans())
+@pytest.mark.slow
 def test_no_text_raises(text, gold, boxed, truncated):
     for response in (text, f"Answer: {text}", rf"\boxed{{{text}}}"):
         grade_by_rules(response, gold, boxed=boxed, truncated=truncated)
@@ -127,6 +130,7 @@ UNITS += ["\\text{", "\\boxed{", "\\boxed{34}", "\\["]
 
 
 @pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.slow
 def test_no_repetition_is_slow_to_scan(unit):
     """A pattern that backtracks takes minutes here, one that does not takes milliseconds."""
     start = time.process_time()
@@ -138,6 +142,7 @@ def test_no_repetition_is_slow_to_scan(unit):
 
 
 @pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.slow
 def test_four_megabytes_are_refused_in_milliseconds(boxed):
     """In 0.3 s, which leaves room for a slow machine."""
     slow = {}
@@ -217,6 +222,7 @@ def test_answers_by_chance():
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(text=st.text(max_size=300), gold=st.text(max_size=40))
+@pytest.mark.slow
 def test_no_text_wears_a_worker_out(grader, text, gold):
     assert judge_one(grader, gold, f"Answer: {text}").seconds <= MOST
 

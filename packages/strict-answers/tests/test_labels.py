@@ -39,6 +39,7 @@ def test_the_set_is_large_balanced_and_has_no_row_twice():
 
 
 @pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.slow
 def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judged, split):
     """Bounds of a set of 480: 12 and 6. The build split is three times as large and keeps them too."""
     accepted, refused = errors(judged, split, False, False), errors(judged, split, False, True)
@@ -47,6 +48,7 @@ def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judged, split
 
 
 @pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.slow
 def test_final_answers_of_models(judged, split):
     total = sum(row["split"] == split and row["kind"] == "model" for row in ROWS)
     missed = [error for correct in (True, False) for error in errors(judged, split, True, correct)]
@@ -80,12 +82,14 @@ def suites(judge):
 
 
 @pytest.mark.parametrize(("kind", "least"), [("model_pair", 0.97), ("response", 0.97), ("pair", 0.78)])
+@pytest.mark.slow
 def test_agreement_with_other_suites(suites, kind, least):
     """Suites contradict each other in pairs, and many of their conventions are refused by the table."""
     marks = [correct is row["expected"] for row, correct, _ in suites if row["kind"] == kind]
     assert sum(marks) / len(marks) >= least
 
 
+@pytest.mark.slow
 def test_what_is_accepted_is_right_and_integers_seldom_need_a_worker(suites):
     """A false positive teaches the policy; at most one in two hundred of the accepted answers of models is one."""
     accepted = [row["expected"] for row, correct, _ in suites if correct and row["kind"] != "pair"]

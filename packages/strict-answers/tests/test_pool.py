@@ -70,6 +70,7 @@ def test_a_judge_that_cannot_be_loaded():
         Grader(workers=0)
 
 
+@pytest.mark.slow
 def test_a_second_chance_is_taken_and_no_secret_is_seen(own, tmp_path, monkeypatch):
     """Also when the worker is killed in the middle of a call, as by a kernel short of memory."""
     assert own.grade([Item("hang once", str(tmp_path / "mark"))])[0].value == 9 / 8
@@ -98,6 +99,7 @@ def test_order_is_kept_over_two_workers_which_end_with_the_grader():
     assert all(ended(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_items_submitted_ahead_get_the_same_verdicts():
     items = [Item(f"Answer: 2^5+{k}", "34") for k in range(4)]
     with Grader() as grader:
@@ -106,6 +108,7 @@ def test_items_submitted_ahead_get_the_same_verdicts():
         assert [verdict.correct for verdict in grader.grade(items)] == [False, False, True, False]
 
 
+@pytest.mark.slow
 def test_over_its_time_is_no_verdict_at_once_and_not_wrong():
     """The worker ends itself by its processor time, and the others are right."""
     with Grader(seconds=0.5) as grader:
@@ -152,6 +155,7 @@ def test_load_changes_no_verdict():
 
 
 @pytest.mark.parametrize("kills", [0, 1, 2])
+@pytest.mark.slow
 def test_a_worker_killed_when_idle_or_as_it_starts_is_replaced(monkeypatch, kills):
     """Once is an accident; twice in a row is an outage, which scores nothing and says so."""
     killed = []
@@ -214,6 +218,7 @@ def test_a_worker_dies_with_its_parent():
     assert ended(worker)
 
 
+@pytest.mark.slow
 def test_verify_works_from_any_thread():
     found = []
     threads = [threading.Thread(target=lambda: found.append(verify("Answer: 2^5+2", "34").correct)) for _ in range(4)]
@@ -224,6 +229,7 @@ def test_verify_works_from_any_thread():
     assert found == [True] * 4
 
 
+@pytest.mark.slow
 def test_a_file_of_the_current_folder_is_not_taken_for_the_library(tmp_path, monkeypatch):
     """A worker starts with -P: a json.py beside the data does not run."""
     (tmp_path / "json.py").write_text("raise SystemExit('taken')")

@@ -20,6 +20,7 @@ def run(code, **environment):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_worker_is_limited_and_sees_no_secret(monkeypatch):
     """Memory, processor time, files, processes, environment; and no core file of what it held."""
     monkeypatch.setenv("HF_TOKEN", "hf_x")
@@ -42,6 +43,7 @@ def test_a_worker_is_limited_and_sees_no_secret(monkeypatch):
     assert names <= {*INHERITED, *THREADS, "PYTHONPATH", "PYTHONHASHSEED", "LC_CTYPE"}
 
 
+@pytest.mark.slow
 def test_a_comparison_needs_no_network_no_file_and_no_process():
     """An audit hook ends the process at the first attempt; the answers are those of a worker that may."""
     code = """
@@ -62,6 +64,7 @@ for span, gold in [("2^5+2", "34"), (r"\\frac{1}{2}", "0.5"), (r"\\sqrt{8}/2", r
     assert run(code).split() == ["True"] * 7 + ["False"]
 
 
+@pytest.mark.slow
 def test_the_caller_never_loads_the_parser():
     code = """
 import sys

@@ -139,6 +139,7 @@ def test_limit_takes_the_first(tmp_path):
     assert problems.counts["left out: over the limit"] == 17
 
 
+@pytest.mark.slow
 def test_the_hub_out_of_reach_is_told_with_what_to_do(monkeypatch):
     import datasets
 
@@ -150,6 +151,7 @@ def test_the_hub_out_of_reach_is_told_with_what_to_do(monkeypatch):
         GSM8K().build()
 
 
+@pytest.mark.slow
 def test_the_hub_is_read_through_datasets(monkeypatch):
     import datasets
 

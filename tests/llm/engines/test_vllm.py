@@ -155,6 +155,7 @@ class Answers(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_hangs_or_is_gone_is_a_lost_engine():
     with HTTPServer(("127.0.0.1", 0), Answers) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()

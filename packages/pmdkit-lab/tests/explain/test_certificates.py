@@ -164,6 +164,7 @@ def test_what_is_not_certain_is_not_settled(name):
     assert told["log_ratio"] is None
 
 
+@pytest.mark.slow
 def test_the_lowest_of_many_resting_points_says_so():
     found = stationary_point(Made("two wells for each"), BASE)
     assert found.certificate.proof in ("enumeration", "")

@@ -31,6 +31,7 @@ def test_rloo_falls_for_ever_along_the_advantage():
 
 
 @pytest.mark.parametrize("objective", CLIPPED)
+@pytest.mark.slow
 def test_a_clipped_objective_has_a_plateau_below_everything(objective):
     found = stationary_point(objective, BASE)
     assert found.kind == "plateau"

@@ -26,6 +26,7 @@ def drawings() -> dict[str, Drawing]:
     return {name: figures.draw(name) for name in MENTIONED}
 
 
+@pytest.mark.slow
 def test_every_axis_names_its_unit(drawings: dict[str, Drawing]) -> None:
     units = ("reward units", "nats", "pass rate", "responses per prompt")
     for name, drawing in drawings.items():

@@ -45,6 +45,7 @@ def test_votes_are_of_the_same_runs():
         assert np.array(of["entropy"]).shape == np.array(of["pass_rate"]).shape
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_from_finite_numbers_and_told(drawings):
     for drawing in drawings.values():
         assert all(np.isfinite(values).all() for values in drawing.data.values())

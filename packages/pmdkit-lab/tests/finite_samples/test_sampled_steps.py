@@ -133,6 +133,7 @@ def lowest_point(rate, w, s_right, s_wrong):
 
 @pytest.mark.parametrize(("p", "tau", "n"), [(0.01, 0.05, 8), (0.3, 0.5, 6), (1e-4, 0.01, 5), (0.97, 0.02, 6)])
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
 def test_forty_digits(p, tau, n, method):
     """The law's mean over the binomial, each minimiser to 40 digits."""
     mp.mp.dps = 40

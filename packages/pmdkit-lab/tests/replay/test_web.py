@@ -139,6 +139,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.slow
 def test_a_file_that_anybody_wrote_is_judged_before_it_is_shown(kind, node, toy):
     what, words = BROKEN[kind]
     data = json.loads(web.encode(web.run_as_json(toy.path)))

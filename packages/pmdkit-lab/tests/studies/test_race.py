@@ -42,6 +42,7 @@ def test_every_method_has_as_many_settings_between_the_same_learning_rates(short
             assert (min(rates), max(rates)) == pytest.approx(task.lr, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_recorded_race_was_begun_under_the_protocol_that_is_here():
     protocol = read_protocol()
     begun = json.loads((RECORD / race.BEGUN).read_text(encoding="utf-8"))
@@ -61,6 +62,7 @@ def test_the_recorded_race_was_begun_under_the_protocol_that_is_here():
         assert change.keys() == {"date", "what", "why"}
 
 
+@pytest.mark.slow
 def test_the_record_of_the_race_is_made_of_its_journal():
     found = json.loads((RECORD / "race.json").read_text(encoding="utf-8"))
     protocol = read_protocol()
