@@ -26,6 +26,7 @@ import numpy as np
 import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look, shades
+from pmdkit_lab import finite_samples
 from pmdkit_lab.figures import style
 from pmdkit_lab.ledger import of_item
 
@@ -211,7 +212,7 @@ rng = np.random.default_rng(0)
 def promised(method, distance):
     """The bound on 1 - J, from a bound on the distance of the fit to the exact step."""
     step = theory.binary(p_now, tau, method)
-    return theory.one_step_bound(p_now, step.eta, step.B_plus, distance)
+    return finite_samples.one_step_bound(p_now, step.eta, step.B_plus, distance)
 
 
 def by_target_error(method):
@@ -219,7 +220,7 @@ def by_target_error(method):
     step = theory.binary(p_now, tau, method)
     bound = {"pmd-mean": theory.mean_bound, "pmd-part": theory.part_bound}[method]
     error = bound(p_now, n, tau, delta)
-    return theory.erm_bound(error, step.B, step.B_plus, n, delta, policies)
+    return finite_samples.erm_bound(error, step.B, step.B_plus, n, delta, policies)
 
 
 def happens(method, size, groups=2000):
@@ -233,7 +234,7 @@ def happens(method, size, groups=2000):
     return np.quantile(missing, 1 - delta)
 
 
-refined = theory.refined_bound(
+refined = finite_samples.refined_bound(
     p_now, tau, theory.binary(p_now, tau).B, n, delta, policies
 )
 fig, ax = plt.subplots(figsize=(7, 4.2))
@@ -296,7 +297,7 @@ for successes in allowed:
     target = theory.leave_one_out_targets(reward, tau)
     errors.append(((target - ideal) ** 2).mean())
 
-printed = theory.mean_bound_as_stated(hard, size, tau, delta)
+printed = finite_samples.mean_bound_as_stated(hard, size, tau, delta)
 corrected = theory.mean_bound(hard, size, tau, delta)
 fig, ax = plt.subplots()
 ax.plot(allowed, errors, **look("pmd-mean", marker=True), label="the group's own error")

@@ -17,6 +17,7 @@ import torch
 
 from pmdkit import theory
 from pmdkit.objectives import Groups, PMDMean, PMDPart, credit
+from pmdkit_lab import finite_samples
 from pmdkit_lab.figures.scores import grpo
 from pmdkit_lab.figures.tables import GAINS, SCORES
 
@@ -101,7 +102,7 @@ def one_success(n: float, delta: float, tau: float) -> Numbers:
     best = theory.binary(p, tau, "pmd-mean")
     right, wrong = 1 / tau - best.log_ratio_pos, -1 / (n - 1) / tau - best.log_ratio_neg
     error = float((right**2 + (n - 1) * wrong**2) / n)
-    bound = float(theory.mean_bound_as_stated(p, n, tau, delta))
+    bound = float(finite_samples.mean_bound_as_stated(p, n, tau, delta))
     return {
         "rate": p,
         "chance": float(n * p * np.exp((n - 1) * np.log1p(-p))),

@@ -5,13 +5,9 @@ from pmdkit.theory.binary_rewards import BinarySolution, HardPrompt, binary, har
 from pmdkit.theory.bounds import (
     binary_small_tau,
     epsilon,
-    erm_bound,
     lambda_bounds,
     mean_bound,
-    mean_bound_as_stated,
-    one_step_bound,
     part_bound,
-    refined_bound,
 )
 from pmdkit.theory.inputs import METHODS
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed
@@ -43,7 +39,6 @@ __all__ = [
     "binary_small_tau",  # the paper's small-tau expansions of everything in `binary`
     "chi2",  # chi-square divergence
     "epsilon",  # how far a leave-one-out mean strays
-    "erm_bound",  # distance of the fit to the ideal update
     "expected_log_partition",  # the mean of a group's log partition
     "hard_prompt",  # y (1 - e^-y) = p/tau: PMD-mean on hard prompts, a law the paper misses
     "kl",  # Kullback-Leibler divergence
@@ -51,13 +46,10 @@ __all__ = [
     "leave_one_out_targets",  # targets of a group of draws
     "log_partition_estimate",  # log partition estimated from a number of successes
     "mean_bound",  # target-error bound (a), corrected
-    "mean_bound_as_stated",  # target-error bound (a) as printed, which does not hold
     "mixed",  # the mixed KL-chi2 subproblem, solved on its own
-    "one_step_bound",  # 1 - J after a step
     "part_bound",  # target-error bound (b)
     "pmd_mean",  # PMD-mean: Theorem 1, and its form with lengths
     "pmd_part",  # PMD-part: the Boltzmann update
-    "refined_bound",  # PMD-mean's fit without the floor
     "simulate_target_error",  # target error of simulated groups
     "target_error",  # target error, exactly over the binomial
     "tau_for_eta",  # the temperature that contracts by eta, in closed form

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
-from pmdkit_lab.finite_samples.refined_bound import refined_bound_sharper
+from pmdkit_lab import finite_samples
 
 PI = np.array([0.1, 0.25, 0.3, 0.35])
 OFF = PI * (1 + 9e-9)  # as far from a sum of 1 as is allowed
@@ -100,32 +100,11 @@ def test_bounds_of_target_errors():
     plus, minus = 0.99 / TAU - exact.log_ratio_pos, -0.01 / TAU - exact.log_ratio_neg
     wanted = 2 * few**2 / TAU**2 + 2 * ((0.01 + few) * (plus**2 - minus**2) + minus**2)
     close(theory.mean_bound(0.01, 4000, TAU, DELTA), wanted, 1e-9)
-    close(theory.mean_bound_as_stated(P, N, TAU, DELTA), (limit**2 + P * (1 - P) ** 2) / TAU**2)
+    close(finite_samples.mean_bound_as_stated(P, N, TAU, DELTA), (limit**2 + P * (1 - P) ** 2) / TAU**2)
     a = math.exp(1 / TAU) - 1
     close(theory.part_bound(P, N, TAU, DELTA), min(a * limit / (1 + a * max(P - limit, 0)), 1 / TAU) ** 2)
     small = epsilon(P, 10**6, DELTA)
     close(theory.part_bound(P, 10**6, 2.0, DELTA), (math.expm1(0.5) * small / (1 + math.expm1(0.5) * (P - small))) ** 2)
-
-
-def test_the_erm_bound():
-    logs = math.log(2 * 7 / DELTA)
-    close(theory.erm_bound(1.5, 2.0, 0.5, N, DELTA, 7, 0.25), 4 * 1.5 + 4 * 0.25 + 5 * 2.5**2 * logs / (3 * N))
-
-
-def test_the_one_step_bound():
-    close(theory.one_step_bound(P, 0.4, 1.2, 0.03), 0.6 * 0.7 + math.exp(0.6) * math.sqrt(0.06))
-
-
-def test_the_refined_bounds():
-    width, logs = 1.7, math.log(2 * 7 / DELTA)
-    limit = epsilon(P, N, DELTA / 2)
-    wanted = 2 * 0.1 + 14 / 3 * (width + 1 / TAU) ** 2 * logs / N + 2 * limit**2 / TAU**2
-    wanted += 4 * limit / TAU * (width + (2 * P + limit + 1 / N) / TAU)
-    close(theory.refined_bound(P, TAU, width, N, DELTA, 7, 0.1), wanted)
-    limit, logs = epsilon(P, N, DELTA / 3), math.log(3 * 7 / DELTA)
-    wanted = 4 * 0.1 + 14 * limit**2 / TAU**2
-    wanted += (28 / 3 * (width + 1 / TAU) ** 2 + 32 / 3 * width**2) * logs / N
-    close(refined_bound_sharper(P, TAU, width, N, DELTA, 7, 0.1), wanted)
 
 
 # Targets of draws, over all groups.

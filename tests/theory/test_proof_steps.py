@@ -6,6 +6,7 @@ from scipy.special import lambertw
 from scipy.stats import binom
 
 from pmdkit import theory
+from pmdkit_lab import finite_samples
 
 CASES = [(p, tau) for p in (1e-4, 0.01, 0.2, 0.5, 0.9, 0.999) for tau in (0.02, 0.05, 0.3, 1.0, 30.0)]
 
@@ -153,7 +154,7 @@ def test_each_step_from_the_leave_one_out_targets_to_the_perturbation_bound():
         assert final <= 4 * (eps / tau * (bound + p / tau) + eps**2 / tau**2)
         policies, slack = int(rng.integers(1, 100)), rng.uniform(0, 2)
         fast = 14 / 3 * (bound + 1 / tau) ** 2 * np.log(2 * policies / delta) / n
-        stated = theory.refined_bound(p, tau, bound, n, delta, policies, slack)
+        stated = finite_samples.refined_bound(p, tau, bound, n, delta, policies, slack)
         np.testing.assert_allclose(stated, 2 * slack + fast + 4 * final, rtol=1e-12)  # it enters the lemma four times
     assert on_event > 390
 
@@ -169,4 +170,4 @@ def test_without_realizability_the_fit_stays_away_from_the_ideal_update():
     reward_right, reward_wrong = (1 - p) / tau, -p / tau  # with many draws the peers' mean is p
     chosen = (p * (right - reward_right) ** 2 + (1 - p) * (wrong - reward_wrong) ** 2).argmin()
     assert distance[chosen] > 1
-    assert theory.refined_bound(p, tau, width, 10**10, 0.1, 50) < distance[chosen]
+    assert finite_samples.refined_bound(p, tau, width, 10**10, 0.1, 50) < distance[chosen]

@@ -8,6 +8,7 @@ import pytest
 
 from pmdkit import theory
 from pmdkit.observe.gauge import expected_noise
+from pmdkit_lab import finite_samples
 
 
 def by_definition(reward, tau, method):
@@ -313,4 +314,4 @@ def test_the_refined_term_is_below_one_over_tau_squared_from_six_draws_on():
     assert (term[n <= 5] > 1).all()
     assert (term[n >= 6] < 1).all()
     np.testing.assert_allclose(term[n == 16], 0.176, rtol=0.02)
-    assert theory.refined_bound(0.01, 0.05, theory.binary(0.01, 0.05).B, 16, 0.05, 2) > 1 / 0.05**2
+    assert finite_samples.refined_bound(0.01, 0.05, theory.binary(0.01, 0.05).B, 16, 0.05, 2) > 1 / 0.05**2
