@@ -14,7 +14,6 @@ import pytest
 from pmdkit.calls import Call
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.launchers import ONE, Launcher, make_launcher
-from pmdkit.observe.run_folder import RunFolder
 
 LONG = 200
 HERE = "test_launchers"  # as the processes import this file
@@ -161,27 +160,3 @@ def test_processes_at_the_same_time_have_devices_of_their_own(tmp_path, monkeypa
 def test_one_call_at_a_time_needs_no_process(tmp_path):
     assert run(ONE, [Call("here", "os:getpid", {})], tmp_path)["here"].result() == os.getpid()
     assert run(ONE, [Call("apart", "os:getpid", {}, apart=True)], tmp_path)["apart"].result() != os.getpid()
-
-
-@pytest.mark.slow  # several processes that import torch
-def test_a_sweep_is_the_same_to_the_bit_from_each(launcher, tmp_path):
-    torch = pytest.importorskip("torch")
-    from pmdkit import train
-    from pmdkit.observe import checkpoint
-    from pmdkit.sweeps.grid import variants
-    from pmdkit.sweeps.run import sweep
-
-    def timeless(rows):
-        return [{key: value for key, value in row.items() if not key.startswith(("seconds", "out"))} for row in rows]
-
-    fixed = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 2}
-    fixed |= {"warm_start.pass_rate": 0.2, "warm_start.max_steps": 100, "warm_start.look": 5}
-    (trial,) = variants("toy", "modular-sum", [{"objective.name": "grpo"}], [0], fixed)
-    sweep([trial], tmp_path / "sweep", "sweep", {}, launcher=launcher)
-    whole = train("grpo", "toy", "modular-sum", options=fixed, out=tmp_path / "whole")
-    made = RunFolder(tmp_path / "sweep" / "runs" / trial.name)
-    assert timeless(made.read_metrics()) == timeless(whole.metrics)
-    assert timeless([made.read_summary()]) == timeless([whole.summary])
-    states = [checkpoint.find_newest(folder.checkpoints)[1]["model"] for folder in (made, whole.folder)]
-    assert states[0].keys() == states[1].keys()
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

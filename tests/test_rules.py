@@ -76,8 +76,3 @@ def test_objectives_import_torch_only_and_theory_numpy_only():
                 )
                 for module in modules:
                     assert module.split(".")[0] in names | sys.stdlib_module_names, f"{path} imports {module}"
-
-
-def test_files_begin_with_what_is_here():
-    for path, text in SOURCES.items():
-        assert text.startswith(('"""', 'r"""')), path

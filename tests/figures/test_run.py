@@ -137,26 +137,6 @@ def test_lengths_are_drawn_where_they_vary_and_mismatch_where_it_is_known(drawn_
 
 
 @pytest.mark.slow
-def test_no_word_is_cut_off(drawn_run: Run) -> None:
-    """Headings and sentences end inside the picture, and panels do not run into their neighbours."""
-    figure = drawn_run.figure()
-    figure.draw_without_rendering()
-    for ax in figure.axes:
-        for text in (*ax.texts, ax.title):
-            box = text.get_window_extent()
-            assert box.x1 <= figure.bbox.x1, text
-            assert box.y0 >= 0, text
-    left, right = axes(figure, FAR), axes(figure, LEARN)
-    assert right.texts[0].get_window_extent().x1 < left.get_window_extent().x0
-
-
-def test_the_title_names_both_reward_scales(needle: Run) -> None:
-    plus_minus = train(env="plus-minus", steps=1)
-    assert needle.figure().get_suptitle() == "bandit needle, pmd-mean, tau 0.05 on rewards {0,1} (0.1 on ±1)"
-    assert plus_minus.figure().get_suptitle() == "bandit plus-minus, pmd-mean, tau 0.1 on rewards ±1 (0.05 on {0,1})"
-
-
-@pytest.mark.slow
 def test_real_rewards_have_no_pass_rate_and_no_gauge() -> None:
     run = train(env="graded", steps=2)
     figure = run.figure()
@@ -174,17 +154,6 @@ def test_an_objective_without_prediction_is_drawn_without(needle: Run, tmp_path)
     assert titles(figure) == [LEARN, FAR, WHICH, LEFT, CHANGE]
     assert "measured /" not in reading(figure, FAR)
     assert key(figure) == ["right responses, measured", "wrong responses, measured"]
-
-
-def test_one_step_and_an_unfinished_run_are_drawn_as_far_as_they_go(needle: Run, tmp_path) -> None:
-    figure = edited(needle, tmp_path / "run", needle.metrics[:1], finished=False).figure()
-    assert len(drawn(figure, LEARN)) == 1
-    markers = [
-        line.get_marker() for ax in figure.axes for line in ax.lines if len(np.atleast_1d(line.get_xdata())) == 1
-    ]
-    assert markers
-    assert "" not in markers
-    assert "None" not in markers
 
 
 def test_a_gap_stays_a_gap(needle: Run, tmp_path) -> None:
@@ -205,12 +174,6 @@ def test_a_step_far_from_its_target_is_still_seen(needle: Run, tmp_path) -> None
     heights = ax.transData.transform([[1, y] for y in (-20.0, -0.01, 0.0, 0.02)])[:, 1] / ax.bbox.height
     assert (np.diff(heights) > 0.02).all()
     assert "wrong 0.05\N{NO-BREAK SPACE}%" in reading(figure, FAR)
-
-
-def test_alt_text_holds_the_numbers(needle: Run) -> None:
-    alt = needle.figure().get_label()
-    assert "bandit needle" in alt
-    assert f"last {needle.metrics[-1]['pass_rate']:.3g}" in alt
 
 
 def test_a_run_without_a_step_says_so(needle: Run, tmp_path) -> None:

@@ -1,11 +1,9 @@
 """Who watches: plain lines in a log, a table on a terminal, and a sparkline that shows the shape."""
 
 import io
-import re
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from pmdkit import train
 from pmdkit.console import SHOWN, LiveDisplay, LogDisplay, sparkline
@@ -38,11 +36,3 @@ def test_sparkline():
     assert sparkline([5.0] * 3, 10) == "▁▁▁"
     assert sparkline(list(range(1000)), 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([], 8) == ""
-
-
-def test_a_screen_says_how_long_it_takes_and_how_fast_tokens_come(tmp_path):
-    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
-    train("pmd-mean", "toy", "modular-sum", steps=3, out=tmp_path / "run", display=LiveDisplay(console))
-    lines = [line for line in Text.from_ansi(console.file.getvalue()).plain.splitlines() if "step 3/3" in line]
-    assert re.search(r"step 3/3 0:0\d:\d\d gone, 0:00:00 left, [\d,]+ tokens/s", lines[-1])
-    assert max(map(len, lines)) <= 80

@@ -124,58 +124,19 @@ def test_without_lengths_the_prediction_is_that_of_the_pass_rate(name):
         assert row["theory_lambda"] is None
 
 
-@pytest.mark.slow
-def test_with_lengths_the_prediction_is_stationary():
-    r"""The length-normalised loss has the condition (r - b - tau u) / |y| = lambda/tau e^u with sum pi e^u = 1.
-
-    One prompt with one right and one wrong response of another length: the two class means are all there is, and
-    (r_i - b - tau u_i) / (|y_i| e^{u_i}) is one number. Without the lengths in the solution the two differ.
-    """
-    tau = 0.3
-    for seed in range(200):
-        objective = OBJECTIVES["pmd-mean"](tau=tau, norm="length")
-        found = pair(objective, seed)
-        if found is not None:
-            break
-    row, length = found
-    u = np.array([row["theory_log_ratio_neg"], row["theory_log_ratio_pos"]])
-    assert length[0] != length[1]
-    assert 0.5 * np.exp(u).sum() == pytest.approx(1, abs=1e-9)
-    residual = (np.array([0.0, 1.0]) - 0.5 - tau * u) / (length * np.exp(u))
-    assert residual[0] == pytest.approx(residual[1], abs=1e-9)
-    plain = theory.pmd_mean(np.array([0.5, 0.5]), np.array([0.0, 1.0]), tau).log_ratio
-    assert np.abs(u - plain).max() > 0.01
-    assert row["theory_lambda"] == pytest.approx(tau * residual[0], abs=1e-9)
-    assert row["theory_lambda_over_tau"] == pytest.approx(residual[0] * length.mean(), abs=1e-9)
-
-
-def pair(objective, seed):
-    """The row of a single group of two, one wrong and one right of different lengths; None where the draws are not."""
-    problem = make_tokens({"kind": "parity", "length": 1})
-    model = Transformer(ModelConfig(4, 8, dimension=16, layers=1, heads=2, inner=32), seed).double()
-    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width)
-    task, result = TokenTask(problem, 1, seed), []
-
-    def keep(step, learner, rollouts, groups, batch, updates):
-        reward, length = groups.reward[0], rollouts.mask.sum(1)
-        if reward.sum() == 1 and length[0] != length[1]:
-            order = reward.argsort()
-            result.append(
-                (StepMetrics(objective).row(step, learner, rollouts, groups, batch, updates), length[order].numpy())
-            )
-
-    run(objective, learner, task, Schedule(1, 2, 1, seed), [keep])
-    return result[0] if result else None
-
-
 def lambert_with_lengths(reward, length, tau):
-    """Log-ratios of a group by bisection on the multiplier: u = D - W(x |y| e^D) with mean of e^u = 1."""
+    r"""Log-ratios of a group and its multiplier, by bisection.
+
+    The length-normalised loss is stationary at (r - b - tau u) / |y| = lambda/tau e^u with mean of e^u = 1, so
+    u = D - W(x |y| e^D) with D = (r - b)/tau and x = lambda/tau^2.
+    """
     target = (reward - reward.mean()) / tau
 
     def solution(x):
         return target - lambertw(x * length * np.exp(target)).real
 
-    return solution(brentq(lambda x: np.exp(solution(x)).mean() - 1, 1e-12, 1e3, xtol=1e-15))
+    x = brentq(lambda x: np.exp(solution(x)).mean() - 1, 1e-12, 1e3, xtol=1e-15)
+    return solution(x), x * tau**2
 
 
 def test_with_lengths_every_bucket_is_the_mean_of_its_groups():
@@ -184,10 +145,11 @@ def test_with_lengths_every_bucket_is_the_mean_of_its_groups():
     _, rollouts, groups, row = record(objective, 8, table=SHORT, prompts=40)
     length = rollouts.mask.sum(1).view(groups.reward.shape).numpy()
     assert np.ptp(length) > 0
-    wanted = {}
+    wanted, lam = {}, []
     for reward, size in zip(groups.reward.numpy(), length, strict=True):
         both = 0 < reward.sum() < len(reward)
-        u = lambert_with_lengths(reward, size, 0.3) if both else np.zeros(len(reward))
+        u, multiplier = lambert_with_lengths(reward, size, 0.3) if both else (np.zeros(len(reward)), 0.0)
+        lam.append(multiplier)
         place = int(np.searchsorted(gauge.EDGES, reward.mean(), side="right")) - 1
         for key, value in (("neg", 0.0), ("pos", 1.0)):
             if (reward == value).any():
@@ -200,6 +162,9 @@ def test_with_lengths_every_bucket_is_the_mean_of_its_groups():
     }
     assert len(found) >= 5
     assert found == pytest.approx({key: mean(values) for key, values in wanted.items()}, abs=1e-9)
+    assert row["theory_lambda"] == pytest.approx(mean(lam), abs=1e-9)
+    over_tau = [x / 0.3 * size.mean() for x, size in zip(lam, length, strict=True)]
+    assert row["theory_lambda_over_tau"] == pytest.approx(mean(over_tau), abs=1e-9)
 
 
 def test_lambda_over_tau_is_that_of_the_pass_rates():

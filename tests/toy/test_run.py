@@ -99,17 +99,6 @@ def test_a_longer_run_begins_with_the_shorter_one(tmp_path):
     assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_every_objective_runs_through_the_same_loop(tmp_path, name):
-    """Two steps of two ministeps: finite, of the promised keys, and the policy moves."""
-    options = {**TINY, "env.modulus": 3}
-    run = train(name, steps=2, out=tmp_path / "run", options=options, **FAST)
-    for row in run.metrics:
-        assert set(row) == set(KEYS)
-        assert np.isfinite([row["loss"], row["kl"], row["entropy"]]).all()
-        assert row["log_ratio_max"] > 1e-4
-
-
 @pytest.mark.slow
 def test_sigterm_in_the_warm_start_leaves_with_75_and_resumes(tmp_path):
     """Phase 0 is not checkpointed half way: it is left at once, nothing is lost, and --resume begins it again."""

@@ -103,13 +103,6 @@ def test_frequencies_of_whole_responses_match_their_probabilities():
     assert ((count / draws - probability).abs() < 4 * error).all()
 
 
-def test_same_seed_same_bits_and_another_seed_others():
-    model = uneven()
-    one, two, three = (generate(model, PROMPTS, 8, 9, EOS, seed) for seed in (3, 3, 4))
-    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
-    assert not torch.equal(one[0], three[0])
-
-
 def test_a_row_is_a_function_of_its_prompt_and_its_uniform_numbers(monkeypatch):
     """Whatever else is in the batch, in whatever order and in whatever blocks."""
     model, group = uneven().double(), 8

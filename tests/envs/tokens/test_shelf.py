@@ -31,16 +31,6 @@ def test_there_is_a_spec_for_every_kind():
     assert {tables(name)["env"]["kind"] for name in NAMES} == set(KINDS)
 
 
-def test_the_default_options_in_the_comments_are_those_of_the_spec():
-    """p0 = V^-T as printed; 63 responses of copy; 15 tokens of parity."""
-    for name, words, width in (("copy", 3, 5), ("reverse", 9, 7), ("sort", 11, 7)):
-        problem = make_tokens(tables(name)["env"])
-        assert (len(problem.vocabulary), problem.width) == (words, width)
-        assert f"{words}^-{width}" in (SHELF / "toy" / f"{name}.toml").read_text(encoding="utf-8")
-    assert len(make_tokens(tables("copy")["env"]).responses()[0]) == 63
-    assert make_tokens(tables("parity")["env"]).width == 15
-
-
 def test_the_own_task_has_as_many_answers_as_ways_to_split():
     kind = f"{SHELF / 'own_task.py'}:OwnTask"
     task = make_tokens({"kind": kind, "highest": 6})
