@@ -103,7 +103,7 @@ def main(given: Sequence[str] | None = None) -> list[float]:
             prompts = [encode(number) for number in part.prompts.tolist() for _ in range(size)]
             loss, norm = update(
                 root, optimizer, objective, prompts, response_tokens(part), some, size, spec.update.token_budget,
-                spec.update.clip,
+                spec.update.clip, sampling.temperature,
             )  # fmt: skip
             step_losses.append(loss)
             norms.append(norm)
@@ -129,6 +129,7 @@ def update(
     size: int,
     token_budget: int,
     clip: float,
+    temperature: float,
 ) -> tuple[float, float]:
     """One optimizer step on N responses, `size` to a prompt; returns the loss and the gradient's norm before clipping.
 
@@ -144,13 +145,15 @@ def update(
         logp: Tensor
         if traits(objective).level == "token":
             # log pi(y_t | x, y_<t) of every token, [n, T]; then the objective's loss, weighted and summed
-            scores = root(lambda model, x=x, y=y: response_logp(model, x, y))
+            scores = root(lambda model, x=x, y=y: response_logp(model, x, y, temperature=temperature))
             logp = to_rows(scores.logp, scores.lengths, batch.mask.shape[1]).double().cpu()
             part = total(objective, replace(some, logp=logp))
         else:
             # A loss of log pi(y | x), the sum over a response: head and loss are fused, and no logits are kept.
             # The same, slower: logp as above, and total(objective, replace(some, logp=logp)).
-            fused = root(lambda model, x=x, y=y, some=some: fused_total(model, x, y, objective, some))
+            fused = root(
+                lambda model, x=x, y=y, some=some: fused_total(model, x, y, objective, some, temperature=temperature)
+            )
             part, logp = fused.loss, fused.seq_logp[:, None]
         part.backward()
         rounding(batch, rows, logp)

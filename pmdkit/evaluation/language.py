@@ -78,7 +78,8 @@ class EvalConfig:
         if data not in (HELD_OUT, *SHIPPED) and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
             raise UsageError(unknown("data", data, (HELD_OUT, *SHIPPED, "FILE.jsonl", "FILE.parquet")))
         as_the_run = spec is not None and (self.data is None or data == HELD_OUT)
-        temperature, top_p = (own.temperature, own.top_p) if as_the_run else PAPER_SAMPLING
+        as_in_run = own.temperature or rollout.temperature, own.top_p
+        temperature, top_p = as_in_run if as_the_run else PAPER_SAMPLING
         return replace(
             self,
             data=data,

@@ -156,7 +156,7 @@ def fixed_evaluation(
         read=partial(prompts.decode_response, encoder.tokenizer),
         grader=grader,
         k=table.k,
-        sampling=Sampling(table.width or width, table.temperature, table.top_p),
+        sampling=Sampling(table.width or width, table.temperature or 1.0, table.top_p),
         seed=derive(seed, "evaluation"),
         most_unscored=most_unscored,
         rows=rows,

@@ -48,6 +48,7 @@ def fused_total(
     *,
     head_tokens: int = HEAD_TOKENS,
     share: bool = True,
+    temperature: float = 1.0,
 ) -> FusedLoss:
     """`total` of a response-level objective over N responses, each to its own prompt.
 
@@ -59,11 +60,12 @@ def fused_total(
         head_tokens: rows of logits held at a time. A longer response costs a second buffer of the weight's size; a
             longer group, in a loss that compares its rows, costs a fourth product.
         share: process a prompt once for all adjacent responses to it.
+        temperature: > 0, that of the policy: the logits are divided by it.
     """
     scored = scored_tokens(batch.mask, responses)
     states, targets = hidden_at_targets(model, prompts, responses, share, scored)
     lengths = scored_lengths(responses, scored)
-    return fused_linear_loss(states, head_weight(model), targets, lengths, objective, batch, head_tokens)
+    return fused_linear_loss(states, head_weight(model), targets, lengths, objective, batch, head_tokens, temperature)
 
 
 def fused_linear_loss(
@@ -74,12 +76,13 @@ def fused_linear_loss(
     objective: Objective,
     batch: Batch,
     head_tokens: int = HEAD_TOKENS,
+    temperature: float = 1.0,
 ) -> FusedLoss:
     """Like `fused_total`, from the states [M, d] and targets [M] of N concatenated responses and the weight [V, d]."""
     counts = batch.mask.sum(1).tolist()
     assert all(n in (0, length) for n, length in zip(counts, lengths, strict=True)), "0 is a row that does not count"
     coefficients = ResponseCoefficients(objective, batch, states)
-    loss, logp = FusedHeadLoss.apply(states, weight, targets, tuple(lengths), coefficients, head_tokens)
+    loss, logp = FusedHeadLoss.apply(states, weight, targets, tuple(lengths), coefficients, head_tokens, temperature)
     return FusedLoss(loss, logp, coefficients.seq_logp)
 
 
@@ -95,8 +98,9 @@ class FusedHeadLoss(torch.autograd.Function):
         lengths: tuple[int, ...],
         coefficients: "ResponseCoefficients",
         head_tokens: int,
+        temperature: float,
     ) -> tuple[Tensor, Tensor]:
-        head = ChunkedHead(*matmul_operands(states, weight), targets, head_tokens)
+        head = ChunkedHead(*matmul_operands(states, weight), targets, head_tokens, temperature)
         logp = forward_backward(head, lengths, coefficients, head_tokens)
         # a weight in float32 gets the sums in float32, whatever the precision of the products
         ctx.gradients = head.grad_states.to(states.dtype), head.grad_weight.to(weight.dtype)
@@ -110,7 +114,7 @@ class FusedHeadLoss(torch.autograd.Function):
         ctx.gradients = None  # .grad then takes the buffer itself instead of a copy of it
         if grad != 1:
             of_states, of_weight = of_states * grad.to(of_states), of_weight * grad.to(of_weight)
-        return of_states, of_weight, None, None, None, None
+        return of_states, of_weight, *[None] * 5
 
 
 class ResponseCoefficients:

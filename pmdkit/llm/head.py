@@ -23,31 +23,36 @@ def head_weight(model: PreTrainedModel) -> Tensor:
     return layer.weight
 
 
-def head_logp(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int = HEAD_TOKENS) -> Tensor:
+def head_logp(
+    states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int = HEAD_TOKENS, temperature: float = 1.0
+) -> Tensor:
     """[M] log-probability of each target, from states [M, d] and the head's weight [V, d], in chunks of rows.
 
-    Four matrix products. A loss per response needs only three: `pmdkit.llm.fused_loss`.
+    The logits are divided by the temperature, as for draws. Four matrix products. A loss per response needs only three:
+    `pmdkit.llm.fused_loss`.
     """
     with torch.no_grad():
         states_cast, weight_cast = matmul_operands(states, weight)
-    logp: Tensor = HeadLogp.apply(states, weight, states_cast, weight_cast, targets, head_tokens)
+    logp: Tensor = HeadLogp.apply(states, weight, states_cast, weight_cast, targets, head_tokens, temperature)
     return logp
 
 
 class ChunkedHead:
     r"""Forward and backward pass of the head for one chunk of rows at a time, with one buffer of logits.
 
-    With states $x$, weight $W$, logits $z = x W^\top$ and targets $y$:
+    With states $x$, weight $W$, temperature $T$, logits $z = x W^\top / T$ and targets $y$:
 
     $$ \log p(y) = z_y - \max z - \log s, \quad s = \textstyle\sum_v e_v, \quad e = \exp(z - \max z) $$
 
-    $$ \frac{\partial}{\partial z} \sum_i c_i \log p_i(y_i) = c\,(1_y - e / s) = -\frac{c}{s}\,(e - s\,1_y) $$
+    $$ \frac{\partial}{\partial (T z)} \sum_i c_i \log p_i(y_i)
+       = \frac{c}{T}\,(1_y - e / s) = -\frac{c}{T s}\,(e - s\,1_y) $$
 
     Args:
         states: [M, d].
         weight: [V, d] in the precision of the states.
         targets: [M].
         chunk: rows of logits that are held at once.
+        temperature: T, > 0.
         gradients: allocate them; without this `backward` cannot be called.
 
     Attributes:
@@ -55,8 +60,17 @@ class ChunkedHead:
         grad_weight: [V, d], in float32 if states are in half precision, since it sums thousands of rows.
     """
 
-    def __init__(self, states: Tensor, weight: Tensor, targets: Tensor, chunk: int, gradients: bool = True) -> None:
+    def __init__(
+        self,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        chunk: int,
+        temperature: float = 1.0,
+        gradients: bool = True,
+    ) -> None:
         self.states, self.weight, self.targets = states, weight, targets
+        self.temperature = temperature
         self.half = states.dtype in (torch.bfloat16, torch.float16)
         self.wide = torch.float32 if self.half else states.dtype
         self.buffer = torch.empty(min(chunk, len(states)), len(weight), dtype=self.wide, device=states.device)
@@ -73,12 +87,14 @@ class ChunkedHead:
     def forward(self, rows: slice) -> Tensor:
         """[m] log-probabilities of the targets of some rows. The buffer keeps e, and `sums` keeps s."""
         x, y = self.states[rows], self.targets[rows]
-        # z = x W^T
+        # z = x W^T / T
         z = self.buffer[: len(x)]
         if self.half:
             torch.mm(x, self.weight.T, out_dtype=self.wide, out=z)
         else:
             torch.mm(x, self.weight.T, out=z)
+        if self.temperature != 1:
+            z.div_(self.temperature)
         # log p(y) = z_y - max z - log s, and z becomes e = exp(z - max z) in place: the buffer of [m, V] is by far the
         # largest tensor of a step, and a second one would not fit. z_y is taken before it is overwritten.
         z_y = z.gather(1, y[:, None])[:, 0]
@@ -98,8 +114,8 @@ class ChunkedHead:
         # e - s 1_y, in place
         e = self.buffer[: len(x)]
         e.scatter_add_(1, y[:, None], -self.sums[:, None])
-        scale = (-coefficient.to(self.wide) / self.sums)[:, None]
-        # dz = -(c / s) (e - s 1_y),  dx = dz W,  dW = dz^T x
+        scale = (-coefficient.to(self.wide) / (self.temperature * self.sums))[:, None]
+        # d(T z) = -(c / (T s)) (e - s 1_y),  dx = d(T z) W,  dW = d(T z)^T x
         if self.narrow is not None:
             dz = torch.mul(e, scale, out=self.narrow[: len(x)])
             torch.mm(dz, self.weight, out=self.grad_states[rows])
@@ -113,29 +129,36 @@ class ChunkedHead:
 class HeadLogp(torch.autograd.Function):
     """[M] log-probability of each target; the backward pass recomputes the logits of each chunk.
 
-    Arguments: states [M, d] and weight [V, d], the same two cast for the product, targets [M], and the rows of a
-    chunk. Gradients come back in the precision of the first two, not of the product.
+    Arguments: states [M, d] and weight [V, d], the same two cast for the product, targets [M], the rows of a chunk, and
+    the temperature. Gradients come back in the precision of the first two, not of the product.
     """
 
     @staticmethod
     def forward(  # noqa: D102
-        ctx: Any, given: Tensor, head: Tensor, states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int
+        ctx: Any,
+        given: Tensor,
+        head: Tensor,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        head_tokens: int,
+        temperature: float,
     ) -> Tensor:
         ctx.save_for_backward(states, weight, targets)
-        ctx.head_tokens, ctx.dtypes = head_tokens, (given.dtype, head.dtype)
-        chunked = ChunkedHead(states, weight, targets, head_tokens, gradients=False)
+        ctx.head_tokens, ctx.temperature, ctx.dtypes = head_tokens, temperature, (given.dtype, head.dtype)
+        chunked = ChunkedHead(states, weight, targets, head_tokens, temperature, gradients=False)
         return torch.cat([chunked.forward(rows) for rows in chunks(slice(0, len(states)), head_tokens)])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
         states, weight, targets = ctx.saved_tensors
-        chunked = ChunkedHead(states, weight, targets, ctx.head_tokens)
+        chunked = ChunkedHead(states, weight, targets, ctx.head_tokens, ctx.temperature)
         for rows in chunks(slice(0, len(states)), ctx.head_tokens):
             chunked.forward(rows)
             chunked.backward(rows, grad[rows], chunked.grad_weight)
         of_states, of_weight = ctx.dtypes
-        return chunked.grad_states.to(of_states), chunked.grad_weight.to(of_weight), None, None, None, None
+        return chunked.grad_states.to(of_states), chunked.grad_weight.to(of_weight), *[None] * 5
 
 
 def chunks(rows: slice, size: int) -> list[slice]:

@@ -186,7 +186,7 @@ class CausalLearner:
         return weights.GatheredWeights(given)
 
     def expected_logp(self) -> ExpectedLogp | None:
-        """What the weight-sync check expects of an engine with the current weights."""
+        """What the weight-sync check expects of an engine with the current weights; engines score at temperature 1."""
         check = self.engine.sync_check
         if check is None:
             return None
@@ -197,14 +197,20 @@ class CausalLearner:
     # Log-probabilities.
 
     def logp(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] log-probabilities under the current policy, with gradient unless it is disabled."""
-        return self.policy.logp(*self.rows(rollouts), rollouts.mask.shape[1], rollouts.mask)
+        """[N, T] log-probabilities under the current policy, with gradient unless it is disabled.
+
+        The policy is the one that draws: its logits are the model's divided by rollout.temperature, for pi_old, the
+        reference and the current policy alike.
+        """
+        where = rollouts.mask.shape[1], rollouts.mask
+        return self.policy.logp(*self.rows(rollouts), *where, temperature=self.sampling.temperature)
 
     def with_reference(self, rollouts: EngineRollouts) -> EngineRollouts:
         """The rollouts with log-probabilities under the reference policy, if there is one."""
         if self.policy.reference_root is None:
             return rollouts
-        logp_ref = self.policy.reference_logp(*self.rows(rollouts), rollouts.mask.shape[1], rollouts.mask)
+        where = rollouts.mask.shape[1], rollouts.mask
+        logp_ref = self.policy.reference_logp(*self.rows(rollouts), *where, self.sampling.temperature)
         return replace(rollouts, logp_ref=logp_ref)
 
     def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[list[int]], int]:
@@ -281,16 +287,19 @@ class CausalLearner:
 
         The hooks get sums of log-probabilities from a response-level loss, and each of them from a token-level loss.
         """
-        root = self.policy.root
+        root, temperature = self.policy.root, self.sampling.temperature
         if not rows:
             return self.policy.empty_pass(root, prompts, responses)
         some = batch[torch.tensor(rows)]
         if traits(objective).level == "token":
-            logp = self.policy.logp_of_rows(root, prompts, responses, rows, batch.mask.shape[1], batch.mask)
+            width = batch.mask.shape[1]
+            logp = self.policy.logp_of_rows(root, prompts, responses, rows, width, batch.mask, temperature)
             loss = total(objective, replace(some, logp=logp))
         else:
             mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-            fused = root(lambda model: fused_loss.fused_total(model, mine, answers, objective, some))
+            fused = root(
+                lambda model: fused_loss.fused_total(model, mine, answers, objective, some, temperature=temperature)
+            )
             loss, logp = fused.loss, fused.seq_logp[:, None]
         for on_logp in hooks:
             on_logp(batch, rows, logp)

@@ -40,8 +40,9 @@ def response_logp(
     head_tokens: int = HEAD_TOKENS,
     share: bool = True,
     scored: Tensor | None = None,
+    temperature: float = 1.0,
 ) -> Scores:
-    """Log-probability of each token of N responses, each to its own prompt, at temperature 1.
+    """Log-probability of each token of N responses, each to its own prompt.
 
     The last token of a response is never read, since nothing is predicted from it, and the head is applied only where a
     response token is predicted.
@@ -53,9 +54,10 @@ def response_logp(
         head_tokens: rows of logits held at a time; they are recomputed in the backward pass.
         share: process a prompt once for all adjacent responses to it; same values and gradients up to rounding.
         scored: [N, T] as `scored_tokens` gives it; the other tokens are context, and T_n counts the scored ones.
+        temperature: > 0, that of the policy: the logits are divided by it.
     """
     states, targets = hidden_at_targets(model, prompts, responses, share, scored)
-    logp = head_logp(states, head_weight(model), targets, head_tokens)
+    logp = head_logp(states, head_weight(model), targets, head_tokens, temperature)
     return Scores(logp, scored_lengths(responses, scored))
 
 

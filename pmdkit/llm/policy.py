@@ -66,27 +66,36 @@ class CausalPolicy:
         width: int,
         mask: Tensor | None = None,
         root: nn.Module | None = None,
+        temperature: float = 1.0,
     ) -> Tensor:
         """[N, width] log-probabilities of N responses, `size` to a prompt, with gradient unless it is disabled.
 
         `mask` [N, T] says which tokens are the policy's; without one, all. `root` is that of another model than the
-        policy's.
+        policy's. The policy's logits are the model's, divided by the temperature.
         """
         # A gather has no gradient: with gradients enabled, each process scores all rows.
         group, root = SINGLE if torch.is_grad_enabled() else self.process_group, root or self.root
         plans = shard_by_tokens(group, prompts, responses, size, self.token_budget, whole_groups=False)
-        mine = [self.logp_of_rows(root, prompts, responses, rows, width, mask) for rows in plans[group.rank]]
+        mine = [
+            self.logp_of_rows(root, prompts, responses, rows, width, mask, temperature) for rows in plans[group.rank]
+        ]
         logp = torch.zeros(len(responses), width, dtype=torch.float64)
         for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
             logp = logp.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
         return logp
 
     def reference_logp(
-        self, prompts: Sequence[Tokens], responses: Sequence[Tokens], size: int, width: int, mask: Tensor
+        self,
+        prompts: Sequence[Tokens],
+        responses: Sequence[Tokens],
+        size: int,
+        width: int,
+        mask: Tensor,
+        temperature: float = 1.0,
     ) -> Tensor:
         """Like `logp`, under the reference policy, which must exist."""
         with torch.no_grad(), lora.adapters_disabled(self.model) if self.adapters else nullcontext():
-            return self.logp(prompts, responses, size, width, mask, self.reference_root)
+            return self.logp(prompts, responses, size, width, mask, self.reference_root, temperature)
 
     def logp_of_rows(
         self,
@@ -96,13 +105,14 @@ class CausalPolicy:
         rows: Sequence[int],
         width: int,
         mask: Tensor | None = None,
+        temperature: float = 1.0,
     ) -> Tensor:
         """[n, T] log-probabilities of some rows in one forward pass, float64 on the CPU; 0 off the mask."""
         if not rows:
             return (self.empty_pass(root, prompts, responses) * torch.zeros(0, width)).double()
         some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
         scored = None if mask is None else scored_tokens(mask[rows], answers)
-        scores = root(lambda model: response_logp(model, some, answers, scored=scored))
+        scores = root(lambda model: response_logp(model, some, answers, scored=scored, temperature=temperature))
         return to_rows(scores.logp, scores.lengths, width, scored).double().cpu()
 
     def empty_pass(self, root: nn.Module, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> Tensor:

@@ -53,6 +53,9 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
             # an engine that sleeps during updates cannot generate during them
             "vllm": vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm,
             "parallel": resolve_parallel(spec.parallel, model.device),
+            "evaluation": spec.evaluation.model_copy(
+                update={"temperature": spec.evaluation.temperature or rollout.temperature}
+            ),
         }
     )
 

@@ -88,7 +88,7 @@ class RolloutTable(Strict):
     cut_off: Literal["wrong", "mask", "score"] = "wrong"
     "Responses that did not end. wrong: always wrong. mask: ignored. score: a grader of (response, gold) still decides."
     temperature: Positive = 1.0
-    "Sampling temperature. With values other than 1 the policy that draws is not the one that is scored."
+    "Sampling temperature. The policy at that temperature is trained: its logits are the model's, divided by it."
     cache_tokens: Count = 262_144
     "Size of the KV cache, tokens; a smaller one needs less memory and more turns."
     old: Literal["rollout", "recompute"] = "rollout"
@@ -191,8 +191,8 @@ class EvaluationTable(Strict):
     "Maximum number of problems."
     k: Count = 1
     "Responses per problem."
-    temperature: Positive = 1.0
-    "Sampling temperature."
+    temperature: Positive | None = None
+    "Sampling temperature; by default that of [rollout], at which the policy is trained."
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     "Nucleus sampling; 0.7 in the paper's evaluations."
     width: Count | None = None

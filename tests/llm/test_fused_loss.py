@@ -50,9 +50,9 @@ def make(name, lengths=LENGTHS, groups=2, **changes):
     return objective, replace(batch_of(objective, lengths, groups), **changes)
 
 
-def plain_total(states, weight, targets, lengths, objective, batch):
+def plain_total(states, weight, targets, lengths, objective, batch, temperature=1.0):
     """All logits at once, and autograd."""
-    logp = (states @ weight.T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    logp = (states @ weight.T / temperature).log_softmax(-1).gather(1, targets[:, None])[:, 0]
     return total(objective, replace(batch, logp=to_rows(logp, lengths, batch.mask.shape[1])))
 
 
@@ -104,14 +104,17 @@ def test_loss_and_gradients_are_those_of_the_plain_path(name, kind, head_tokens)
     st.lists(st.lists(st.integers(1, 9), min_size=2, max_size=2), min_size=1, max_size=4),
     st.integers(1, 25),
     st.integers(0, 1000),
+    st.sampled_from([1.0, 0.7, 1.3]),
 )
 @pytest.mark.slow
-def test_any_lengths_and_any_buffer_give_the_same_gradient(name, dtype, rounding, lengths, head_tokens, seed):
+def test_any_lengths_buffer_and_temperature_give_the_same_gradient(
+    name, dtype, rounding, lengths, head_tokens, seed, temperature
+):
     flat = [length for pair in lengths for length in pair]
     objective, batch = make(name, flat, len(lengths))
     states, weight, targets = drawn(flat, seed=seed, dtype=dtype)
-    loss = fused_linear_loss(states, weight, targets, flat, objective, batch, head_tokens).loss
-    plain = plain_total(states, weight, targets, flat, objective, batch)
+    loss = fused_linear_loss(states, weight, targets, flat, objective, batch, head_tokens, temperature).loss
+    plain = plain_total(states, weight, targets, flat, objective, batch, temperature)
     torch.testing.assert_close(loss, plain, atol=rounding, rtol=rounding)
     inputs = states, weight
     expected = torch.autograd.grad(plain, inputs)

@@ -19,7 +19,7 @@ from .conftest import EOS, build, learner_of
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 
 
-def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False, **update):
+def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False, temperature=1.0, **update):
     model = build(kind, dtype)
     engine = TransformersEngine(model, EOS)
     return learner_of(
@@ -30,6 +30,7 @@ def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference
         ScheduleTable(lr=lr, optimizer="sgd"),
         UpdateTable(token_budget=budget, clip=1e9, **update),
         reference=reference,
+        rollout={"temperature": temperature},
     )
 
 
@@ -53,6 +54,17 @@ def test_it_begins_at_version_0_reports_rows_and_schedules_only_what_varies():
         assert learner(**varies).lr_scheduler is not None
 
 
+def stock_logp(stock, rollouts, temperature=1.0):
+    """[N, T] by a stock forward pass of transformers for each response."""
+    rows = torch.zeros(rollouts.mask.shape, dtype=stock.dtype)
+    for row, on in enumerate(rollouts.mask):
+        prompt, response = PROMPTS[row // 4], rollouts.responses[row][on]
+        ids = torch.cat([torch.tensor(prompt), response])[None]
+        policy = (stock(ids).logits[0, len(prompt) - 1 : -1] / temperature).log_softmax(-1)
+        rows[row, on] = policy.gather(1, response[:, None])[:, 0]
+    return rows
+
+
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe"])
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 @pytest.mark.slow
@@ -68,14 +80,7 @@ def test_the_update_is_the_gradient_of_the_loss(name, kind):
             weight.add_(0.01 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)).to(weight))
     stock = build(kind, dtype)
     stock.load_state_dict(mine.model.state_dict())
-    rows = []
-    for row in range(12):
-        prompt = PROMPTS[row // 4]
-        response = rollouts.responses[row][rollouts.mask[row]].tolist()
-        policy = stock(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
-        logp = policy[torch.arange(len(response)), response]
-        rows.append(torch.cat([logp, logp.new_zeros(batch.mask.shape[1] - len(response))]))
-    loss = total(objective, replace(batch, logp=torch.stack(rows)))
+    loss = total(objective, replace(batch, logp=stock_logp(stock, rollouts)))
     loss.backward()
     before = [weight.detach().clone() for weight in mine.model.parameters()]
     report = mine.update(objective, rollouts, batch)
@@ -86,6 +91,29 @@ def test_the_update_is_the_gradient_of_the_loss(name, kind):
             size = float(weight.grad.abs().max())
             atol = 1e-7 if exact else 1e-3 * size + 1e-5
             torch.testing.assert_close((old - now) / 1e-2, weight.grad, atol=atol, rtol=1e-5 if exact else 1e-2)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.7, 1.3])
+@pytest.mark.parametrize("name", ["pmd-mean", "grpo"])  # by the fused head, and by the plain one
+def test_the_policy_that_draws_is_the_one_that_is_trained(name, temperature):
+    """Before any update no log-ratio, to the reference neither; then the step of stock logits over the temperature."""
+    objective = OBJECTIVES[name]()
+    mine = learner(temperature=temperature, reference=True)
+    rollouts, batch = step_of(mine, objective)
+    seen = []
+    mine.on_logp = lambda batch, some, logp: seen.append(logp.detach().sum(1) - batch.logp_old[some].sum(1))
+    stock = build("qwen2", torch.float64)
+    loss = total(objective, replace(batch, logp=stock_logp(stock, rollouts, temperature)))
+    loss.backward()
+    before = [weight.detach().clone() for weight in mine.model.parameters()]
+    report = mine.update(objective, rollouts, batch)
+    assert torch.cat(seen).abs().max() < 1e-5  # the engine's numbers are float32
+    torch.testing.assert_close(rollouts.logp_ref, rollouts.logp_old.double(), atol=1e-5, rtol=0)
+    assert rollouts.measured["mismatch_max"] < 1e-5
+    assert report["loss"] == pytest.approx(loss.item(), abs=1e-9)
+    for now, old, weight in zip(mine.model.parameters(), before, stock.parameters(), strict=True):
+        if weight.grad is not None:
+            torch.testing.assert_close((old - now) / 1e-2, weight.grad, atol=1e-7, rtol=1e-5)
 
 
 @pytest.mark.slow

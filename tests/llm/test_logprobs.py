@@ -50,14 +50,14 @@ def test_values_and_gradients_equal_those_of_padded_stock_forward(kind, share):
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(1, 30), st.integers(1, 40))
-def test_chunks_of_the_head_change_nothing(rows, chunk):
+@given(st.integers(1, 30), st.integers(1, 40), st.sampled_from([1.0, 0.5, 0.7, 1.3]))
+def test_chunks_of_the_head_change_nothing(rows, chunk, temperature):
     generator = torch.Generator().manual_seed(rows)
     make = {"generator": generator, "dtype": torch.float64, "requires_grad": True}
     states, weight = torch.randn(rows, 8, **make), torch.randn(50, 8, **make)
     targets = torch.randint(50, (rows,), generator=generator)
-    plain = (states @ weight.T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-    chunked = head_logp(states, weight, targets, chunk)
+    plain = (states @ weight.T / temperature).log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    chunked = head_logp(states, weight, targets, chunk, temperature)
     torch.testing.assert_close(chunked, plain, atol=1e-12, rtol=0)
     for ours, expected in zip(
         torch.autograd.grad((chunked**2).sum(), (states, weight)),

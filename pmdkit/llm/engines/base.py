@@ -33,7 +33,7 @@ class Sampling:
 
     Attributes:
         width: generation budget, tokens; a response that has not ended by then is cut off.
-        temperature: 1 for training: log-probabilities are those of the distribution that is sampled.
+        temperature: of the softmax; log-probabilities are those of the distribution that is sampled.
         top_p: draw from the smallest set of tokens with that mass; 1 for training.
         greedy: take the most likely token instead of a draw.
     """
