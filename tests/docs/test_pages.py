@@ -11,14 +11,11 @@ from finish import finished, list_versions
 from generate import address, terminal
 from generate.annotated import paper_equations, told, write_annotated
 from generate.cloud import FOLDER, cloud_files
-from generate.docstring_beats import split_beats
-from generate.ledger import write_ledger
 from generate.lessons import write_page
 from generate.one_step import traced
-from generate.paper_index import write_paper_index
 
 from pmdkit import theory, train
-from pmdkit.objectives import OBJECTIVES, PMDMean
+from pmdkit.objectives import PMDMean
 from pmdkit_lab.ledger import claims, equations, items
 
 ROOT = Path(__file__).parents[2]
@@ -124,13 +121,6 @@ def test_the_check_of_the_site_sees_what_a_browser_would_fetch(tmp_path, page, r
     assert reason in found[0] if reason else found == []
 
 
-def test_pages_of_objectives_and_claims_leave_nothing_out(tmp_path):
-    assert write_paper_index(tmp_path / "index.md", OBJECTIVES, []) == len(OBJECTIVES)
-    assert write_ledger(tmp_path / "ledger.md", claims()) == len(claims())
-    with pytest.raises(SystemExit):
-        write_ledger(tmp_path / "ledger.md", [{"id": "x", "kind": "lemma", "verdict": "true"}])
-
-
 @pytest.mark.slow
 def test_the_annotated_paper_shows_equation_code_and_test(tmp_path):
     """Every theorem, proposition, lemma and table, and every disagreement; code is pulled from where a claim says."""
@@ -160,13 +150,6 @@ def test_the_paper_equation_stands_under_its_own_statement():
     assert r"\exp\Big(\frac{\Delta_y}{\tau}-W\Big(\frac{\lambda}{\tau^2}" in first["thm:pmdmean_solution"]
     assert r"\frac{\lambda}{2\tau}\chi^2" in first["prop:mixed_subproblem"]
     assert first["fact:smaller_target_error"] == "", "a finding of our own is no equation of the paper"
-
-
-def test_beats_of_a_docstring_end_at_the_next_beat_or_blank_line():
-    text = "One.\n\nSource: Theorem 1. Differs: the length,\nwhich it has not.\n\nGood values: 0.05.\n"
-    assert split_beats(text) == {
-        "Source": "Theorem 1.", "Differs": "the length, which it has not.", "Good values": "0.05.",
-    }  # fmt: skip
 
 
 def test_versions_are_listed_by_their_numbers_and_the_newest_release_comes_first(tmp_path):

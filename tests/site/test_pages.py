@@ -53,13 +53,6 @@ def test_equations_are_typeset(look):
     assert page.locator(".katex-error").count() == 0
 
 
-def test_the_search_finds_a_word(look):
-    page = look("")
-    page.keyboard.press("f")
-    page.keyboard.type("rollout", delay=20)
-    page.wait_for_selector(".md-search-result__item", timeout=120_000)
-
-
 def test_what_follows_predict_shows_once_it_is_answered(look):
     """The first answer stands, the reason shows, and the rest of the page with it; a reader may go on without one."""
     page = look("learn/lessons/103/", width=390)
@@ -138,12 +131,6 @@ def test_no_page_says_anything_on_the_console(look, site):
     for path in sorted(site.rglob("index.html")):
         name = path.parent.relative_to(site).as_posix()
         look("" if name == "." else f"{name}/").close()
-
-
-def test_an_explorable_works_inside_a_lesson(look):
-    page = look("learn/lessons/101/")
-    page.locator(".predict-skip").click()
-    page.wait_for_selector('[data-explore="simplex"] svg')
 
 
 def test_a_counterexample_of_the_annotated_paper_moves(look):

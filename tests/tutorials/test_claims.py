@@ -7,16 +7,13 @@ another order, and training makes much of the last bit.
 
 import platform
 import re
-import sys
 from pathlib import Path
 
 import jupytext
 import pytest
+from generate import claims, lessons
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-from generate import claims, lessons  # noqa: E402
-
 LESSONS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
 each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 QUOTED = re.compile(r"(?<![\w.-])(?:\d+\.\d+|\d+ ?%)")

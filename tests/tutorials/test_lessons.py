@@ -9,11 +9,9 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
+from generate import claims, predictions
 
 from pmdkit_course.exercises import of_lesson
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
-from generate import claims, predictions
 
 LESSONS = sorted((Path(__file__).parents[2] / "tutorials").glob("[0-9]*.py"))
 OURS = {"pmdkit", "pmdkit_lab", "pmdkit_course", "strict_answers"}
@@ -48,17 +46,6 @@ def test_the_pair_is_in_sync_and_stored_without_outputs(path):
 def test_the_five_beats_come_in_order(path):
     text = "\n".join(cell.source for cell in cells_of(path) if cell.cell_type == "markdown")
     assert [name for name in re.findall(r"^## (.*)$", text, re.MULTILINE) if name in BEATS] == BEATS
-
-
-@each_lesson
-def test_the_picture_comes_first(path):
-    """After the imports the first code draws: what the lesson is about is seen before a question is asked."""
-    (imports, _), (first, source) = code_cells(path)[:2]
-    assert source.startswith("# alt: ")
-    cells = cells_of(path)
-    assert not any("## " in cell.source[2:] for cell in cells[: first + 1] if cell.cell_type == "markdown")
-    predict = next(i for i, cell in enumerate(cells) if re.search("^## Predict$", cell.source, re.MULTILINE))
-    assert imports < first < predict
 
 
 @each_lesson

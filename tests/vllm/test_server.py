@@ -19,14 +19,13 @@ from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.vllm.server import make
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.weight_sync_check import TOLERANCE, WeightSyncCheck
-from pmdkit.randomness import generator
 from pmdkit.testing import check_engine
 
 from .conftest import make_starter
+from .test_colocate import PROMPTS, difference, seeds
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]
-PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 11, 3, 4], [5, 5]]
 SECONDS = 400.0  # for a server to start on a busy machine
 
 
@@ -84,9 +83,8 @@ def fresh(engine, starter):
     return engine
 
 
-def drawn_by(engine, group=4, width=12):
-    seeds = generator(0, "test").integers(0, 2**63, len(PROMPTS) * group).astype(np.uint64)
-    return engine.generate(PROMPTS, group, seeds, Sampling(width))
+def drawn_by(engine):
+    return engine.generate(PROMPTS, 4, seeds(16), Sampling(12))
 
 
 def test_servers_keep_the_contract_to_the_bit(fresh, starter):
@@ -104,11 +102,7 @@ def test_two_addresses_share_the_prompts(fresh, starter):
 
 
 def test_servers_and_trainer_agree(fresh, starter):
-    drawn = drawn_by(fresh, 8, 24)
-    rows = [tokens[on].tolist() for tokens, on in zip(drawn.tokens, drawn.mask, strict=True)]
-    with torch.no_grad():
-        trainer = torch.cat(response_logp(starter.model, [p for p in PROMPTS for _ in range(8)], rows).rows())
-    assert float((drawn.logp[drawn.mask] - trainer).abs().max()) < 2e-5
+    assert float(difference(fresh, starter).max()) < 2e-5
 
 
 def test_progress_may_stop_a_rollout(fresh):
@@ -146,7 +140,7 @@ def test_half_of_an_update_is_caught_by_the_canary(fresh, starter):
 def run_of(url, out, steps, lag=1):
     """A run of the command line on a server, its lag included."""
     settings = ("rollout.engine=vllm-server", f'vllm.urls=["{url}"]', f"vllm.timeout={SECONDS}", f"rollout.lag={lag}")
-    command = (
+    command = [
         sys.executable,
         "-m",
         "pmdkit",
@@ -155,7 +149,7 @@ def run_of(url, out, steps, lag=1):
         "--json",
         "--steps",
         str(steps),
-    )
+    ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "packages/strict-answers")))}
     return subprocess.Popen(
         [*command, "--out", str(out), "--set", *settings],

@@ -55,9 +55,8 @@ raise ValueError(f"achieved {done}")
 def tau_for(*a): ...
 """
 NOTHING = "achieved []"
-ATTACKS = {  # name: (code of the cell, what the verdict says)
-    "fork bomb": (
-        """
+ATTACKS = {  # name: code of the cell
+    "fork bomb": """
 made = 0
 while (pid := libc.fork()) > 0:
     made += 1
@@ -69,20 +68,14 @@ if pid == 0:
 if made > 40:
     done.append(f"{made} processes")
 """,
-        NOTHING,
-    ),
-    "writer": (
-        """
+    "writer": """
 beside = os.path.dirname(sys.executable) + "/new"
 for path in (NEIGHBOUR, GRADES, FOLDER + "/new.py", "/usr/new", beside, "/new", "/dev/shm/new", os.__file__):
     tries(f"write {path}", lambda: libc.open(path.encode(), os.O_WRONLY | os.O_CREAT, 0o600))
     tries(f"chmod {path}", lambda: libc.chmod(path.encode(), 0o777))
     tries(f"touch {path}", lambda: libc.utime(path.encode(), None))
 """,
-        NOTHING,
-    ),
-    "reader": (
-        """
+    "reader": """
 import pmdkit_course
 exercises = os.path.dirname(pmdkit_course.__file__) + "/exercises"
 secret = exercises + "/lesson_103.py"
@@ -92,18 +85,12 @@ tries("secrets", lambda: [name for name in os.environ if name == "SECRET"] or No
 if (count := sum(name.isdigit() for name in os.listdir("/proc"))) > 3:
     done.append(f"sees {count} processes")
 """,
-        NOTHING,
-    ),
-    "network": (
-        """
+    "network": """
 import socket
 for address in (("127.0.0.1", PORT), ("192.0.2.1", 80)):
     tries(f"connect {address}", lambda: socket.create_connection(address, 0.5))
 """,
-        NOTHING,
-    ),
-    "memory": (
-        """
+    "memory": """
 kept = []
 try:
     while len(kept) < 3000:
@@ -124,10 +111,7 @@ for name in "abcdef":
 if written > 64 * 2**20:
     done.append(f"{written} bytes")
 """,
-        NOTHING,
-    ),
-    "loop": (
-        """
+    "loop": """
 for number in range(1, 65):
     try:
         signal.signal(number, signal.SIG_IGN)
@@ -140,10 +124,7 @@ while True:
     except BaseException:
         pass
 """,
-        "was not done after 2 s",
-    ),
-    "forger": (
-        """
+    "forger": """
 import json
 for message in ({"value": {"is": "float", "text": "0x1p0"}}, {"right": True, "says": "Right."}, {"callable": True}):
     for number in range(3, 20):
@@ -153,10 +134,9 @@ for message in ({"value": {"is": "float", "text": "0x1p0"}}, {"right": True, "sa
             pass
 print("Right.")
 """,
-        "",
-    ),
-    "terminal \x1b[2J": ("raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')\n", "owned"),
+    "terminal \x1b[2J": "raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')\n",
 }
+SAYS = {"loop": "was not done after 2 s", "forger": "", "terminal \x1b[2J": "owned"}  # all others: NOTHING
 
 
 def processes(mark):
@@ -193,7 +173,7 @@ def graded(tmp_path_factory):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         known |= {"NEIGHBOUR": folder / "ada.py", "PORT": listening.getsockname()[1]}
         names = "".join(f"{key} = {value!r}\n" for key, value in known.items()).replace("PosixPath", "str")
-        for name, (code, _) in ATTACKS.items():
+        for name, code in ATTACKS.items():
             cell = {"source": names + BEGIN + code + END, "metadata": {"tags": ["exercise", "103.1"]}}
             cells = [{"cell_type": "code", "outputs": [], **cell}]
             (folder / name).mkdir()
@@ -218,7 +198,7 @@ def test_an_honest_student_among_attackers_is_right(graded, student):
 def test_an_attack_achieves_nothing(graded, attack):
     row = graded["rows"]["".join(char if char.isprintable() else " " for char in attack)]
     assert row["right"] == "no"
-    assert ATTACKS[attack][1] in row["verdict"]
+    assert SAYS.get(attack, NOTHING) in row["verdict"]
     assert float(row["seconds"]) < SECONDS + 100, row  # to start a process on a busy machine
 
 

@@ -1,14 +1,15 @@
 """The solutions against something they were not made from: theory, losses, counting, other libraries, many digits."""
 
 import math
-import sys
+from dataclasses import dataclass
 from itertools import combinations, product
+from typing import ClassVar
 
 import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ttest_1samp, ttest_rel
+from scipy.stats import ttest_rel
 
 from pmdkit import theory
 from pmdkit.objectives import (
@@ -18,11 +19,11 @@ from pmdkit.objectives import (
     PMDMean,
     PMDPart,
     credit,
-    load_objective,
     response_loss,
     row_weight,
     total,
 )
+from pmdkit.objectives.baselines import peer_mean, zero_absent
 from pmdkit.stats import paired_difference
 from pmdkit_course import exercise
 from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_401
@@ -42,6 +43,13 @@ def solution(which):
 def cases(which):
     """Its random inputs."""
     return exercise(which).inputs(np.random.default_rng(1))
+
+
+def rows_of(logp, logp_old, mask, **more):
+    """A batch of rows of which only what is given matters."""
+    ones = torch.ones(len(mask), dtype=torch.float64)
+    fields = dict.fromkeys(("length", "advantage", "weight", "tau", "mass", "group"), ones)
+    return Batch(logp=logp, logp_old=logp_old, mask=mask, **fields | more)
 
 
 def exact_step(pi, reward, tau, method):
@@ -230,14 +238,8 @@ def test_first_order_is_what_a_step_of_a_transformer_does():
 def test_a_sequence_is_that_of_a_batch():
     for logp, logp_old, mask in cases("201.2"):
         ratio, weight = solution("201.2")(logp, logp_old, mask)
-        rows = len(mask)
-        one, length = torch.ones(rows), mask.sum(1)
-        batch = Batch(
-            logp=logp,
-            logp_old=logp_old,
-            mask=mask,
-            **dict.fromkeys(("length", "advantage", "weight", "tau", "mass", "group"), one),
-        )
+        rows, length = len(mask), mask.sum(1)
+        batch = rows_of(logp, logp_old, mask)
         np.testing.assert_allclose(ratio, batch.seq_log_ratio, rtol=1e-12)
         mass = torch.full((1, rows), 1 / rows, dtype=torch.float64)
         np.testing.assert_allclose(weight, row_weight(mass, length, "length"), rtol=1e-12)
@@ -401,9 +403,9 @@ def test_pass_at_k_counts_the_sets_that_hold_a_right_answer():
     np.testing.assert_allclose(lesson_303.pass_at(right, draws, k), np.mean(counted), rtol=1e-12)
 
 
-def test_the_paired_interval_is_that_of_scipy():
+def test_the_difference_of_lesson_303_is_scipys():
     for first, second in lesson_303.seeds(np.random.default_rng(1)):
-        known = ttest_1samp(second - first, 0.0).confidence_interval(0.95)
+        known = ttest_rel(second, first).confidence_interval(0.95)
         found = lesson_303.difference(first, second)
         np.testing.assert_allclose(found, [(second - first).mean(), known.low, known.high], rtol=1e-9)
 
@@ -419,48 +421,12 @@ def test_the_honest_best_of_equal_checkpoints_is_not_flattered():
     assert scores.mean(2).max(1).mean() > p.mean() + 0.02
 
 
-CAPPED = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-
-from pmdkit.objectives.baselines import peer_mean, zero_absent
-
-
-@dataclass(frozen=True)
-class Capped:
-    first_step_is_policy_gradient: ClassVar[bool] = False
-    equal_groups: ClassVar[str] = "anchor"
-
-    tau: float = 0.05
-    cap: float = 3.0
-    norm: str = "none"
-
-    def advantage(self, groups):
-        return zero_absent(groups.reward - peer_mean(groups), groups)
-
-    def loss(self, batch):
-        target = self.cap * torch.tanh(batch.advantage / (self.cap * batch.tau))
-        return batch.tau / 2 * (target - batch.seq_log_ratio) ** 2
-"""
-
-
 def test_a_wide_bound_leaves_the_loss_of_the_package():
     rng = np.random.default_rng(0)
     log_ratio, advantage, tau = rng.normal(size=6), rng.uniform(-1, 1, size=6), 0.3
-    rows = torch.ones(6, dtype=torch.float64)
-    batch = Batch(
-        logp=torch.from_numpy(log_ratio)[:, None] - 3,
-        logp_old=torch.full((6, 1), -3.0, dtype=torch.float64),
-        mask=torch.ones(6, 1, dtype=torch.bool),
-        length=rows,
-        advantage=torch.from_numpy(advantage),
-        weight=rows / 6,
-        tau=tau * rows,
-        mass=rows / 6,
-        group=torch.zeros(6, dtype=torch.long),
-    )
+    old, mask = torch.full((6, 1), -3.0, dtype=torch.float64), torch.ones(6, 1, dtype=torch.bool)
+    tokens = old + torch.from_numpy(log_ratio)[:, None]
+    batch = rows_of(tokens, old, mask, advantage=torch.from_numpy(advantage), tau=tau * torch.ones(6).double())
     known = PMDMean(tau=tau).loss(batch).numpy()
     np.testing.assert_allclose(lesson_401.bounded_loss(log_ratio, advantage, tau, 1e6), known, rtol=1e-12)
 
@@ -473,16 +439,29 @@ def test_the_push_is_the_residual_up_to_the_width_and_never_more():
     np.testing.assert_allclose(push, np.clip(advantage - tau * log_ratio, -width, width), atol=1e-6)
 
 
-@pytest.fixture
-def capped(tmp_path):
-    (tmp_path / "capped_401.py").write_text(CAPPED)
-    yield load_objective(f"{tmp_path}/capped_401.py:Capped", tau=0.5, cap=2.0)
-    sys.modules.pop("capped_401", None)
+@dataclass(frozen=True)
+class Capped:
+    """PMD-mean with a bounded target, as lesson 401 writes it."""
+
+    first_step_is_policy_gradient: ClassVar[bool] = False
+    equal_groups: ClassVar[str] = "anchor"
+
+    tau: float = 0.5
+    cap: float = 2.0
+    norm: str = "none"
+
+    def advantage(self, groups):
+        return zero_absent(groups.reward - peer_mean(groups), groups)
+
+    def loss(self, batch):
+        target = self.cap * torch.tanh(batch.advantage / (self.cap * batch.tau))
+        return batch.tau / 2 * (target - batch.seq_log_ratio) ** 2
 
 
-def test_the_explainer_reads_the_same_slope_off_the_loss_alone(capped):
+def test_the_explainer_reads_the_same_slope_off_the_loss_alone():
     """Normalisation adds x z to the target of ratio z; there f' is the solution's slope, less its value at ratio 1."""
     problem = TabularPrompt.of([0.25, 0.25, 0.25, 0.25], [0.2, 0.4, 0.6, 0.8])
+    capped = Capped()
     found = stationary_point(capped, problem, True)
     x = -found.multiplier / 0.5
     slope = regulariser_curve(capped, problem, found.log_ratio).slope

@@ -77,11 +77,7 @@ def test_refused_before_anything_starts(name):
 @pytest.mark.parametrize(
     "overrides",
     [
-        [
-            f"{CORRECTION}rollout_is=sequence",
-            f"{CORRECTION}rollout_rs=seq_mean_k3",
-            f"{CORRECTION}rollout_rs_threshold=0.1",
-        ],
+        [f"{CORRECTION}rollout_{words}" for words in ("is=sequence", "rs=seq_mean_k3", "rs_threshold=0.1")],
         [f"{CORRECTION}bypass_mode=true"],
         ["actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"],
         ["model_engine=megatron"],
@@ -95,11 +91,8 @@ def test_allowed(overrides):
 def test_batch_words(capsys):
     words = ["data.train_batch_size=64", "actor_rollout_ref.actor.ppo_mini_batch_size=16", "trainer.nnodes=2"]
     assert main([*BASE, *MEAN, *words]) == 0
-    out = capsys.readouterr().out
-    assert "a rollout batch is 64 prompts x 4 responses = 256" in out
-    assert "used in 4 ministeps of 16 x 4 = 64 responses" in out
+    assert "4 ministeps of 16 x 4 = 64 responses" in capsys.readouterr().out
     assert main([*BASE, *MEAN, *words, "data.train_batch_size=65"]) == 2
-    assert "train_batch_size is 65" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)

@@ -18,9 +18,3 @@ def test_every_case_that_verl_has_words_for_agrees():
     assert set(found) == {case["name"] for case in MEANT}
     assert len(found) > 25
     assert max(found.values()) < TOLERANCE
-
-
-def test_the_table_of_parity_has_it():
-    from pmdkit.testing.golden import parity
-
-    assert parity()["verl"]["max_error"] < TOLERANCE

@@ -10,10 +10,7 @@ import pytest
 import torch
 
 from pmdkit.objectives import GRPO, OBJECTIVES, PMDMean, expect, traits
-from pmdkit.randomness import generator
-from pmdkit_lab.explain import TabularPrompt, explain, population_loss, stationary_point
-from pmdkit_lab.explain.report import certificate, facts, headline, solves
-from pmdkit_lab.explain.solver import normalised
+from pmdkit_lab.explain import explain, population_loss, stationary_point
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 
 BASE = GRADED_PROMPTS["graded rewards"]
@@ -59,7 +56,6 @@ LOSSES = {
     "jumps": lambda s, a, b: -a * s + 0.1 * s**2 + (s > 0.3).double(),
     "saturates": lambda s, a, b: -a * torch.tanh(12 * s),
     "falls to a corner": lambda s, a, b: a.abs() * torch.log1p(-b.seq_logp.exp()),
-    "two wells for each": lambda s, a, b: (s**2 - 1) ** 2,
     "rows together, many wells": leaning,
     "absolute error": lambda s, a, b: (a - 0.05 * s).abs(),
     "old policy": lambda s, a, b: 3 * s.abs() - a * s.exp(),
@@ -109,12 +105,9 @@ def test_absolute_error_rests_at_kinks():
 def test_what_is_flat_lowers_or_ignores_the_reward_is_named():
     told = explain(Made("sum of ratios"))
     assert (told.kind, told.unique, told.reward_effect) == ("constant", False, "leaves")
-    assert "no gradient" in headline(told)
-    assert not any("nan" in sentence for sentence in (*solves(told), *facts(told)))
     assert stationary_point(Made("zero"), BASE).kind == "constant"
     told = explain(Made("lowers"))
-    assert headline(told).startswith("one fixed problem: min E_pi[r] + 0.1 KL(pi||pi_old)")
-    assert headline(told).endswith("it lowers the reward")
+    assert (told.regulariser, told.reward_effect) == ("kl", "lowers")
     exact = BASE.pi * np.exp(-BASE.reward / 0.1)
     np.testing.assert_allclose(
         told.to_json()["solutions"]["graded rewards"]["probabilities"], exact / exact.sum(), atol=1e-12
@@ -162,35 +155,6 @@ def test_what_is_not_certain_is_not_settled(name):
     told = found.to_json(BASE)
     assert told["probabilities"] is None
     assert told["log_ratio"] is None
-
-
-@pytest.mark.slow
-def test_the_lowest_of_many_resting_points_says_so():
-    found = stationary_point(Made("two wells for each"), BASE)
-    assert found.certificate.proof in ("enumeration", "")
-    if found.is_settled:
-        assert found.certificate.rivals > 10
-        ends = [normalised(BASE.pi, wells) for wells in np.array(np.meshgrid(*[[-1.0, 1.0]] * 8)).reshape(8, -1).T]
-        near = population_loss(Made("two wells for each"), BASE, np.array(ends)).loss
-        assert near.min() >= population_loss(Made("two wells for each"), BASE, found.log_ratio).loss[0]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", list(OBJECTIVES))
-def test_no_policy_beats_the_answer(name):
-    """4000 policies, near and far, against every shipped objective whose gradient is its loss's."""
-    objective = OBJECTIVES[name]()
-    problem = TabularPrompt.of([0.5, 0.3, 0.2], [0.0, 0.4, 1.0])
-    found = stationary_point(objective, problem)
-    if found.kind in ("not settled", "unbounded") or found.descends == "gradient":
-        assert found.is_settled or found.certificate.why
-        return
-    draws = generator(0, "rivals")
-    u = normalised(problem.pi, np.geomspace(1e-4, 20, 4000)[:, None] * draws.normal(size=(4000, 3)))
-    own = population_loss(objective, problem, np.maximum(found.log_ratio, -700)).loss[0]
-    rivals = population_loss(objective, problem, np.concatenate([u, normalised(problem.pi, u + found.log_ratio)])).loss
-    assert rivals.min() >= own - 1e-12 * max(1, abs(own))
-    assert found.certificate.residual < 1e-9
 
 
 STEPS = 400
@@ -244,12 +208,7 @@ def choices(cls: Any) -> list[dict[str, Any]]:
     options: list[dict[str, Any]] = [{}]
     hints = get_type_hints(cls)
     for name, parameter in inspect.signature(cls).parameters.items():
-        kinds = (
-            get_args(hints[name])
-            if get_origin(hints[name]) in (UnionType,) or not get_origin(hints[name])
-            else [hints[name]]
-        )
-        for kind in kinds or [hints[name]]:
+        for kind in get_args(hints[name]) if get_origin(hints[name]) is UnionType else [hints[name]]:
             if get_origin(kind) is Literal:
                 options += [{name: word} for word in get_args(kind) if word != parameter.default]
         if isinstance(parameter.default, bool):
@@ -278,14 +237,3 @@ def test_nine_of_ten_shipped_objectives_and_options_are_settled():
                     check_against_programme(objective, problem, found)
     assert asked > 100
     assert settled >= 0.9 * asked
-
-
-@pytest.mark.slow
-def test_every_headline_has_a_certificate(explained):
-    for told in explained.values():
-        assert certificate(told).startswith("certificate: ")
-        value = told.to_json()
-        assert value["headline"] == headline(told)
-        for solution in value["solutions"].values():
-            assert solution["settled"]
-            assert solution["certificate"]["proof"]

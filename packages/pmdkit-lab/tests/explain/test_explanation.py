@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import GRPO, PMDMean
+from pmdkit.objectives import GRPO, OBJECTIVES, PMDMean
 from pmdkit_lab.explain import explain, regulariser_curve, stationary_point
 from pmdkit_lab.explain.explanation import with_options
 from pmdkit_lab.explain.report import headline
@@ -102,10 +102,18 @@ def own(tmp_path):
     return tmp_path / "my.py"
 
 
+# All are settled; what a reward of QRPO or SPPO costs is searched for where ranks jump, five seconds each.
+SLOW = {"qrpo", "sppo"}
+
+
+@pytest.fixture(scope="module")
+def explained():
+    return {name: explain(name) for name in OBJECTIVES if name not in SLOW}
+
+
 @pytest.mark.slow
 def test_what_every_objective_solves(explained):
     assert {name: (e.kind, e.regulariser, e.ratio_only) for name, e in explained.items()} == KINDS
-    assert len({headline(e) for e in explained.values()}) >= 6
 
 
 @pytest.mark.nightly  # five seconds each: what a rank costs has gaps, which are searched
@@ -113,7 +121,6 @@ def test_what_every_objective_solves(explained):
 def test_ranks_in_place_of_rewards_have_one_minimiser(name):
     told = explain(name)
     assert (told.kind, told.unique) == ("minimiser", True)
-    assert "f' has gaps" in headline(told)
     assert {each.certificate.proof for each in told.rests.values()} == {"multiplier"}
 
 
@@ -138,20 +145,10 @@ def test_one_json_value_with_everything(explained):
     for name, e in explained.items():
         value = json.loads(json.dumps(e.to_json(), allow_nan=False))
         assert value["name"] == name
-        assert value["kind"] == e.kind
+        assert value["headline"] == headline(e)
+        assert all(solution["settled"] and solution["certificate"]["proof"] for solution in value["solutions"].values())
         assert set(value["eta"]) == {"0.01", "0.1", "0.5", "0.9"}
-        assert len(value["facts"]) >= 4
         assert {"rests", "curves", "force", "first", "steps", "ratios"} <= value.keys()
-
-
-@pytest.mark.nightly
-def test_an_objective_of_the_whole_batch_is_asked_one_prompt_at_a_time(explained):
-    """REINFORCE++ of one prompt is GRPO, in every number; only the screen says what other prompts would change."""
-    mine, grpo = (explained[name].to_json() for name in ("reinforce-pp", "grpo"))
-    differ = {key for key in mine if json.dumps(mine[key]) != json.dumps(grpo[key])}
-    assert differ == {"name", "options", "whole_batch", "caveats"}
-    (said,) = [line for line in mine["caveats"] if line not in grpo["caveats"]]
-    assert "here every prompt is a batch of its own" in said
 
 
 @pytest.mark.slow

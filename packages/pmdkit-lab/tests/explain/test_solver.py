@@ -6,7 +6,7 @@ import pytest
 from pmdkit.objectives import CISPO, DAPO, GRPO, GSPO, RLOO, DrGRPO, PMDMean
 from pmdkit.randomness import generator
 from pmdkit_lab.explain import exact_steps, population_loss, stationary_point
-from pmdkit_lab.explain.dynamics import SHOWN, first_step, force, push
+from pmdkit_lab.explain.dynamics import first_step, force, push
 from pmdkit_lab.explain.solver import normalised
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS, binary_prompts
 
@@ -130,8 +130,3 @@ def test_cispo_ends_at_a_boundary_point_that_is_linear_in_the_advantage():
     assert (advantage[~kept] < level).all()
     np.testing.assert_allclose(ratio[kept], 5 * advantage[kept] / level, rtol=1e-6)
     assert not exact_steps(CISPO(), np.array([0.01, 0.5, 0.9])).rests.any()
-
-
-def test_without_a_bound_the_push_does_not_end():
-    assert np.isnan(force(RLOO()).right_end)
-    np.testing.assert_array_equal(force(RLOO()).right, np.full(len(SHOWN), force(RLOO()).right[0]))

@@ -4,21 +4,13 @@ import json
 
 import pytest
 
-from pmdkit.cli import main
 from pmdkit_lab.figures import FIGURES, TABLES
 from pmdkit_lab.ledger import items
 
 
-def call(*arguments: str) -> int:
-    """Exit code of a command."""
-    with pytest.raises(SystemExit) as left:
-        main(["figure", *arguments])
-    return int(left.value.code or 0)
-
-
 @pytest.mark.nightly  # every figure of the paper
-def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
-    assert call("--json") == 0
+def test_all_figures_are_drawn_and_explained(call, tmp_path, capfd) -> None:
+    assert call("figure", "--json") == 0
     out, err = capfd.readouterr()
     drawn = json.loads(out)
     assert [entry["name"] for entry in drawn] == [*FIGURES, *TABLES]
@@ -38,9 +30,9 @@ def test_every_figure_and_table_of_the_paper_is_made() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("fig2", "nonsense"), ("fig2", "--out", "file")])
-def test_mistakes_are_one_sentence_and_draw_nothing(arguments, tmp_path, capfd) -> None:
+def test_mistakes_are_one_sentence_and_draw_nothing(call, arguments, tmp_path, capfd) -> None:
     (tmp_path / "file").write_text("mine")
-    assert call(*arguments) == 2
+    assert call("figure", *arguments) == 2
     out, err = capfd.readouterr()
     assert not out
     assert err.count("\n") == 1

@@ -6,13 +6,6 @@ from matplotlib.figure import Figure
 from pmdkit_lab.figures import simplex
 
 
-def test_corners_are_an_equilateral_triangle_and_the_uniform_policy_its_centre() -> None:
-    corners = simplex.to_xy(np.eye(3))
-    sides = [np.linalg.norm(corners[i] - corners[j]) for i, j in ((0, 1), (1, 2), (2, 0))]
-    np.testing.assert_allclose(sides, 1, rtol=1e-12)
-    np.testing.assert_allclose(simplex.to_xy(np.full(3, 1 / 3)), corners.mean(0), rtol=1e-12)
-
-
 def test_distances_are_those_of_probabilities_up_to_one_factor() -> None:
     """The map is an isometry over sqrt 2, so angles and straight lines on the page are true."""
     p, q = np.random.default_rng(0).dirichlet(np.ones(3), (2, 50))
@@ -36,12 +29,3 @@ def test_contours_of_expected_reward_are_straight_and_where_they_should_be() -> 
     points = np.concatenate(segments)
     weights = np.linalg.solve(np.vstack([simplex.CORNERS.T, np.ones(3)]), np.vstack([points.T, np.ones(len(points))]))
     np.testing.assert_allclose(reward @ weights, 0.4, atol=1e-9)
-
-
-def test_a_path_goes_through_its_policies_and_its_arrow_points_forward() -> None:
-    ax = Figure().subplots()
-    policies = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0, 1.0, 0]])
-    simplex.path(ax, policies, arrows=(0.5,))
-    np.testing.assert_allclose(ax.lines[0].get_xydata(), simplex.to_xy(policies))
-    (arrow,) = ax.texts
-    assert arrow.xyann[0] < 0.5 < arrow.xy[0]

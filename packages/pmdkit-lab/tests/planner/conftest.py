@@ -1,15 +1,10 @@
 """Sizes of models written out by hand, so that tests of the planner need no configuration and no torch."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import Sizes, Workload, lengths
-
-sys.path.append(str(Path(__file__).parents[4] / "docs"))
 
 
 def dense(layers, dimension, inner, heads, head, kv_heads, vocabulary, tied):

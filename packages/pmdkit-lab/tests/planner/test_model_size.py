@@ -7,10 +7,9 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from pmdkit.envs.math import make_math
 from pmdkit.llm import dry_run
-from pmdkit.llm.starter import vocabulary
 from pmdkit.llm.starter.model import build as make_starter
 from pmdkit.llm.starter.model import train_tokenizer
-from pmdkit.llm.starter.vocabulary import PIECES, SAMPLE, SIZES, starter_shape
+from pmdkit.llm.starter.vocabulary import PIECES, SIZES, starter_shape
 from pmdkit.resolve import resolve
 from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, known, shape_of
 from tests.llm.conftest import KINDS, build
@@ -55,20 +54,6 @@ def test_the_shape_of_a_starter_is_that_of_the_model_which_is_built():
     built, shape = make_starter("starter", tokenizer, 0).config, asdict(shape_of(spec))
     assert {key: value for key, value in shape.items() if value} == {k: getattr(built, k) for k in shape if shape[k]}
     assert PIECES == PRETOKENIZE_REGEX
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"problems": 900}, {"numbers": 2}, {"digits": 2, "stories": 1}])
-def test_a_plan_makes_only_the_problems_that_the_vocabulary_is_trained_on(options, monkeypatch):
-    spec, _ = resolve("llm", "starter", {f"env.{name}": value for name, value in options.items()})
-    trained, train = [], vocabulary.train_vocabulary
-    monkeypatch.setattr(vocabulary, "train_vocabulary", lambda problems: trained.append(problems) or train(problems))
-    shape = shape_of(spec)
-    everything, [some] = make_math(spec.env), trained
-    assert len(some.train) + len(some.held_out) == min(options.get("problems", 4000), 4000)
-    assert list(some.train[:SAMPLE]) == list(everything.train[:SAMPLE])
-    assert train(some).to_str() == train(everything).to_str()
-    assert shape.vocab_size == starter_shape("starter", train(everything).get_vocab_size())["vocab_size"]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,3 @@ def test_both_columns_are_near_the_papers(paper, column):
 )
 def test_what_the_speedup_owes_to_the_lengths(paper, shape, mean, speedup):
     assert replace(paper, lengths=lengths(shape, 8192, mean)).speedup == pytest.approx(speedup, abs=0.1)
-
-
-def test_speedup_grows_with_ministeps_and_staleness(paper):
-    found = [replace(paper, work=replace(paper.work, ministeps=m)).speedup for m in (1, 2, 4, 8, 16, 32)]
-    assert found == sorted(found)

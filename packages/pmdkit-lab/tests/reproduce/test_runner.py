@@ -49,7 +49,7 @@ def test_interrupted_after_each_part_it_ends_as_if_nobody_had_disturbed_it(tiny,
 
 
 @pytest.mark.slow
-def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
+def test_a_failing_part_is_named_and_tried_again(tiny, go, tmp_path):
     parts, made = tiny
 
     def broken(context):
@@ -57,20 +57,16 @@ def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
 
     sick = [parts[0], Part("sick", "Sick", "exact", "It fails.", 1.0, broken), *parts[1:]]
     needy = [*sick, Part("needy", "Needy", "exact", "It waits.", 1.0, lambda context: [], ("sick",))]
-    summary = go(needy, tmp_path / "out", progress=quiet)
-    assert any("sick: failed: RuntimeError: no <luck>" in line for line in quiet.lines)
+    summary = go(needy, tmp_path / "out")
     states = {row["name"]: row["state"] for row in summary["parts"]}
     done = dict.fromkeys(("line", "ledger", "numbers", "sum"), "done")
     assert states == done | {"sick": "failed", "needy": "late"}
-    report = (tmp_path / "out" / "report.html").read_text()
-    assert "Part <b>sick</b> failed: RuntimeError: no &lt;luck&gt;" in report
-    assert "it needs sick, which did not finish" in report
+    assert "no &lt;luck&gt;" in (tmp_path / "out" / "report.html").read_text()
     assert "no <luck>" in (tmp_path / "out" / "parts" / "sick" / "failure.txt").read_text()
-    mended = [Part("sick", "Sick", "exact", "It fails.", 1.0, parts[3].make), needy[-1]]
-    summary = go([parts[0], mended[0], *parts[1:], mended[1]], tmp_path / "out", resume=True)
+    well = replace(sick[1], make=parts[3].make)
+    summary = go([parts[0], well, *parts[1:], needy[-1]], tmp_path / "out", resume=True)
     assert all(row["state"] == "done" for row in summary["parts"])
     assert made["line"] == 1
-    assert "What went wrong" not in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.fixture
@@ -98,9 +94,7 @@ def test_a_part_that_does_not_fit_what_is_left_is_named(tiny, go, clock, tmp_pat
     summary = go(listed, tmp_path / "out", budget=RESERVED + 6.2)
     slow_row, large, small = summary["parts"]
     assert slow_row["state"] == small["state"] == "done"
-    assert large["state"] == "late"
-    assert large["reason"] == "it may take 7s here, and 5s were left"
-    assert large["reason"] in (tmp_path / "out" / "report.html").read_text()
+    assert (large["state"], large["reason"]) == ("late", "it may take 7s here, and 5s were left")
 
 
 @pytest.mark.slow

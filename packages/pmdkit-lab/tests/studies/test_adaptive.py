@@ -43,15 +43,11 @@ def test_what_is_kept_of_a_curve():
     assert outcome(np.array([0.1, 0.2, 0.3]), 0.3, 0.0, 1)["drop"] == 0
 
 
-def test_every_arm_is_tuned_over_as_many_values_as_the_fixed_tau():
+def test_every_arm_is_tuned_over_as_many_values_as_the_fixed_tau_and_on_seeds_of_its_own():
     for cells in CELLS.values():
         for cell in cells.values():
             counts = {arm: len(values) for arm, values in cell.arms.items() if "untuned" not in arm}
             assert set(counts.values()) == {counts[FIXED]}
-
-
-def test_tuning_and_comparison_share_no_seed():
-    for cells in CELLS.values():
         assert min(job.seed for job in tuning(cells)) > max(cell.seeds for cell in cells.values())
 
 
@@ -85,17 +81,7 @@ def made_up(cell, arm, aucs):
     ]
 
 
-def test_differences_are_paired_and_tested():
-    fixed, better = [0.5, 0.7, 0.6, 0.9], [0.62, 0.79, 0.71, 0.98]
-    rows = tables(made_up("c", FIXED, fixed) + made_up("c", "a", better) + made_up("c", "same", fixed))["c"]
-    a, same = rows[1], rows[2]
-    assert a["auc_gain"]["mean"] == pytest.approx(0.1, abs=1e-12)
-    assert a["p"] == pytest.approx(2 * ttest_rel(better, fixed).pvalue)
-    assert same["p"] == 1.0
-    assert same["auc_gain"]["mean"] == 0.0
-
-
-def test_a_rule_under_two_names_is_compared_once():
+def test_differences_are_paired_and_a_rule_under_two_names_is_compared_once():
     """Two arms with the same runs: one p-value, and Holm counts one comparison less."""
     fixed, up = [0.5, 0.7, 0.6, 0.9], [0.62, 0.79, 0.71, 0.98]
     runs = made_up("c", FIXED, fixed) + made_up("c", "a", up) + made_up("c", "b", up[::-1]) + made_up("c", "twin", up)
@@ -103,7 +89,9 @@ def test_a_rule_under_two_names_is_compared_once():
     assert [rows[arm]["twin"] for arm in (FIXED, "a", "b", "twin")] == [None, None, None, "a"]
     assert rows["twin"]["p"] is None
     assert rows["twin"]["auc_gain"] == rows["a"]["auc_gain"]
+    assert rows["a"]["auc_gain"]["mean"] == pytest.approx(0.1, abs=1e-12)
     assert rows["a"]["p"] == pytest.approx(2 * ttest_rel(up, fixed).pvalue)
+    assert tables(made_up("c", FIXED, fixed) + made_up("c", "same", fixed))["c"][1]["p"] == 1.0
 
 
 def test_the_stated_rule_wants_two_gains_and_no_loss():
