@@ -1,4 +1,4 @@
-"""All intervals: Student's t over seeds, exact binomial, bootstrap; avg@k, pass@k and maj@k.
+"""All intervals: Student's t over seeds, exact binomial; avg@k, pass@k and maj@k.
 
 Everything else is from scipy.stats. Its own t interval warns, or is NaN, if all seeds agree, and its exact binomial
 interval takes whole counts only; both are formulas here.
@@ -38,7 +38,7 @@ def mean_interval(values: Array) -> MeanInterval:
 
     $$ \bar x \pm t_{0.975,\,n-1}\, \frac{s}{\sqrt n} $$
 
-    Differs: `bootstrap` resamples seeds; with five of them its intervals are too short.
+    Differs: a bootstrap would resample seeds; with five of them its intervals are too short.
     Shapes: [n] to one interval, in the units of the values.
     Watch: assumes values normally distributed about their mean. A pass rate near 1 is not: the interval may exceed 1.
     """
@@ -75,35 +75,6 @@ def interval_text(interval: MeanInterval | Array, form: str = ".2f") -> str:
     """`0.91 [0.88, 0.94]` for an interval or an array of mean, low, high; the mean alone if there are no ends."""
     mean, low, high = (interval.mean, interval.low, interval.high) if isinstance(interval, MeanInterval) else interval
     return f"{mean:{form}}" if low is None or high is None else f"{mean:{form}} [{low:{form}}, {high:{form}}]"
-
-
-def paired_text(pair: PairedDifference, form: str = ".2f") -> str:
-    """`-0.10 [-0.20, 0.00], larger on 1 of 5 seeds`."""
-    return f"{interval_text(pair.difference, form)}, larger on {pair.wins} of {pair.pairs} seeds"
-
-
-def bootstrap(values: Array, weights: Array, rng: np.random.Generator | int = 0) -> tuple[Array, Array]:
-    r"""95 % interval of a weighted mean over independent seeds: the percentile bootstrap over whole seeds.
-
-    $$ \frac{\sum_s w_s v_s}{\sum_s w_s} $$
-
-    Args:
-        values: [..., seeds]; read only where the weight is above 0.
-        weights: [..., seeds] weight of each seed: 1, or its number of responses of a kind.
-        rng: a generator or its seed.
-
-    Returns:
-        Lower and upper end, each [...]; NaN where all weights are 0.
-    """
-    seeds = values.shape[-1]
-    times = np.random.default_rng(rng).multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES).T.astype(float)
-    sums = np.where(weights > 0, weights * values, 0.0) @ times
-    totals = np.broadcast_to(weights, values.shape) @ times
-    ratio = np.divide(sums, totals, out=np.full_like(sums, np.nan), where=totals > 0)
-    low, high = np.full(values.shape[:-1], np.nan), np.full(values.shape[:-1], np.nan)
-    some = ~np.isnan(ratio).all(-1)
-    low[some], high[some] = np.nanpercentile(ratio[some], [2.5, 97.5], axis=-1)
-    return low, high
 
 
 # ---- Graded draws. Shapes: P problems, n = m k draws on each, in m blocks of k.

@@ -28,6 +28,7 @@ import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look, shades
 from pmdkit_lab.figures import style
+from pmdkit_lab.small_tau import hard_prompt
 
 style()
 np.set_printoptions(precision=5, suppress=True)
@@ -231,7 +232,7 @@ plt.show()
 #   formula 1 minus exp of minus p over tau lies far below them for p over tau below 1:
 #   at 0.1 it says 0.1 where the exact value is about 0.3. All agree above 5.
 s = np.geomspace(0.01, 10, 60)
-law = theory.hard_prompt(1e-3, 1e-3 / s)  # only p/tau matters
+law = hard_prompt(1e-3, 1e-3 / s)  # only p/tau matters
 
 fig, ax = plt.subplots()
 ax.plot(s, law.eta, **look("pmd-mean"), label="law: y (1 - exp(-y)) = p/tau")

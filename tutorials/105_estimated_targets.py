@@ -31,8 +31,9 @@ from scipy.stats import binom
 import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look, shades
-from pmdkit.stats import bootstrap
 from pmdkit_lab.figures import style
+from pmdkit_lab.figures.bootstrap import bootstrap
+from pmdkit_lab.finite_samples import expected_log_partition
 from pmdkit_lab.ledger import of_item
 
 style()
@@ -250,7 +251,7 @@ print(f"theory.target_error: {theory.target_error(p, n, tau).mean:.2f} nats^2")
 #   right axis, falls together with the bias.
 error = theory.target_error(p, fine, tau, "pmd-part").mean
 exact_log_z = theory.pmd_part([p, 1 - p], [1.0, 0.0], tau).log_z
-bias = [exact_log_z - theory.expected_log_partition(p, int(k), tau) for k in fine]
+bias = [exact_log_z - expected_log_partition(p, int(k), tau) for k in fine]
 
 fig, ax = plt.subplots()
 ax.plot(fine, bias, **look("pmd-part"), label="bias of log Z")

@@ -29,6 +29,7 @@ from pmdkit.figures.style import look, shades
 from pmdkit_lab import finite_samples
 from pmdkit_lab.figures import style
 from pmdkit_lab.ledger import of_item
+from pmdkit_lab.small_tau import binary_small_tau
 
 style()
 np.set_printoptions(precision=4, suppress=True)
@@ -45,7 +46,7 @@ def steps_by_formula(p, tau):
     """Steps to the goal if every step closed the share 1 - exp(-p/tau)."""
     count = 0
     while p < goal:
-        p += theory.binary_small_tau(p, tau).eta * (1 - p)
+        p += binary_small_tau(p, tau).eta * (1 - p)
         count += 1
     return count
 
@@ -136,7 +137,7 @@ print("steps, exact                ", int((path >= goal).argmax()))
 #   The points of its figures, tau 0.05 and p from 0.01 to 0.2, lie between 51 and 0.1
 #   percent.
 p, t = np.meshgrid(np.geomspace(1e-4, 0.5, 120), np.geomspace(1e-3, 1, 120))
-error = 1 - theory.binary_small_tau(p, t).eta / theory.binary(p, t).eta
+error = 1 - binary_small_tau(p, t).eta / theory.binary(p, t).eta
 
 fig, ax = plt.subplots(figsize=(6.5, 4.2))
 edges = [0, 0.01, 0.1, 0.25, 0.5, 0.75, 1]
@@ -156,7 +157,7 @@ plt.show()
 # a hard prompt no `tau` in use is small. There the law of lesson 103 takes over,
 # $y(1 - e^{-y}) = p/\tau$ with $\eta = 1 - e^{-y}$.
 # <!-- claim: where `tau` is less than 0.4 of the pass rate :: 1 -
-#   theory.binary_small_tau(1e-2, quoted[0] * 1e-2).eta / theory.binary(1e-2, quoted[0]
+#   binary_small_tau(1e-2, quoted[0] * 1e-2).eta / theory.binary(1e-2, quoted[0]
 #   * 1e-2).eta < 0.02 -->
 #
 # The other two numbers, beside their formulas:
@@ -165,7 +166,7 @@ plt.show()
 print("                    eta            e^B+              B, nats")
 print("   p    tau     exact formula   exact formula   exact formula")
 for p_now, tau in ((0.5, 0.05), (0.1, 0.05), (0.01, 0.05), (0.001, 0.005)):
-    exact, formula = theory.binary(p_now, tau), theory.binary_small_tau(p_now, tau)
+    exact, formula = theory.binary(p_now, tau), binary_small_tau(p_now, tau)
     print(
         f"{p_now:6g} {tau:5g}  {exact.eta:7.3f} {formula.eta:7.3f}",
         f"{np.exp(exact.B_plus):8.2f} {np.exp(formula.B_plus):7.2f}",
@@ -176,7 +177,7 @@ for p_now, tau in ((0.5, 0.05), (0.1, 0.05), (0.01, 0.05), (0.001, 0.005)):
 # $B$ goes wrong first: the formula $p/\tau$ counts only what wrong responses lose. On a
 # hard prompt the right ones gain more than that, and $B$ is $B_+$.
 # <!-- claim: $B$ goes wrong first :: theory.binary(0.01, 0.05).B /
-#   theory.binary_small_tau(0.01, 0.05).B > 10 -->
+#   binary_small_tau(0.01, 0.05).B > 10 -->
 # <!-- claim: On a hard prompt the right ones gain more than that, and $B$ is $B_+$ ::
 #   abs(theory.binary(0.01, 0.05).B - theory.binary(0.01, 0.05).B_plus) < 1e-9 -->
 #

@@ -1,9 +1,8 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
 from pmdkit.theory.between_update import BetweenSolution, baseline_value, between
-from pmdkit.theory.binary_rewards import BinarySolution, HardPrompt, binary, hard_prompt, tau_for_eta, trajectory
+from pmdkit.theory.binary_rewards import BinarySolution, binary, tau_for_eta, trajectory
 from pmdkit.theory.bounds import (
-    binary_small_tau,
     epsilon,
     lambda_bounds,
     mean_bound,
@@ -16,7 +15,6 @@ from pmdkit.theory.pmd_part_update import PartSolution, pmd_part
 from pmdkit.theory.target_errors import (
     SimulatedError,
     TargetError,
-    expected_log_partition,
     leave_one_out_targets,
     log_partition_estimate,
     simulate_target_error,
@@ -27,7 +25,6 @@ __all__ = [
     "METHODS",  # the names every `method` argument takes
     "BetweenSolution",  # the fields of `between`
     "BinarySolution",  # the fields of `binary`
-    "HardPrompt",  # the fields of `hard_prompt`
     "MeanSolution",  # the fields of `pmd_mean`
     "MixedSolution",  # the fields of `mixed`
     "PartSolution",  # the fields of `pmd_part`
@@ -36,11 +33,8 @@ __all__ = [
     "baseline_value",  # V_k, from the mean reward to tau log Z
     "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
-    "binary_small_tau",  # the paper's small-tau expansions of everything in `binary`
     "chi2",  # chi-square divergence
     "epsilon",  # how far a leave-one-out mean strays
-    "expected_log_partition",  # the mean of a group's log partition
-    "hard_prompt",  # y (1 - e^-y) = p/tau: PMD-mean on hard prompts, a law the paper misses
     "kl",  # Kullback-Leibler divergence
     "lambda_bounds",  # lower and upper bound on lambda
     "leave_one_out_targets",  # targets of a group of draws

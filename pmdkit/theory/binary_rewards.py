@@ -1,4 +1,4 @@
-"""Rewards {0, 1}: the exact update, tau as a function of eta, the law of hard prompts, trajectories."""
+"""Rewards {0, 1}: the exact update, tau as a function of eta, trajectories."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ def binary(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolu
 
     Source: arXiv:2602.05933, Theorem 1 and Proposition binary_ratios; eta of Propositions eta_mean_asymp and
     eta_part_exact; B and B_+ of Propositions BB_mean_asymp and BB_part_exact.
-    Differs: exact at every tau, where the paper expands at small tau. `binary_small_tau` has the expansions.
+    Differs: exact at every tau, where the paper expands at small tau (`small_tau.py` of pmdkit-lab).
 
     Args:
         p: pass rate in [0, 1]; broadcasts with tau. At 0 and 1 the values are the limits.
@@ -63,7 +63,7 @@ def tau_for_eta(p: ArrayLike, eta: ArrayLike) -> Array:
        \qquad v = \log\frac{1}{1-\eta} $$
 
     Source: not in the paper; Theorem 1 at the two rewards is linear in lambda and 1/tau once both ratios are known.
-    Differs: the first term alone, tau = p / (eta v), is the law of `hard_prompt`.
+    Differs: the first term alone, tau = p / (eta v), is y (1 - e^-y) = p/tau, a law of hard prompts.
 
     Args:
         p: pass rate in (0, 1]; broadcasts with eta.
@@ -77,44 +77,6 @@ def tau_for_eta(p: ArrayLike, eta: ArrayLike) -> Array:
     expect((eta > 0) & (eta < 1), eta, "eta is {}; expected contractions in (0, 1)")
     v = -np.log1p(-eta)
     return 1 / (eta * v / p + (1 - eta) * (v + np.log1p((1 - p) * eta / p)))
-
-
-@dataclass(frozen=True)
-class HardPrompt:
-    """PMD-mean in the limit of a small pass rate and a small temperature with p/tau held fixed.
-
-    Attributes:
-        y: the solution of y (1 - e^-y) = p/tau; -log rho_-, nats.
-        eta: 1 - e^-y.
-        lam: tau^2 y, reward units squared.
-    """
-
-    y: Array
-    eta: Array
-    lam: Array
-
-
-def hard_prompt(p: ArrayLike, tau: ArrayLike) -> HardPrompt:
-    r"""The law of PMD-mean on hard prompts, rewards {0, 1}: one equation in p/tau.
-
-    $$ y\,(1 - e^{-y}) = \frac{p}{\tau}, \qquad \rho_- = e^{-y}, \quad \eta = 1 - e^{-y}, \quad \lambda = \tau^2 y $$
-
-    Source: not in the paper. Write x = lambda/tau^2 and w = x rho, Theorem 1's Lambert-W. The normalisation is
-    x = p w_+ + (1-p) w_-. As p, tau -> 0, w_+ -> 1/tau and w_- = x rho_-, so x (1 - rho_-) = p/tau; at reward 0,
-    -log rho_- = p/tau + w_- = x. Hence y = x. At large p/tau it is the paper's e^(-p/tau); at small p/tau
-    eta = sqrt(p/tau), far above the paper's p/tau.
-    Good values: eta within 1 % for p <= 1e-4 and p/tau >= 0.1.
-    Watch: it needs e^(-1/tau) far below p; at p = 0.01, tau = 0.5 it is off by a factor of 2.7.
-    """
-    p, tau = pass_rates(p), temperatures(tau)
-    together(p=p, tau=tau)
-    # Newton on y (1 - e^-y) - s = 0; the slope is 1 - e^-y + y e^-y.
-    s = p / tau
-    y = np.sqrt(s) + s  # above the root, where Newton falls towards it
-    for _ in range(30):
-        slope = -np.expm1(-y) + y * np.exp(-y)
-        y = y + (y * np.expm1(-y) + s) / np.where(slope > 0, slope, 1)
-    return HardPrompt(y, -np.expm1(-y), tau**2 * y)
 
 
 def trajectory(p0: ArrayLike, tau: ArrayLike, steps: int, method: str = "pmd-mean") -> Array:

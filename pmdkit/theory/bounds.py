@@ -1,10 +1,10 @@
-"""The paper's bounds and limits of lambda, the ratios and the target error."""
+"""The paper's bounds on the target error, as stated and corrected, and on lambda."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory import inputs
-from pmdkit.theory.binary_rewards import BinarySolution, lambert_terms
+from pmdkit.theory.binary_rewards import lambert_terms
 from pmdkit.theory.inputs import Array
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
@@ -53,7 +53,7 @@ def part_bound(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> 
     return np.minimum(limit / (inverse_a + below), 1 / tau) ** 2
 
 
-# The paper's bounds and limits of lambda and of the ratios, to be compared with the exact values.
+# Lambda.
 
 
 def lambda_bounds(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> tuple[Array, Array]:
@@ -70,28 +70,3 @@ def lambda_bounds(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> tuple[Arr
     target = inputs.centred(pi, reward) / tau[..., None]
     log_a, log_b = log_mean_exp(pi, target), log_mean_exp(pi, 2 * target)
     return tau**2 * -np.expm1(-log_a) * np.exp(2 * log_a - log_b), tau**2 * log_a
-
-
-def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolution:
-    r"""The paper's small-tau expansions of everything in `binary`, without their o(1) terms.
-
-    $$ \text{PMD-mean: } \rho_- = e^{-p/\tau},\; \rho_+ = \tfrac1p - \tfrac{1-p}{p}e^{-p/\tau},\;
-       \eta = 1 - e^{-p/\tau},\; B = \tfrac{p}{\tau},\; \lambda = \tau p(1-p) $$
-
-    $$ \text{PMD-part: } \rho_- = \tfrac1p e^{-1/\tau},\; \rho_+ = \tfrac1p - \tfrac{1-p}{p^2}e^{-1/\tau},\;
-       B = \tfrac1\tau - \log\tfrac1p $$
-
-    Source: arXiv:2602.05933, Propositions binary_ratios, eta_mean_asymp, BB_mean_asymp, BB_part_exact.
-    Watch: PMD-mean's need tau far below p: eta is off by 1 % at tau = 0.0037 (p = 0.01) or 0.038 (p = 0.1), and by a
-    factor of 2 at tau = 0.05, p = 0.01. PMD-part's rho_+ is negative, and the result NaN, above tau = 1 / log((1-p)/p).
-    """
-    p, tau = np.broadcast_arrays(inputs.pass_rates(p), inputs.temperatures(tau))
-    sentence = "p is {}; expected pass rates inside (0, 1): the expansions are singular at the ends"
-    inputs.expect((p > 0) & (p < 1), p, sentence)
-    if inputs.known_method(method) == "pmd-mean":
-        negative, lam, bound = -p / tau, tau * p * (1 - p), p / tau
-    else:
-        negative, lam, bound = -1 / tau - np.log(p), np.full(p.shape, np.nan)[()], 1 / tau + np.log(p)
-    rho_plus = (1 - (1 - p) * np.exp(np.minimum(negative, 700.0))) / p
-    positive = np.log(np.where(rho_plus > 0, rho_plus, np.nan))
-    return BinarySolution(positive, negative, lam, -np.expm1(negative), bound, positive)

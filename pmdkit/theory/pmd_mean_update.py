@@ -180,7 +180,7 @@ def solve(pi: Array, delta: Array, length: Array | None = None) -> tuple[Array, 
 def first_x(delta: Array, delta_plus: Array, mean: Callable[..., Array]) -> Array:
     """[S] an estimate of x: the smaller of the paper's bound log A, A = E e^delta, and x^2 = E delta_+ (1 + E delta_+).
 
-    The second law is that of `hard_prompt`, y (1 - e^-y) = p/tau, to within a few per cent.
+    On hard prompts the second law is y (1 - e^-y) = p/tau, to within a few per cent.
     """
     log_a = np.log1p(mean(np.expm1(np.minimum(delta, 600.0))))
     return np.minimum(log_a, np.sqrt(delta_plus * (1 + delta_plus)))

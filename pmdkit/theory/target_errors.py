@@ -54,28 +54,6 @@ def log_partition_estimate(successes: ArrayLike, peers: ArrayLike, tau: ArrayLik
     return np.where((1 / tau <= 600) | (share == 0), low, 1 / tau + np.log(floor + (1 - floor) * fails))
 
 
-def expected_log_partition(p: ArrayLike, n: int, tau: ArrayLike) -> Array:
-    r"""Mean of the leave-one-out log partition of a group of n, rewards {0, 1}, exactly, nats.
-
-    $$ E \log\hat Z_{n-1} = E_{S\sim Bin(n-1,\,p)} \log\Big(1 + (e^{1/\tau} - 1)\frac{S}{n-1}\Big) \le \log Z $$
-
-    Source: arXiv:2602.05933, eq. loo-s-part averaged over the peers; not in the paper.
-
-    Args:
-        p: pass rate in [0, 1]; broadcasts with tau.
-        n: responses per prompt, >= 2.
-        tau: temperature in units of rewards {0, 1}.
-
-    Watch: in small groups it lies far below log Z (2.4 against 15.4 nats at p = 0.01, tau = 0.05, n = 16): PMD-part
-    from draws is then a different update from the Boltzmann reweighting, one that moves less.
-    """
-    m = int(group_sizes(n)) - 1
-    p, tau = pass_rates(p), temperatures(tau)
-    together(p=p, tau=tau)
-    p, tau = np.broadcast_arrays(p, tau)
-    return (binomial_probabilities(m, p) * log_partition_estimate(np.arange(m + 1), m, tau[..., None])).sum(-1)
-
-
 @dataclass(frozen=True)
 class TargetError:
     """Expected squared error of the targets, nats^2, each of the broadcast shape of p, n and tau.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
+from pmdkit_lab.small_tau import binary_small_tau
 
 
 def test_lambda_bounds_hold_and_how_loose_they_are(reference):
@@ -45,14 +46,14 @@ def test_lambda_at_small_tau_with_its_rate():
     for term, factor in ((0, 10), (second, 100)):
         errors = [abs((tau * g - tau**2 * term) / theory.pmd_mean(pi, reward, tau).lam - 1) for tau in (1e-3, 1e-4)]
         np.testing.assert_allclose(errors[0] / errors[1], factor, rtol=0.1)
-    np.testing.assert_allclose(theory.binary_small_tau(0.2, 0.01).lam, 0.01 * 0.16, rtol=1e-14)
+    np.testing.assert_allclose(binary_small_tau(0.2, 0.01).lam, 0.01 * 0.16, rtol=1e-14)
 
 
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])
 def test_small_tau_expansions_are_reached(p):
     """Everything in Propositions binary_ratios, eta_mean_asymp, BB_mean_asymp and BB_part_exact, at tau = p / 40."""
     for method in theory.METHODS:
-        exact, limit = (solve(p, p / 40, method) for solve in (theory.binary, theory.binary_small_tau))
+        exact, limit = (solve(p, p / 40, method) for solve in (theory.binary, binary_small_tau))
         np.testing.assert_allclose(limit.log_ratio_neg, exact.log_ratio_neg, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(limit.log_ratio_pos, exact.log_ratio_pos, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(limit.eta, exact.eta, rtol=1e-9)
@@ -68,7 +69,7 @@ AROUND = np.array([0.96, 1.04])
 )
 def test_the_paper_eta_needs_tau_far_below_p(p, largest_tau):
     """1 - e^(-p/tau) is within 1 % up to this tau and no further: p/tau above about 2.2 to 2.8."""
-    off = [abs(theory.binary_small_tau(p, tau).eta / theory.binary(p, tau).eta - 1) for tau in largest_tau * AROUND]
+    off = [abs(binary_small_tau(p, tau).eta / theory.binary(p, tau).eta - 1) for tau in largest_tau * AROUND]
     assert off[0] < 0.01 < off[1]
 
 
@@ -76,7 +77,7 @@ def test_the_paper_eta_misses_a_factor_of_seven_on_hard_prompts():
     """Worst over tau: -87 % at p = 0.001, -45 % at 0.05, -22 % at 0.2; always too low."""
     taus = 10 ** np.linspace(-4, 2, 400)
     for p, worst in ((0.001, 0.87), (0.01, 0.68), (0.05, 0.45), (0.1, 0.34), (0.2, 0.22)):
-        error = theory.binary_small_tau(p, taus).eta / theory.binary(p, taus).eta - 1
+        error = binary_small_tau(p, taus).eta / theory.binary(p, taus).eta - 1
         np.testing.assert_allclose(error.min(), -worst, atol=0.01)
         assert error.max() < 1e-9
 
@@ -84,16 +85,16 @@ def test_the_paper_eta_misses_a_factor_of_seven_on_hard_prompts():
 def test_the_paper_bound_on_log_ratios_misses_a_factor_of_eighteen():
     """B = p/tau + o(1): at p = 0.01, tau = 0.05 the exact B is 3.64, not 0.2; PMD-part's is right there."""
     np.testing.assert_allclose(theory.binary(0.01, 0.05).B, 3.636, atol=0.001)
-    np.testing.assert_allclose(theory.binary_small_tau(0.01, 0.05).B, 0.2)
-    part, limit = theory.binary(0.01, 0.05, "pmd-part").B, theory.binary_small_tau(0.01, 0.05, "pmd-part").B
+    np.testing.assert_allclose(binary_small_tau(0.01, 0.05).B, 0.2)
+    part, limit = theory.binary(0.01, 0.05, "pmd-part").B, binary_small_tau(0.01, 0.05, "pmd-part").B
     np.testing.assert_allclose(part, limit, rtol=1e-7)
 
 
 def test_the_small_tau_lambda_misses_a_factor_of_two():
     """tau p (1-p) is within 1 % only below tau = 0.0027 (p = 0.01) or 0.0071 (p = 0.5)."""
-    assert theory.binary(0.01, 0.05).lam / theory.binary_small_tau(0.01, 0.05).lam > 2.1
+    assert theory.binary(0.01, 0.05).lam / binary_small_tau(0.01, 0.05).lam > 2.1
     for p, largest_tau in ((0.01, 0.0027), (0.1, 0.0039), (0.5, 0.0071), (0.9, 0.0094)):
-        off = [abs(theory.binary_small_tau(p, t).lam / theory.binary(p, t).lam - 1) for t in largest_tau * AROUND]
+        off = [abs(binary_small_tau(p, t).lam / theory.binary(p, t).lam - 1) for t in largest_tau * AROUND]
         assert off[0] < 0.01 < off[1]
 
 

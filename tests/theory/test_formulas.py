@@ -14,6 +14,7 @@ import pytest
 
 from pmdkit import theory
 from pmdkit_lab import finite_samples
+from pmdkit_lab.small_tau import binary_small_tau
 
 PI = np.array([0.1, 0.25, 0.3, 0.35])
 OFF = PI * (1 + 9e-9)  # as far from a sum of 1 as is allowed
@@ -69,17 +70,17 @@ def test_lambda_bounds():
 
 
 def test_expansions_at_small_tau():
-    got = theory.binary_small_tau(P, 0.1)
+    got = binary_small_tau(P, 0.1)
     close([got.log_ratio_neg, got.B, got.lam], [-3.0, 3.0, 0.1 * 0.21])
     close(got.eta, 1 - math.exp(-3))
     close(got.log_ratio_pos, math.log(1 / P - 0.7 / P * math.exp(-3)))
-    part = theory.binary_small_tau(P, 0.1, "pmd-part")
+    part = binary_small_tau(P, 0.1, "pmd-part")
     close(part.log_ratio_neg, math.log(math.exp(-10) / P))
     close(part.log_ratio_pos, math.log(1 / P - 0.7 / P**2 * math.exp(-10)))
     close(part.B, 10 - math.log(1 / P))
     for p in (0.0, 1.0):
         with pytest.raises(ValueError, match=r"inside \(0, 1\)"):
-            theory.binary_small_tau(p, 0.1)
+            binary_small_tau(p, 0.1)
 
 
 # Bounds.

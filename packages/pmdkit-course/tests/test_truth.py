@@ -31,6 +31,7 @@ from pmdkit_lab.explain import RATIOS
 from pmdkit_lab.explain.regulariser import regulariser_curve
 from pmdkit_lab.explain.solver import stationary_point
 from pmdkit_lab.explain.tabular import TabularPrompt
+from pmdkit_lab.small_tau import binary_small_tau
 
 rng = np.random.default_rng(0)
 
@@ -188,7 +189,7 @@ def test_the_formula_is_off_by_the_share_there_and_by_less_below():
         tau = lesson_106.holds_below(p, share)
         error = (
             1
-            - theory.binary_small_tau(p, np.array([0.5, 0.9, 1, 1.1]) * tau).eta
+            - binary_small_tau(p, np.array([0.5, 0.9, 1, 1.1]) * tau).eta
             / theory.binary(p, np.array([0.5, 0.9, 1, 1.1]) * tau).eta
         )
         assert error[0] < error[1] < share < error[3]

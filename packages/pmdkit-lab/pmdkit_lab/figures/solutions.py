@@ -12,6 +12,7 @@ from pmdkit import theory
 from pmdkit.figures.style import BLACK, COLOURS, TITLES, Drawing, look, shades, style
 from pmdkit_lab.figures import simplex
 from pmdkit_lab.figures.simplex import Array
+from pmdkit_lab.small_tau import binary_small_tau
 
 # The paper's captions state no problem, tau or p; all of these are our choice, with rewards {0,1} unless stated.
 PI = np.array([0.6, 0.3, 0.1])  # figure 1, right
@@ -164,7 +165,7 @@ def log_ratios() -> Drawing:
     data = {"p": RATIO_PS, "tau": RATIO_TAUS}
     for name, p, tau in (("p", RATIO_PS, np.array(RATIO_TAU)), ("tau", np.array(RATIO_P), RATIO_TAUS)):
         for method in METHODS:
-            for kind, update in (("exact", theory.binary), ("formula", theory.binary_small_tau)):
+            for kind, update in (("exact", theory.binary), ("formula", binary_small_tau)):
                 solution = update(p, tau, method)
                 data[f"{kind} {method} right {name}"] = solution.log_ratio_pos
                 data[f"{kind} {method} wrong {name}"] = solution.log_ratio_neg
@@ -192,7 +193,7 @@ def log_ratios() -> Drawing:
         handles.append(Line2D([], [], **LIMIT, label=r"$\log 1/p$, the largest possible"))
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
     mean, part = (theory.binary(hard, RATIO_TAU, method) for method in ("pmd-mean", "pmd-part"))
-    rough = theory.binary_small_tau(hard, RATIO_TAU)
+    rough = binary_small_tau(hard, RATIO_TAU)
     alt = (
         "Four panels of log-ratios in nats. Upper row against the pass rate p at tau = 0.05, lower row against tau at "
         "p = 0.05; left right responses, right wrong responses. Lines are exact, crosses the small-tau formulas. "

@@ -11,6 +11,7 @@ import torch
 from pmdkit import theory
 from pmdkit.objectives import OBJECTIVES, Batch, Groups, credit, total
 from pmdkit_lab.reproduce.part import ClaimCheck, PartContext, Piece
+from pmdkit_lab.small_tau import binary_small_tau, hard_prompt
 
 Array = np.ndarray
 PROBLEMS, ARMS = 200, 12
@@ -106,8 +107,8 @@ def mixture(rng: np.random.Generator) -> Iterator[ClaimCheck]:
 
 def contraction(rng: np.random.Generator) -> Iterator[ClaimCheck]:
     """Rewards {0, 1}: where the small-tau formula of the contraction is wrong, and what replaces it."""
-    small = theory.binary_small_tau(0.01, 0.05).eta
-    true, law = theory.binary(0.01, 0.05).eta, theory.hard_prompt(0.01, 0.05).eta
+    small = binary_small_tau(0.01, 0.05).eta
+    true, law = theory.binary(0.01, 0.05).eta, hard_prompt(0.01, 0.05).eta
     off, near = float(true / small), float(abs(law / true - 1))
     yield ClaimCheck(
         "hard prompts",

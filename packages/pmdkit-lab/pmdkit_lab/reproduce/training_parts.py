@@ -14,7 +14,7 @@ from pmdkit.errors import PmdkitError
 from pmdkit.figures.style import method_title
 from pmdkit.run import Run
 from pmdkit.start import train
-from pmdkit.stats import interval_text, mean_interval, paired_difference, paired_text
+from pmdkit.stats import PairedDifference, interval_text, mean_interval, paired_difference
 from pmdkit.sweeps import grid, record
 from pmdkit.sweeps.run import sweep
 from pmdkit_lab.figures import FIGURES, draw, training_curves
@@ -158,3 +158,8 @@ def starter(context: PartContext) -> list[Piece]:
         keep(drawing, context.folder, name, FIGURES[name].about.rstrip("."), "starter", SEED_RANGE),
         Sheet("starter-runs", "The starter in numbers", "starter", SEED_RANGE, heads, rows, see),
     ]
+
+
+def paired_text(pair: PairedDifference, form: str = ".2f") -> str:
+    """`-0.10 [-0.20, 0.00], larger on 1 of 5 seeds`."""
+    return f"{interval_text(pair.difference, form)}, larger on {pair.wins} of {pair.pairs} seeds"

@@ -7,9 +7,10 @@ from scipy.stats import binom
 
 from pmdkit import theory
 from pmdkit.figures.style import Drawing
-from pmdkit.stats import bootstrap
 from pmdkit_lab import figures
 from pmdkit_lab.figures import solutions, target_error
+from pmdkit_lab.figures.bootstrap import bootstrap
+from pmdkit_lab.small_tau import binary_small_tau
 
 METHODS = ("pmd-mean", "pmd-part")
 
@@ -79,10 +80,10 @@ def test_ratios_are_the_theory_and_keep_the_policy_normalised(drawings: dict[str
 def test_the_sentence_on_the_formulas_is_true(tau: float) -> None:
     """From p = 3 tau on, eta and the ratio of right responses are within 1 % of the paper's formulas; at tau not."""
     p = np.linspace(3 * tau, 0.95, 40)
-    exact, rough = theory.binary(p, tau), theory.binary_small_tau(p, tau)
+    exact, rough = theory.binary(p, tau), binary_small_tau(p, tau)
     assert np.abs(rough.eta / exact.eta - 1).max() < 0.01
     assert np.abs(np.expm1(rough.log_ratio_pos - exact.log_ratio_pos)).max() < 0.01
-    assert theory.binary_small_tau(tau, tau).eta / theory.binary(tau, tau).eta < 0.9
+    assert binary_small_tau(tau, tau).eta / theory.binary(tau, tau).eta < 0.9
 
 
 def test_figure_1_left_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
