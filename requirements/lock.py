@@ -13,7 +13,7 @@ from datetime import date
 from importlib.metadata import distributions
 from pathlib import Path
 
-from audit import pins
+from audit import OURS, pins
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -52,7 +52,7 @@ def needed(constraints: dict[str, str]) -> list[str]:
     """Pins of what the four packages need for a language model, read from .venv, but torch."""
     site = str(next((HERE.parent / ".venv" / "lib").glob("python*/site-packages")))
     requires = {canonicalize_name(each.name): each.requires or [] for each in distributions(path=[site])}
-    reached, ahead = set[str](), [(name, "llm") for name in ("pmdkit", "strict-answers", "pmdkit-lab", "pmdkit-course")]
+    reached, ahead = set[str](), [(name, "llm") for name in ("hatchling", *OURS)]
     while ahead:
         name, extra = ahead.pop()
         if (name, extra) in reached:
@@ -61,7 +61,7 @@ def needed(constraints: dict[str, str]) -> list[str]:
         for line in map(Requirement, requires[name]):
             if line.marker is None or line.marker.evaluate({"extra": extra}):
                 ahead += [(canonicalize_name(line.name), each) for each in (line.extras or {""})]
-    names = {name for name, _ in reached} | {"hatchling"}
+    names = {name for name, _ in reached}
     return [f"{name}=={constraints[name]}" for name in sorted(names & constraints.keys() - {"torch"})]
 
 
