@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pmdkit import console
-from pmdkit.errors import ResumeRefused, UsageError, first_line
+from pmdkit.errors import UsageError, first_line
 from pmdkit.extras import need
 from pmdkit.fit import Backend, Row
-from pmdkit.observe import checkpoint
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.plugins import Trust, Trusted
-from pmdkit.resolve import build, stored_spec
+from pmdkit.resolve import stored_spec
 from pmdkit.specs import Spec
 
 if TYPE_CHECKING:
@@ -61,14 +60,7 @@ class Run:
     def policy(self) -> Any:
         """The trained policy, from the newest whole checkpoint if the run is not in memory; nothing is changed."""
         if self._backend is None:
-            backend = build(self.spec)[1]
-            _, state, damaged = checkpoint.find_newest(self.folder.checkpoints)
-            if not state:
-                raise ResumeRefused(f"{self.path} has no checkpoint yet; train first, or --resume")
-            for sentence in checkpoint.damage_warnings(self.folder.checkpoints, damaged):
-                warnings.warn(sentence, stacklevel=2)
-            backend.learner.load_state_dict(state)
-            self._backend = backend
+            self._backend = self.load_policy()[0]
         return self._backend.policy()
 
     def evaluate(
@@ -99,10 +91,17 @@ class Run:
         for name, value in (("data", data), ("out", out)):
             if value is not None:
                 raise UsageError(f"{name} is for language models, and this is a {self.spec.tier} run; leave it out")
-        spec, backend, step, damage = sampling.load_policy(self.path, self.trusted)
+        backend, step = self.load_policy()
+        return sampling.evaluate(self.spec, backend, step, k, problems, seed)
+
+    def load_policy(self) -> tuple[Backend, int]:
+        """A backend with the policy of the newest whole checkpoint, and its step."""
+        from pmdkit.evaluation import sampling
+
+        _, backend, step, damage = sampling.load_policy(self.path, self.trusted)
         for sentence in damage:
-            warnings.warn(sentence, stacklevel=2)
-        return sampling.evaluate(spec, backend, step, k, problems, seed)
+            warnings.warn(sentence, stacklevel=3)
+        return backend, step
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The metrics as a pandas data frame, one row per step."""

@@ -19,8 +19,6 @@ def theory(*, p: float = 0.1, tau: float = 0.05, json: Flag = False) -> None:
 
     if not 0 < p < 1:
         raise UsageError(f"p is {p}; expected a pass rate strictly between 0 and 1")
-    if not tau > 0:
-        raise UsageError(f"tau is {tau}; expected a finite number > 0 in reward units")
     table: dict[str, dict[str, float | None]] = {}
     for method in ("pmd-mean", "pmd-part"):
         exact = room.binary(p, tau, method)

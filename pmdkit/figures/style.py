@@ -101,11 +101,6 @@ def look(method: str, marker: bool = False) -> dict[str, Any]:
     return {"color": colour, "linestyle": dash} | ({"marker": symbol} if marker else {})
 
 
-def method_title(method: str) -> str:
-    """The name of a method in titles and legends."""
-    return {**TITLES, "rloo": "RLOO, on-policy"}.get(method, method.upper())
-
-
 def shades(count: int) -> list[Any]:
     """Colours from dark to light for a swept quantity; their order survives greyscale."""
     return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, count)))

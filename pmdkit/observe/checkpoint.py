@@ -27,6 +27,7 @@ from safetensors.torch import load, save
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
 from pmdkit.foreign import parse_json
 from pmdkit.observe import files, shards
+from pmdkit.observe.run_folder import flatten
 from pmdkit.version import __version__
 
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")  # no other spelling: step-007 is not a step
@@ -392,13 +393,6 @@ def run_identity(checkpoints: Path) -> dict[str, Any]:
     schedule = {key: value for key, value in dict(config.get("schedule") or {}).items() if key != "steps"}
     seed = {"seed": dict(config.get("run") or {}).get("seed")}
     return {key: value for key, value in config.items() if key != "parallel"} | {"schedule": schedule, "run": seed}
-
-
-def flatten(value: Any, key: str = "") -> list[tuple[str, Any]]:
-    """Values with dotted keys."""
-    if not isinstance(value, Mapping):
-        return [(key, value)]
-    return [entry for name, inner in value.items() for entry in flatten(inner, f"{key}.{name}" if key else str(name))]
 
 
 @contextmanager

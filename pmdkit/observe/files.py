@@ -15,16 +15,14 @@ from pmdkit.errors import UsageError
 
 PRIVATE = 0o600
 PUBLIC = 0o666  # minus the umask: for figures and tables that are meant to be shown
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to the disk."""
-    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder; a rename there is durable on its own
-        return
     try:
-        handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -83,11 +81,6 @@ def remove(path: Path) -> None:
 def encode(value: Any) -> bytes:
     """Readable JSON: indented, NaN refused."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
-
-
-def private(path: str, flags: int) -> int:
-    """An opener for `open`: new files are accessible to their owner only."""
-    return os.open(path, flags, PRIVATE)
 
 
 def write_bytes(path: Path, flags: int, data: bytes, mode: int, flush: bool = True) -> None:

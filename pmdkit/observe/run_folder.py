@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
 from importlib import metadata
@@ -190,7 +190,7 @@ def locked(folder: RunFolder) -> Iterator[None]:
 def write_owner(folder: RunFolder, owner: str) -> None:
     """Write the owner's name into the lock file. It only informs people, so a full disk does not matter."""
     with suppress(OSError):
-        handle = os.open(folder.path / "run.lock", os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
+        handle = os.open(folder.path / "run.lock", os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
         try:
             os.write(handle, owner.encode())
         finally:
@@ -221,6 +221,15 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path} holds no JSON object; this is not a run folder of pmdkit")
     return value
+
+
+def flatten(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def describe_machine() -> dict[str, Any]:

@@ -5,7 +5,7 @@ The summary gains `pass_rate_mean` (over the rollouts of all steps), `log_ratio_
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +62,11 @@ def digest(run: run_folder.RunFolder) -> Entry:
         summary[f"ms_per_token_{phase}"] = 1e3 * seconds / summary["tokens"] if summary["tokens"] else None
     kept = thin(len(rows))
     return {
-        "config": dict(flat(run.read_config())),
+        "config": dict(run_folder.flatten(run.read_config())),
         "summary": rounded(summary),
         "curve": {key: [rounded(rows[i][key], CURVE_DIGITS) for i in kept] for key in CURVE},
         "gauge": rounded(gauge.merge(row["gauge"] for row in rows if row["gauge"]), CURVE_DIGITS),
     }
-
-
-def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested tables."""
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def thin(count: int) -> list[int]:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.figures.style import COLOURS, GREY, Drawing, look, method_title, shades, style
+from pmdkit.figures.style import COLOURS, GREY, TITLES, Drawing, look, shades, style
 from pmdkit.stats import interval_text, mean_interval
 from pmdkit_lab.figures.panels import Array, as_array, band, interval_bar, rows_of_names
 
@@ -358,3 +358,8 @@ def seeds_of(methods: Sequence[MethodRuns]) -> int:
 def toy_scale(methods: Sequence[MethodRuns]) -> str:
     """The heading of a figure of toy runs."""
     return f"toy transformer, {seeds_of(methods)} seeds, bands and bars: 95 % intervals over seeds"
+
+
+def method_title(method: str) -> str:
+    """The name of a method in titles and legends."""
+    return {**TITLES, "rloo": "RLOO, on-policy"}.get(method, method.upper())

@@ -11,7 +11,6 @@ import numpy as np
 
 from pmdkit import objectives
 from pmdkit.errors import PmdkitError
-from pmdkit.figures.style import method_title
 from pmdkit.run import Run
 from pmdkit.start import train
 from pmdkit.stats import PairedDifference, interval_text, mean_interval, paired_difference
@@ -148,7 +147,9 @@ def starter(context: PartContext) -> list[Piece]:
             mean_interval(summary_values(runs, key)) for key in ("pass_rate_first", "pass_rate_last", "pass_rate_mean")
         ]
         low = float(np.mean(summary_values(runs, "log_ratio_min")))
-        rows.append([method_title(name), *(interval_text(end, ".3f") for end in ends), against, f"{low:.1f}"])
+        rows.append(
+            [training_curves.method_title(name), *(interval_text(end, ".3f") for end in ends), against, f"{low:.1f}"]
+        )
     heads = [
         "method", "held-out pass rate before", "after", "mean over training", "after, minus PMD-mean",
         "smallest log-ratio (nats)",
