@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.objectives import Groups, PMDPart
-from pmdkit.objectives.baselines import peer_log_mean_exp, peer_mean
+from pmdkit.objectives.baselines import peer_mean
 
 
 def log_mean_exp(reward, mass, tau):
@@ -76,15 +76,6 @@ def test_absent_rows_and_uneven_masses_against_brute_force(pairs, tau):
         log_z = top + math.log(sum(m * math.exp(r / tau - top) for r, m in peers) / weight)
         assert advantage[i].item() == pytest.approx(kept[i][0] - tau * log_z, rel=1e-12, abs=1e-12)
         assert mean[i].item() == pytest.approx(sum(m * r for r, m in peers) / weight, rel=1e-12, abs=1e-12)
-
-
-def test_subtraction_from_the_full_sum_would_fail_here():
-    """What the file guards against: at tau = 0.01 total minus own loses every peer of the single success."""
-    reward = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
-    z = (reward / 0.01).exp()
-    assert ((z.sum() - z) / 3)[0, 0] == 0
-    found = peer_log_mean_exp(Groups(reward, torch.full_like(reward, 0.25)), torch.tensor([0.01], dtype=torch.float64))
-    assert found[0, 0].item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_cap_is_the_clamp_of_the_mean():

@@ -1,6 +1,5 @@
 """Identities between objectives, and minimisers that can be written down without a solver."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -110,16 +109,6 @@ def test_pmd_part_becomes_pmd_mean_at_large_tau(it):
         assert 0 <= gap.min() < gap.max() <= 1 / (8 * tau)
 
 
-def test_pmd_part_takes_the_best_peer_at_small_tau(it):
-    """tau log mean e^{r/tau} -> max - tau log(G - 1)."""
-    tau = 1e-4
-    reward = it.groups.reward
-    size = reward.shape[1]
-    best = torch.stack([reward[:, [j for j in range(size) if j != i]].amax(1) for i in range(size)], 1)
-    distance = (reward - PMDPart(tau=tau).advantage(it.groups) - best).abs()
-    assert distance.max() <= tau * math.log(size - 1) + 1e-12
-
-
 def test_rebel_is_the_mean_over_all_ordered_pairs(it):
     """E_{i,j} (d_i - d_j)^2 / (4 tau) over each group with d = r - tau s, in value and gradient."""
     objective = REBEL(tau=0.3)
@@ -178,16 +167,6 @@ def test_chi2_po_without_kl_solves_the_chi2_problem_exactly():
     delta = reward - (policy * reward).sum(1, keepdim=True)
     gradient = full_support(Chi2PO(tau=tau, kl_share=0.0), (1 + delta / tau).log(), logits, reward)
     same(gradient, torch.zeros_like(gradient), "k = 0")
-
-
-def test_chi2_po_holds_large_ratios_back():
-    """One success of probability 0.01: at the KL solution, a ratio of 60, its loss asks for a lower one."""
-    reward = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    logits = torch.tensor([[0.01, 0.99]], dtype=torch.float64).log()
-    log_ratio = reward / 0.2 - (logits.softmax(1) * (reward / 0.2).exp()).sum(1, keepdim=True).log()
-    gradient = full_support(Chi2PO(tau=0.2), log_ratio, logits, reward)
-    assert log_ratio[0, 0].exp() > 50
-    assert gradient[0, 0] > 1e-3
 
 
 def test_dro_with_the_group_value_is_pmd_mean(it):

@@ -89,14 +89,6 @@ def test_a_constant_contraction_needs_tau_almost_proportional_to_p():
     np.testing.assert_allclose(theory.tau_for_eta(rates, 0.9) / rates, [0.482, 0.481, 0.472, 0.451], atol=0.001)
 
 
-def test_broadcasting():
-    grid = theory.binary(np.array([0.1, 0.5])[:, None], np.array([0.01, 0.1, 1.0]))
-    assert grid.eta.shape == grid.lam.shape == grid.B.shape == (2, 3)
-    for i, p in enumerate((0.1, 0.5)):
-        for j, tau in enumerate((0.01, 0.1, 1.0)):
-            np.testing.assert_allclose(grid.lam[i, j], theory.binary(p, tau).lam, rtol=1e-12)
-
-
 @pytest.mark.parametrize("method", theory.METHODS)
 def test_never_and_always_solved_are_limits(method):
     """At p = 0 nothing contracts; at p = 1 nothing is left to gain; both are continued from inside."""
@@ -185,10 +177,3 @@ def test_it_rises_to_one_and_stays_at_the_ends():
     assert (np.diff(path) >= 0).all()
     np.testing.assert_array_equal(path[[0, 3], -1], [0, 1])
     np.testing.assert_allclose(path[1:3, -1], 1, rtol=1e-15)
-
-
-def test_pmd_mean_is_the_slower_of_the_two():
-    """From a hard prompt PMD-part needs one step, PMD-mean several: the price of its caution."""
-    mean, part = (theory.trajectory(0.001, 0.05, 10, method) for method in theory.METHODS)
-    assert (mean <= part).all()
-    assert part[1] > 0.99 > mean[2]

@@ -101,8 +101,3 @@ def test_bound_a_as_stated_fails_inside_the_range_of_the_paper_too():
     assert last >= 9
     error = group_error(np.array([9.0]), p, n, tau, "pmd-mean")[0]
     np.testing.assert_allclose(error / finite_samples.mean_bound_as_stated(p, n, tau, delta), 28, rtol=0.01)
-
-
-def test_bad_input_is_one_sentence():
-    with pytest.raises(ValueError, match=r"delta is 1; expected failure probabilities in \(0, 1\)"):
-        theory.epsilon(0.1, 16, 1.0)
