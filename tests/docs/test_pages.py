@@ -50,18 +50,6 @@ def test_the_loss_of_the_readme_runs_and_passes_the_contract_suite(tmp_path, mon
     assert train(objective, backend="toy", env="modular-sum", steps=60).summary["pass_rate_last"] > 0.5
 
 
-def test_commands_of_pages_that_are_not_run_do_not_become_more(monkeypatch):
-    """tools/wheel.sh runs every command of the README and of docs/use but those marked `needs:`."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    import commands
-
-    found = [command for page in commands.PAGES for command in commands.commands(page.read_text(encoding="utf-8"))]
-    assert sum(command.needs is not None for command in found) <= commands.MARKED
-    ours = [command for command in commands.commands(README) if command.text.startswith("pmdkit ")]
-    assert len(ours) > 5
-    assert not any(command.needs for command in ours)
-
-
 @pytest.mark.parametrize("page", address.PAGES)
 def test_badges_links_and_ways_to_install_follow_from_one_address(page):
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -2,6 +2,9 @@
 
 import importlib
 import os
+import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -16,6 +19,26 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "adapters/trl" in str(item.path):
             item.add_marker(pytest.mark.filterwarnings("ignore"))
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """`launch(command)`: start Python and wait; a failure shows what was printed, and no process is left."""
+
+    def run(*command, seconds=900, **options):
+        told = tmp_path / "told.txt"
+        with open(told, "w") as file:
+            launched = subprocess.Popen(
+                [sys.executable, *command], stdout=file, stderr=file, start_new_session=True, **options
+            )
+            try:
+                code = launched.wait(timeout=seconds)
+            finally:
+                if launched.poll() is None:
+                    os.killpg(launched.pid, signal.SIGKILL)  # the launcher and its processes
+        assert code == 0, told.read_text()[-3000:]
+
+    return run
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.workers.config import FSDPActorConfig
 from verl_rows import LOSS, actor, rows
 
 from pmdkit.errors import UsageError
@@ -125,24 +126,17 @@ def test_a_weight_per_response_is_pmdkit_s_correction():
     torch.testing.assert_close(found[1], gradient, atol=1e-13, rtol=0)
 
 
-def test_weights_and_advantages_by_token_are_refused():
+def test_what_is_refused():
+    """Weights and advantages by token, and another class of configuration."""
     _, overrides = OBJECTIVES["pmd-mean"]
     old, new, mask, _ = rows()
     by_token = torch.rand(12, 7)
     with pytest.raises(UsageError):
         by_verl(actor(*overrides), old, new, mask, torch.ones(12), [slice(None)], weights=by_token)
-    config = actor(*overrides)
-    with pytest.raises(UsageError):
-        get_policy_loss_fn("pmd")(old, new, by_token, mask, config=config)
-
-
-def test_another_configuration_class_is_refused():
-    from verl.workers.config import FSDPActorConfig
-
-    old, new, mask, _ = rows()
     plain = FSDPActorConfig(rollout_n=4, ppo_micro_batch_size_per_gpu=1)
-    with pytest.raises(UsageError):
-        get_policy_loss_fn("pmd")(old, new, torch.zeros(12, 7), mask, config=plain)
+    for advantage, config in ((by_token, actor(*overrides)), (torch.zeros(12, 7), plain)):
+        with pytest.raises(UsageError):
+            get_policy_loss_fn("pmd")(old, new, advantage, mask, config=config)
 
 
 def test_float32_in_float32_out_with_sums_in_float64():

@@ -20,16 +20,6 @@ def drawings() -> dict[str, Drawing]:
     return {name: figures.draw(name) for name, entry in figures.FIGURES.items() if entry.source in ("exact", "draws")}
 
 
-@pytest.mark.slow
-def test_every_axis_names_its_unit(drawings: dict[str, Drawing]) -> None:
-    units = ("reward units", "nats", "pass rate", "responses per prompt")
-    for name, drawing in drawings.items():
-        for ax in drawing.figure.axes:
-            numbered = ax.get_subplotspec().is_first_col()
-            shown = [ax.get_xlabel()] + ([ax.get_ylabel()] if numbered else [])
-            assert not ax.axison or all(any(unit in text for unit in units) for text in shown), (name, shown)
-
-
 def test_the_log_partition_is_that_of_two_rewards(drawings: dict[str, Drawing]) -> None:
     """tau log(1 - p + p e^(1/tau)), by logsumexp; at p = 0 and 1 it is the mean reward itself."""
     data = drawings["fig1-left"].data

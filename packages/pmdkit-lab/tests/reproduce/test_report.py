@@ -16,7 +16,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.loads, self.links, self.ids, self.images, self.open, self.words = [], [], [], [], [], []
+        self.loads, self.links, self.ids, self.images, self.open = [], [], [], [], []
         self.feed(text)
         assert not self.open, f"not closed: {self.open}"
 
@@ -37,9 +37,6 @@ class Page(HTMLParser):
     def handle_endtag(self, tag):
         if tag not in VOID:
             assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
 
 
 @pytest.fixture

@@ -86,13 +86,8 @@ def test_the_page_says_what_came_out():
     assert f"In the bandit none is better than PMD-mean and {worse['bandit']} are worse" in page
     assert f"on copy {better['copy']} are better and none is worse" in page
     assert f"on sort {better['sort']} are better and {worse['sort']} are worse" in page
-    assert (better["starter"], outcomes["starter"].count("no difference"), rows["starter"]["qrpo"]["outcome"]) == (
-        *(0, 17),
-        "worse",
-    )
-    assert not any(
-        max(each.values(), key=lambda row: row["auc"]["mean"])["method"] == "pmd-mean" for each in rows.values()
-    )
+    assert (better["starter"], outcomes["starter"].count("no difference")) == (0, 17)
+    assert rows["starter"]["qrpo"]["outcome"] == "worse"
     best = {t: max(each.values(), key=lambda row: row["auc"]["mean"])["method"] for t, each in rows.items()}
     assert len(set(best.values())) == 3, "no method is best everywhere"
     assert "pmd-mean" not in best.values()

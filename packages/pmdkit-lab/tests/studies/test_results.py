@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pmdkit.observe.run_folder import read_json
-from pmdkit.stats import mean_interval, paired_difference
+from pmdkit.stats import paired_difference
 from pmdkit.sweeps import record
 from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended, tables
 from pmdkit_lab.studies.paired_tests import holm, paired_power, seeds_for_power
@@ -35,37 +35,11 @@ def test_larger_rollouts_hardly_speed_up_one_thread():
     """Staleness 16 against 1: less than twice as fast here; 4.5 times in the paper."""
     runs = read_json(RESULTS / "speed.json")["runs"]
     for env in ("modular-sum", "parity"):
-        cost = {
-            level: mean_interval(
-                np.array(
-                    [
-                        r["ms_per_token_rollout"] + r["ms_per_token_update"]
-                        for r in runs
-                        if (r["env"], r["staleness"]) == (env, level)
-                    ]
-                )
-            ).mean
-            for level in (1, 16)
-        }
-        assert cost[1] / cost[16] < 2
-
-
-def test_the_floor_under_the_partition_changes_nothing_at_chance():
-    """PMD-part, tau 0.005: exact and clamped both end below 0.15, the interval of the difference holds 0."""
-    for runs in settings("clamp").values():
-        assert summary_values(runs, "pass_rate_last").max() < 0.15
-    difference = versus("clamp", "pmd-part tau=0.005", "pmd-part target_cap=18.42", "pass_rate_mean").difference
-    assert difference.low < 0 < difference.high
-
-
-def test_the_half_and_the_own_draw_hardly_matter():
-    """Mean pass rate over training: at most 0.015 either way, with all of the intervals."""
-    for name, first, second in (
-        ("half", "pmd-mean half", "pmd-mean scale=paper"),
-        ("baseline", "loo", "pmd-mean baseline=mean"),
-    ):
-        difference = versus(name, first, second, "pass_rate_mean").difference
-        assert -0.015 < difference.low < difference.high < 0.015
+        fresh, stale = (
+            [r["ms_per_token_rollout"] + r["ms_per_token_update"] for r in runs if (r["env"], r["staleness"]) == at]
+            for at in ((env, 1), (env, 16))
+        )
+        assert np.mean(fresh) / np.mean(stale) < 2
 
 
 @pytest.mark.nightly
