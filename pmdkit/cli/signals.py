@@ -39,8 +39,9 @@ def command_context(report: Callable[[str], None] = print_error) -> Iterator[Non
         signal.signal(number, signal.SIG_IGN)  # a closing terminal sends it twice: from the kernel, then from the shell
         signal.raise_signal(signal.SIGTERM)
 
+    closing = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # not on Windows
     try:
-        with handling(leave), handling(hang_up, [signal.SIGHUP]):
+        with handling(leave), handling(hang_up, closing):
             yield
     except KeyboardInterrupt as second:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -15,14 +15,16 @@ from pmdkit.errors import UsageError
 
 PRIVATE = 0o600
 PUBLIC = 0o666  # minus the umask: for figures and tables that are meant to be shown
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder; a rename there is durable on its own
+        return
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

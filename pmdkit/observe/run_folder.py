@@ -190,7 +190,7 @@ def locked(folder: RunFolder) -> Iterator[None]:
 def write_owner(folder: RunFolder, owner: str) -> None:
     """Write the owner's name into the lock file. It only informs people, so a full disk does not matter."""
     with suppress(OSError):
-        handle = os.open(folder.path / "run.lock", os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+        handle = os.open(folder.path / "run.lock", os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
         try:
             os.write(handle, owner.encode())
         finally:

@@ -1,4 +1,1 @@
-"""Grids of runs, comparisons paired by seed, and the paper's experiments in miniature.
-
-`grid` lists the runs, `run` runs them, `record` stores their results, `compare` and `pictures` read those.
-"""
+"""Sweeps: `grid` lists the runs, `run` runs them, `record` stores their results, `compare` pairs those by seed."""
