@@ -1,7 +1,4 @@
-"""The small tiers' optimizers are torch's, to the bit, and their commands do without torch._dynamo."""
-
-import subprocess
-import sys
+"""The small tiers' optimizers are torch's, to the bit."""
 
 import pytest
 import torch
@@ -10,13 +7,6 @@ from torch import nn
 from pmdkit.optimizer import KINDS, make_optimizer
 
 STOCK = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-TRACED = """
-import sys
-from pmdkit import train
-run = train(backend={tier!r}, env={env!r}, out={out!r}, steps=1, options={options!r})
-assert run.summary["steps"] == 1
-print("torch._dynamo" in sys.modules)
-"""
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -64,19 +54,3 @@ def test_a_state_of_before_is_continued_as_it_was():
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
         assert not optimizer.param_groups[0]["fused"]
     assert torch.equal(*ends)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tier", "env", "options"),
-    [
-        ("bandit", "needle", {}),
-        ("bandit", "pass-rates", {"schedule.group": 8}),
-        ("toy", "modular-sum", {"warm_start.pass_rate": 0.1}),
-    ],
-)
-def test_a_run_of_a_small_tier_imports_no_compiler(tier, env, options, tmp_path):
-    """What runs, and what trains in gradient steps, leaves out the import that takes as long as torch's own."""
-    code = TRACED.format(tier=tier, env=env, out=str(tmp_path / "run"), options=options)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert done.stdout.split()[-1] == "False"

@@ -162,19 +162,8 @@ def test_code_that_changed_is_not_the_code_of_the_run(code, tmp_path, capsys):
     assert leave(["eval", str(run), "--trust", str(code), "--json"]) == 0  # what was accepted is the run's from now on
 
 
-def test_a_run_in_memory_keeps_what_its_user_named(code, tmp_path):
-    """In a notebook a class is edited and trained again, under the same name."""
-    run = train(f"{code}:Loss", env="needle", steps=1, out=tmp_path / "a")
-    assert run.spec.objective["name"] == f"{code}:Loss"
-    code.write_text(CODE.replace("Loss(PMDMean):", "Loss(PMDMean):  # edited"))
-    train(f"{code}:Loss", env="needle", steps=1, out=tmp_path / "b")
-
-
-@pytest.mark.parametrize("name", ["my.py", "my.py:Loss", "a/my.py:f", "C:\\x\\my.py:Loss"])
-def test_code_has_a_name(name):
-    assert plugins.code_file(name).name.endswith("my.py")
-
-
-@pytest.mark.parametrize("name", ["pmd-mean", "", "http://127.0.0.1:8000", "data.jsonl", "pass-rate", "python.pyc:x"])
-def test_other_values_are_no_code(name):
-    assert plugins.code_file(name) is None
+def test_code_has_a_name_and_other_values_are_no_code():
+    for name in ("my.py", "my.py:Loss", "a/my.py:f", "C:\\x\\my.py:Loss"):
+        assert plugins.code_file(name).name.endswith("my.py")
+    for name in ("pmd-mean", "", "http://127.0.0.1:8000", "data.jsonl", "pass-rate", "python.pyc:x"):
+        assert plugins.code_file(name) is None

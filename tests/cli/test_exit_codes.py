@@ -12,35 +12,28 @@ from pmdkit.cli import companions
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 MISTAKES = [
     ("bandti needle", 2, "'bandit'"),
-    ("bandit", 2, "ENV"),
     ("bandit nedle", 2, "'needle'"),
-    ("bandit nowhere.toml", 2, "nowhere.toml"),
     ("bandit needle --stepz 2", 2, "--steps"),
     ("bandit needle --objective pmd-meen", 2, "'pmd-mean'"),
     ("bandit needle --objective mine.py:MyLoss", 2, "mine.py"),
     ("bandit needle --objective rloo --tau 0.1", 2, "objective.tau"),
     ("bandit needle --tau 0", 2, "0.0"),
-    ("bandit needle --tau small", 2, "small"),
     ("bandit needle --steps -3", 2, "-3"),
     ("bandit needle --group 1", 2, ""),
     ("bandit needle --ministeps 2", 2, ""),
     ("bandit needle --set", 2, "--set"),
     ("bandit needle --set arms", 2, "key=value"),
     ("bandit needle --set objective.taw=0.1", 2, "'objective.tau'"),
-    ("bandit needle --set armz=5", 2, "'env.arms'"),
     ("bandit needle --set Schedule.steps=5", 2, "'schedule'"),
     ("bandit needle --set steps=3 steps=4", 2, "3 and 4"),
-    ("bandit needle --set update=regression --group 8", 2, ""),
     ("bandit shared-features --set update=exact", 2, ""),
     ("bandit needle --objective grpo --set update=exact", 2, ""),
-    ("bandit needle --objective rebel --set update=regression", 2, ""),
     ("bandit needle --resume", 2, "--out"),
     ("bandit needle --out file", 2, "file"),
     ("bandit needle --out folder", 2, "folder"),
     ("bandit needle --out file/run", 3, "file/run"),
     ("bandit needle --out locked/run", 3, "locked/run"),
     ("bandit needle --prompts 2 --ministeps 2 --set update=gradient optimizer=sgd --lr 1e200", 6, "inf"),
-    ("toy parityy", 2, "'parity'"),
     ("toy modular-sum --set model.dimension=30", 2, "model.dimension"),
     ("toy modular-sum --set model.path=nowhere", 2, "nowhere"),
     ("toy modular-sum --set update=exact", 2, "gradient"),
@@ -48,44 +41,33 @@ MISTAKES = [
     ("toy sort --set group=null", 2, "--group"),
     ("llm", 2, "--model"),
     ("llm --model x", 2, "--data"),
-    ("llm starte", 2, "'starter'"),
     ("llm starter --set rollout.widht=3", 2, "rollout.width"),
     ("llm starter --set trust_remote_code=true", 2, "trust_remote_code"),
     (f"llm {TINY} --set model.path=./nowhere model.build=null", 2, "./nowhere"),
     ("llm starter --set parallel.processes=4000", 3, "4000"),
     ("llm starter --save-recipe file", 2, "file"),
-    ("eval", 2, ""),
     ("eval nowhere", 2, "nowhere"),
     ("eval folder", 2, "folder"),
     ("eval graded", 2, ""),
-    ("eval run --k 0", 2, "0"),
     ("eval run --k 5000", 2, "4096"),
     ("eval run --data held-uot", 2, "'held-out'"),
     ("eval run --temperature 1", 2, "--temperature"),
     ("eval run --resume", 2, "--resume"),
-    ("sweep", 2, ""),
     ("sweep bandit needle --over taw=1,2", 2, "objective.tau"),
-    ("sweep bandit needle --over tau=1,-2", 2, "-2"),
     ("sweep bandit needle --over tau", 2, "key=v1,v2"),
     ("sweep bandit needle --over tau=1 --set tau=2", 2, "objective.tau"),
     ("sweep bandit needle --seeds 0", 2, "0"),
-    ("sweep bandit needle --jobs 0", 2, "0"),
     ("sweep bandit needle --launcher slrum", 2, "'slurm'"),
-    ("sweep bandit needle --out file", 2, "file"),
     ("sweep bandit needle --out folder", 2, "folder"),
-    ("compare", 2, ""),
     ("compare nowhere", 2, "nowhere"),
     ("compare folder", 2, ""),
     ("compare run --metric pass_rate", 2, "pass_rate_last"),
     ("compare run --csv file", 2, "file"),
     ("figure nowhere", 2, "nowhere"),
-    ("export run", 2, ""),
     ("export run one out", 2, "one"),
     ("export starter folder", 2, "folder"),
     ("theory --p 2", 2, "2.0"),
-    ("theory --tau 0", 2, "0.0"),
     ("objectives grop", 2, "'grpo'"),
-    ("doctor --parrity", 2, "--parity"),
     ("tour --objective grpo", 2, "grpo"),
 ]
 
@@ -151,13 +133,6 @@ def test_every_exit_code_stands_on_its_page():
     codes = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
     for code in codes | {0}:
         assert f"| {code} |" in page
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_on_a_terminal_the_advice_has_a_line_of_its_own(terminal, call, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    assert call("bandti", "needle") == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1 + terminal
 
 
 def test_json_is_one_value_and_progress_is_elsewhere(call, tmp_path, capsys):

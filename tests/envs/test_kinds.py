@@ -199,18 +199,6 @@ def test_the_shared_direction_helps_in_plain_contexts_and_hurts_in_traps():
     assert (cosines[~same] < 0).all()
 
 
-def test_learning_on_plain_contexts_takes_the_traps_down():
-    bandit = make({"kind": "shared-features"})
-    learner = BanditLearner(
-        torch.tensor(bandit.log_policy), torch.tensor(bandit.features), "gradient", lr=0.05, passes=5
-    )
-    before = bandit.pass_rate(learner.log_policy().numpy())
-    run(PMDMean(tau=0.05), learner, BanditTask(bandit), Schedule(steps=5))
-    after = bandit.pass_rate(learner.log_policy().numpy())
-    assert (after[:12] > before[:12]).all()
-    assert (after[12:] < before[12:]).all()
-
-
 # Real pass rates: the counts of the table come back as the initial policy's pass rates.
 
 

@@ -1,14 +1,22 @@
-"""The look of figures: told apart without colour, and saved to the same bytes."""
+"""The look of figures: undone after a block, told apart without colour, and saved to the same bytes."""
 
 import xml.etree.ElementTree as xml
 
+import matplotlib
 import pytest
 from PIL import Image
 
-from pmdkit.figures.style import LOOKS, look
+from pmdkit.figures.style import LOOKS, RC, look
 from pmdkit.objectives import OBJECTIVES
 from pmdkit_lab import figures
 from tests.nightly import mostly_nightly
+
+
+def test_style_holds_for_a_block_and_then_is_undone() -> None:
+    before = matplotlib.rcParams["lines.linewidth"]
+    with figures.style():
+        assert matplotlib.rcParams["lines.linewidth"] == RC["lines.linewidth"] != before
+    assert matplotlib.rcParams["lines.linewidth"] == before
 
 
 def test_every_objective_has_a_look_and_none_needs_its_colour() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pmdkit.cli import main
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
@@ -91,13 +90,6 @@ def test_phase_0_killed_and_taken_up_again_ends_on_the_same_bits(problems, token
     assert all(torch.equal(whole[name], unsaved[name]) for name in whole)
     other, _, _ = taught(problems, tokenizer, seed=1)
     assert not all(torch.equal(whole[name], other[name]) for name in whole)
-
-
-def call(*arguments):
-    """The exit code of a command run in this process."""
-    with pytest.raises(SystemExit) as leave:
-        main([str(argument) for argument in arguments])
-    return leave.value.code or 0
 
 
 @pytest.fixture

@@ -205,13 +205,6 @@ def test_answers_that_other_copies_have_wrong():
         assert [p.answer for p in map(problems.problem, problems.held_out) if p.id == id] == [answer]
 
 
-def test_misspelt_kinds_and_options_are_answered():
-    with pytest.raises(ValueError, match="did you mean 'dapo-math'"):
-        make_math({"kind": "dapo-maths"})
-    with pytest.raises(ValueError, match="held_out"):
-        make_math({"kind": "file", "path": "a", "heldout": 3})
-
-
 def test_the_shelf_lists_the_kinds_and_their_options():
     readme = (ROOT / "envs" / "math" / "README.md").read_text(encoding="utf-8")
     tables = dict(re.findall(r"^\| (`[a-z].*?) \| (.*) \|$", readme, re.MULTILINE))
@@ -248,6 +241,8 @@ BAD = (
     *(row(answer=value) for value in ("gone", None, " ", True, ["2"], float("nan"), 1.0526315789473685e17, "2\0")),
     *(row(answer="so \\boxed{\\frac{1}{2}"), row(id=["b"]), row(id="a", answer="3")),
     row(problem=BEFORE + "What is 1 + 1?"),  # half of DAPO's wording
+    *(chat("system"), chat("user", "user"), chat("user", "assistant"), chat("user", content=[{"type": "image"}])),
+    json.dumps({"prompt": ["Why?"], "answer": "1"}).encode(),
 )
 
 
@@ -260,20 +255,6 @@ def test_a_bad_row_is_named_by_its_number_or_dropped(tmp_path, line):
     kept = MathFile(str(file), drop_bad_rows=True).build()
     assert [kept.problem(int(i)).id for i in kept.train] == ["a"]
     assert sum(count for name, count in kept.counts.items() if name.startswith("dropped: ")) == 1
-
-
-CHATS = (
-    *(chat("system"), chat("user", "user"), chat("user", "assistant"), chat("user", content=[{"type": "image"}])),
-    json.dumps({"prompt": ["Why?"], "answer": "1"}).encode(),
-)
-
-
-@pytest.mark.parametrize("line", CHATS)
-def test_a_bad_chat_is_named(tmp_path, line):
-    file = tmp_path / "mine.jsonl"
-    file.write_bytes(chat("system", "user") + b"\n" + line)
-    with pytest.raises(UsageError, match="row 2: "):
-        MathFile(str(file)).build()
 
 
 @pytest.mark.parametrize(

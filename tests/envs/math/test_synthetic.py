@@ -1,8 +1,6 @@
 """Generated sums: pure, right by another reading of the text, and split by their numbers, not by their words."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -28,9 +26,7 @@ def test_a_problem_is_a_function_of_its_number_alone(built):
 
 def test_a_problem_is_the_same_in_another_process(built):
     """Python's own hash changes from process to process; the problems must not."""
-    code = "from pmdkit.envs.math.synthetic import Arithmetic as A; print(A(problems=5000).problem(4321).problem)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == built.problem(4321).problem
+    assert built.problem(4321).problem == "We saw 6 shells, after that 9, later 5 and then 7. How many?"
 
 
 @pytest.mark.parametrize("options", [{}, {"numbers": 2}, {"numbers": 6, "stories": 1}, {"digits": 3, "stories": 2}])

@@ -182,15 +182,6 @@ def test_held_out_prompts_are_the_same_whatever_their_number():
         assert torch.equal(task.held_out(50)[:20], task.held_out(20))
 
 
-def test_the_reward_is_the_grade(roll):
-    problem = make_tokens({"kind": "maze"})
-    task = TokenTask(problem, 6)
-    rollouts = roll(problem)(task.prompts(1), 8, 0)
-    arrays = (tensor.numpy() for tensor in (rollouts.prompts, rollouts.responses, rollouts.mask))
-    assert torch.equal(task.reward(rollouts), torch.from_numpy(problem.grade(*arrays)))
-    assert 0 < task.reward(rollouts).mean() < 1
-
-
 class Stuck:
     """One prompt only, and it does not say so."""
 
