@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import UsageError
-from pmdkit.specs.toml import parse_value
 from pmdkit.sweeps.grid import Trial, expand, parse_over
 
 
@@ -28,15 +27,6 @@ def test_joined_options_move_together():
     over = parse_over(["prompts+ministeps=32+1,512+16", "tau=0.1"])
     points = expand("toy", "copy", over, [0], {})
     assert [(p.options["schedule.prompts"], p.options["schedule.ministeps"]) for p in points] == [(32, 1), (512, 16)]
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [("0.05", 0.05), ("16", 16), ("true", True), ("pmd-mean", "pmd-mean"), ('"16"', "16"), ("a=b", "a=b")],
-)
-def test_values_are_toml_or_plain_text(text, meant):
-    assert parse_value(text) == meant
-    assert type(parse_value(text)) is type(meant)
 
 
 @pytest.mark.parametrize(

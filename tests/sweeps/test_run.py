@@ -2,7 +2,7 @@
 
 import pytest
 
-from pmdkit.errors import PmdkitError, UsageError
+from pmdkit.errors import UsageError
 from pmdkit.sweeps import record
 from pmdkit.sweeps.compare import collect
 from pmdkit.sweeps.grid import expand
@@ -35,10 +35,3 @@ def test_a_strange_folder_is_left_alone(tmp_path):
         with pytest.raises(UsageError):
             sweep(expand("bandit", "needle", {}, [0], {}), tmp_path, "sweep", {}, resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-@pytest.mark.slow  # several processes that import torch
-def test_no_finished_run_at_all_is_an_error(tmp_path):
-    points = expand("bandit", "needle", {"schedule.lr": [1e200]}, [0], DIVERGES)
-    with pytest.raises(PmdkitError):
-        sweep(points, tmp_path / "sweep", "sweep", {})
