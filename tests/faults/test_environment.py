@@ -8,17 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from errno import EACCES
 from pathlib import Path
 
 import pytest
 
 from pmdkit import Run, hub, train
-from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.observe import checkpoint, files
-from pmdkit.observe.run_folder import RunFolder, locked
-
-from .crash_points import state
-from .file_calls import forked
 
 HERE = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 COMMAND = [sys.executable, "-m", "pmdkit"]
@@ -86,24 +83,6 @@ def test_what_is_missing_is_exit_3_before_anything_is_written(absent, arguments,
     assert not (tmp_path / "out").exists()
 
 
-def test_two_runs_in_one_folder_are_exit_3(call):
-    """Also where the second would resume; the first goes on, and killed it leaves no lock behind."""
-    arguments = ["bandit", "needle", "--steps", "100000", "--out", "run"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([*COMMAND, *arguments], env=HERE, **quiet) as first:
-        try:
-            deadline = time.monotonic() + 240
-            while not list(Path().glob("run/checkpoints/step-*")) and time.monotonic() < deadline:
-                assert first.poll() is None
-                time.sleep(0.05)
-            assert call(*arguments, "--resume") == 3
-            assert first.poll() is None
-        finally:
-            first.send_signal(signal.SIGKILL)
-    with locked(RunFolder(Path("run"))):
-        pass
-
-
 def full_disk():
     """Files of at most 2,000 bytes: a write beyond fails, as on a disk that is full."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -163,36 +142,20 @@ def test_the_policy_of_a_damaged_run_is_that_of_the_step_before_and_says_so(fini
         Run("run").policy  # noqa: B018
 
 
-def unreadable(checkpoints):
-    """Load as a user who is not root, in a process of its own."""
-    for path in (checkpoints.parent, *checkpoints.parent.rglob("*")):
-        if os.geteuid() == 0:
-            os.lchown(path, 65534, 65534)
-    if os.geteuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
-    try:
-        checkpoint.load_newest(checkpoints)
-    except Exception as problem:
-        return getattr(problem, "exit_code", 1)
-    return 0
-
-
-def test_what_may_not_be_read_is_not_damaged(tmp_path_factory):
+def test_what_may_not_be_read_is_not_damaged(finished, monkeypatch):
     """Exit 3, and nothing is renamed: whoever repairs the permissions has the checkpoint."""
-    place = tmp_path_factory.mktemp("closed")
-    for folder in (place, *place.parents):
-        if folder.stat().st_uid == os.geteuid() and folder.name.startswith(("closed", "pytest", "popen")):
-            folder.chmod(0o755)  # those of pytest are closed to other users
-    checkpoints = place / "checkpoints"
-    checkpoints.mkdir()
-    for step in (1, 2):
-        checkpoint.save_step(checkpoints, step, state(step), keep=2)
-    for folder in (checkpoints / "step-2", checkpoints):
-        folder.chmod(0)
-        assert forked(lambda: unreadable(checkpoints)) == 3
-        folder.chmod(0o755)
-    assert checkpoint.list_names(checkpoints) == ["step-1", "step-2"]
+
+    def closed(path, *more, **rest):
+        raise PermissionError(EACCES, os.strerror(EACCES), str(path))
+
+    shutil.copytree(finished / "checkpoints", "checkpoints")
+    before = checkpoint.list_names(Path("checkpoints"))
+    for home, name in ((Path, "open"), (os, "listdir")):
+        with monkeypatch.context() as patch:
+            patch.setattr(home, name, closed)
+            with pytest.raises(EnvironmentLacks):
+                checkpoint.load_newest(Path("checkpoints"))
+    assert checkpoint.list_names(Path("checkpoints")) == before
 
 
 def test_what_a_run_writes_is_for_its_owner_alone():

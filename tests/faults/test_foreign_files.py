@@ -1,12 +1,10 @@
 """Files from elsewhere: whatever is in them, a command ends with a documented exit code and one line, and in time.
 
 Each kind of file is read by the commands that read it, with a hundred changes: of values inside a structure that stays
-whole, of bytes, and of what kind of file it is. Unchanged, the same commands end with 0.
+whole, and of bytes. Unchanged, the same commands end with 0. What is no file at all is in tests/test_foreign.py.
 """
 
-import hashlib
 import json
-import os
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -19,9 +17,7 @@ from pmdkit.cli import explain_error, main
 from pmdkit.envs.math.datasets import MathFile
 from pmdkit.llm.model import load_model
 from pmdkit.llm.prompts import Encoder
-from pmdkit.observe import checkpoint, files
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\ud800\x7f[red]no[/]\r"
 VALUES = [
     None, True, 0, -1, 3, 7.5, 1e300, 2**53 + 1, 2**64, 10**400, "", "x", "nan", "../../x", "/dev/zero", "a" * 3000,
@@ -34,7 +30,7 @@ RAW = [
 
 
 def change_value(rng, value):
-    """Put something else in place of one value, leave a key out, or nest it deeply."""
+    """Put something else in place of one value, or leave a key out."""
     homes, rest = [], [value]
     while rest:
         home = rest.pop()
@@ -45,14 +41,8 @@ def change_value(rng, value):
         return rng.choice(VALUES)
     home = rng.choice(homes)
     key = rng.choice(list(home)) if isinstance(home, dict) else rng.randrange(len(home))
-    kind = rng.randrange(6)
-    if kind == 0 and isinstance(home, dict):
+    if isinstance(home, dict) and rng.random() < 0.2:
         del home[key]
-    elif kind == 1:
-        for _ in range(400):
-            home[key] = [home[key]]
-    elif kind == 2 and isinstance(home[key], int | float):
-        home[key] = rng.choice((-home[key], home[key] * 10**6, str(home[key])))
     else:
         home[key] = rng.choice(VALUES)
     return value
@@ -80,27 +70,6 @@ def change_bytes(rng, data):
             (2**62).to_bytes(8, "little") + data[8:],
         )
     )  # fmt: skip
-
-
-def change_file(rng, path):
-    """Something else in place of the file: a pipe nobody writes to, a folder, a link to what never ends, nothing."""
-    path.unlink()
-    kind = rng.randrange(5)
-    if kind == 0:
-        os.mkfifo(path)
-    elif kind == 1:
-        path.mkdir()
-    elif kind < 4:
-        path.symlink_to(("/dev/zero", "/nowhere")[kind - 2])
-
-
-def forge(step, name):
-    """Write the manifest anew for a changed file, as somebody with care would."""
-    stored = json.loads((step / "manifest.json").read_text())
-    data = (step / name).read_bytes()
-    stored["sha256"][name], stored["bytes"][name] = hashlib.sha256(data).hexdigest(), len(data)
-    del stored["digest"]
-    (step / "manifest.json").write_bytes(files.encode({**stored, "digest": checkpoint.digest_of(stored)}))
 
 
 EVAL = ["eval", "{}/run", "--k", "2", "--problems", "2"]
@@ -170,18 +139,12 @@ def test_a_foreign_file_ends_with_a_documented_exit_code(kind, shelf, tmp_path):
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(shelf, place)
             path = place / kind
-            if number == 0:
-                pass  # unchanged
-            elif number % 6 == 5:
-                change_file(rng, path)
-            else:
+            if number:  # the first is unchanged
                 data = path.read_bytes()
                 changed = (change if rng.random() < 0.8 else change_bytes)(rng, data)
                 if kind == "model/config.json" and other_sizes(data, changed):
                     continue
                 path.write_bytes(changed)
-                if kind.startswith(STEP) and not kind.endswith("manifest.json") and rng.random() < 0.5:
-                    forge(path.parent, path.name)
             code, told = ending(command, place)
             assert code in codes, (number, command, told[-2000:])
             assert number or code == 0, told

@@ -8,9 +8,7 @@ import hashlib
 import json
 import os
 import re
-import sys
 import warnings
-from collections.abc import Callable
 from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +21,7 @@ from pmdkit.llm.task import MathTask
 from pmdkit.observe import checkpoint
 from pmdkit.specs.llm import LanguageModelTable
 from strict_answers.journal import VerdictJournal
-from strict_answers.pool import Pool
 
-Outage = Callable[[pytest.MonkeyPatch, Path], None]
 TINY = Path(__file__).parents[1] / "llm" / "tiny.toml"
 OPTIONS = {
     "schedule.steps": 2, "schedule.prompts": 1, "schedule.ministeps": 1, "schedule.group": 2, "rollout.width": 8,
@@ -34,36 +30,18 @@ OPTIONS = {
 }  # fmt: skip
 # Run in the verifier's workers; the file `mode` beside it says what it does. Honest, it gives thirds by the length.
 GRADER = """
-import os
 from pathlib import Path
 
 def grade(response, gold):
-    mode = Path(__file__).with_name("mode").read_text()
-    if mode == "raise":
+    if Path(__file__).with_name("mode").read_text() == "raise":
         raise KeyError("no such thing")
-    if mode == "die":
-        os._exit(3)
     return len(response) % 4 / 3
 """
 
 
-def inside(mode: str) -> Outage:
-    """The grader itself does something else."""
-    return lambda patch, folder: (folder / "mode").write_text(mode) and None
-
-
-def no_workers_left(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """All workers are killed, and Python is not where it was: none can be started."""
-    ensure = Pool.ensure
-
-    def killed(self: Pool, *given: Any) -> None:
-        while self.processes:
-            self.processes.pop().kill()
-        patch.setattr(Pool, "ensure", ensure)
-        ensure(self, *given)
-
-    patch.setattr(sys, "executable", str(folder / "no-python"))
-    patch.setattr(Pool, "ensure", killed)
+def raising(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The grader fails in its workers."""
+    (folder / "mode").write_text("raise")
 
 
 def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -115,31 +93,18 @@ def run(folder, call, capsys, tmp_path):
     return start
 
 
-@pytest.fixture(scope="module")
-def undisturbed():
-    """Bits of the run that nothing disturbed; filled by whoever needs them first."""
-    return {}
-
-
-NO_VERDICT = "no verdict on 2 of 2 responses .*"
-
-
 @pytest.mark.parametrize(
     ("begin", "code", "said"),
     [
-        (inside("raise"), 7, f"{NO_VERDICT}KeyError: 'no such thing'"),
-        (inside("die"), 7, f"{NO_VERDICT}the worker died"),
-        (no_workers_left, 7, f"{NO_VERDICT}cannot start: .*No such file"),
+        (raising, 7, "no verdict on 2 of 2 responses .*KeyError: 'no such thing'"),
         (full_disk, 1, "No space left on device .*verdicts"),  # a verdict that is not on the disk is not used
     ],
 )
-def test_no_update_is_made_without_verdicts(begin, code, said, run, undisturbed, tmp_path):
+def test_no_update_is_made_without_verdicts(begin, code, said, run, tmp_path):
     """While the rewards of step 2 fail, the run ends with this code and no update; afterwards it ends as ever."""
-    if not undisturbed:
-        whole = run("whole")
-        assert whole.code == 0, whole.error
-        assert len({row["reward_mean"] for row in whole.rows}) > 1
-        undisturbed |= whole.bits
+    whole = run("whole")
+    assert whole.code == 0, whole.error
+    assert len({row["reward_mean"] for row in whole.rows}) > 1
     prompts = MathTask.prompts
     with pytest.MonkeyPatch.context() as patch:
 
@@ -158,4 +123,4 @@ def test_no_update_is_made_without_verdicts(begin, code, said, run, undisturbed,
     (tmp_path / "grader" / "mode").write_text("honest")
     again = run("run", "--resume")
     assert again.code == 0, again.error
-    assert again.bits == undisturbed
+    assert again.bits == whole.bits

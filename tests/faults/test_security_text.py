@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 from pathlib import Path
 
@@ -59,15 +58,14 @@ def test_an_error_shows_the_row_of_data_that_it_names(call, tmp_path, monkeypatc
 
 SPEC = '[env]\nkind = "needle"\narms = 4\n[objective]\nname = "pmd-mean"\n[schedule]\nsteps = 1\n'
 NAMES = [
-    "..", ".", "~", "-rf", "--out", "CON", "a.", "a ", " a", ".hidden", "$HOME", "a;b", "`id`", "%2e%2e%2f", "\u202e..",
-    "\uff0e\uff0e", "\u4e1c\u4eac", "a\\..\\b", "C:\\x", "x" * 200, "*", "a\nb", "a\x1b[31mb",
+    "..", "~", "-rf", "a ", "$HOME", "`id`", "\u202e..", "\uff0e\uff0e", "\u4e1c\u4eac", "a\\..\\b", "x" * 200,
+    "a\x1b[31mb",
 ]  # fmt: skip
 
 
 def tree(folder: Path) -> set[str]:
-    """Everything below a folder, links not followed, without what Python keeps of modules."""
-    paths = {Path(top, name) for top, folders, names in os.walk(folder) for name in folders + names}
-    return {path.relative_to(folder).as_posix() for path in paths if "__pycache__" not in path.parts}
+    """Everything below a folder, without what Python keeps of modules."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
 @pytest.fixture
