@@ -1,5 +1,7 @@
 """The three ways to fit a table agree where they must, and gradient descent fails where the lesson says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,12 +19,17 @@ def problem(seed=0, contexts=5, arms=20):
     return torch.from_numpy(np.log(pi / pi.sum(1, keepdims=True))), torch.from_numpy(rng.random((contexts, arms)))
 
 
-def one_step(objective, log_policy, reward, **options):
+def fitted(objective, log_policy, reward, **options):
+    """A learner after one step on the full support, what it learned from, and its report."""
     learner = BanditLearner(log_policy, **options)
     rollouts = learner.rollout(torch.arange(len(log_policy)), None, seed=0)
     groups = Groups(reward, rollouts.mass, sampled=False)
     batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
-    report = learner.update(objective, rollouts, batch)
+    return learner, rollouts, batch, learner.update(objective, rollouts, batch)
+
+
+def one_step(objective, log_policy, reward, **options):
+    learner, _, _, report = fitted(objective, log_policy, reward, **options)
     return learner.log_policy(), report
 
 
@@ -37,8 +44,8 @@ def test_newton_finds_the_closed_form(name, tau):
     log_policy, reward = problem()
     objective = OBJECTIVES[name](tau=tau)
     exact, _ = one_step(objective, log_policy, reward, update="exact")
-    fitted, report = one_step(objective, log_policy, reward, update="regression")
-    torch.testing.assert_close(fitted, exact, atol=1e-8, rtol=0)
+    found, report = one_step(objective, log_policy, reward, update="regression")
+    torch.testing.assert_close(found, exact, atol=1e-8, rtol=0)
     assert report["sweeps"] <= 25
 
 
@@ -59,10 +66,7 @@ def test_newton_solves_what_has_no_closed_form():
     """At chi2-PO's minimum the gradient by every logit is zero."""
     log_policy, reward = problem(2)
     objective = OBJECTIVES["chi2-po"](tau=0.1)
-    learner = BanditLearner(log_policy, update="regression")
-    rollouts = learner.rollout(torch.arange(5), None, seed=0)
-    batch = credit(objective, Groups(reward, rollouts.mass, sampled=False), rollouts.logp_old, rollouts.mask)
-    learner.update(objective, rollouts, batch)
+    learner, _, batch, _ = fitted(objective, log_policy, reward, update="regression")
     _, first, _ = derivatives(objective, batch, learner.log_policy())
     gradient = first - first.sum(1, keepdim=True) * learner.log_policy().exp()
     assert gradient.abs().max() < 1e-9
@@ -119,12 +123,7 @@ def test_linear_policy_stops_where_the_gradient_by_theta_is_zero():
     torch.manual_seed(0)
     features = torch.randn(6, 10, 3, dtype=torch.float64)
     objective = OBJECTIVES["pmd-mean"](tau=0.1)
-    learner = BanditLearner(log_policy, features, update="regression")
-    rollouts = learner.rollout(torch.arange(6), None, seed=0)
-    batch = credit(objective, Groups(reward, rollouts.mass, sampled=False), rollouts.logp_old, rollouts.mask)
-    learner.update(objective, rollouts, batch)
-    from dataclasses import replace
-
+    learner, rollouts, batch, _ = fitted(objective, log_policy, reward, update="regression", features=features)
     loss = total(objective, replace(batch, logp=learner.logp(rollouts)))
     (gradient,) = torch.autograd.grad(loss, learner.policy.theta)
     assert gradient.abs().max() < 1e-9

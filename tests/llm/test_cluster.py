@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.cli import main
-
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "llm" / "cluster"
 FILES = sorted(CLUSTER.glob("*.sbatch"))
@@ -121,7 +119,7 @@ def test_bash_and_shellcheck_have_nothing_to_say(path):
         subprocess.run([program, str(path)], check=True, timeout=60)
 
 
-def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, tmp_path, capsys):
+def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, call, tmp_path, capsys):
     start, read = slurm
     assert start(FILES[0], "qwen2.5-7b", "--tau", "0.01", "--set", "rollout.width=4096", nodes=3).wait(60) == 0
     tasks, steps, asked = read()
@@ -137,26 +135,23 @@ def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, tmp_path,
         assert one.training_script == "pmdkit"
         arguments = one.training_script_args
         assert arguments[:5] == ["llm", "qwen2.5-7b", "--resume", "--out", str(tmp_path / "runs" / "seven")]
-    spec = dry_run(capsys, arguments)
+    spec = dry_run(call, capsys, arguments)
     assert spec["rollout"]["engine"] == "vllm"
     assert spec["rollout"]["width"] == 4096  # of the command line, beside those of the file
     assert spec["objective"]["tau"] == 0.01
     assert spec["parallel"]["timeout"] == 1800
 
 
-def dry_run(capsys, arguments):
+def dry_run(call, capsys, arguments):
     """The configuration that `pmdkit llm` makes of them, in one process."""
     capsys.readouterr()
-    with pytest.raises(SystemExit) as leave:
-        main([*arguments, "--dry-run", "--json"])
-    told = capsys.readouterr()
-    assert leave.value.code == 0, told.err
-    return json.loads(told.out)["config"]
+    assert call(*arguments, "--dry-run", "--json") == 0
+    return json.loads(capsys.readouterr().out)["config"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lag", "old"), [("1", "rollout"), ("0", "recompute")])
-def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
+def test_servers_and_trainer_get_machines_of_their_own(slurm, call, capsys, lag, old):
     start, read = slurm
     variables = {"SERVE_NODES": "2", "TENSOR_PARALLEL": "2", "LAG": lag}
     assert start(FILES[1], nodes=5, ticks=8, **variables).wait(60) == 0
@@ -176,7 +171,7 @@ def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
     assert {one.local_addr: one.rdzv_conf[-1] for one in trainers} == {"node2": "1", "node3": "0", "node4": "0"}
     for one in trainers:
         assert (one.nnodes, one.nproc_per_node, one.rdzv_endpoint) == ("3", "8", "node2:29500")
-    spec = dry_run(capsys, trainers[0].training_script_args)
+    spec = dry_run(call, capsys, trainers[0].training_script_args)
     assert spec["vllm"]["urls"] == ["http://node0:8000", "http://node1:8000"]
     assert spec["vllm"]["folder"].endswith("runs")  # on a disk that servers and trainers share
     assert spec["rollout"]["lag"] == int(lag)

@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from pmdkit.cli import main
 from pmdkit.errors import UsageError
 from pmdkit.llm import export, shard_loading, weights
 from pmdkit.llm.shard_loading import fill_model, make_empty_model
@@ -81,31 +80,21 @@ def run_of(tmp_path: Path, model) -> Path:
 
 
 @pytest.mark.parametrize("most", [export.FILE_BYTES, 30_000])
-def test_a_checkpoint_is_exported_as_transformers_loads_it(tmp_path, monkeypatch, capsys, most):
+def test_a_checkpoint_is_exported_as_transformers_loads_it(call, tmp_path, monkeypatch, capsys, most):
     """In one file, or in several with an index; nothing of the optimizer, and never in place of something."""
     monkeypatch.setattr(export, "FILE_BYTES", most)
     model, out = build("qwen2"), tmp_path / "out"
     run = run_of(tmp_path, model)
-    with pytest.raises(SystemExit) as left:
-        main(["export", str(run), "3", str(out), "--json"])
-    assert left.value.code == 0
+    assert call("export", run, 3, out, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert sorted(told["files"]) == sorted(path.name for path in out.iterdir())
     assert ("model.safetensors" in told["files"]) == (most > 30_000)
     assert not {"optimizer.safetensors", "state.json", "manifest.json"} & set(told["files"])
     found = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32).state_dict()
     assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
-    for words in (
-        [str(run), "3", str(out)],
-        [str(run), "4", str(tmp_path / "new")],
-        [str(out), "3", str(tmp_path / "new")],
-    ):
-        with pytest.raises(SystemExit) as left:
-            main(["export", *words])
-        assert left.value.code == 2
+    for words in ([run, 3, out], [run, 4, tmp_path / "new"], [out, 3, tmp_path / "new"]):
+        assert call("export", *words) == 2
     weights_file = run / "checkpoints" / "step-3" / "model.safetensors"
     weights_file.write_bytes(weights_file.read_bytes()[:-1] + b"\x01")
-    with pytest.raises(SystemExit) as left:
-        main(["export", str(run), "3", str(tmp_path / "new")])
-    assert left.value.code == 5
+    assert call("export", run, 3, tmp_path / "new") == 5
     assert not (tmp_path / "new").exists()

@@ -40,12 +40,6 @@ def test_round_trip_is_exact(tmp_path):
     assert torch.equal(one.log_policy(), other.log_policy())
 
 
-def test_old_ones_go_and_new_ones_stay(tmp_path):
-    for step in range(1, 6):
-        checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
-    assert checkpoint.steps(tmp_path) == [4, 5]
-
-
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "empty", "folder", "link"])
 @pytest.mark.parametrize("name", FILES)
 def test_damage_is_seen_and_the_one_before_is_used(tmp_path, name, damage):

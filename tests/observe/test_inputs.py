@@ -83,10 +83,6 @@ def other_rows(place):
     write_rows(place / "rows.jsonl", [row | {"answer": "7"} for row in ROWS])
 
 
-def other_questions(place):
-    write_rows(place / "asked.jsonl", ASKED[2:])
-
-
 def other_weights(place):
     from safetensors.torch import load_file, save_file
 
@@ -103,7 +99,7 @@ def other_tokenizer(place):
 
 CHANGES = {
     "training rows": other_rows,
-    "evaluation rows": other_questions,
+    "evaluation rows": lambda place: write_rows(place / "asked.jsonl", ASKED[2:]),
     "weights": other_weights,
     "tokenizer": other_tokenizer,
 }

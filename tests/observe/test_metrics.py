@@ -24,7 +24,7 @@ COPY = {"kind": "copy", "length": 2, "symbols": 2}
 SHORT = {"kind": "copy", "length": 1, "symbols": 2}
 
 
-def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, sample=None):
+def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, task=TokenTask):
     """Learner, and for the last step what the meter saw and what it wrote."""
     problem = make_tokens(table)
     context = problem.prompt_length + problem.width
@@ -39,9 +39,9 @@ def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, sample
 
     def keep(step, learner, rollouts, groups, batch, updates):
         seen.update(rollouts=rollouts, groups=groups, batch=batch)
-        seen["row"] = StepMetrics(objective, sample=sample).row(step, learner, rollouts, groups, batch, updates)
+        seen["row"] = StepMetrics(objective).row(step, learner, rollouts, groups, batch, updates)
 
-    run(objective, learner, TokenTask(problem, prompts, 1), Schedule(steps, group, ministeps, seed=3), [keep])
+    run(objective, learner, task(problem, prompts, 1), Schedule(steps, group, ministeps, seed=3), [keep])
     return learner, seen["rollouts"], seen["groups"], seen["row"]
 
 
@@ -198,11 +198,6 @@ def test_noise_is_counted_group_by_group(name):
 
 def test_a_group_without_a_verdict_is_in_no_bucket():
     """Its rows have mass 0: no pass rate, nothing to predict, and no share in any mean."""
-    objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
-    problem = make_tokens(SUM)
-    model = Transformer(ModelConfig(len(problem.vocabulary), 8, dimension=16, layers=1, heads=2, inner=32), 2).double()
-    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width)
-    rows = []
 
     class Broken(TokenTask):
         def reward(self, rollouts):
@@ -211,11 +206,8 @@ def test_a_group_without_a_verdict_is_in_no_bucket():
             reward[2, :5] = math.nan
             return reward
 
-    def keep(step, learner, rollouts, groups, batch, updates):
-        rows.append((groups, StepMetrics(objective).row(step, learner, rollouts, groups, batch, updates)))
-
-    run(objective, learner, Broken(problem, 5, 1), Schedule(1, 8, 1, seed=3), [keep])
-    ((groups, row),) = rows
+    objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
+    _, _, groups, row = record(objective, 8, table=SUM, prompts=5, task=Broken)
     assert sum(entry["prompts"] for entry in row["gauge"]) == 4
     few = [groups.reward[p].sum() <= 1 for p in (0, 2, 3, 4)]
     assert row["noise_share"] == mean([float(x) for x in few])

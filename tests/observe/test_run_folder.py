@@ -31,8 +31,9 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def test_a_killed_holder_is_followed_by_the_next(holder, tmp_path):
+def test_a_holder_keeps_others_out_and_is_followed_when_it_is_killed(holder, tmp_path, call):
     """What it left in the lock decides nothing, and is overwritten; nothing is left when all is done."""
+    assert call("bandit", "needle", "--resume", "--out", tmp_path / "run") == 3
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     lock = tmp_path / "run" / "run.lock"

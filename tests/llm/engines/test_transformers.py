@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import Diverged, UsageError
-from pmdkit.llm.engines import ENGINES, transformers
-from pmdkit.llm.engines.base import Engine, Sampling
+from pmdkit.llm.engines import transformers
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.kv_cache import CHUNK
 from pmdkit.llm.engines.sampling import CDF_BLOCK, sample_tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -25,13 +25,6 @@ STOP = [EOS, 5, 9]
 
 def responses(drawn):
     return [tokens[on].tolist() for tokens, on in zip(drawn.tokens, drawn.mask, strict=True)]
-
-
-def test_the_registry_names_an_engine():
-    module, name = ENGINES["transformers"].split(":")
-    assert module == TransformersEngine.__module__
-    assert getattr(transformers, name) is transformers.make
-    assert isinstance(TransformersEngine(build("qwen2"), EOS), Engine)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe", "llama"])
@@ -80,17 +73,6 @@ def test_a_row_is_a_function_of_its_prompt_and_seed(lengths, group, width, extra
     assert torch.equal(part.tokens, whole.tokens[rows])
     assert torch.equal(part.mask, whole.mask[rows])
     torch.testing.assert_close(part.logp, whole.logp[rows], atol=1e-5, rtol=0)
-
-
-@pytest.mark.slow
-def test_splitting_a_float32_batch_moves_logp_by_rounding_only():
-    engine = TransformersEngine(build("qwen2"), STOP)
-    whole = engine.generate(PROMPTS, 8, SEEDS, Sampling(50))
-    for p, prompt in enumerate(PROMPTS):
-        part = engine.generate([prompt], 8, SEEDS[8 * p : 8 * p + 8], Sampling(50))
-        width = part.tokens.shape[1]
-        assert torch.equal(part.tokens, whole.tokens[8 * p : 8 * p + 8, :width])
-        torch.testing.assert_close(part.logp, whole.logp[8 * p : 8 * p + 8, :width], atol=1e-5, rtol=0)
 
 
 def test_frequencies_of_whole_responses_match_their_probabilities():
