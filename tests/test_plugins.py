@@ -86,21 +86,10 @@ def stored(code, tmp_path):
     return run.path
 
 
-def leave(arguments):
-    """The exit code of a command."""
-    with pytest.raises(SystemExit) as left:
-        main(arguments)
-    return left.value.code
-
-
 def recipe(code, tmp_path, text=RECIPE):
     file = tmp_path / "recipe.toml"
     file.write_text(text.format(code=code))
     return str(file)
-
-
-def resume(run, *more):
-    return leave(["bandit", "needle", "--out", str(run), "--resume", "--steps", "3", "--json", *more])
 
 
 FOREIGN = {
@@ -130,36 +119,39 @@ def test_what_a_file_names_is_not_run(place, code, tmp_path, capsys):
     assert f"add --trust {code}" in told
 
 
+RESUME = ["bandit", "needle", "--resume", "--steps", "3", "--json", "--out"]
+
+
 @pytest.mark.slow
-def test_code_that_is_named_again_runs(code, tmp_path, capsys):
+def test_code_that_is_named_again_runs(code, call, tmp_path):
     run = stored(code, tmp_path)
-    assert resume(run, "--objective", f"{code}:Loss") == 0
+    assert call(*RESUME, run, "--objective", f"{code}:Loss") == 0
     assert has_run(code)
     assert Run(run, trust=str(code)).policy.shape == (1, 100)
     for verb in ("eval", "replay"):
-        assert leave([verb, str(run), "--trust", str(code), "--json"]) == 0
+        assert call(verb, run, "--trust", code, "--json") == 0
         assert has_run(code)
     two = tmp_path / "two"
     named = ["--trust", str(code), "--out", str(two), "--steps", "1", "--json"]
-    assert leave(["bandit", recipe(code, tmp_path, BANDIT), *named]) == 0
+    assert call("bandit", recipe(code, tmp_path, BANDIT), *named) == 0
     assert Run(two, trust=str(code)).evaluate(k=2)["k"] == 2
 
 
-def test_code_that_changed_is_not_the_code_of_the_run(code, tmp_path, capsys):
+def test_code_that_changed_is_not_the_code_of_the_run(code, call, tmp_path):
     run = stored(code, tmp_path)
     code.write_text(CODE + "# another line\n")
     for verb in ("eval", "figure"):
-        assert leave([verb, str(run), "--trust", str(code)]) == ResumeRefused.exit_code
-    assert resume(run, "--trust", str(code)) == ResumeRefused.exit_code
+        assert call(verb, run, "--trust", code) == ResumeRefused.exit_code
+    assert call(*RESUME, run, "--trust", str(code)) == ResumeRefused.exit_code
     with pytest.raises(ResumeRefused, match=f"code {code}"):
         _ = Run(run, trust=str(code)).policy
     assert not has_run(code)
 
-    assert resume(run, "--trust", str(code), "--accept-changes") == 0
+    assert call(*RESUME, run, "--trust", str(code), "--accept-changes") == 0
     assert has_run(code)
     (change,) = json.loads(RunFolder(run).inputs.read_text())["changes"]
     assert (change["input"], change["after_step"]) == (f"code {code}", 2)
-    assert leave(["eval", str(run), "--trust", str(code), "--json"]) == 0  # what was accepted is the run's from now on
+    assert call("eval", run, "--trust", code, "--json") == 0  # what was accepted is the run's from now on
 
 
 def test_code_has_a_name_and_other_values_are_no_code():

@@ -11,7 +11,7 @@ from pmdkit import train
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import UsageError
-from pmdkit.loop import Rollouts, ministeps
+from pmdkit.loop import ministeps
 from pmdkit.objectives import Groups, PMDMean, credit
 from pmdkit.observe.checkpoint import steps
 from pmdkit.recording import Recording, UpdateLogp, encode, gather_rows
@@ -101,17 +101,6 @@ def test_a_damaged_file_and_another_version_are_refused(small, damage):
 P, G, T = 4, 3, 2
 
 
-def made():
-    rng = torch.Generator().manual_seed(0)
-    logp = -torch.rand(P * G, T, generator=rng, dtype=torch.float64)
-    reward = torch.randint(0, 2, (P, G), generator=rng).double()
-    mass = torch.full((P, G), 1 / G, dtype=torch.float64)
-    mask = torch.ones(P * G, T, dtype=torch.bool)
-    rollouts = Rollouts(torch.arange(P), torch.zeros(P * G, T, dtype=torch.long), logp, mask, mass, True, 0, 0, T)
-    groups = Groups(reward, mass)
-    return rollouts, groups, credit(PMDMean(), groups, logp, mask)
-
-
 def two_passes(hook):
     """A bandit learner after a step of two ministeps of two passes, and the step's rollouts."""
     rng = torch.Generator().manual_seed(1)
@@ -136,7 +125,7 @@ def test_the_first_pass_is_reported():
 
 
 def test_shares_of_several_processes_are_put_together():
-    rollouts, _, _ = made()
+    rollouts = two_passes(None)[1]
     mine, other = rollouts.logp_old.sum(1), rollouts.logp_old.sum(1)
     mine, other = mine.clone(), other.clone()
     mine[6:], other[:6] = torch.nan, torch.nan

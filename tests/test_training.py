@@ -153,12 +153,9 @@ def test_metrics_as_tables_and_a_panel_on_an_axis_of_ones_own(tmp_path):
         run.figure("mismatch")
 
 
-def test_evaluate_is_the_verb(tmp_path, capsys):
-    from pmdkit.cli import main
-
+def test_evaluate_is_the_verb(call, tmp_path, capsys):
     run = train("pmd-mean", "toy", "modular-sum", steps=1, out=tmp_path / "run")
-    with pytest.raises(SystemExit):
-        main(["eval", str(run.path), "--k", "4", "--json"])
+    assert call("eval", run.path, "--k", 4, "--json") == 0
     assert json.loads(capsys.readouterr().out) == run.evaluate(4)
     bandit = train(env="needle", steps=1, out=tmp_path / "bandit")
     with pytest.raises(UsageError, match="data is for language models"):

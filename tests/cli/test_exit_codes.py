@@ -21,7 +21,6 @@ MISTAKES = [
     ("bandit needle --steps -3", 2, "-3"),
     ("bandit needle --group 1", 2, ""),
     ("bandit needle --ministeps 2", 2, ""),
-    ("bandit needle --set", 2, "--set"),
     ("bandit needle --set arms", 2, "key=value"),
     ("bandit needle --set objective.taw=0.1", 2, "'objective.tau'"),
     ("bandit needle --set Schedule.steps=5", 2, "'schedule'"),
@@ -47,7 +46,6 @@ MISTAKES = [
     ("llm starter --set parallel.processes=4000", 3, "4000"),
     ("llm starter --save-recipe file", 2, "file"),
     ("eval nowhere", 2, "nowhere"),
-    ("eval folder", 2, "folder"),
     ("eval graded", 2, ""),
     ("eval run --k 5000", 2, "4096"),
     ("eval run --data held-uot", 2, "'held-out'"),
@@ -58,9 +56,7 @@ MISTAKES = [
     ("sweep bandit needle --over tau=1 --set tau=2", 2, "objective.tau"),
     ("sweep bandit needle --seeds 0", 2, "0"),
     ("sweep bandit needle --launcher slrum", 2, "'slurm'"),
-    ("sweep bandit needle --out folder", 2, "folder"),
     ("compare nowhere", 2, "nowhere"),
-    ("compare folder", 2, ""),
     ("compare run --metric pass_rate", 2, "pass_rate_last"),
     ("compare run --csv file", 2, "file"),
     ("figure nowhere", 2, "nowhere"),
@@ -106,15 +102,13 @@ def test_a_mistake_is_one_line_and_its_exit_code(words, code, held, call, runs, 
         assert {path.name for path in tmp_path.iterdir()} == before
 
 
-def test_checkpoints_that_are_all_damaged_are_exit_5(call, tmp_path, capsys):
+def test_checkpoints_that_are_all_damaged_are_exit_5(call):
     assert call("bandit", "needle", "--steps", 2, "--out", "run") == 0
     for path in Path("run/checkpoints").glob("step-*/model.safetensors"):
         path.write_bytes(b"no")
     assert call("eval", "run") == 5
     Path("run/summary.json").unlink()
-    capsys.readouterr()
     assert call("bandit", "needle", "--steps", 2, "--out", "run", "--resume") == 5
-    assert capsys.readouterr().err.count("pmdkit: error: ") == 1
 
 
 @pytest.mark.parametrize("verb", sorted(companions.HOMES))

@@ -92,15 +92,10 @@ def test_phase_0_killed_and_taken_up_again_ends_on_the_same_bits(problems, token
     assert not all(torch.equal(whole[name], other[name]) for name in whole)
 
 
-@pytest.fixture
-def untaught(tmp_path):
-    """A folder with a model of random weights, and what is said of it."""
-    return tmp_path / "model", make(tmp_path / "model", "starter", 3, 0, print)
-
-
 @pytest.mark.slow
-def test_the_folder_loads_with_the_auto_classes(untaught):
-    folder, told = untaught
+def test_the_folder_loads_with_the_auto_classes(tmp_path):
+    folder = tmp_path / "model"
+    told = make(folder, "starter", 3, 0, print)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     expected = build("starter", tokenizer, 3).state_dict()

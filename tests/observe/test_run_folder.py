@@ -7,6 +7,7 @@ import platform
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,18 +44,9 @@ def test_a_holder_keeps_others_out_and_is_followed_when_it_is_killed(holder, tmp
     assert lock.read_bytes() == b""
 
 
-def no_flock(number):
-    """A `flock` that fails as on a file system without locks."""
-
-    def flock(descriptor, operation):
-        raise OSError(number, os.strerror(number))
-
-    return flock
-
-
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
-    monkeypatch.setattr("fcntl.flock", no_flock(number))
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(number, os.strerror(number))))
     with pytest.raises(EnvironmentLacks, match="cannot be locked"), locked(RunFolder(tmp_path / "run")):
         pass
 

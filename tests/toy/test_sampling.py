@@ -127,10 +127,6 @@ def test_blocks_change_nothing(monkeypatch, rows):
     torch.testing.assert_close(whole[1], parts[1], atol=1e-12, rtol=0)
 
 
-def test_fewer_prompts_are_the_first_rows_of_more():
-    assert torch.equal(uniforms(3, 64, 9)[:8], uniforms(3, 8, 9))
-
-
 def test_every_beginning_is_read_once(monkeypatch):
     """Tokens read while sampling: the prompts, and one for each different beginning that is written on."""
     model, read = uneven(), []
