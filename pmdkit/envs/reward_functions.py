@@ -264,18 +264,6 @@ class FunctionGrader(Grader):
         some = any(value is not None for value in values)
         return Verdict(True if some else None, judged, "own", "a group", 1.0 if some else None)
 
-    def probe(self) -> Verdict:
-        """Ask the function about 34 and 34. One that takes its arguments by name is not called: there is no row."""
-        with self.lock:
-            if self.takes == "pair":
-                request = WorkerRequest({"response": "Answer: 34", "gold": "34"}, "34")
-                return self.ask_workers({"probe": request})[0]["probe"]
-            try:
-                self.pool.ensure(1)
-            except WorkerFailed as error:
-                return unscored(None, str(error), "own")
-        return own_verdict(1.0)
-
 
 def own_verdict(value: float | None, reason: str = "") -> Verdict:
     """The verdict of a user's function: a value of 0.5 or more passes."""

@@ -3,7 +3,6 @@
 In tiers 2 and 3, `StepMetrics` measures a step on its own draws, scored again after the last update.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,20 +29,12 @@ class StepMetrics:
         objective: the gauge compares with its exact update.
         passed: rewards above it pass: halfway between wrong and right.
         sample: how many prompts of each step are scored again for log-ratios, KL and the gauge; None for all.
-        more: makes further columns from what a backend knows about the step.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        passed: float = 0.5,
-        sample: int | None = None,
-        more: Callable[[Rollouts, Groups], dict[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, objective: Objective, passed: float = 0.5, sample: int | None = None) -> None:
         self.objective = objective
         self.passed = passed
         self.sample = sample
-        self.more = more
         self.logp_after: Tensor | None = None  # [n, T] of the first n rows of the last step, under the policy after it
 
     def row(
@@ -75,7 +66,6 @@ class StepMetrics:
             "zero_variance_groups": int((scored & (top == low)).sum()),
             "policy_version": rollouts.version,
             "staleness": (step - rollouts.version) * len(updates) - 1,
-            **(self.more(rollouts, groups) if self.more else {}),
             **({"skipped_updates": sum(int(u["skipped"]) for u in updates)} if "skipped" in updates[0] else {}),
             **({"learning_rate": updates[-1]["lr"]} if "lr" in updates[-1] else {}),
             "seconds_rollout": rollouts.seconds,
