@@ -44,14 +44,7 @@ STOPPED = "stopped; every whole turn of responses is kept: go on with the same o
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Options of an evaluation; None means the default for the data.
-
-    Attributes:
-        data: held-out, a shipped set, or a file.
-        k, problems: responses to each problem, and the maximum number of problems.
-        seed, temperature, top_p: of the draws; temperature 0 is greedy.
-        width: maximum length of a response, tokens.
-    """
+    """Options of an evaluation, those of `pmdkit eval`; None means the default for the data."""
 
     data: str | None = None
     k: int = 32

@@ -151,10 +151,7 @@ def expected_noise(p: ArrayLike, n: ArrayLike, tau: ArrayLike) -> Values:
 
     $$ \sum_{S=0}^{n} \binom nS p^S (1-p)^{n-S}\, 1[\text{misjudged}(S, n, \tau)] $$
 
-    Args:
-        p: [...] pass rates in [0, 1].
-        n: [...] responses per prompt, >= 2.
-        tau: as in `misjudged`.
+    Shapes broadcast: pass rates p in [0, 1], n responses, tau as in `misjudged`.
     """
     rate, size, heat = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (p, n, tau)))
     share = np.empty(rate.shape)
