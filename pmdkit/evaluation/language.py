@@ -201,7 +201,7 @@ def check_context(evaluation: Evaluation, model_config: Any) -> None:
     longest = 0
     for problem in evaluation.problems:
         try:
-            longest = max(longest, len(evaluation.encode(problem.problem)))
+            longest = max(longest, len(evaluation.encode(problem)))
         except UsageError as reason:
             raise UsageError(f"problem '{problem.id}': {reason}") from reason
     context = getattr(model_config, "max_position_embeddings", None)
@@ -217,7 +217,7 @@ def describe_evaluation(
     source: CheckpointSource, config: EvalConfig, dtype: str, reward: RewardTable, evaluation: Evaluation
 ) -> dict[str, Any]:
     """What config.json holds: everything that determines the responses, and the versions for later readers."""
-    prompts = [[p.id, p.answer, list(evaluation.encode(p.problem))] for p in evaluation.problems]
+    prompts = [[p.id, p.answer, list(evaluation.encode(p))] for p in evaluation.problems]
     return {
         "kind": "eval",
         "model": str(Path(source.place).absolute()) if Path(source.place).exists() else source.place,

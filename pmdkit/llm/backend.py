@@ -49,7 +49,7 @@ from pmdkit.specs.llm import LanguageModelTable, RolloutTable
 from strict_answers import Grader
 
 TEXT_TOKENS = 64  # of each text in the sync check
-PROBE = "What is 1 + 1?"  # its prompt distinguishes chat templates
+PROBE = Problem("probe", "What is 1 + 1?", "2")  # its prompt distinguishes chat templates
 GENERATED = 256  # rows that are hashed where problems are generated: code and options determine them
 GAUGED = 128  # responses of each step that are rescored after it, at least two groups
 
@@ -162,7 +162,7 @@ def make_sync_check(
     asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
     texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
     return weight_sync_check.WeightSyncCheck(
-        prompts=[encoder.encode(problem.problem) for problem in asked],
+        prompts=[encoder.encode(problem) for problem in asked],
         responses=[encoder.data(text)[:TEXT_TOKENS] for text in texts],
         tolerance=rollout.canary_tolerance or weight_sync_check.TOLERANCE[dtype],
     )
@@ -352,8 +352,8 @@ def run_inputs(
 
 
 def digest_rows(problems: Iterable[Problem]) -> str:
-    """Digest of statements and answers, in order."""
-    return digest(part for problem in problems for part in (problem.problem, problem.answer))
+    """Digest of conversations and answers, in order."""
+    return digest(part for problem in problems for part in (problem.conversation, problem.answer))
 
 
 def make_warm_start(

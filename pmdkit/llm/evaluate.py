@@ -51,7 +51,7 @@ class Evaluation:
     Attributes:
         name: of the data, for display and file names.
         problems: [P], the same at every call.
-        encode: problem text to prompt tokens.
+        encode: problem to prompt tokens.
         read: response tokens to text.
         grader: of the responses.
         k: responses to each problem.
@@ -64,7 +64,7 @@ class Evaluation:
 
     name: str
     problems: Sequence[Problem]
-    encode: Callable[[str], Tokens]
+    encode: Callable[[Problem], Tokens]
     read: grading.Reader
     grader: Grader | SharedGrader
     k: int
@@ -110,7 +110,7 @@ class Evaluation:
     def ask(self, engine: Engine, problems: Sequence[Problem], report: Callable[[int, int], None]) -> list[Answered]:
         """k responses to each of some problems; of an episode the last turn, with the tokens of all turns."""
         seeds = np.array([derive(self.seed, problem.id, k) for problem in problems for k in range(self.k)], np.uint64)
-        encoded = [self.encode(problem.problem) for problem in problems]
+        encoded = [self.encode(problem) for problem in problems]
         asked = [problem for problem in problems for _ in range(self.k)]
         episodes = None
         if self.turns is not None:

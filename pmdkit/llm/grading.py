@@ -39,15 +39,15 @@ def grade_episodes(
     return [next(graded) if episode.reward is None else own_verdict(episode.reward) for episode in episodes]
 
 
-def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
+def make_rows(messages: Callable[[Problem], Sequence[Mapping[str, str]]]) -> Rows:
     """A function from response tokens, problem and place of the prompt to the named arguments of reward functions.
 
-    `messages` makes the messages of the prompt from the text of a problem.
+    `messages` makes the messages of the prompt from a problem.
     """
 
     def row(tokens: Tokens, asked: Problem, place: int) -> RewardRow:
         columns = json.dumps(dict(asked.columns), default=str)
-        return RewardRow(json.dumps(list(messages(asked.problem))), tuple(tokens), columns, place)
+        return RewardRow(json.dumps(list(messages(asked))), tuple(tokens), columns, place)
 
     return row
 

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import decoders, models
 from transformers import PreTrainedTokenizerBase
 
-from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
 from pmdkit.errors import UsageError
 from pmdkit.llm import chat_template
@@ -34,10 +34,10 @@ class Encoder:
     """Wraps a problem in the prompt template, and that in the tokenizer's chat format.
 
     Template and chat format are trusted text: their control tokens take effect. The problem is encoded separately, and
-    split wherever it spells an added token such as <|im_end|> or <think>, so that it stays text. The boundaries of the
-    three pieces and these splits are token boundaries; encoding everything at once might merge across them. With DAPO's
-    template the pieces meet at blank lines, where Qwen's tokenizers split as well, unless the problem begins with
-    whitespace.
+    split wherever it spells an added token such as <|im_end|> or <think>, so that it stays text; so are the messages
+    before it in the data. The boundaries of the pieces and these splits are token boundaries; encoding everything at
+    once might merge across them. With DAPO's template the pieces meet at blank lines, where Qwen's tokenizers split as
+    well, unless the problem begins with whitespace.
 
     Source: arXiv:2602.05933, appendix "Prompt Template". Differs: the problem is encoded separately, for safety.
 
@@ -80,18 +80,31 @@ class Encoder:
         self.spelt = re.compile("|".join(map(re.escape, words)) or r"(?!)")
         # the BOS token, if this tokenizer puts one before every text; a chat template writes its own
         alone = [] if self.chat else tokenizer.encode("", add_special_tokens=True)
-        start = [id for id in alone[:1] if id == tokenizer.bos_token_id]
-        messages = [*before, {"role": "user", "content": template}]
-        text = self.render(messages) if self.chat else "\n\n".join(message["content"] for message in messages)
-        if text.count(PLACE) != 1:
-            raise UsageError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
-        head, tail = text.split(PLACE)
-        self.before = start + self.ids(head, split=False)
-        self.after = self.ids(tail, split=False)
+        self.start = [id for id in alone[:1] if id == tokenizer.bos_token_id]
+        self.frames: dict[tuple[str, ...], list[list[int]]] = {}
+        self.before, self.after = self.frame(())
 
-    def messages(self, problem_text: str) -> list[dict[str, str]]:
-        """The prompt as messages, for grading a response; the model gets the ids of `encode`."""
-        return [*self.before_problem, {"role": "user", "content": self.template.replace(PLACE, problem_text)}]
+    def messages(self, problem: Problem) -> list[dict[str, str]]:
+        """The prompt as messages, for grading a response; the model gets the ids of `encode`.
+
+        A system message of the data comes first, earlier turns come after the messages of [prompt].
+        """
+        earlier = [{"role": role, "content": content} for role, content in problem.history]
+        system = [message for message in earlier[:1] if message["role"] == "system"]
+        if system and any(message["role"] == "system" for message in self.before_problem):
+            raise UsageError("its prompt has a system message, and prompt.system is set; expected one of them")
+        question = {"role": "user", "content": self.template.replace(PLACE, problem.problem)}
+        return [*system, *self.before_problem, *earlier[len(system) :], question]
+
+    def frame(self, roles: tuple[str, ...]) -> list[list[int]]:
+        """Ids before, between and after the contents of a history of these roles and the problem."""
+        if roles not in self.frames:
+            marks = [f"{{message {n}}}" for n in range(len(roles))]
+            messages = self.messages(Problem("", PLACE, history=tuple(zip(roles, marks, strict=True))))
+            text = self.render(messages) if self.chat else "\n\n".join(message["content"] for message in messages)
+            first, *others = [self.ids(piece, split=False) for piece in split_at(text, [*marks, PLACE])]
+            self.frames[roles] = [self.start + first, *others]
+        return self.frames[roles]
 
     def render(self, messages: list[dict[str, str]]) -> str:
         """The conversation in the chat format, up to the beginning of the model's turn."""
@@ -103,16 +116,21 @@ class Encoder:
         """Ids of a text with nothing added around it; with `split`, special tokens are read as text."""
         return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split)) if text else []
 
-    def encode(self, problem_text: str) -> list[int]:
+    def encode(self, problem: Problem) -> list[int]:
         """Ids of the whole prompt.
 
         Raises:
-            UsageError: the problem would produce a control token, or the tokenizer cannot represent its text.
+            UsageError: the problem would produce a control token, the tokenizer cannot represent its text, or the chat
+                template does not show messages of its roles.
         """
-        return [*self.before, *self.data(problem_text), *self.after]
+        first, *others = self.frame(tuple(role for role, _ in problem.history))
+        ids, contents = list(first), [*(content for _, content in problem.history), problem.problem]
+        for text, piece in zip(contents, others, strict=True):
+            ids += [*self.data(text), *piece]
+        return ids
 
     def data(self, text: str) -> list[int]:
-        """Ids of the problem alone; none of them is the id of an added token."""
+        """Ids of a text from data alone; none of them is the id of an added token."""
         if HALF_PAIR.search(text):
             raise UsageError("the text holds half a surrogate pair, which is not a character; drop the problem")
         ids = [id for piece in self.pieces(text) for id in self.ids(piece, split=True)]
@@ -153,6 +171,17 @@ def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -
     return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
+def split_at(text: str, marks: Sequence[str]) -> list[str]:
+    """The text before, between and after the marks, each of which must occur once, in their order."""
+    pieces = []
+    for mark in marks:
+        piece, found, text = text.partition(mark)
+        if not found or mark in text:
+            raise UsageError("the chat template does not show each message of the prompt once, in their order")
+        pieces.append(piece)
+    return [*pieces, text]
+
+
 def comparable(text: str) -> str:
     """Text without what tokenizers may harmlessly change: the Unicode form, and whitespace."""
     return "".join(unicodedata.normalize("NFKC", text).split())
@@ -160,7 +189,7 @@ def comparable(text: str) -> str:
 
 def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], Sequence[int]]:
     """Prompt tokens by problem number, cached: rows that share a prompt share the same object."""
-    return lru_cache(maxsize=65_536)(lambda number: encoder.encode(problems.problem(number).problem))
+    return lru_cache(maxsize=65_536)(lambda number: encoder.encode(problems.problem(number)))
 
 
 def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple[MathProblems, int]:
@@ -178,10 +207,10 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
     def fits(number: int) -> bool:
         problem = problems.problem(number)
         text = problem.problem
-        if len(text) <= room and text.isascii() and not encoder.spelt.search(text):
+        if not problem.history and len(text) <= room and text.isascii() and not encoder.spelt.search(text):
             return True
         try:
-            return len(encoder.encode(text)) <= limit
+            return len(encoder.encode(problem)) <= limit
         except UsageError as reason:
             raise UsageError(f"problem '{problem.id}': {reason}") from reason
 

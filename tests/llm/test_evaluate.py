@@ -37,7 +37,7 @@ def make(count=5, k=4, grader=None, seed=7):
     return Evaluation(
         name="numbers",
         problems=problems,
-        encode=lambda text: list(text.encode()),
+        encode=lambda problem: list(problem.problem.encode()),
         read=lambda tokens: bytes(token for token in tokens if token).decode(),
         grader=grader or Grader(),
         k=k,

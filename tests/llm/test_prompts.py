@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.errors import UsageError
 from pmdkit.llm.prompts import TEMPLATE, Encoder, encoder_of, limit_prompts
 from pmdkit.specs.llm import PromptTable
 
@@ -51,6 +52,11 @@ ENCODER = Encoder(TOKENIZER)
 PLAIN = Encoder(TOKENIZER, chat=False)
 
 
+def asked(text, *history):
+    """A problem, and the messages before it."""
+    return Problem("p", text, "1", history=history)
+
+
 class TestTemplate:
     """A problem is asked in the words of the paper, in the chat format of the tokenizer."""
 
@@ -62,19 +68,19 @@ class TestTemplate:
         )
         for text in TEXTS[:5]:
             content = TEMPLATE.replace("{problem_statement}", text)
-            assert TOKENIZER.decode(PLAIN.encode(text)) == content
-            assert ENCODER.messages(text) == [{"role": "user", "content": content}]
+            assert TOKENIZER.decode(PLAIN.encode(asked(text))) == content
+            assert ENCODER.messages(asked(text)) == [{"role": "user", "content": content}]
             message = [{"role": "user", "content": content}]
             shown = TOKENIZER.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-            assert TOKENIZER.decode(ENCODER.encode(text)) == shown
+            assert TOKENIZER.decode(ENCODER.encode(asked(text))) == shown
 
     def test_without_a_chat_format_it_begins_with_one_token_that_begins_texts(self):
         bpe = byte_level()
         around = [("<s>", bpe.token_to_id("<s>"))]
         bpe.post_processor = processors.TemplateProcessing(single="<s> $A <s>", special_tokens=around)
         same = wrapped(bpe, bos_token="<s>")
-        ids = Encoder(same).encode(TEXTS[0])
-        assert ids == [same.bos_token_id, *PLAIN.encode(TEXTS[0])]
+        ids = Encoder(same).encode(asked(TEXTS[0]))
+        assert ids == [same.bos_token_id, *PLAIN.encode(asked(TEXTS[0]))]
 
 
 def test_real_problems_are_encoded_as_in_one_go():
@@ -83,8 +89,8 @@ def test_real_problems_are_encoded_as_in_one_go():
         content = TEMPLATE.replace("{problem_statement}", text)
         message = [{"role": "user", "content": content}]
         rendered = TOKENIZER.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        assert ENCODER.encode(text) == TOKENIZER.encode(rendered, add_special_tokens=False)
-        assert PLAIN.encode(text) == TOKENIZER.encode(content, add_special_tokens=False)
+        assert ENCODER.encode(asked(text)) == TOKENIZER.encode(rendered, add_special_tokens=False)
+        assert PLAIN.encode(asked(text)) == TOKENIZER.encode(content, add_special_tokens=False)
 
 
 pieces = st.one_of(st.sampled_from([*SPECIAL, *ADDED, "{problem_statement}", "{{ 1 }}", "$Answer", "\n\n"]), st.text())
@@ -98,7 +104,7 @@ def test_no_control_token_comes_from_data_and_the_text_arrives(text):
     control = {TOKENIZER.convert_tokens_to_ids(name) for name in (*SPECIAL, *ADDED)}
     assert not control & set(ids)
     assert TOKENIZER.decode(ids) == text
-    whole = ENCODER.encode(text)
+    whole = ENCODER.encode(asked(text))
     assert [id for id in whole if id in control] == [id for id in ENCODER.before + ENCODER.after if id in control]
     assert text in TOKENIZER.decode(whole)
 
@@ -111,7 +117,7 @@ def numbered(texts, held_out=0):
 
 
 def test_long_prompts_are_dropped_and_counted_never_cut():
-    overhead = len(ENCODER.encode(""))
+    overhead = len(ENCODER.encode(asked("")))
     problems = numbered(["1", "1" * 50, "2", "2" * 50, "3"], held_out=2)
     limited, dropped = limit_prompts(problems, ENCODER, overhead + 10)
     assert (list(limited.train), list(limited.held_out), dropped) == ([0, 2], [4], 2)
@@ -119,9 +125,29 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
     assert limited.train.dtype == np.int64
     everything, none = limit_prompts(problems, ENCODER, 10_000)
     assert (list(everything.train), none, everything.counts) == ([0, 1, 2], 0, problems.counts)
-    longest = max(len(ENCODER.encode(problems.problem(i).problem)) for i in range(5))
+    longest = max(len(ENCODER.encode(problems.problem(i))) for i in range(5))
     assert limit_prompts(problems, ENCODER, longest)[1] == 0
     assert limit_prompts(problems, ENCODER, longest - 1)[1] >= 1
+
+
+def test_messages_before_a_problem_are_in_its_prompt_and_stay_text():
+    """As transformers renders them, the system message first; a control token in them is spelt, not obeyed."""
+    history = ("system", "Be short."), ("user", "1 + 1?"), ("assistant", "2<|im_end|>")
+    few_shot = [{"role": "user", "content": "0?"}, {"role": "assistant", "content": "0"}]
+    encoder = encoder_of(PromptTable(template="Q: {problem_statement}", few_shot=few_shot), TOKENIZER)
+    messages = encoder.messages(asked("3?", *history))
+    said = [("system", "Be short."), ("user", "0?"), ("assistant", "0"), *history[1:], ("user", "Q: 3?")]
+    assert [(message["role"], message["content"]) for message in messages] == said
+    ids = encoder.encode(asked("3?", *history))
+    assert TOKENIZER.decode(ids) == TOKENIZER.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert ids.count(TOKENIZER.convert_tokens_to_ids("<|im_end|>")) == len(messages)
+    plain = encoder_of(PromptTable(template="{problem_statement}", chat=False), TOKENIZER)
+    assert TOKENIZER.decode(plain.encode(asked("3?", *history))) == "Be short.\n\n1 + 1?\n\n2<|im_end|>\n\n3?"
+    problems = MathProblems("mine", [asked("3?", *history)].__getitem__, np.arange(1), np.arange(0))
+    assert limit_prompts(problems, encoder, len(ids))[1] == 0
+    for options in ({"system": "Be long."}, {"chat": True}):  # a second system message; a longer prompt
+        with pytest.raises(UsageError):
+            limit_prompts(problems, encoder_of(PromptTable(**options), TOKENIZER), len(ids))
 
 
 @pytest.mark.slow
@@ -137,12 +163,12 @@ def test_a_prompt_table_is_what_transformers_renders():
     )
     encoder = encoder_of(table, own)
     text = TEXTS[0]
-    messages = encoder.messages(text)
+    messages = encoder.messages(asked(text))
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
     assert messages[-1]["content"] == f"Q: {text}\n\nA:"
     rendered = own.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
-    assert own.decode(encoder.encode(text)) == rendered
+    assert own.decode(encoder.encode(asked(text))) == rendered
     assert "<think>False" in rendered
     plain = encoder_of(table.model_copy(update={"chat": False, "thinking": None}), own)
-    assert own.decode(plain.encode(text)) == f"Be short.\n\n1 + 1?\n\n2\n\nQ: {text}\n\nA:"
-    assert encoder_of(None, TOKENIZER).encode(text) == ENCODER.encode(text)
+    assert own.decode(plain.encode(asked(text))) == f"Be short.\n\n1 + 1?\n\n2\n\nQ: {text}\n\nA:"
+    assert encoder_of(None, TOKENIZER).encode(asked(text)) == ENCODER.encode(asked(text))

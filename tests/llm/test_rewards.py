@@ -102,7 +102,7 @@ def make_sum(task, own_file, cut_off="wrong", **first):
         ],
     )
     rewards = make_reward_sum(table, RolloutTable(width=64, cut_off=cut_off))
-    task.rewards, task.rows = rewards, make_rows(lambda text: [{"role": "user", "content": text}])
+    task.rewards, task.rows = rewards, make_rows(lambda asked: [{"role": "user", "content": asked.problem}])
     return table, rewards
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
@@ -102,7 +103,8 @@ def test_the_folder_loads_with_the_auto_classes(tmp_path):
     assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
     assert told["weights"] == model.num_parameters()
     assert 0 <= told["pass_rate"] < 0.1
-    ids = Encoder(tokenizer).encode("Ana has 3 apples, buys 5, finds 2 and gets 7. How many apples now?")
+    text = "Ana has 3 apples, buys 5, finds 2 and gets 7. How many apples now?"
+    ids = Encoder(tokenizer).encode(Problem("ana", text))
     out = model.generate(torch.tensor([ids]), max_new_tokens=4, do_sample=False)
     assert out.shape[1] > len(ids)
     assert (folder / "generation_config.json").exists()

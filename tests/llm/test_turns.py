@@ -68,7 +68,7 @@ def turns_of(encoder, environment=asks_on, most=4, group=SINGLE):
 
 
 def request(encoder, width=WIDTH, numbers=NUMBERS, group=GROUP, seed=7):
-    prompts = [encoder.encode(PROBLEMS.problem(number).problem) for number in numbers.tolist()]
+    prompts = [encoder.encode(PROBLEMS.problem(number)) for number in numbers.tolist()]
     return GenerateRequest(prompts, group, row_seeds(numbers, group, seed), Sampling(width))
 
 
@@ -82,7 +82,7 @@ def turning(model, encoder, objective="pmd-mean", environment=asks_on, **more):
     return learner_of(
         model,
         TransformersEngine(model, ends_of(encoder.tokenizer)),
-        lambda number: encoder.encode(PROBLEMS.problem(number).problem),
+        lambda number: encoder.encode(PROBLEMS.problem(number)),
         WIDTH,
         ScheduleTable(steps=2, group=GROUP, prompts=3, lr=1e-2, optimizer="sgd"),
         UpdateTable(token_budget=600),

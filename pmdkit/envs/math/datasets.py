@@ -27,7 +27,8 @@ class MathFile:
     """Problems from a JSON Lines, JSON or Parquet file, or from a data set on the hub, in plain or verl layout.
 
     Plain: one column with the question, and one with the answer or a solution that contains #### 42 or \\boxed{42}.
-    verl: `prompt` is a list of chat messages, `reward_model.ground_truth` the answer; DAPO's wording is stripped.
+    verl: `prompt` is a list of messages that ends with the question, and `reward_model.ground_truth` the answer; DAPO's
+    wording is stripped.
     """
 
     path: str
@@ -170,7 +171,7 @@ class Mixture:
             for apart, numbers in ((False, found.train), (True, found.held_out)):
                 for one in numbers:
                     problem = found.problem(int(one))
-                    text = normalise_spaces(problem.problem)
+                    text = normalise_spaces(problem.conversation)
                     if text in before:
                         counts["merged: in an earlier source"] += 1
                         continue

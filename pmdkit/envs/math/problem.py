@@ -26,14 +26,21 @@ class Problem:
     Attributes:
         id: unique in its collection, such as "dapo-00050".
         problem: the text of the question alone; template and chat format are added later, never part of it.
-        answer: the gold answer that the verifier compares with.
+        answer: the gold answer that the verifier compares with; empty where a reward needs none.
         columns: the data row, for reward functions that ask for it.
+        history: (role, content) of the messages before the question: a system message, earlier turns.
     """
 
     id: str
     problem: str
-    answer: str
+    answer: str = ""
     columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    history: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def conversation(self) -> str:
+        """The question below the messages before it: problems with the same text are copies."""
+        return "\n\n".join([*(f"{role}: {content}" for role, content in self.history), self.problem])
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ def collect(
     if isinstance(held_out, int) and held_out >= size:
         raise UsageError(f"env.held_out is {held_out} of {size} problems; expected fewer, or 'all' for evaluation only")
     number_held_out = size if held_out == "all" else int(held_out)
-    digests = [hashlib.blake2b(normalise_spaces(p.problem).encode(), digest_size=8).digest() for p in table]
+    digests = [hashlib.blake2b(normalise_spaces(p.conversation).encode(), digest_size=8).digest() for p in table]
     by_hash = sorted(range(size), key=lambda i: digests[i])
     apart = np.zeros(size, dtype=bool)
     apart[by_hash[:number_held_out]] = True
@@ -89,8 +96,8 @@ def merge_duplicates(problems: Iterable[Problem]) -> tuple[list[Problem], Counte
     """Keep the first copy of each text; drop all copies if their answers conflict, since the right one is unknown."""
     problems = list(problems)
     conflicting = conflicts(problems, normalise_spaces)
-    first = {normalise_spaces(problem.problem): problem for problem in reversed(problems)}
-    kept = [p for p in problems if p.id not in conflicting and first[normalise_spaces(p.problem)] is p]
+    first = {normalise_spaces(problem.conversation): problem for problem in reversed(problems)}
+    kept = [p for p in problems if p.id not in conflicting and first[normalise_spaces(p.conversation)] is p]
     counts = Counter({"dropped: conflicting answers": len(conflicting)})
     counts["merged: same problem"] = len(problems) - len(conflicting) - len(kept)
     return kept, +counts
@@ -100,7 +107,7 @@ def conflicts(problems: Iterable[Problem], key: Callable[[str], str]) -> set[str
     """Ids of problems whose texts share a key but have different answers."""
     groups: defaultdict[str, list[Problem]] = defaultdict(list)
     for problem in problems:
-        groups[key(problem.problem)].append(problem)
+        groups[key(problem.conversation)].append(problem)
     return {p.id for group in groups.values() if len({p.answer for p in group}) > 1 for p in group}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pmdkit import foreign
 from pmdkit.envs.math.problem import Problem
-from pmdkit.errors import EnvironmentLacks, UsageError, first_line
+from pmdkit.errors import EnvironmentLacks, UsageError, first_line, short
 from pmdkit.hub import local_only
 
 Row = dict[str, Any] | str  # a string says what is wrong with the row
@@ -25,6 +25,7 @@ SHOWN_ROWS = 5  # bad rows listed in a message
 PROBLEM = ("problem", "question", "prompt")
 ANSWER = ("answer", "final_answer", "expected_answer", "reward_model.ground_truth", "ground_truth", "solution")
 ID = ("id", "extra_info.index", "unique_id", "index")
+ROLES = ("system", "user", "assistant", "tool")
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 LONGEST_FIELD = 100_000  # characters of one field: a longer one is not a question, and takes seconds to tokenize
 MARK = re.compile(r"^####[ \t]*(.*\S)[ \t]*$", re.MULTILINE)
@@ -99,10 +100,10 @@ def parse_row(row: Row, columns: Columns, otherwise: str) -> Problem:
     """The problem in a row, with the id `otherwise` if it has none; a ValueError says what is wrong with the row."""
     if isinstance(row, str):
         raise ValueError(row)
-    text = parse_problem(look_up(row, columns.problem))
+    text, history = parse_problem(look_up(row, columns.problem))
     answer = parse_answer(look_up(row, columns.answer), columns.answer)
     id = parse_id(look_up(row, columns.id), otherwise) if columns.id else otherwise
-    return Problem(id, text, answer, row)
+    return Problem(id, text, answer, row, history)
 
 
 # Columns: which ones hold the problem, the answer and the id, and which values are usable.
@@ -139,21 +140,23 @@ def look_up(row: dict[str, Any], column: str) -> Any:
     return row[outer].get(inner) if isinstance(row.get(outer), dict) else None
 
 
-def parse_problem(value: Any) -> str:
-    """The question, from text or from the only user message of a chat, without DAPO's wording."""
+def parse_problem(value: Any) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The question without DAPO's wording, and the messages before it: from text, or from a chat that ends with it."""
+    history: list[tuple[str, str]] = []
     if isinstance(value, list):
-        if not all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value):
-            raise ValueError("the prompt is a list, but not of chat messages with role and content")
-        asked = [message.get("content") for message in value if message["role"] == "user"]
-        if len(asked) != 1:
-            raise ValueError(f"the prompt has {len(asked)} user messages; expected one")
-        if any(message["role"] not in ("user", "system") for message in value):
-            raise ValueError("the prompt holds a message that is neither the user's nor the system's")
-        value = asked[0]
+        for message in value:
+            keys = {key for key, x in message.items() if x} | {"content"} if isinstance(message, dict) else set()
+            if keys != {"role", "content"} or message["role"] not in ROLES:
+                wanted = f"messages of content and role, which is {' or '.join(ROLES)}, and nothing else"
+                raise ValueError(f"the prompt is a list with {short(message)}; expected {wanted}")
+            history.append((message["role"], check_text(message.get("content"), "message")))
+        if not history or history[-1][0] != "user":
+            raise ValueError("the prompt is a list that does not end with a message of the user")
+        value = history.pop()[1]
     text = unwrap(check_text(value, "problem").strip().lstrip("\ufeff").strip())
     if not text:
         raise ValueError("the problem is empty")
-    return text
+    return text, tuple(history)
 
 
 def parse_answer(value: Any, column: str) -> str:

@@ -39,10 +39,12 @@ class ResponsesCallback(TrainerCallback):
         lines = []
         for n, (item, verdict) in enumerate(zip(self.task.last.items, self.task.last.verdicts, strict=True)):
             problem = self.task.problems.problem(numbers[n // size])
+            history = [{"role": role, "content": content} for role, content in problem.history]
             line = {
                 "id": problem.id,
                 "k": n % size,
                 "problem": problem.problem,
+                **({"history": history} if history else {}),
                 "answer": problem.answer,
                 "response": item.response,
                 **({} if rollouts.episodes is None else {"messages": rollouts.episodes[n].messages}),

@@ -23,7 +23,7 @@ from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import UsageError, short
 from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
-from pmdkit.llm.prompts import PLACE, Encoder, decode_response
+from pmdkit.llm.prompts import PLACE, Encoder, decode_response, split_at
 from pmdkit.loop import Episode
 from pmdkit.randomness import derive
 
@@ -149,7 +149,7 @@ class Turns:
         """
         width, report = request.sampling.width, request.progress
         rows = [
-            Row(request.prompts[n // request.group], seed, problem, self.encoder.messages(problem.problem))
+            Row(request.prompts[n // request.group], seed, problem, self.encoder.messages(problem))
             for n, seed in enumerate(request.seeds.tolist())
             for problem in [problems[n // request.group]]
         ]
@@ -249,23 +249,16 @@ class Turns:
         if roles not in self.frames:
             marks = [f"{{message {n}}}" for n in range(len(roles) + 1)]
             marked = [{"role": role, "content": mark} for role, mark in zip(("assistant", *roles), marks, strict=True)]
-            encoder, pieces = self.encoder, []
+            encoder = self.encoder
             text = encoder.render([*encoder.before_problem, {"role": "user", "content": PLACE}, *marked])
-            for mark in marks:
-                before, found, text = text.partition(mark)
-                if not found or mark in text:
-                    raise UsageError(
-                        f"the chat template does not show messages of {', '.join(roles)} once each, in their order"
-                    )
-                pieces.append(before)
-            self.frames[roles] = [encoder.ids(piece, split=False) for piece in [*pieces[1:], text]]
+            self.frames[roles] = [encoder.ids(piece, split=False) for piece in split_at(text, marks)[1:]]
         return self.frames[roles]
 
     def example(
         self, problem: Problem, respond: Callable[[list[Message]], str], end: int
     ) -> tuple[list[int], list[bool]]:
         """Tokens after the prompt, and their mask, of an episode that a teacher plays in the policy's place."""
-        row = Row((), 0, problem, self.encoder.messages(problem.problem))
+        row = Row((), 0, problem, self.encoder.messages(problem))
         for number in range(1, self.most + 1):
             text = [*self.encoder.data(respond(row.messages)), end]
             row.append([{"role": "assistant", "content": self.read(text)}], text, [0.0] * len(text))

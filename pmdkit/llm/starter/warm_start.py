@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.envs.calculator import calculator
-from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import Diverged, PmdkitError, UsageError
 from pmdkit.llm import logprobs, packing, weights
 from pmdkit.llm.contrib.turns import Turns
@@ -27,7 +27,7 @@ def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     problems: MathProblems,
-    encode: Callable[[str], Sequence[int]],
+    encode: Callable[[Problem], Sequence[int]],
     options: WarmStartTable,
     seed: int,
     pass_rate: Callable[[], float],
@@ -44,7 +44,7 @@ def warm_start(
         model: trained with AdamW on the likelihood of the teacher's responses; switched to packed attention.
         tokenizer: turns responses into tokens; its end token ends them.
         problems: only the training problems are used.
-        encode: from the text of a problem to the tokens of its prompt.
+        encode: from a problem to the tokens of its prompt.
         options: target, limit, batch and learning rate.
         seed: of the problems asked and of the teacher's responses.
         pass_rate: measures the model on held-out problems.
@@ -89,7 +89,7 @@ def warm_start(
         for turn in range(step, min(step + options.look, options.max_steps)):
             rng = generator(seed, "warm start", turn)
             asked = [problems.problem(int(n)) for n in rng.choice(problems.train, options.batch)]
-            prompts = [encode(problem.problem) for problem in asked]
+            prompts = [encode(problem) for problem in asked]
             scored = None
             if turns is None:
                 texts = [teacher.respond(problem.problem, rng) for problem in asked]

@@ -241,8 +241,6 @@ BAD = (
     *(row(answer=value) for value in ("gone", None, " ", True, ["2"], float("nan"), 1.0526315789473685e17, "2\0")),
     *(row(answer="so \\boxed{\\frac{1}{2}"), row(id=["b"]), row(id="a", answer="3")),
     row(problem=BEFORE + "What is 1 + 1?"),  # half of DAPO's wording
-    *(chat("system"), chat("user", "user"), chat("user", "assistant"), chat("user", content=[{"type": "image"}])),
-    json.dumps({"prompt": ["Why?"], "answer": "1"}).encode(),
 )
 
 
@@ -255,6 +253,34 @@ def test_a_bad_row_is_named_by_its_number_or_dropped(tmp_path, line):
     kept = MathFile(str(file), drop_bad_rows=True).build()
     assert [kept.problem(int(i)).id for i in kept.train] == ["a"]
     assert sum(count for name, count in kept.counts.items() if name.startswith("dropped: ")) == 1
+
+
+CHATS = (
+    *(chat("system"), chat("user", "assistant"), chat("critic", "user"), chat("user", content=[{"type": "image"}])),
+    *(chat("user", "user", content=None), chat(), json.dumps({"prompt": ["Why?"], "answer": "1"}).encode()),
+    chat("user").replace(b'"role"', b'"tool_calls": [1], "role"'),
+)
+
+
+def test_a_chat_keeps_every_message_and_another_conversation_is_another_problem(tmp_path):
+    """The last message is the question; a copy of a whole conversation is merged, with another answer it is dropped."""
+    file = tmp_path / "mine.jsonl"
+    both = chat("system", "user", "assistant", "user"), chat("user"), chat("system", "user", "assistant", "user")
+    file.write_bytes(b"\n".join(both))
+    problems = MathFile(str(file)).build()
+    asked = [problems.problem(int(n)) for n in problems.train]
+    before = ("system", "Why?"), ("user", "Why?"), ("assistant", "Why?")
+    assert [(one.history, one.problem) for one in asked] == [(before, "Why?"), ((), "Why?")]
+    file.write_bytes(b"\n".join([*both, both[0].replace(b'"1"', b'"2"')]))
+    assert [len(MathFile(str(file)).build().problem(0).history)] == [0]
+
+
+@pytest.mark.parametrize("line", CHATS)
+def test_a_bad_chat_is_named(tmp_path, line):
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(chat("system", "user") + b"\n" + line)
+    with pytest.raises(UsageError, match="row 2: "):
+        MathFile(str(file)).build()
 
 
 @pytest.mark.parametrize(
