@@ -1,6 +1,6 @@
 """A call that is made in another process: a function by its name, JSON arguments, and a result that is a file.
 
-`python -m pmdkit.calls FILE` makes the calls in a file, one after another, with one thread.
+`python -P -m pmdkit.calls FILE` makes the calls in a file, one after another, with one thread.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 from pmdkit import errors
 from pmdkit.observe import files
-from pmdkit.processes import MERCY, exit_reason, sigterm_interrupts, start_child, stop_all
+from pmdkit.processes import MERCY, exit_reason, sigterm_interrupts, start_python, stop_all
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ class CallResult:
 
 def start_process(calls: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start the process that makes the calls in a file; it is asked to stop when this one ends, however it ends."""
-    paths = os.pathsep.join(path for path in sys.path if path)
-    whole = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment}
-    return start_child([sys.executable, "-m", "pmdkit.calls", calls], whole)
+    return start_python("-m", "pmdkit.calls", calls, OMP_NUM_THREADS="1", **environment)
 
 
 def make_calls(calls: str, cwd: str) -> str:

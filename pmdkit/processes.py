@@ -15,6 +15,21 @@ MERCY = 20.0
 "Seconds for a run to finish its step and to save once it is asked to stop."
 
 
+def python_command(*arguments: str) -> list[str]:
+    """The command of a child that is Python; -P, or `python -m` would import a json.py from the current folder."""
+    return [sys.executable, "-P", *arguments]
+
+
+def python_environment() -> dict[str, str]:
+    """The variables that let a child import what this process can, and its children nothing from a current folder."""
+    return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONSAFEPATH": "1"}
+
+
+def start_python(*arguments: str, **variables: str) -> "subprocess.Popen[bytes]":
+    """Start this Python again as a child, with variables beside those of this process."""
+    return start_child(python_command(*arguments), {**os.environ, **python_environment(), **variables})
+
+
 def start_child(command: Sequence[str], environment: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
     """Start a command in its own session, out of reach of Ctrl-C; on Linux it gets SIGTERM when this process ends."""
     parent = os.getpid()

@@ -20,8 +20,13 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from pmdkit.processes import python_command
+
 TICK = 0.5  # seconds between polls
-STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # else processes that torchrun starts again look for dead ones
+FIXED = {
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else processes that torchrun starts again look for dead ones
+    "PYTHONSAFEPATH": "1",  # nothing is imported from the driver's folder
+}
 
 
 @ray.remote
@@ -43,8 +48,8 @@ class Machine:
             name: value for name, value in os.environ.items() if name.startswith(("RAY_", "CUDA_", "ROCR_", "HIP_"))
         }
         local = ["--local-addr", ray.util.get_node_ip_address(), "--rdzv-conf", f"is_host={str(first).lower()}"]
-        command = [sys.executable, "-m", "torch.distributed.run", *local, *arguments]
-        self.process = subprocess.Popen(command, cwd=folder, env={**environment, **mine, **STORE})
+        command = python_command("-m", "torch.distributed.run", *local, *arguments)
+        self.process = subprocess.Popen(command, cwd=folder, env={**environment, **mine, **FIXED})
 
     def code(self) -> int | None:
         """The exit code of the agent; None while it runs."""

@@ -78,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
     wait_briefly()
+    if argv is None:  # a process of its own: a Python that a library starts imports nothing from the current folder
+        os.environ["PYTHONSAFEPATH"] = "1"
     try:
         try:
             if tokens and tokens[0] in companions.HOMES and tokens[0] not in VERBS:

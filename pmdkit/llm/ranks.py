@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pmdkit.errors import ComponentDied, Stopped
-from pmdkit.processes import exit_reason
+from pmdkit.processes import exit_reason, python_command, python_environment
 
 DIED, STOPPED = ComponentDied.exit_code, Stopped.exit_code
 GO_ON = "the last checkpoint is intact: go on with --resume"
@@ -51,6 +51,7 @@ def start_ranks(command: Sequence[str], processes: int, threads: int) -> tuple[i
     port = listener.getsockname()[1]
     store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     shared = {
+        **python_environment(),
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": "127.0.0.1",
@@ -67,11 +68,12 @@ def start_ranks(command: Sequence[str], processes: int, threads: int) -> tuple[i
     wanted = [name for name in SIGNALS if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN]
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(wanted)
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # one line tells the end, ours
+    python, *arguments = python_command("-m", "pmdkit", *command)
     with TemporaryDirectory(prefix="pmdkit-") as folder:
         context = start_processes(
             "pmdkit",
-            sys.executable,
-            args=dict.fromkeys(range(processes), ("-m", "pmdkit", *command)),
+            python,
+            args=dict.fromkeys(range(processes), tuple(arguments)),
             envs={rank: {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)},
             logs_specs=DefaultLogsSpecs(folder),
         )

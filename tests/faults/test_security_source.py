@@ -1,9 +1,10 @@
-"""No file of the packages loads a pickle or YAML, and only the named ones make code of text or trust a model's code.
+"""No file of the packages loads a pickle or YAML; only the named ones make code of text or start processes.
 
 This reads what is written, not what runs: it stops a slip, not somebody who hides a call.
 """
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,6 +14,16 @@ MAY_MAKE_CODE = {
     "packages/pmdkit-course/pmdkit_course/worker.py",  # a learner's cell, in a process of its own
     "pmdkit/plugins.py",  # a file that the user named; it runs as the user
 }
+STARTERS = {"multiprocessing", "torch.multiprocessing", "concurrent.futures.process", "pty"}
+START = re.compile(r"subprocess\.(run|call|check_\w+|Popen|get\w+)|asyncio\.create_subprocess_\w+")
+START_BY_OS = re.compile(r"os\.(system|popen|startfile|fork\w*|(exec|spawn|posix_spawn)\w*)")
+MAY_START = {  # any other program
+    "pmdkit/processes.py",
+    "packages/strict-answers/strict_answers/process.py",
+    "packages/pmdkit-course/pmdkit_course/sandbox.py",  # bubblewrap
+    "llm/cluster/on_ray.py",
+}
+MAY_START_PYTHON = {"pmdkit/processes.py", "packages/strict-answers/strict_answers/process.py"}
 
 
 def findings(path: Path) -> list[str]:
@@ -22,11 +33,16 @@ def findings(path: Path) -> list[str]:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         bad = [module for module in modules if module.partition(".")[0] in LOADERS]
+        bad += [module for module in modules if module in STARTERS]
+        bad += ["from subprocess"] if isinstance(node, ast.ImportFrom) and node.module == "subprocess" else []
+        python = isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable"
+        bad += ["sys.executable"] if python and name not in MAY_START_PYTHON else []
         if isinstance(node, ast.Call):
             call = ast.unparse(node.func).removeprefix("builtins.")
             loads = call in ("torch.load", "pd.read_pickle", "pandas.read_pickle")
             makes = (call in MAKE_CODE or call.endswith((".exec_module", ".run_path"))) and name not in MAY_MAKE_CODE
-            bad += [call] if loads or makes else []
+            starts = (bool(START.fullmatch(call)) and name not in MAY_START) or bool(START_BY_OS.fullmatch(call))
+            bad += [call] if loads or makes or starts else []
             for keyword in node.keywords:
                 if keyword.arg in ("allow_pickle", "trust_remote_code", "shell"):
                     bad += [] if ast.unparse(keyword.value) == "False" else [f"{call}({keyword.arg}=...)"]
@@ -34,11 +50,14 @@ def findings(path: Path) -> list[str]:
     return found
 
 
-def test_no_pickle_is_loaded_and_no_code_made_of_text_but_in_the_named_places(tmp_path, monkeypatch):
+def test_pickles_code_and_processes_are_made_in_the_named_places_only(tmp_path, monkeypatch):
     sources = [*ROOT.glob("pmdkit/**/*.py"), *ROOT.glob("packages/*/*_*/**/*.py"), *ROOT.glob("llm/**/*.py")]
     assert len(sources) > 150
     assert [line for path in sources for line in findings(path)] == []
     planted = tmp_path / "planted.py"
-    planted.write_text("import pickle\ntorch.load(x)\neval(x)\nf(x, allow_pickle=True)\nf(trust_remote_code=t)\n")
+    planted.write_text(
+        "import pickle\ntorch.load(x)\neval(x)\nf(x, allow_pickle=True)\nf(trust_remote_code=t)\n"
+        "from multiprocessing import Pool\nfrom subprocess import run\nsubprocess.run(x)\nos.execv(sys.executable)\n"
+    )
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    assert len(findings(planted)) == 5
+    assert len(findings(planted)) == 10

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import EnvironmentLacks, printable
+from pmdkit.processes import python_command
 from pmdkit_course import serialization
 from pmdkit_course.answers import Code
 from pmdkit_course.exercises import AnswerVerdict, Exercise
@@ -110,7 +111,7 @@ def require_sandbox() -> None:
     elif shutil.which("bwrap") is None:
         problem = "bwrap is not installed (Debian and Ubuntu: apt install bubblewrap)"
     else:
-        command = [*bwrap_command(), sys.executable, "-c", "import numpy, pmdkit_course"]
+        command = [*bwrap_command(), *python_command("-c", "import numpy, pmdkit_course")]
         tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=STARTUP)
         if tried.returncode == 0:
             return
@@ -132,7 +133,7 @@ class AnswerProcess:
         self.buffer = bytearray()
         self.folder = tempfile.mkdtemp(prefix="pmdkit-learn-")
         self.socket, theirs = socket.socketpair()
-        command = [*(bwrap_command() if sandboxed else ()), sys.executable, "-m", "pmdkit_course.worker"]
+        command = [*(bwrap_command() if sandboxed else ()), *python_command("-m", "pmdkit_course.worker")]
         try:
             self.popen = subprocess.Popen(
                 command,

@@ -70,6 +70,7 @@ class WorkerProcess:
         self.buffer = bytearray()
         seen = {name: os.environ[name] for name in INHERITED if name in os.environ}
         seen |= {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part), "PYTHONHASHSEED": "0"}
+        seen["PYTHONSAFEPATH"] = "1"  # as -P below, for what a judge starts
         seen |= dict.fromkeys(THREADS, "1")
         options = json.dumps({**asdict(judge), "parent": os.getpid()})
         try:
