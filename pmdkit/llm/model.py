@@ -4,7 +4,7 @@ A folder is data: anything in it that would require trust is refused.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,6 @@ MAPS = ("auto_map", "custom_pipelines", "custom_generate")
 "Keys of transformers that name a Python file beside the configuration, or on the hub."
 KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
 "Keys that may name a repository of compiled code."
-TRUSTING = "trust_remote_code"
-"The option of vLLM and transformers that lets the code of a model run."
 
 
 def load_model(
@@ -156,15 +154,3 @@ def nested_items(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list):
         for inner in value:
             yield from nested_items(inner)
-
-
-def check_no_trust(options: Mapping[str, object]) -> None:
-    """Refuse [vllm.options] that tell vLLM to run a model's code, however the name is spelt.
-
-    Raises:
-        UsageError: there is such an option.
-    """
-    for name in options:
-        plain = name.replace("-", "_").lower()
-        if TRUSTING.startswith(plain) or plain.startswith("trust"):  # vLLM's command line accepts prefixes of names
-            raise UsageError(f"vllm.options has {name}, and pmdkit runs no code of a model: leave it out")

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
 
 from pmdkit.specs.spec import Spec
-from pmdkit.specs.table import Count, CountOrNever, NonNegative, Positive, Share, Strict, check_table
+from pmdkit.specs.table import Count, CountOrNever, NonNegative, Positive, Share, Strict, Word, check_table
 from pmdkit.specs.toy import WarmStartTable
 
 HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
@@ -101,6 +102,33 @@ class RolloutTable(Strict):
     "Write every k-th step's responses to rollouts/; 0 for never."
 
 
+class VLLMOptions(TypedDict, total=False):
+    """[vllm.options]: arguments of vLLM's engine by vLLM's names. Only what cannot name code, a file or an address."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    all2all_backend: Word
+    async_scheduling: bool
+    attention_backend: Word
+    block_size: Count
+    cpu_offload_gb: NonNegative
+    cudagraph_capture_sizes: list[Count]
+    disable_cascade_attn: bool
+    disable_custom_all_reduce: bool
+    enable_chunked_prefill: bool
+    enable_dbo: bool
+    enable_expert_parallel: bool
+    enable_prefix_caching: bool
+    kv_cache_dtype: Word
+    linear_backend: Word
+    max_num_batched_tokens: Count
+    model_impl: Literal["auto", "vllm", "transformers"]
+    moe_backend: Word
+    num_gpu_blocks_override: Count
+    numa_bind: bool
+    optimization_level: CountOrNever
+
+
 class VLLMTable(Strict):
     """[vllm]: the engine of rollout.engine = "vllm" or "vllm-server". Needs vllm 0.28 or later."""
 
@@ -120,8 +148,8 @@ class VLLMTable(Strict):
     "vllm: run without compiled graphs: starts faster, generates more slowly. Always so on a CPU."
     rows: int | None = Field(default=None, ge=1)
     "Maximum number of responses generated at the same time, by each engine or server."
-    options: dict[str, Any] = Field(default_factory=dict)
-    "vllm: further arguments of vLLM's engine, by vLLM's names; those that pmdkit sets itself are refused."
+    options: VLLMOptions = Field(default_factory=VLLMOptions)
+    "vllm: further arguments of vLLM's engine, by vLLM's names; another name is answered with those that there are."
 
 
 class RewardTerm(Strict):

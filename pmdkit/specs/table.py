@@ -2,7 +2,7 @@
 
 import math
 from datetime import date, time
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,6 +20,7 @@ CountOrNever = Annotated[int, Field(ge=0, le=MOST)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Word = Annotated[str, Field(pattern=r"^\w+$", max_length=SHOWN)]
 
 
 class Strict(BaseModel):
@@ -40,6 +41,10 @@ def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Tabl
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join([section, *map(str, first["loc"])])
+        if first["type"] == "extra_forbidden":  # in a table inside this one
+            inner = model.model_fields[str(first["loc"][0])].annotation
+            known = (f"{key.rpartition('.')[0]}.{name}" for name in get_type_hints(inner))
+            raise UsageError(unknown("option", key, known)) from None
         raise UsageError(f"{key} is {short(first['input'])}; {first['msg']}") from None
 
 

@@ -43,4 +43,4 @@ def test_what_vllm_does_not_know_is_a_sentence(starter):
     with pytest.raises(UsageError):
         ColocatedEngine(Starter(model, starter.tokenizer, starter.ends).wanted(context=32))
     with pytest.raises(EnvironmentLacks):
-        ColocatedEngine(starter.wanted(options={"no_such_option": 1}))
+        ColocatedEngine(starter.wanted(options={"attention_backend": "no_such"}))

@@ -19,6 +19,7 @@ from pmdkit.llm.engines.vllm.client import Server
 from pmdkit.llm.engines.vllm.server import make
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
 from pmdkit.llm.recipe_checks import check_engine
+from pmdkit.resolve import resolve
 from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 SIZES = {
@@ -86,11 +87,31 @@ def test_an_engine_that_writes_during_updates_does_not_sleep():
     assert not arguments.sleep_enabled(wanted("cuda", sleep=False))
 
 
-def test_options_pass_through_but_for_ours(tmp_path):
-    assert arguments.llm_arguments(wanted(options={"swap_space": 0}), tmp_path)["swap_space"] == 0
-    for name in ("model", "logprobs-mode", "seed", "tokenizer", "trust_remote_code", "Trust-Remote"):
-        with pytest.raises(UsageError):
-            arguments.llm_arguments(wanted(options={name: "x"}), tmp_path)
+def test_options_pass_through_but_for_those_of_the_engine(tmp_path):
+    assert arguments.llm_arguments(wanted(options={"block_size": 32}), tmp_path)["block_size"] == 32
+    with pytest.raises(UsageError):  # set by pmdkit on a CPU
+        arguments.llm_arguments(wanted(options={"enable_chunked_prefill": True}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({name: "my.py"} for name in ("tool_parser_plugin", "reasoning_parser_plugin", "io_processor_plugin")),
+        *({f"{name}_cls": "my.Own"} for name in ("worker", "worker_extension", "scheduler")),
+        *({name: ["my.Own"]} for name in ("logits_processors", "middleware", "default_mm_loras")),
+        {"hf_overrides": {"auto_map": {"AutoModel": "modeling.Own"}}},
+        {"kv_transfer_config": {"kv_connector": "Own", "kv_connector_module_path": "my"}},
+        {"speculative_config": {"model": "theirs", "trust_remote_code": True}},
+        {"compilation_config": {"backend": "my.backend"}},
+        *({name: "x"} for name in ("trust_remote_code", "trust-remote-code", "model", "load_format", "download_dir")),
+        *({name: "my.Own"} for name in ("attention_backend", "moe_backend", "kv_cache_dtype", "model_impl")),
+        {"attention_backend": {"backend": "my"}}, {"cudagraph_capture_sizes": ["my.Own"]}, {"block_size": "my.py"},
+        {"enable_dbo": 1}, {"block_size": True}, {"moe_backend": "triton\n"},
+    ],
+)  # fmt: skip
+def test_no_option_names_code_a_file_or_an_address(options):
+    with pytest.raises(UsageError, match=f"vllm.options.{next(iter(options))}"):
+        resolve("llm", "starter", {"vllm.options": options})
 
 
 def test_the_environment_is_set_before_vllm_is_imported(monkeypatch):

@@ -8,7 +8,6 @@ from typing import Any
 
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import EngineConfig
-from pmdkit.llm.model import check_no_trust
 from pmdkit.observe.telemetry import quietly
 from pmdkit.randomness import derive
 
@@ -72,12 +71,9 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
         given["max_num_seqs"] = table.rows
     if config.size > 1:  # the launcher of the processes has set their ranks
         given["distributed_executor_backend"] = "external_launcher"
-    check_no_trust(table.options)
-    ours = {*given, "tokenizer", "quantization", "enable_lora"}
-    taken = sorted(name for name in table.options if name.replace("-", "_") in ours)
-    if taken:
+    if taken := sorted(given.keys() & table.options.keys()):
         raise UsageError(f"vllm.options sets {', '.join(taken)}, which pmdkit sets itself; see [vllm] and [rollout]")
-    return given | table.options
+    return {**given, **table.options}
 
 
 def sleep_enabled(config: EngineConfig) -> bool:
