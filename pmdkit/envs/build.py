@@ -1,5 +1,6 @@
 """Build a problem of any tier from an [env] table: look up its kind or load a user's, check its options."""
 
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -11,12 +12,15 @@ from pmdkit.plugins import class_from_path, is_path
 Problem = TypeVar("Problem")
 
 
-def build(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type[Problem]) -> Problem:
+def build(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type[Problem], **options: Any) -> Problem:
     """The problem that an [env] table describes: `kind`, a key of `kinds` or "my.py:MyKind", and the kind's options.
 
-    A kind is a dataclass whose fields are the options, and whose build() makes a `wanted`.
+    A kind is a dataclass whose fields are the options, and whose build() makes a `wanted`; of `options` it gets those
+    that it takes.
     """
-    problem = described(table, kinds, wanted).build()
+    kind = described(table, kinds, wanted)
+    taken = inspect.signature(kind.build).parameters
+    problem = kind.build(**{name: value for name, value in options.items() if name in taken})
     if not isinstance(problem, wanted):
         got = f"build() of {table['kind']} returned a {type(problem).__name__}"
         raise ValueError(f"{got}; expected a pmdkit.envs.{wanted.__name__}")

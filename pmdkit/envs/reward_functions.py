@@ -5,6 +5,7 @@ responses to a prompt in one call. A `FunctionGrader` makes the rows; in a worke
 `OwnReward` calls it.
 """
 
+import ast
 import asyncio
 import hashlib
 import inspect
@@ -54,7 +55,7 @@ def arguments(item: Item) -> Message:
         "response": item.response,
         "response_ids": list(row.tokens),
         "cut_off": item.truncated,
-        "gold": item.gold,
+        "gold": item.gold or None,
         "columns": json.loads(row.columns),
     }
 
@@ -175,6 +176,34 @@ def identify(grade: str) -> tuple[str, str]:
     if not path.is_file():
         raise UsageError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
     return f"{path}:{name}", f"own {name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def takes_gold(grade: str) -> bool:
+    """Whether a reward needs a gold answer; that of a user's file by its parameters, while nothing of the file runs.
+
+    A function that its file does not define with `def` counts as one that does.
+    """
+    file, _, name = grade.rpartition(":")
+    if not file:
+        return grade == "math"
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):  # a worker says what is wrong with it
+        return True
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            # the same parameters, and nothing else that could run
+            node.body, node.decorator_list, node.returns, wanted = [ast.Pass()], [], None, node.args
+            wanted.defaults = [ast.Constant(None) for _ in wanted.defaults]
+            wanted.kw_defaults = [default and ast.Constant(None) for default in wanted.kw_defaults]
+            for one in ast.walk(wanted):
+                if isinstance(one, ast.arg):
+                    one.annotation = None
+            empty: dict[str, Any] = {}
+            exec(compile(ast.fix_missing_locations(ast.Module([node], [])), file, "exec"), empty)
+            reward = OwnReward(empty[name], 0.0)
+            return reward.positional or reward.wanted.get("gold", False)
+    return True
 
 
 class FunctionGrader(Grader):

@@ -108,10 +108,11 @@ def evaluate(
     assert config.width is not None
     assert config.top_p is not None
     reward, rollout = (RewardTable(), RolloutTable()) if spec is None else (spec.reward, spec.rollout)
+    gold = grading.needs_gold(reward)
     train: MathProblems | None = None  # what the run was trained on
     if spec is not None:
         try:
-            train = make_math(spec.env)
+            train = make_math(spec.env, gold)
         except (UsageError, EnvironmentLacks) as problem:
             if config.data == HELD_OUT:
                 raise
@@ -119,7 +120,7 @@ def evaluate(
         torch.set_num_threads(spec.run.threads)
     if config.data != HELD_OUT:  # read before the model, which takes longer
         file = {"kind": "file", "path": config.data, "held_out": "all"}
-        other = make_math({"kind": config.data} if config.data in SHIPPED else file)
+        other = make_math({"kind": config.data} if config.data in SHIPPED else file, gold)
         name, problems = other.name, [other.problem(int(number)) for number in other.held_out[: config.problems]]
     table = LanguageModelTable() if spec is None else spec.model
     model, tokenizer = load_model(source.place, pick_device(device or table.device))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -30,7 +29,7 @@ from pmdkit.llm.contrib import turns
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.grading import Rows, make_grader, make_rows
+from pmdkit.llm.grading import Rows, make_grader, make_rows, needs_gold
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
@@ -45,7 +44,7 @@ from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.recording import Recorder
 from pmdkit.specs import LLMSpec
-from pmdkit.specs.llm import LanguageModelTable, RolloutTable
+from pmdkit.specs.llm import RolloutTable
 from strict_answers import Grader
 
 TEXT_TOKENS = 64  # of each text in the sync check
@@ -74,7 +73,7 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
 
 def load_problems(spec: LLMSpec) -> MathProblems:
     """The problems of [env]."""
-    return make_math(spec.env)
+    return make_math(spec.env, needs_gold(spec.reward))
 
 
 def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -83,25 +82,24 @@ def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[Pre
     A pretrained model that will be sharded over processes is empty until `make_policy` has sharded it.
     """
     if process_group.strategy != "fsdp2":
-        return build_model(spec.model, spec.env, spec.run.seed)
+        return build_model(spec)
     if spec.model.path is None:
         # weights that will be sharded stay on the host: whole ones may not fit an accelerator, or not twice
-        return build_model(spec.model, spec.env, spec.run.seed, torch.device("cpu"))
+        return build_model(spec, torch.device("cpu"))
     model, tokenizer = load_model(spec.model.path, empty=True)
     return prepare_model(model, checkpointing=spec.model.checkpointing), tokenizer
 
 
-def build_model(
-    table: LanguageModelTable, env: dict[str, Any], seed: int, device: torch.device | None = None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A pretrained model, or a starter with random weights; on its device, switched to packed attention."""
+    table = spec.model
     if table.build is None:
         model, tokenizer = load_model(str(table.path))
     else:
         from pmdkit.llm.starter.model import build, train_tokenizer
 
-        tokenizer = train_tokenizer(make_math(env))
-        model = build(table.build, tokenizer, seed)
+        tokenizer = train_tokenizer(load_problems(spec))
+        model = build(table.build, tokenizer, spec.run.seed)
     return prepare_model(model, device or pick_device(table.device), table.checkpointing), tokenizer
 
 
@@ -277,7 +275,16 @@ def make_evaluation(
     """The fixed evaluation of [evaluation]."""
     width, most, rows = spec.rollout.width, spec.reward.most_unscored, reward_rows(spec, encoder)
     return evaluate.fixed_evaluation(
-        spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most, rows, episodes
+        spec.evaluation,
+        problems,
+        encoder,
+        verifier,
+        width,
+        spec.run.seed,
+        most,
+        rows,
+        episodes,
+        needs_gold(spec.reward),
     )
 
 
@@ -363,7 +370,7 @@ def make_warm_start(
 
     Several processes teach the same whole model and evaluate together; after an interruption their phase 0 starts over.
     """
-    table, options, size = spec.model, spec.warm_start, learner.process_group.size
+    options, size = spec.warm_start, learner.process_group.size
     if options.pass_rate == 0:
         return None
 
@@ -371,7 +378,7 @@ def make_warm_start(
         from pmdkit.llm.starter.warm_start import warm_start
 
         # the learner's own model may be sharded over several processes
-        student = learner.model if size == 1 else build_model(table, spec.env, spec.run.seed)[0]
+        student = learner.model if size == 1 else build_model(spec)[0]
 
         def rate() -> float:
             learner.load_weights(student)  # the warm start moves the weights behind the learner's back

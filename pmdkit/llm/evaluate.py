@@ -146,9 +146,10 @@ def fixed_evaluation(
     most_unscored: float = Evaluation.most_unscored,
     rows: grading.Rows | None = None,
     turns: "Turns | None" = None,
+    gold: bool = True,
 ) -> Evaluation:
     """The evaluation of an [evaluation] table: the same problems and seeds at every call."""
-    name, chosen = evaluation_problems(table.data, problems, table.problems, seed)
+    name, chosen = evaluation_problems(table.data, problems, table.problems, seed, gold)
     return Evaluation(
         name=name,
         problems=chosen,
@@ -164,8 +165,10 @@ def fixed_evaluation(
     )
 
 
-def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int) -> tuple[str, list[Problem]]:
-    """Name and problems: the run's held-out ones, a shipped set by name, or a file."""
+def evaluation_problems(
+    data: str, problems: MathProblems, most: int, seed: int, gold: bool = True
+) -> tuple[str, list[Problem]]:
+    """Name and problems: the run's held-out ones, a shipped set by name, or a file; `gold` as for `make_math`."""
     if data == "held-out":
         numbers = problems.held_out
         if not len(numbers):
@@ -176,7 +179,7 @@ def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int)
         chosen = generator(seed, "held-out").permutation(len(numbers))[:most]
         return data, [problems.problem(int(numbers[i])) for i in sorted(chosen)]
     table = {"kind": data} if data in ("aime24", "aime25") else {"kind": "file", "path": data}
-    other = make_math(table)
+    other = make_math(table, gold)
     numbers = other.held_out if len(other.held_out) else other.train
     return other.name, [other.problem(int(number)) for number in numbers[:most]]
 

@@ -8,6 +8,7 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs import math_answers
 from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, own_verdict
+from pmdkit.envs.reward_functions import takes_gold
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
@@ -61,6 +62,11 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
             f"({unscored[0].reason}), above the share of {most:.3g} (reward.most_unscored in a run); {kept}: fix it, "
             "then go on with --resume"
         )
+
+
+def needs_gold(table: RewardTable) -> bool:
+    """Whether one of the [[reward]] tables needs the gold answers of the data."""
+    return any(takes_gold(term.grade) for term in (table, *table.others))
 
 
 def make_grader(

@@ -24,7 +24,10 @@ def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
-    """No recipe: the reward is one's own, and the recipe that is written is the run's."""
+    """No recipe and no gold answers: the reward, one's own, takes none. Prompts are conversations, kept whole.
+
+    The recipe that is written is the run's, and a token budget that was given stays.
+    """
     monkeypatch.chdir(tmp_path)
     from pmdkit.envs.math import make_math
     from pmdkit.llm.starter.model import build, train_tokenizer
@@ -32,14 +35,20 @@ def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
     tokenizer = train_tokenizer(make_math({"kind": "arithmetic", "problems": 300}))
     build("starter", tokenizer, 0).save_pretrained("model")
     tokenizer.save_pretrained("model")
-    rows = [{"problem": f"What is {n} + {n}?", "answer": str(2 * n), "level": "easy"} for n in range(40)]
+    before = [{"role": role, "content": "Be short."} for role in ("system", "user", "assistant")]
+    rows = [{"prompt": [*before, {"role": "user", "content": f"What is {n}?"}], "level": "easy"} for n in range(40)]
     Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    Path("my.py").write_text("def short(response, level, cut_off):\n    return 1 / (1 + len(response))\n")
+    code = "def short(response, prompt, level):\n    assert len(prompt) == 4\n    return 1 / (1 + len(response))\n"
+    Path("my.py").write_text(code)
     words = ["--model", "model", "--data", "mine.jsonl", "--reward", "my.py:short", "--steps", 1, "--prompts", 2]
     words += ["--group", 2, "--set", "rollout.width=8", "rollout.max_prompt=128", "evaluation.problems=2"]
+    words += ["rollout.record_every=1", "update.token_budget=4096"]
     told = printed("llm", *words, "--json", "--out", "run", "--save-recipe", "mine.toml")
     assert 0 < json.loads(told)["reward_last"] <= 1
     config = json.loads(Path("run/config.json").read_text())
+    assert config["update"]["token_budget"] == 4096
+    recorded = json.loads(Path("run/rollouts/step-1.jsonl").read_text().splitlines()[0])
+    assert (recorded["history"], recorded["answer"]) == (before, None)
     saved = json.loads(json.dumps(LLMSpec.read("mine.toml", Trusted.of("my.py")).record()))
     assert {**saved, "name": "own", "objective": {}} == {**config, "objective": {}}
     again = json.loads(printed("llm", "mine.toml", "--trust", "my.py", "--json", "--out", "again"))

@@ -19,7 +19,7 @@ import pytest
 from pmdkit.llm.backend import build_model
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import checkpoint
-from pmdkit.specs.llm import LanguageModelTable
+from pmdkit.specs import LLMSpec
 from strict_answers.journal import VerdictJournal
 
 TINY = Path(__file__).parents[1] / "llm" / "tiny.toml"
@@ -56,8 +56,8 @@ def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model whose answers end soon: every second token is an end."""
-    environment = {"kind": "arithmetic", "numbers": 2, "problems": 300}
-    model, tokenizer = build_model(LanguageModelTable(build="starter"), environment, seed=0)
+    spec = LLMSpec.read("starter").override({"env.numbers": 2, "env.problems": 300, "run.seed": 0})
+    model, tokenizer = build_model(spec)
     model.generation_config.eos_token_id = list(range(2, model.config.vocab_size, 2))
     folder = tmp_path_factory.mktemp("model")
     model.save_pretrained(folder)

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from pmdkit.envs.reward_functions import FunctionGrader, OwnReward, RewardRow, arguments
-from pmdkit.llm.grading import make_rows
+from pmdkit.envs.reward_functions import FunctionGrader, OwnReward, RewardRow, arguments, takes_gold
+from pmdkit.llm.grading import make_rows, needs_gold
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
 from pmdkit.loop import graded
-from pmdkit.specs.llm import RewardTable, RolloutTable
+from pmdkit.specs.llm import RewardTable, RewardTerm, RolloutTable
 from strict_answers import Item
 
 from .test_task import PROBLEMS, gold, make, rollouts_of
@@ -61,10 +61,33 @@ def test_a_function_gets_what_it_names():
     assert OwnReward(lambda *, response, level: level == "hard", 1)({"row": message}) == {"value": 1.0}
     with pytest.raises(ValueError, match="no column levl; there are level"):
         OwnReward(lambda prompt, levl: 0, 1)({"row": message})
+    assert OwnReward(lambda response, *, gold=None: gold is None, 1)({"row": {**message, "gold": None}}) == {
+        "value": 1.0
+    }
     kinds = [OwnReward(f, 1).takes for f in (lambda a, b: 0, lambda response: 0, lambda completions, **_: 0)]
     assert kinds == ["pair", "row", "rows"]
     assert "0 to 1" in OwnReward(lambda a, b: 2, 1)(message)["error"]
     assert "finite" in OwnReward(lambda response: math.inf, 1)({"row": message})["error"]
+
+
+def test_which_rewards_need_gold_answers_is_known_without_running_their_file(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "raise RuntimeError\n"
+        "def pair(response, right: Nothing) -> Nothing: ...\n"
+        "@nothing\ndef by_name(response, gold, cut_off=nothing): ...\n"
+        "def optional(response, *, gold=None): ...\n"
+        "def column(prompt, response): ...\n"
+        "def anything(completions, **more): ...\n"
+        "async def later(response): ...\n"
+        "unknown = pair\n"
+    )
+    taking = {"pair", "by_name", "unknown"}
+    for name in ("pair", "by_name", "optional", "column", "anything", "later", "unknown"):
+        assert takes_gold(f"{file}:{name}") == (name in taking), name
+    table = RewardTable(grade=f"{file}:column", others=[{"grade": f"{file}:later"}])
+    assert not needs_gold(table)
+    assert needs_gold(table.model_copy(update={"others": [RewardTerm(grade="math")]}))
 
 
 @pytest.mark.slow

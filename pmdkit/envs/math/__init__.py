@@ -9,9 +9,12 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 __all__ = ["MATH_KINDS", "MathProblems", "Problem", "check_math", "make_math"]
 
 
-def make_math(table: dict[str, Any]) -> MathProblems:
-    """The problems that an [env] table describes: `kind`, a key of MATH_KINDS or "my.py:MyKind", and its options."""
-    return build(table, MATH_KINDS, MathProblems)
+def make_math(table: dict[str, Any], gold: bool = True) -> MathProblems:
+    """The problems that an [env] table describes: `kind`, a key of MATH_KINDS or "my.py:MyKind", and its options.
+
+    Without `gold`, rows of files need no answer: no reward takes it.
+    """
+    return build(table, MATH_KINDS, MathProblems, gold=gold)
 
 
 def check_math(table: dict[str, Any]) -> None:

@@ -60,15 +60,18 @@ class MathFile:
         check_flag("drop_bad_rows", self.drop_bad_rows)
         check_split(self.held_out, self.limit)
 
-    def read(self) -> tuple[list[Problem], Counter[str]]:
+    def read(self, gold: bool = True) -> tuple[list[Problem], Counter[str]]:
         """Every row as a problem, duplicates included, and counts of what was dropped, by reason."""
         apart = ("path", "held_out", "limit")
         options = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
-        return read_problems(self.path, **options)
+        return read_problems(self.path, gold=gold, **options)
 
-    def build(self) -> MathProblems:
-        """The problems, numbered in file order, without duplicates and without texts whose answers conflict."""
-        problems, counts = self.read()
+    def build(self, gold: bool = True) -> MathProblems:
+        """The problems, numbered in file order, without duplicates and without texts whose answers conflict.
+
+        Without `gold` a row needs no answer.
+        """
+        problems, counts = self.read(gold)
         problems, merged = merge_duplicates(problems)
         return collect(Path(self.path).stem, problems, self.held_out, self.limit, counts + merged)
 
@@ -114,9 +117,9 @@ class DapoMath(MathFile):
     path: str = "BytedTsinghua-SIA/DAPO-Math-17k"
     "A local copy, or a data set on the hub."
 
-    def build(self) -> MathProblems:
+    def build(self, gold: bool = True) -> MathProblems:
         """The problems, numbered in file order."""
-        problems, counts = self.read()
+        problems, counts = self.read(gold)
         problems, cleaned = clean(problems)
         problems, merged = merge_duplicates(problems)
         return collect(self.name, problems, self.held_out, self.limit, counts + cleaned + merged)
@@ -157,7 +160,7 @@ class Mixture:
                 raise ValueError(f"env.sources {number} has the share {share!r}; expected a number above 0")
             described(without_share(table), {k: v for k, v in MATH_KINDS.items() if v is not Mixture}, MathProblems)
 
-    def build(self) -> MathProblems:
+    def build(self, gold: bool = True) -> MathProblems:
         """The problems of all sources, in the order of the sources."""
         table: list[Problem] = []
         seen: set[str] = set()
@@ -165,7 +168,7 @@ class Mixture:
         parts, held_out, counts = [], [], Counter[str]()
         whole = sum(source["share"] for source in self.sources)
         for number, source in enumerate(self.sources, 1):
-            found = build_kind(without_share(source), MATH_KINDS, MathProblems)
+            found = build_kind(without_share(source), MATH_KINDS, MathProblems, gold=gold)
             places: dict[bool, list[int]] = {False: [], True: []}
             before = set(seen)
             for apart, numbers in ((False, found.train), (True, found.held_out)):

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -48,13 +49,14 @@ class Columns:
     """Names of columns; a dot selects a nested column, as in "reward_model.ground_truth"."""
 
     problem: str
-    answer: str
+    answer: str | None
     id: str | None
 
 
 def read_problems(
     path: str,
     *,
+    gold: bool = True,
     problem: str | None = None,
     answer: str | None = None,
     id: str | None = None,
@@ -65,20 +67,21 @@ def read_problems(
 ) -> tuple[list[Problem], Counter[str]]:
     """Problems in file order, and counts of what was dropped or merged, by reason.
 
-    Rows with the same id and the same content count as one problem. Without an id column, ids are row numbers.
+    Rows with the same id and the same content count as one problem. Without an id column, ids are row numbers. Without
+    `gold` a row needs no answer, and one that cannot be read is left out of it.
     """
     name, stem = Path(path).name, Path(path).stem
     rows = ((number, row) for number, row in enumerate(raw_rows(path, subset, split, revision), 1) if row != {})
     first = list(islice(rows, PEEKED_ROWS))
     dicts = [row for _, row in first if isinstance(row, dict)]
-    columns = find_columns(name, dicts, problem, answer, id) if dicts else Columns("problem", "answer", None)
+    columns = find_columns(name, dicts, problem, answer, id, gold) if dicts else Columns("problem", "answer", None)
     counts: Counter[str] = Counter()
     bad: list[tuple[int, str]] = []
     found: dict[str, Problem] = {}
     for number, row in chain(first, rows):
         counts["read: rows"] += 1
         try:
-            new = parse_row(row, columns, f"{stem}-{number:05d}")
+            new = parse_row(row, columns, f"{stem}-{number:05d}", gold)
             if (old := found.setdefault(new.id, new)) is not new:
                 if old != new:
                     raise ValueError("the id is that of an earlier row with another problem or answer")
@@ -96,12 +99,15 @@ def read_problems(
     return list(found.values()), counts
 
 
-def parse_row(row: Row, columns: Columns, otherwise: str) -> Problem:
+def parse_row(row: Row, columns: Columns, otherwise: str, gold: bool = True) -> Problem:
     """The problem in a row, with the id `otherwise` if it has none; a ValueError says what is wrong with the row."""
     if isinstance(row, str):
         raise ValueError(row)
     text, history = parse_problem(look_up(row, columns.problem))
-    answer = parse_answer(look_up(row, columns.answer), columns.answer)
+    answer = ""
+    if columns.answer is not None:
+        with nullcontext() if gold else suppress(ValueError):
+            answer = parse_answer(look_up(row, columns.answer), columns.answer)
     id = parse_id(look_up(row, columns.id), otherwise) if columns.id else otherwise
     return Problem(id, text, answer, row, history)
 
@@ -110,25 +116,30 @@ def parse_row(row: Row, columns: Columns, otherwise: str) -> Problem:
 
 
 def find_columns(
-    name: str, rows: list[dict[str, Any]], problem: str | None, answer: str | None, id: str | None
+    name: str, rows: list[dict[str, Any]], problem: str | None, answer: str | None, id: str | None, gold: bool = True
 ) -> Columns:
-    """The requested columns, else the first known ones that some row has."""
+    """The requested columns, else the first known ones that some row has; without `gold` there may be no answer."""
     found: dict[str, None] = {}  # nested columns after their parent, in the order of the file
     for row in rows:
         for column, value in row.items():
             inner = value if isinstance(value, dict) else ()
             found |= dict.fromkeys([column, *(f"{column}.{name}" for name in inner)])
 
-    def pick(what: str, wanted: tuple[str, ...]) -> str:
-        for column in wanted:
-            if column in found:
-                return column
-        got = f"expected {' or '.join(wanted)}, found {', '.join(found) or 'none'}"
-        raise UsageError(f"{name} has no column for the {what}; {got}. Name the right one with env.{what}")
+    def first(wanted: tuple[str, ...]) -> str | None:
+        return next((column for column in wanted if column in found), None)
 
-    known_id = pick("id", (id,)) if id else next((column for column in ID if column in found), None)
+    def pick(what: str, wanted: tuple[str, ...]) -> str:
+        column = first(wanted)
+        if column is None:
+            got = f"expected {' or '.join(wanted)}, found {', '.join(found) or 'none'}"
+            other = "; a reward function of yours that takes no gold answer needs none" if what == "answer" else ""
+            raise UsageError(f"{name} has no column for the {what}; {got}. Name the right one with env.{what}{other}")
+        return column
+
     return Columns(
-        pick("problem", (problem,) if problem else PROBLEM), pick("answer", (answer,) if answer else ANSWER), known_id
+        pick("problem", (problem,) if problem else PROBLEM),
+        pick("answer", (answer,) if answer else ANSWER) if gold or answer else first(ANSWER),
+        pick("id", (id,)) if id else first(ID),
     )
 
 

@@ -30,7 +30,8 @@ class ProblemsCallback(TrainerCallback):
         files.replace(run.folder.path / "data.json", files.encode(about))
         if problems.counts:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in problems.counts.items())
-            run.display.note(f"{problems.name}: {len(problems.train):,} problems to train on; {reasons} (data.json)")
+            split = f"{len(problems.train):,} problems to train on, {len(problems.held_out):,} held out"
+            run.display.note(f"{problems.name}: {split}; {reasons} (data.json)")
         if evaluation.name == "held-out":  # another part of the same problems, without copies
             return
         texts = (problems.problem(int(number)).problem for number in problems.train)

@@ -45,7 +45,7 @@ class ResponsesCallback(TrainerCallback):
                 "k": n % size,
                 "problem": problem.problem,
                 **({"history": history} if history else {}),
-                "answer": problem.answer,
+                "answer": problem.answer or None,
                 "response": item.response,
                 **({} if rollouts.episodes is None else {"messages": rollouts.episodes[n].messages}),
                 "tokens": lengths[n],

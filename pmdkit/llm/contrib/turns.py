@@ -215,7 +215,7 @@ class Turns:
         """("reward", a number or None), ("messages", a list), or ("error", a sentence): one process asks for all."""
         problem = row.problem
         where = f"the environment {self.name}, after turn {number} of problem '{problem.id}',"
-        columns = {**problem.columns, "id": problem.id, "problem": problem.problem, "answer": problem.answer}
+        columns = {**problem.columns, "id": problem.id, "problem": problem.problem, "answer": problem.answer or None}
         try:
             found = self.environment([dict(message) for message in row.messages], columns)
         except Exception as error:

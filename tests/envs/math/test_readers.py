@@ -255,6 +255,19 @@ def test_a_bad_row_is_named_by_its_number_or_dropped(tmp_path, line):
     assert sum(count for name, count in kept.counts.items() if name.startswith("dropped: ")) == 1
 
 
+def test_without_a_reward_that_takes_it_a_row_needs_no_gold_answer(tmp_path):
+    """No column, nothing in it, or something that is no answer: refused for a verifier, and kept without it."""
+    file = tmp_path / "mine.jsonl"
+    for changes in ({"answer": "gone"}, {"answer": None}, {"answer": "gone", "solution": "no box"}):
+        file.write_bytes(row(**changes) + b"\n" + row(id="c", problem="Why?", **changes))
+        with pytest.raises(UsageError):
+            make_math({"kind": "file", "path": str(file)})
+        problems = make_math({"kind": "file", "path": str(file)}, gold=False)
+        assert content(problems) == [("b", GOOD["problem"], ""), ("c", "Why?", "")]
+    file.write_bytes(row())
+    assert content(make_math({"kind": "file", "path": str(file)}, gold=False))[0][-1] == "2"
+
+
 CHATS = (
     *(chat("system"), chat("user", "assistant"), chat("critic", "user"), chat("user", content=[{"type": "image"}])),
     *(chat("user", "user", content=None), chat(), json.dumps({"prompt": ["Why?"], "answer": "1"}).encode()),
