@@ -3,8 +3,8 @@
 Stated before the first run. Task: modular-sum as it stands on the shelf (PMD-mean, 128 prompts, 16 draws, 2 ministeps,
 AdamW, lr 1e-3), 600 steps, twice the recipe's; the pass rate is exact, over all 100 prompts, after each step.
 
-A run is *solved* at the first step with a pass rate of SOLVED or more. It *comes undone* if a later one is below FALLEN.
-The *onset* is the last step of SOLVED or more before the first one below FALLEN.
+A run is *solved* at the first step with a pass rate of SOLVED or more. It *comes undone* if a later one is FALL or more
+below the highest so far. The *onset* is the last step before that within NEAR of the highest.
 
 Guess to be tested: most groups are silent, gradients are small, AdamW's second moment shrinks, so that a lone wrong
 response gets a full-size step. It predicts that a second moment which is not allowed to shrink (AMSGrad, a large eps),
@@ -13,9 +13,9 @@ full support) nothing falls; and that freezing the second moment at the onset pr
 
 `causes`, five seeds: each update around the first fall is logged: norm of the gradient, size of the second moment, size
 of the update, silent groups, wrong responses, and the change of the exact pass rate beside the one that its gradient
-predicts for this update. Then the run is continued for AFTER steps from its state at the onset, and EARLIER steps before
-it, in the ways of WAYS. A way *prevents* a fall if the pass rate stays at KEPT or more where the unchanged continuation
-falls below FALLEN. At least four of five seeds must agree, else "undecided".
+predicts for this update. Then the run is continued for AFTER steps from its state at the onset, and EARLIER steps
+before it, in the ways of WAYS. A way *prevents* a fall if the pass rate stays within KEPT of its highest where
+the unchanged continuation loses FALL or more. At least four of five seeds must agree, else "undecided".
 
 `table`, ARMS: *holds* if none of five seeds comes undone, *comes undone* if four or more do, else undecided. An arm is
 *no slower* if the 90 % t interval of log(steps to SOLVED over the default's), paired by seed, ends at or below
@@ -24,6 +24,10 @@ chance of up to 45 % (95 % bound) that another one does not: so `long` runs the 
 2,000 steps, on seeds that chose nothing, and on the other tasks of the shelf. There few tasks reach SOLVED, so a run
 comes undone if the mean pass rate of its rollouts in a window of 20 steps is 0.05 or more below that of an earlier one.
 
+Changed after the first two runs of `causes`: the first rule asked for a pass rate of 0.99 and then one below 0.95, which
+missed seed 1: it never learns one prompt of the hundred, and falls from 0.988 to 0.912. And to save time, EARLIER than
+the onset only two ways are gone on, and a run of the table ends LEFT steps after its first fall.
+
 Every finished run is appended to a journal; the same command goes on where it stopped. `record` writes the JSON record.
 """
 
@@ -31,6 +35,7 @@ import json
 import math
 import sys
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,8 +51,9 @@ from pmdkit.resolve import build, resolve
 from pmdkit.toy.learner import CLIP
 from pmdkit.toy.sampling import score
 
-SOLVED, FALLEN, KEPT, SLOWER = 0.99, 0.95, 0.97, 0.1
-STEPS, AFTER, EARLIER, AROUND = 600, 60, 10, 40
+SOLVED, FALL, NEAR, KEPT, SLOWER = 0.97, 0.04, 0.005, 0.02, 0.1
+STEPS, AFTER, EARLIER, AROUND, LEFT = 600, 60, 10, 40, 100
+LOST = 0.05  # a prompt below this pass rate: of 16 draws most often none is right, and its group is silent
 SEEDS = range(5)
 LONG, LONG_SEEDS, WINDOW, LOSS = 2000, range(100, 105), 20, 0.05
 OTHERS = ("copy", "reverse", "sort", "parity", "maze", "addition")
@@ -100,6 +106,12 @@ WAYS = {
     "full support": {"group": None},
     "wrong responses ignored": {"wrong": False},
 }
+
+SHORT = {name: WAYS[name] for name in ("unchanged", "momentum set to 0")}
+
+
+class Enough(Exception):
+    """The fall has been seen; the rest of the run would only cost time."""
 
 
 class Adam:
@@ -213,12 +225,16 @@ def run_arm(name, seed, task="modular-sum", steps=STEPS):
         exact = task == "modular-sum"
         curve.append(backend.evaluate()["pass_rate"] if exact else float((groups.mass * groups.reward).sum(1).mean()))
         silent.append(float((groups.reward.amax(1) == groups.reward.amin(1)).double().mean()))
+        fall = measures(np.array(curve))["undone"] if exact else None
+        if steps == STEPS and fall is not None and step >= fall + LEFT:
+            raise Enough
 
-    loop.run(objective, Watched(backend.learner, arm), backend.task, backend.schedule, [look])
-    found = {"arm": name, "seed": seed, "task": task, "steps": steps, **measures(np.array(curve))}
+    with suppress(Enough):
+        loop.run(objective, Watched(backend.learner, arm), backend.task, backend.schedule, [look])
+    found = {"arm": name, "seed": seed, "task": task, "steps": len(curve), **measures(np.array(curve))}
     found["silent"] = round(float(np.mean(silent[-50:])), 4)
     found["evaluation_last"] = round(backend.evaluate()["pass_rate"], 4)
-    every = steps // 50
+    every = max(1, steps // 150)
     return found | {"curve": [round(float(x), 4) for x in curve[every - 1 :: every]]}
 
 
@@ -232,7 +248,8 @@ def measures(curve):
     """Solved, undone, and how low: numbers of steps count from 1."""
     solved = first(curve >= SOLVED)
     later = curve[solved:] if solved else curve[:0]
-    fall = first(later < FALLEN)
+    fallen = (np.maximum.accumulate(curve) - curve >= FALL)[solved:] if solved else later > 2
+    fall = first(fallen)
     windows = curve[: len(curve) // WINDOW * WINDOW].reshape(-1, WINDOW).mean(1)
     return {
         "learned": first(curve >= 0.9),
@@ -240,7 +257,7 @@ def measures(curve):
         "undone": solved + fall if fall else None,
         "highest": round(float(curve.max()), 4),
         "lowest_after": round(float(later.min()), 4) if len(later) else None,
-        "fallen_share": round(float((later < FALLEN).mean()), 4) if len(later) else None,
+        "fallen_share": round(float(fallen.mean()), 4) if len(later) else None,
         "last": round(float(curve[-1]), 4),
         "window_loss": round(float((np.maximum.accumulate(windows) - windows).max()), 4) if len(windows) else None,
     }
@@ -253,17 +270,18 @@ class Traced(Watched):
         super().__init__(inner, {})
         self.adam = Adam(inner.model.parameters())
         self.backend, self.rows, self.way, self.started = backend, [], {}, 0
+        self.passed = []  # exact pass rates after the steps so far
         self.prompts = backend.task.held_out(10**4)
         rollouts = inner.enumerate(self.prompts, 0)
         self.right = backend.task.reward(rollouts)
 
     def exact(self, gradient=False):
-        """The exact pass rate over all prompts, and its gradient."""
+        """[P] the exact pass rate of every prompt, and the gradient of its mean."""
         responses, mask = (x.repeat(len(self.prompts), 1) for x in self.inner.space)
         with torch.set_grad_enabled(gradient):
             logp = score(self.inner.model, self.prompts, responses, mask)
-            value = (logp.double().sum(1).exp().view(self.right.shape) * self.right).sum(1).mean()
-        return value.item(), torch.autograd.grad(value, self.adam.weights) if gradient else None
+            rates = (logp.double().sum(1).exp().view(self.right.shape) * self.right).sum(1)
+        return rates.detach(), torch.autograd.grad(rates.mean(), self.adam.weights) if gradient else None
 
     def update(self, objective, rollouts, batch):
         """One ministep, logged."""
@@ -277,7 +295,7 @@ class Traced(Watched):
         gradient = torch.nn.utils.clip_grad_norm_(self.adam.weights, CLIP).item()
         if way.get("skip") and self.version == self.started:
             return {"loss": loss.item(), "grad_norm": gradient}
-        if way:
+        if way or (max(self.passed, default=0.0) < SOLVED and self.version % 20):
             self.adam.step()
             return {"loss": loss.item(), "grad_norm": gradient}
         before, slope = self.exact(gradient=True)
@@ -296,9 +314,11 @@ class Traced(Watched):
                 "largest": max(float(x.abs().max()) for x in made),
                 "active": int(active.sum()),
                 "wrong": int(((batch.advantage < 0) & (batch.mass > 0)).sum()),
-                "before": before,
+                "lost": int((before < LOST).sum()),
+                "worst": float(before.min()),
+                "before": float(before.mean()),
                 "predicted": dot(slope, made),
-                "measured": after - before,
+                "measured": float((after - before).mean()),
             }
         )
         return {"loss": loss.item(), "grad_norm": gradient}
@@ -308,36 +328,30 @@ def causes(seed):
     """The default run until its first fall, every update logged around it, and the ways to go on from the onset."""
     _, objective, backend = prepared("modular-sum", seed, STEPS, {})
     learner = Traced(backend.learner, backend)
-    kept, curve, fall = deque(maxlen=200), [], None
-
-    class Enough(Exception):
-        """The first fall is over."""
+    kept, curve, fall = deque(maxlen=150), learner.passed, None
 
     def look(step, *_):
         nonlocal fall
-        curve.append(learner.exact()[0])
+        curve.append(float(learner.exact()[0].mean()))
         if fall is None:
             kept.append((step, learner.adam.state()))
-            if max(curve) >= SOLVED and curve[-1] < FALLEN and first(np.array(curve) >= SOLVED) < step:
-                fall = step
+            fall = measures(np.array(curve))["undone"]
         elif step >= fall + AROUND:
             raise Enough
 
-    try:
+    with suppress(Enough):
         loop.run(objective, learner, backend.task, backend.schedule, [look])
-    except Enough:
-        pass
     found = {"seed": seed, "fall": fall, "curve": [round(x, 4) for x in curve]}
     if fall is None:
         return found
-    onset = max(step for step in range(1, fall) if curve[step - 1] >= SOLVED)
+    onset = max(step for step in range(1, fall) if curve[step - 1] >= max(curve[:fall]) - NEAR)
     trace = [row for row in learner.rows if onset - AROUND < row["step"] <= fall + AROUND]
-    early = [row for row in learner.rows if row["step"] <= onset - AROUND][::20]
+    early = [row for row in learner.rows if row["step"] <= onset - AROUND and row["step"] % 20 == 1]
     states = dict(kept)
-    found |= {"onset": onset, "trace": early + trace, "ways": {}}
+    found |= {"onset": onset, "highest": round(max(curve[:fall]), 4), "trace": early + trace, "ways": {}}
     size = float(np.median([row["update"] for row in trace if onset - 20 < row["step"] <= onset]))
     for start in (onset, onset - EARLIER):
-        for name, way in WAYS.items():
+        for name, way in WAYS.items() if start == onset else SHORT.items():
             found["ways"][f"{name}, from {start - onset:+d}" if start < onset else name] = go_on(
                 learner, objective, backend, states[start], start, way, size
             )
@@ -364,7 +378,14 @@ def go_on(learner, objective, backend, state, start, way, size):
         schedule = replace(schedule, group=way["group"])
     if "draws" in way:
         schedule = replace(schedule, seed=schedule.seed + 1000)
-    loop.run(objective, learner, backend.task, schedule, [lambda *_: curve.append(learner.exact()[0])], start=start)
+    loop.run(
+        objective,
+        learner,
+        backend.task,
+        schedule,
+        [lambda *_: curve.append(float(learner.exact()[0].mean()))],
+        start=start,
+    )
     adam.lr, adam.frozen, adam.sgd, learner.way = 1e-3, False, None, {}
     return {"lowest": round(min(curve), 4), "last": round(curve[-1], 4), "curve": [round(x, 4) for x in curve[::3]]}
 
@@ -401,7 +422,11 @@ def main(what, *rest):
             if seed not in done:
                 append("causes", found := causes(seed))
                 ways = {name: way["lowest"] for name, way in found.get("ways", {}).items()}
-                print(f"seed {seed}: fall {found['fall']}, onset {found.get('onset')}; {ways}", file=sys.stderr, flush=True)
+                print(
+                    f"seed {seed}: fall {found['fall']}, onset {found.get('onset')}; {ways}",
+                    file=sys.stderr,
+                    flush=True,
+                )
     elif what == "table":
         table(seeds, rest[1].split(";") if len(rest) > 1 else tuple(ARMS))
     elif what == "long":
@@ -412,7 +437,9 @@ def main(what, *rest):
                 for name in names:
                     if (name, seed, task) not in done:
                         append("long", found := run_arm(name, seed, task, LONG))
-                        print({key: value for key, value in found.items() if key != "curve"}, file=sys.stderr, flush=True)
+                        print(
+                            {key: value for key, value in found.items() if key != "curve"}, file=sys.stderr, flush=True
+                        )
     else:
         record()
 
