@@ -37,6 +37,7 @@ EXACT: dict[str, Any] = {
     "mfc": "none",
     "ms": 9,
 }
+SOLVED, FALL, SPAN = 0.95, 0.04, 10  # a run that comes undone: pass rates, and steps over which they are averaged
 LABEL = r"$\log\,\pi_{new}/\pi_{old}$ (nats)"
 
 
@@ -49,7 +50,7 @@ def run_figure(run: "Run") -> Figure:
     rows, gauges, summary = measured(run)
     panels = [panel for panel in run_panels(run, rows, gauges, summary).values() if panel is not None]
     with style():
-        figure, key = placed(panels, caption(rows, summary))
+        figure, key = placed(panels, caption(rows, summary, run.spec.schedule.prompts))
         figure.suptitle(title(run), fontsize=10)
         key_to_sides(key, rows)
     figure.set_label(describe(run, rows))
@@ -285,9 +286,9 @@ def title(run: "Run") -> str:
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 
 
-def caption(rows: Rows, summary: dict[str, Any] | None) -> str:
-    """What to see, in sentences with the run's own numbers, wrapped into lines."""
-    words = [learned(rows, summary)]
+def caption(rows: Rows, summary: dict[str, Any] | None, prompts: int | None) -> str:
+    """What to see, in sentences with the run's own numbers, wrapped into lines; `prompts` are drawn in each step."""
+    words = [learned(rows, summary), *([came_undone(rows, prompts)] if prompts else [])]
     if shares := reached(rows):
         parts = " and ".join(f"{name} responses {percent(share)}" for name, share in shares.items())
         words.append(f"One step takes {parts} of the way to the exact update of their prompt alone.")
@@ -297,7 +298,7 @@ def caption(rows: Rows, summary: dict[str, Any] | None) -> str:
     if known(rows, "noise_share"):
         share = percent(float(np.nanmean(numbers(rows, "noise_share"))))
         words.append(f"In {share} of the groups so few draws are right that PMD-part's target is noise.")
-    return textwrap.fill("What to see. " + " ".join(words), COLUMNS)
+    return textwrap.fill("What to see. " + " ".join(filter(None, words)), COLUMNS)
 
 
 def learned(rows: Rows, summary: dict[str, Any] | None) -> str:
@@ -309,6 +310,37 @@ def learned(rows: Rows, summary: dict[str, Any] | None) -> str:
         return f"The {kind} of the evaluation goes from {first:.3g} to {last:.3g} in {steps}."
     values = numbers(rows, "pass_rate" if key == "pass_rate" else "reward_mean")
     return f"The {kind} of the rollouts is {values[-1]:.3g} in step {rows[-1]['step']}, the last one so far."
+
+
+def came_undone(rows: Rows, prompts: int) -> str:
+    """A sentence on a solved run that loses again what it had learned, with the cause if the metrics show it; else "".
+
+    Means over SPAN steps are compared. A fall is FALL or more, and six standard errors of a mean in which each prompt
+    is either right or wrong, at the rate halfway down: draws alone give about four in a run of hundreds of steps.
+    """
+    rate, silent, norm = (numbers(rows, key) for key in ("pass_rate", "zero_variance_groups", "grad_norm"))
+    if len(rate) < 2 * SPAN or np.isnan(rate).any():
+        return ""
+    means = np.convolve(rate, np.full(SPAN, 1 / SPAN), "valid")  # [i] of rows i to i + SPAN - 1
+    bottom = int(np.argmax(np.maximum.accumulate(means) - means))
+    top = int(np.argmax(means[: bottom + 1]))
+    high, low = float(means[top]), float(means[bottom])
+    middle = (high + low) / 2
+    if high < SOLVED or high - low < max(FALL, 6 * (middle * (1 - middle) / (prompts * SPAN)) ** 0.5):
+        return ""
+    before, fall = slice(top, top + SPAN), slice(top + SPAN, bottom + SPAN)
+    steps = [rows[place]["step"] for place in (before.stop - 1, fall.stop - 1)]
+    sentence = (
+        f"Once solved it comes undone: its rollouts pass {high:.3g} up to step {steps[0]}, {low:.3g} by {steps[1]}."
+    )
+    share, usual, largest = silent[before].mean() / prompts, np.median(norm[before]), norm[fall].max()
+    if share >= 0.9 and largest >= 5 * usual:
+        sentence += (
+            f" Before, rewards were all equal in {percent(share)} of the groups, so a few wrong draws decided each "
+            f"step; the gradient norm then grew from {usual:.2g} to {largest:.2g}. In toy runs such steps overshoot: "
+            "stop earlier; a lower lr puts it off."
+        )
+    return sentence
 
 
 def describe(run: "Run", rows: Rows) -> str:

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pmdkit import Run, train
+from pmdkit.figures.run import came_undone
 from pmdkit.observe import gauge
 
 LEARN, FAR, WHICH, BRAKE, BELIEF, CHANGE, LENGTHS, AGREE = QUESTIONS = (
@@ -166,3 +167,37 @@ def test_a_gap_stays_a_gap(needle: Run, tmp_path) -> None:
 def test_a_run_without_a_step_says_so(needle: Run, tmp_path) -> None:
     with pytest.raises(ValueError, match="has no finished step"):
         edited(needle, tmp_path / "run", []).figure()
+
+
+def steps_of(rate, prompts=100, silent=0.97, norm=0.05, seed=0) -> list[dict[str, float]]:
+    """Rows of metrics: in each step every prompt is either right or wrong, with these chances."""
+    right = np.random.default_rng(seed).binomial(prompts, rate) / prompts
+    columns = np.broadcast_arrays(right, silent * prompts, norm)
+    keys = ("pass_rate", "zero_variance_groups", "grad_norm")
+    return [{"step": i + 1, **dict(zip(keys, row, strict=True))} for i, row in enumerate(np.stack(columns, 1).tolist())]
+
+
+RISE, HIGH, LOW = np.linspace(0.1, 0.99, 40), np.full(100, 0.99), np.full(30, 0.88)
+
+
+def test_a_solved_run_that_comes_undone_is_told_with_its_cause() -> None:
+    norm = np.concatenate([np.full(142, 0.05), np.full(28, 0.2)])
+    norm[145] = 3.25
+    rows = steps_of(np.concatenate([RISE, HIGH, LOW]), norm=norm)
+    said = came_undone(rows, 100).replace("\N{NO-BREAK SPACE}", " ")
+    assert "in 97 % of the groups" in said
+    assert "from 0.05 to 3.2" in said
+    plain = came_undone([row | {"zero_variance_groups": 50} for row in rows], 100)  # half of the groups had a say
+    assert said.startswith(plain)
+    assert "gradient" not in plain
+    before, after = (int(word.strip(",.")) for word in plain.replace("step ", "").split() if word.strip(",.").isdigit())
+    assert 50 <= before <= 141
+    assert 150 <= after <= 170
+
+
+def test_the_noise_of_draws_and_a_run_that_never_was_solved_do_not_come_undone() -> None:
+    """Fifty runs that stay at a pass rate; 16 prompts a step are as noisy as the starter's."""
+    for seed in range(25):
+        for prompts in (16, 128):
+            assert came_undone(steps_of(np.full(400, 0.96), prompts, seed=seed), prompts) == ""
+    assert came_undone(steps_of(np.concatenate([np.full(100, 0.9), np.full(100, 0.6)])), 100) == ""
