@@ -1,7 +1,8 @@
 """User code loaded from a file, as `my.py:MyClass`, and which files the user trusts.
 
 Importing a file runs it, and a run folder or a recipe from elsewhere may name any file. So the rule is: a file named
-in an argument or on the command line may run; a file named in a table may not, until the user names it as well.
+in an argument or on the command line may run, with the modules beside it that it imports; a file named in a table may
+not, until the user names it as well.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from pmdkit.errors import UsageError, unknown
+from pmdkit.sibling_modules import FINDER, sibling_modules
 
 
 def is_path(name: str) -> bool:
@@ -43,7 +45,7 @@ def code_files(value: Any) -> Iterator[Path]:
 
 def code_inputs(record: Mapping[str, Any]) -> dict[str, str]:
     """The digest of every Python file that a configuration names, as `code my.py`, and of every file of its [env]."""
-    found = {f"code {file}": sha256_of(file) for file in code_files(record) if file.is_file()}
+    found = {f"code {file}": sha256_of_code(file) for file in code_files(record) if file.is_file()}
     sources = [table for table in record["env"].get("sources", []) if isinstance(table, dict)]
     for value in [value for table in (record["env"], *sources) for value in table.values()]:
         if isinstance(value, str) and code_file(value) is None and "\0" not in value and Path(value).is_file():
@@ -55,6 +57,15 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_code(file: Path) -> str:
+    """SHA-256 of a Python file; if it imports modules that lie beside it, of their names and contents too."""
+    siblings = sibling_modules(file)
+    if not siblings:
+        return sha256_of(file)
+    lines = [f"{name} {sha256_of(path)}\n" for name, path in sorted({"": file, **siblings}.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ def class_from_path(path: str) -> Any:
 
 
 def module_from_file(file: Path) -> ModuleType:
-    """Import a file. Every call reads it again, so edits take effect."""
+    """Import a file. Every call reads it and the modules beside it again, so edits take effect."""
     if not file.is_file():
         raise ValueError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
     name = f"pmdkit_own_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
@@ -109,6 +120,7 @@ def module_from_file(file: Path) -> ModuleType:
         raise ValueError(f"{file} is not Python; expected a file that ends in .py")
     source = file.read_bytes()
     module = importlib.util.module_from_spec(spec)
+    FINDER.add(sibling_modules(file))
     sys.modules[name] = module  # dataclasses look their module up by name
     try:
         exec(compile(source, str(file), "exec"), module.__dict__)

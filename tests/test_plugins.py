@@ -1,6 +1,8 @@
 """Code out of a file runs only where a person named the file: run folders and recipes from elsewhere run nothing."""
 
 import json
+import py_compile
+from importlib.util import cache_from_source
 
 import gymnasium
 import pytest
@@ -159,3 +161,64 @@ def test_code_has_a_name_and_other_values_are_no_code():
         assert plugins.code_file(name).name.endswith("my.py")
     for name in ("pmd-mean", "", "http://127.0.0.1:8000", "data.jsonl", "pass-rate", "python.pyc:x"):
         assert plugins.code_file(name) is None
+
+
+SIBLINGS = {
+    "my.py": "import helper, losses.inner\nfrom plain import one" + CODE,
+    "helper.py": "import json\nimport deep.er\nVALUE = 1\n",
+    "losses/__init__.py": "from . import inner\nfrom .other import *\n",
+    "losses/inner.py": "def late():\n    from plain.two import TWO\n    return TWO\n",
+    "losses/other.py": "",
+    "plain/one.py": "", "plain/two.py": "TWO = 2\n", "deep/er.py": "", "unused.py": "",
+    "json.py": "raise AssertionError", "numpy.py": "raise AssertionError", "pmdkit/envs.py": "raise AssertionError",
+}  # fmt: skip
+USED = ["helper", "losses", "losses.inner", "losses.other", "plain.one", "plain.two", "deep.er"]
+
+
+@pytest.fixture
+def siblings(tmp_path):
+    for name, text in SIBLINGS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path / "my.py"
+
+
+def test_a_file_imports_what_lies_beside_it_after_everything_that_is_installed(siblings):
+    assert sorted(plugins.sibling_modules(siblings)) == sorted(USED)
+    module = plugins.module_from_file(siblings)
+    assert module.losses.inner.late() == 2
+    assert module.np is __import__("numpy")
+    siblings.with_name("helper.py").write_text("VALUE = 2\n")
+    assert plugins.module_from_file(siblings).helper.VALUE == 2  # read again
+    other = siblings.parent / "other" / "my.py"
+    other.parent.mkdir()
+    other.with_name("helper.py").write_text("VALUE = 3\n")
+    other.write_text("import helper\n")
+    assert plugins.module_from_file(other).helper.VALUE == 3
+    with pytest.raises(ModuleNotFoundError):
+        __import__("unused")
+
+
+def test_bytecode_beside_a_sibling_is_not_read(siblings):
+    """Python itself takes it unchecked."""
+    helper = siblings.with_name("helper.py")
+    planted = siblings.with_name("planted.py")
+    planted.write_text("VALUE = 'planted'\n")
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(planted), cache_from_source(str(helper)), str(helper), invalidation_mode=mode)
+    assert plugins.module_from_file(siblings).helper.VALUE == 1
+
+
+def test_siblings_belong_to_the_code_of_a_run(siblings, tmp_path, call, capsys):
+    found, known = plugins.sibling_modules(siblings), {plugins.sha256_of_code(siblings)}
+    run = stored(siblings, tmp_path)
+    for count, file in enumerate(found.values(), 2):
+        file.write_text(file.read_text() + "# another line\n")
+        known.add(plugins.sha256_of_code(siblings))
+        assert len(known) == count
+    trusted = ["--trust", siblings]
+    assert call(*RESUME, run, *trusted) == call("eval", run, *trusted) == ResumeRefused.exit_code
+    assert not has_run(siblings)
+    assert call(*RESUME, run, *trusted, "--accept-changes") == 0
+    siblings.with_name("unused.py").write_text("# another line\n")
+    assert call("eval", run, *trusted) == 0
