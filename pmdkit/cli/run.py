@@ -48,6 +48,7 @@ def save_picture(run: "Run") -> str:
     """Write the run's figure as PNG and SVG, unless they are newer than its end; returns the path of the PNG."""
     from pmdkit.figures.style import save
 
+    run.folder.refuse_links()
     path = run.folder.figures / "run.png"
     if not path.exists() or path.stat().st_mtime < run.folder.summary.stat().st_mtime:
         save(run.figure(), path.with_suffix(""))

@@ -70,6 +70,13 @@ class RunFolder:
         """Whether the run here wrote its summary."""
         return os.path.exists(self.summary)
 
+    def refuse_links(self) -> None:
+        """Refuse links that lead out of the folder: one from elsewhere could make a command write anywhere."""
+        for inside in self.path.rglob("*"):
+            outside = inside.is_symlink() and not inside.resolve().is_relative_to(self.path.resolve())
+            if outside and (inside.parent == self.path or inside.is_dir()):  # no file is written through a link
+                raise UsageError(f"{inside} is a link out of the run's folder; put a real file or folder there")
+
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration of the run."""
         return read_json(self.config)
@@ -161,6 +168,7 @@ def locked(folder: RunFolder) -> Iterator[None]:
 
     While it is held, run.lock names the process, for the EnvironmentLacks of another one.
     """
+    folder.refuse_links()
     make_writable(folder.path)  # a folder to resume in may have become read-only
     lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
     try:

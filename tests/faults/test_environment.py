@@ -172,15 +172,19 @@ def test_what_a_run_writes_is_for_its_owner_alone():
     assert [Path(out).stat().st_mode & 0o777 for out in ("mine", "new")] == [0o755, 0o700]
 
 
-def test_nothing_is_written_through_a_link(finished, tmp_path):
+def test_nothing_is_written_through_a_link(finished, call, tmp_path):
     """A folder is refused; a file is replaced, or refused where it would be added to."""
     outside, out = tmp_path / "outside", tmp_path / "run"
     outside.mkdir()
     shutil.copytree(finished, out)
     (out / "checkpoints").rename(outside / "checkpoints")
-    (out / "checkpoints").symlink_to(outside / "checkpoints")
-    with pytest.raises(UsageError, match="link"):
-        train(out=out, steps=6, resume=True, **OPTIONS)
+    for name in ("checkpoints", "figures", "rollouts/deep"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).symlink_to(outside / "checkpoints")
+        with pytest.raises(UsageError, match="link"):
+            train(out=out, steps=6, resume=True, **OPTIONS)
+        assert call("figure", out) == UsageError.exit_code
+        (out / name).unlink()
     (outside / "precious").write_bytes(b"mine")
     (out / "summary.json").unlink()
     for name in ("summary.json", ".summary.json.part", "log"):
