@@ -3,6 +3,7 @@
 What may differ in a run that goes on is decided here. What it computes is in `fit`.
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
@@ -142,6 +143,8 @@ def start(
         if strangers:
             raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = resolve(tier, env, changes, given, trust)
+    if spec.run.threads > (cores := os.cpu_count() or 1):
+        raise UsageError(f"run.threads is {spec.run.threads} on {cores} cores; expected at most one for each core")
     if spec.run.report_to:
         trackers.check_trackers(spec.run.report_to)
     before_build(spec)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Group
-from cyclopts.exceptions import UnknownCommandError
+from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from pmdkit import __version__
 from pmdkit.cli import companions
@@ -114,6 +114,8 @@ def explain_error(problem: Exception) -> tuple[str, int]:
     """The sentence shown to the user about an error, and the exit code."""
     if isinstance(problem, UnknownCommandError) and not problem.command_chain:  # the parser knows no absent companion
         return unknown("command", (problem.unused_tokens or [""])[0], {*VERBS, *companions.HOMES}), 2
+    if isinstance(problem, UnknownOptionError) and f"Did you mean {problem.token.keyword}?" in str(problem):
+        return f"{problem.token.keyword} stands after --, where it is no option; put it before, or leave out --", 2
     if isinstance(problem, CycloptsError):
         return f"{str(problem).strip().rstrip('.')}; see pmdkit --help", 2
     if isinstance(problem, PmdkitError):

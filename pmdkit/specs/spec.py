@@ -51,12 +51,15 @@ class ScheduleTable(Strict):
             raise UsageError(f"schedule.group is 1 with a leave-one-out baseline; expected at least 2: {remedy}")
 
 
+MOST_THREADS = 1024  # of a run from a larger machine; libraries crash where the system gives no more
+
+
 class RunTable(Strict):
     """[run]: options that do not change the mathematics."""
 
     seed: int = 0
     "Seed of every draw."
-    threads: Count = 1
+    threads: int = Field(default=1, ge=1, le=MOST_THREADS)
     "CPU threads, fixed so that a resumed run ends with the same bits."
     keep: Count = 2
     "Checkpoints to keep."

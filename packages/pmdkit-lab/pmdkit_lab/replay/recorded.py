@@ -1,6 +1,7 @@
 """Read a recorded step, which `pmdkit.recording` writes, and show its rows as text."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,35 @@ from torch import Tensor
 from pmdkit import foreign
 from pmdkit.errors import UsageError, first_line, short
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.recording import KEY, MACHINES, RECORDING_FORMAT, Recording, checksum
+from pmdkit.recording import KEY, MACHINES, RECORDING_FORMAT, TOKENS, Recording, checksum
+
+AGAIN = "record the step again"
+ROUNDING = 1e-3  # nats by which rounding may lift a log-probability above 0; sums over responses included
+
+
+def is_flag(value: Any) -> bool:
+    """True or false."""
+    return isinstance(value, bool)
+
+
+def is_list(value: Any) -> bool:
+    """A list."""
+    return isinstance(value, list)
+
+
+def is_integer(value: Any) -> bool:
+    """An integer."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+ABOUT: dict[str, foreign.Check] = {
+    **dict.fromkeys(("tier", "env"), foreign.is_text),
+    **dict.fromkeys(("step", "version", "width", "ministeps"), foreign.is_count),
+    **dict.fromkeys(("sampled", "drop_equal_groups"), is_flag),
+    "seed": is_integer,
+    "objective": foreign.is_table,
+    "updates": is_list,
+}
 
 
 def recorded_steps(folder: RunFolder) -> list[int]:
@@ -51,16 +80,80 @@ def decode(data: bytes, where: str) -> Recording:
         whole = checksum(MACHINES.encode(about), bits) == header["sha256"]
     except (ValueError, KeyError, TypeError, SafetensorError) as problem:
         raise UsageError(f"{where} is not a recording of a step ({first_line(problem)}); record it again") from problem
-    if about["format"] != RECORDING_FORMAT:
-        raise UsageError(f"{where} has format {short(about['format'])}; this pmdkit reads {RECORDING_FORMAT}")
-    if not whole:
-        raise UsageError(f"{where} does not match its checksum; it was changed or damaged: record the step again")
-    how = about.pop("tensors")
-    flat = {name: widen(tensor, how[name]) for name, tensor in stored.items()}
-    length, columns = flat.pop("length"), about.pop("columns")
-    mask = flat.pop("mask", torch.arange(columns) < length[:, None])
-    tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
-    return Recording(about, mask, tensors)
+    with foreign.shaped(where, "a recording of a step", AGAIN):
+        if about["format"] != RECORDING_FORMAT:
+            raise UsageError(f"{where} has format {short(about['format'])}; this pmdkit reads {RECORDING_FORMAT}")
+        if not whole:
+            raise UsageError(f"{where} does not match its checksum; it was changed or damaged: {AGAIN}")
+        how = about.pop("tensors")
+        flat = {name: widen(tensor, how[name]) for name, tensor in stored.items()}
+        length, columns = flat.pop("length"), about.pop("columns")
+        mask = flat.pop("mask", torch.arange(columns) < length[:, None])
+        tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
+        recording = Recording(about, mask, tensors)
+        check_facts(about, where)
+        check_tensors(recording)
+        check_texts(recording)
+    return recording
+
+
+def check_facts(about: dict[str, Any], where: str) -> None:
+    """Refuse a step without what a replay reads: the checksum finds damage, not a file that somebody forged."""
+    foreign.check_fields(about, ABOUT, where, AGAIN)
+    foreign.check_fields(about["objective"], {"name": foreign.is_text}, f"{where}, its objective", AGAIN)
+    passed = {"passed": about.get("passed")}  # absent or null where rewards are neither right nor wrong
+    foreign.check_fields(passed, {"passed": foreign.none_or(foreign.is_number)}, where, AGAIN)
+    for update in about["updates"]:
+        foreign.check_fields(update, {"loss": foreign.is_number}, f"{where}, its updates", AGAIN)
+
+
+def check_tensors(recording: Recording) -> None:
+    """Raise ValueError unless the tensors fit together and log-probabilities are at most 0."""
+    mask, mass = recording.mask, recording["mass"]
+    prompts, size = mass.shape
+    if not (mass.isfinite().all() and (mass >= 0).all() and (mass > 0).any()):
+        raise ValueError("mass does not hold weights of responses")
+    if mask.dtype != torch.bool or len(mask) != prompts * size or not mask.any(1).all():
+        raise ValueError(f"it has {len(mask)} rows for {prompts} prompts of {size} responses")
+    if len(recording["prompts"]) != prompts or not 1 <= recording.about["ministeps"] <= prompts:
+        raise ValueError(f"it names {len(recording['prompts'])} prompts; expected {prompts}, and no more updates")
+    whole, sums = [mask.shape], mask.shape[:1]
+    for name, shapes in {"reward": [mass.shape], "responses": whole, "logp_old": whole}.items():
+        check_shape(name, recording[name], shapes)
+    for name, found in recording.tensors.items():
+        if name in ("logp_ref", "correction"):
+            check_shape(name, found, whole if name == "logp_ref" else [mask.shape, sums])
+        elif name in TOKENS:
+            check_shape(name, found, [(len(found), mask.shape[1]), sums] if len(found) <= len(mask) else whole)
+        if name.startswith("logp_") and bool((found > ROUNDING).any()):
+            raise ValueError(f"{name} holds {found.nan_to_num().max():.6g}; a log-probability is at most 0")
+
+
+def check_shape(name: str, found: Tensor, shapes: Sequence[Sequence[int]]) -> None:
+    """Raise ValueError unless a tensor has one of these shapes."""
+    if list(found.shape) not in [list(shape) for shape in shapes]:
+        raise ValueError(f"{name} has the shape {list(found.shape)}; expected {list(shapes[0])}")
+
+
+def check_texts(recording: Recording) -> None:
+    """Raise ValueError unless every prompt and response can be shown as text."""
+    about, prompts = recording.about, len(recording["mass"])
+    for name in ("vocabulary", "problems"):
+        texts = about.get(name)
+        if texts is not None and not (isinstance(texts, list) and all(map(foreign.is_text, texts))):
+            raise ValueError(f"{name} is {short(texts)}; expected a list of texts")
+    end = len(about["vocabulary"]) if about.get("vocabulary") is not None else 2**31
+    for name in ("prompts", "responses", "prompt_tokens", "episode"):
+        found = recording.get(name)
+        if found is not None and not bool(((found >= 0) & (found < end)).all()):
+            raise ValueError(f"{name} has tokens outside the vocabulary")
+    if about.get("problems") is not None:
+        lengths, tokens = recording["prompt_length"], recording["prompt_tokens"]
+        check_shape("prompt_length", lengths, [(prompts,)])
+        if len(about["problems"]) != prompts or bool((lengths < 0).any()) or int(lengths.sum()) != len(tokens):
+            raise ValueError(f"it does not have {prompts} problems")
+    if (episode := recording.get("episode")) is not None:
+        check_shape("episode", episode, [(len(recording.mask), *episode.shape[1:])])
 
 
 def widen(stored: Tensor, how: dict[str, Any]) -> Tensor:
@@ -71,7 +164,11 @@ def widen(stored: Tensor, how: dict[str, Any]) -> Tensor:
 
 def spread(x: Tensor, mask: Tensor, rows: int | None) -> Tensor:
     """[n, T] from the tokens of the first n rows; tensors that are not per token are returned unchanged."""
-    return x if rows is None else x.new_zeros(mask[:rows].shape).masked_scatter(mask[:rows], x)
+    if rows is None:
+        return x
+    if not 0 <= rows <= len(mask) or x.numel() != int(mask[:rows].sum()):
+        raise ValueError(f"{x.numel()} numbers stand for the tokens of {rows} rows")
+    return x.new_zeros(mask[:rows].shape).masked_scatter(mask[:rows], x)
 
 
 class RecordingText:
@@ -96,7 +193,12 @@ class RecordingText:
         if found:
             from tokenizers import Tokenizer
 
-            self.tokenizer = Tokenizer.from_file(str(found[-1]))
+            try:
+                self.tokenizer = Tokenizer.from_file(str(found[-1]))
+            except Exception as problem:  # tokenizers raises no other kind
+                raise UsageError(
+                    f"{found[-1]} is not a tokenizer ({first_line(problem)}); restore the file"
+                ) from problem
 
     def prompt(self, number: int) -> str:
         """The prompt of a group."""

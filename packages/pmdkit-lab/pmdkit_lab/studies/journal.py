@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from pmdkit import foreign
 from pmdkit.calls import Call
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.launchers import Launcher
@@ -17,6 +18,8 @@ from pmdkit.processes import sigterm_interrupts
 from pmdkit.sweeps import run
 
 JOURNAL = "runs.jsonl"
+ADVICE = "restore the file, or give another --out"
+OUTCOME = {"key": foreign.is_text, **dict.fromkeys(("auc", "final", "drop"), foreign.is_number)}
 Outcome = dict[str, Any]
 
 
@@ -55,12 +58,15 @@ def read_journal(path: Path) -> dict[str, Outcome]:
     """Finished runs by key. A last line cut off by a killed process is dropped, also from the file."""
     if not path.exists():
         return {}
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        files.replace(path, whole)
-    rows = [json.loads(line) for line in whole.splitlines()]
-    return {row.pop("key"): row for row in rows}
+    lines = foreign.read_lines(path, advice=ADVICE)
+    if sum(map(len, lines)) < path.stat().st_size:
+        files.replace(path, b"".join(lines))
+    done = {}
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        row = foreign.check_fields(foreign.parse_json(line, where, ADVICE), OUTCOME, where, ADVICE)
+        done[str(row.pop("key"))] = row
+    return done
 
 
 def make_runs(

@@ -166,6 +166,18 @@ def test_tables_pair_by_seed_and_correct_for_the_other_methods():
     assert (b["outcome"], c["outcome"]) == ("better", "no difference")
 
 
+@pytest.mark.parametrize("line", ["null", "[]", "{}", "x", "[" * 5000, '{"key": "k"}', '{"key": 1, "auc": 0}'])
+def test_a_line_that_is_no_run_is_named(line, tmp_path):
+    journal = tmp_path / JOURNAL
+    whole = '{"key": "k", "auc": 0.1, "final": 0.2, "drop": 0}\n'
+    journal.write_text(whole + whole[:9])
+    assert read_journal(journal) == {"k": {"auc": 0.1, "final": 0.2, "drop": 0}}
+    assert journal.read_text() == whole  # a killed process wrote the rest
+    journal.write_text(whole + line + "\n")
+    with pytest.raises(UsageError, match="line 2"):
+        read_journal(journal)
+
+
 @pytest.mark.slow
 def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     """In pieces of one run, and under the same protocol only; the end is that of a race in one piece."""
