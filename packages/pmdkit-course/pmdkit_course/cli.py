@@ -15,7 +15,7 @@ import pmdkit_course
 from pmdkit.cli.options import Flag, Texts, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
-from pmdkit_course import answers, exercises, grading, judging, lesson_files, notebooks, sandbox, source
+from pmdkit_course import answers, exercises, grading, judging, lesson_files, notebooks, sandbox
 from pmdkit_course.exercises import AnswerVerdict, Exercise, exercise, ids
 
 learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
@@ -64,7 +64,7 @@ def show(which: str) -> None:
     """
     e = exercise(which)
     print(f"{e.id}  {e.title}  (difficulty {e.difficulty} of 5, about {e.minutes} minutes)\n")
-    print(wrapped(e.task), source.start_source(e), sep="\n\n")
+    print(wrapped(e.task), e.start, sep="\n\n")
     print(f"\nCheck: pmdkit learn check {which} FILE    Hint: pmdkit learn hint {which}")
 
 

@@ -1,25 +1,24 @@
 """Slips possible in any exercise: sign, order, off by one, a missing square.
 
-They are tried if none of an exercise's usual mistakes fits. Most are one table of candidates with one check: an
-identity between the wrong answer and the right one is reported only if it holds on every input and changes the right
-answer on at least two of them, since a single number satisfies many identities by chance.
+They are tried if none of an exercise's usual mistakes fits: an identity between the wrong answer and the right one; the
+right answer to other arguments, or by a solution with one thing changed (known.py, variants.py); two mistakes at once;
+a special input. Each is reported only if it holds on every input and changes the right answer on at least two of them,
+since a single number satisfies many identities by chance. Of two that explain the same, both are named.
 """
 
-import copy
 import inspect
 import math
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pmdkit_course.comparison import all_same, as_numbers, as_parts, form, is_parts, same
+from pmdkit_course.comparison import all_same, as_numbers, as_parts, form, is_parts, same, to_numpy
 from pmdkit_course.exercises import Exercise
+from pmdkit_course.known import Known
 
 NEAR = 0.05
 "Relative error: an answer that is nowhere farther off was probably rounded, or found on a coarse grid."
@@ -29,6 +28,13 @@ LARGEST_COUNT = 2.0**52
 "Above this, adding 1 may not change a float."
 ORDINALS = ("first", "second", "third", "fourth")
 Numbers = list[np.ndarray]  # an answer to each input
+Test = Callable[["Asked", Numbers, Numbers], "Diagnosis | None"]
+ENTRY_BY_ENTRY = (
+    ("times `{}`", 1),
+    ("divided by `{}`", -1),
+    ("times `{}` squared", 2),
+    ("divided by the root of `{}`", -0.5),
+)
 Candidate = tuple[str, str, Sequence[Any]]  # kind, sentence, and the answer to each input of somebody with this slip
 
 
@@ -37,7 +43,7 @@ class Diagnosis:
     """A slip.
 
     Attributes:
-        kind: sign, inverse, order, off-by-one, square, axis, edge, rounding, form, base, factor, aggregate or unused.
+        kind: slip, if the exercise has the sentence; else sign, inverse, order, off-by-one, square, edge and so on.
         says: one sentence that is true of the answer on every input.
     """
 
@@ -47,10 +53,15 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked. Attributes: exercise; cases, the arguments of each call; names, those of the arguments."""
+    """What was asked. Attributes: exercise; known, what its answers are compared with."""
 
     exercise: Exercise
-    cases: Sequence[tuple[Any, ...]]
+    known: Known
+
+    @property
+    def cases(self) -> Sequence[tuple[Any, ...]]:
+        """The arguments of each call."""
+        return self.known.cases
 
     @property
     def names(self) -> list[str]:
@@ -61,24 +72,31 @@ class Asked:
         """Whether answers agree as the exercise compares them."""
         return all_same(given, wanted, self.exercise.tolerance, self.exercise.exact)
 
-    def explains(self, given: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> bool:
+    def explains(self, given: Sequence[Any], wanted: Sequence[Any], found: Callable[[int], Any]) -> bool:
         """Whether a candidate is the wrong answer on all inputs, and another than the right one on at least two."""
         tolerance = max(self.exercise.tolerance, 1e-9)  # of an exact answer too: the candidate is a float
-        if not all_same(given, found, tolerance, exact=False):
+        if not all(found(n) is not None and same(g, found(n), tolerance, exact=False) for n, g in enumerate(given)):
             return False
-        telling = sum(not same(f, w, tolerance, exact=False) for f, w in zip(found, wanted, strict=True))
+        if all(same(found(0), found(n), tolerance, exact=False) for n in range(len(given))):
+            return False  # whoever answers the same to everything may have meant anything
+        telling = sum(not same(found(n), w, tolerance, exact=False) for n, w in enumerate(wanted))
         return telling >= min(3 if self.exercise.exact else 2, len(wanted))
 
 
-def diagnose(
-    exercise: Exercise, cases: Sequence[tuple[Any, ...]], given: Sequence[Any], wanted: Sequence[Any]
-) -> Diagnosis | None:
+def diagnose(exercise: Exercise, known: Known, given: Sequence[Any]) -> Diagnosis | None:
     """The slip that explains a wrong answer on every input, or None."""
-    asked = Asked(exercise, cases)
-    formed = not any(form(g, w) for g, w in zip(given, wanted, strict=True))
-    if not is_parts(wanted[0]):
-        return of_values(asked, given, wanted, formed) or (of_arguments(asked, given) if formed else None)
-    return of_parts(asked, [list(as_parts(g) or ()) for g in given], [list(w) for w in wanted]) if formed else None
+    asked, wanted = Asked(exercise, known), known.wanted
+    if any(form(g, w) for g, w in zip(given, wanted, strict=True)):
+        values = None if is_parts(wanted[0]) else of_values(asked, given, wanted, (identity, of_form))
+        return values or of_mistakes(asked, given)
+    if is_parts(wanted[0]):
+        return of_parts(asked, [list(as_parts(g) or ()) for g in given], [list(w) for w in wanted])
+    return (
+        of_values(asked, given, wanted, (identity,))
+        or of_mistakes(asked, given)
+        or of_two_mistakes(asked, given)
+        or of_values(asked, given, wanted, WEAK)
+    )
 
 
 def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]]) -> Diagnosis | None:
@@ -93,29 +111,78 @@ def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]]) -> D
     if None not in order and sorted(order) == list(range(count)):  # type: ignore[type-var]
         return Diagnosis("order", "The values are right, but in a different order.")
     off = [i for i, (g, w) in enumerate(columns) if not asked.agree(g, w)]
-    found = [of_values(asked, *columns[i]) for i in off]
-    first = found[0]
-    if first is not None and all(each is not None and each.kind == first.kind for each in found):
-        which = "Every value" if len(off) == count else " and ".join(f"the {ORDINALS[i]} value" for i in off)
-        return Diagnosis(first.kind, f"{which[0].upper()}{which[1:]}: {first.says[0].lower()}{first.says[1:]}")
-    return of_arguments(asked, [tuple(g) for g in given])
+    if found := of_mistakes(asked, [tuple(g) for g in given]):
+        return found
+    strong = [of_values(asked, *columns[i], (identity,)) or of_mistakes(asked, columns[i][0], i) for i in off]
+    weak = [each or of_values(asked, *columns[i], WEAK) for each, i in zip(strong, off, strict=True)]
+    found_all = [each for each in weak if each is not None]
+    if len(found_all) < len(off):
+        return None
+    sentences: dict[str, list[int]] = {}  # of each sentence, the values that it is about
+    for i, each in zip(off, found_all, strict=True):
+        sentences.setdefault(each.says, []).append(i)
+    says = [about(values, count, text) for text, values in sentences.items()]
+    return Diagnosis(found_all[0].kind, " ".join(says))
 
 
-def of_values(asked: Asked, given: Sequence[Any], wanted: Sequence[Any], formed: bool = True) -> Diagnosis | None:
-    """A slip that can be seen from the values alone; `formed`: the answer has the right shape."""
+def about(values: list[int], count: int, says: str) -> str:
+    """A sentence with the values that it is about in front."""
+    which = "every value" if len(values) == count else " and ".join(f"the {ORDINALS[i]} value" for i in values)
+    return f"{which[0].upper()}{which[1:]}: {says[0].lower()}{says[1:]}"
+
+
+def of_mistakes(asked: Asked, given: Sequence[Any], part: int | None = None) -> Diagnosis | None:
+    """The known mistake that explains an answer or one part of it; of two that do so alike, both."""
+
+    def of_part(answer: Any) -> Any:
+        parts = as_parts(answer) if part is not None and answer is not None else None
+        return answer if part is None else parts[part] if parts is not None and part < len(parts) else None
+
+    wanted, found = [of_part(w) for w in asked.known.wanted], []
+    for mistake in asked.known.mistakes:
+        if asked.explains(given, wanted, lambda n, answer=mistake.answer: of_part(answer(n))):  # type: ignore[misc]
+            if mistake.slip is not None:  # an exercise's own words are the best
+                return Diagnosis("slip", mistake.says)
+            found.append(mistake)
+    says = list(dict.fromkeys(mistake.says for mistake in found))
+    if len(says) == 2:
+        return Diagnosis(found[0].kind, f"One of two mistakes. Either: {says[0]} Or: {says[1]}")
+    alike = len({mistake.kind for mistake in found}) == 1
+    return Diagnosis(found[0].kind, says[0]) if alike else None
+
+
+def of_two_mistakes(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
+    """A slip of the exercise, and a general one on top of it."""
+    for mistake in asked.known.mistakes:
+        answers = [mistake.answer(n) for n in range(len(given))] if mistake.slip is not None else [None]
+        if all(answer is not None for answer in answers):
+            second = of_values(asked, given, answers, (identity,))
+            if second is not None:
+                then = second.says.replace("the right answer", "that")
+                return Diagnosis(
+                    second.kind,
+                    f"Two mistakes at once. {mistake.says} And measured by that: {then[0].lower()}{then[1:]}",
+                )
+    return None
+
+
+def of_values(asked: Asked, given: Sequence[Any], wanted: Sequence[Any], tests: Sequence[Test]) -> Diagnosis | None:
+    """The first of some tests of numbers that finds a slip."""
     numbers = [x for x in map(as_numbers, (*given, *wanted)) if x is not None]
     if any(isinstance(x, str | bool) for x in wanted) or len(numbers) < len(given) + len(wanted):
         return None
-    g, w = numbers[: len(given)], numbers[len(given) :]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for kind, says, found in candidates(asked, g, w):
-            if asked.explains(g, w, found):
-                return Diagnosis(kind, says)
-        if not formed:
-            return of_form(asked, g, w)
-        whole = asked.exercise.exact or all(isinstance(x, int | np.integer) for x in wanted)  # by type, not by chance
-        return (counted(g, w) if whole else None) or at_the_edge(asked, g, w) or nearly(asked, g, w)
+        found = (test(asked, numbers[: len(given)], numbers[len(given) :]) for test in tests)
+        return next((each for each in found if each is not None), None)
+
+
+def identity(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+    """An identity between the wrong answer and the right one."""
+    for kind, says, found in candidates(asked, given, wanted):
+        if asked.explains(given, wanted, found.__getitem__):
+            return Diagnosis(kind, says)
+    return None
 
 
 def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candidate]:
@@ -126,6 +193,7 @@ def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candid
 
     yield "sign", "The size is right, but the sign is wrong.", each(np.negative)
     yield "sign", "The size is right, but the sign is lost.", each(np.abs)
+    yield "sign", "The size is right, but the sign is lost: everything is negative.", each(lambda w: -np.abs(w))
     yield "inverse", "Upside down: this is 1 over the right answer.", each(np.reciprocal)
     yield "square", "This is the square of the right answer; is a root missing?", each(np.square)
     yield "square", "This is the square root of the right answer; is a square missing?", each(np.sqrt)
@@ -133,20 +201,35 @@ def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candid
     yield "order", "The entries are right, but in reverse order.", each(lambda w: w[::-1] if w.ndim else w)
     # a right answer that is sorted cannot show a change of order: it is no different from the candidate
     if all(
-        g.size == w.size and np.allclose(np.sort(g, None), np.sort(w, None)) for g, w in zip(given, wanted, strict=True)
+        g.size == w.size and np.allclose(np.sort(g, None), np.sort(w, None), 1e-9, 0)
+        for g, w in zip(given, wanted, strict=True)
     ):
         yield "order", "The entries are right, but in a different order.", given
+    yield "complement", "This is 1 minus the right answer.", each(lambda w: 1 - w)
+    yield "function", "This is the exponential of the right answer; is a logarithm missing?", each(np.exp)
+    yield "function", "This is the logarithm of the right answer; is an exponential missing?", each(np.log)
     yield "aggregate", "This is the mean of the numbers that are asked for.", each(np.mean)
     yield "aggregate", "This is the sum of the numbers that are asked for.", each(np.sum)
     for number, other in ((2, "2"), (10, "10")):
         for logarithm in (math.log(number), 1 / math.log(number)):
             says = f"Wrong by the factor {logarithm:.4g}: a natural logarithm and one to base {other} are mixed up."
             yield "base", says, [w * logarithm for w in wanted]
+    yield "factor", "This is 1.96 times the right answer: half an interval, and not an error.", each(lambda w: 1.96 * w)
+    for i, name in enumerate(asked.names):
+        if all(isinstance(case[i], int | float) for case in asked.cases):
+            turned = [case[i] / w for case, w in zip(asked.cases, wanted, strict=True)]
+            yield "inverse", f"This is `{name}` divided by the right answer.", turned
     factor = simple_factor(given, wanted)
     if factor:
         turned = ", with the opposite sign" if factor < 0 else ""
         says = f"This is {abs(factor):.4g} times the right answer on every input{turned}."
         yield "factor", says, [w * factor for w in wanted]
+    for i, name in enumerate(asked.names):
+        values = [as_numbers(case[i]) for case in asked.cases]
+        if all(v is not None and v.ndim and v.shape == w.shape for v, w in zip(values, wanted, strict=True)):
+            for says, power in ENTRY_BY_ENTRY:
+                found = [w * v**power for v, w in zip(values, wanted, strict=True)]  # type: ignore[operator]
+                yield "factor", f"Entry by entry, this is the right answer {says.format(name)}.", found
     for kind, says, factors in sizes(asked):
         yield kind, says, [w * f for w, f in zip(wanted, factors, strict=True)]
 
@@ -172,9 +255,11 @@ def sizes(asked: Asked) -> Iterator[tuple[str, str, np.ndarray]]:
             yield "factor", f"This is the right answer divided by `{name}`.", 1 / x
             yield "factor", f"This is `{name}` squared times the right answer.", x**2
             yield "factor", f"This is the right answer divided by `{name}` squared.", 1 / x**2
-        for axis in range(min(np.ndim(v) if hasattr(v, "shape") else 0 for v in values)):
-            n = np.array([v.shape[axis] for v in values], float)
-            length = f"the length of `{name}`" if values[0].ndim == 1 else f"the length of axis {axis} of `{name}`"
+        lists = all(isinstance(v, tuple | list) for v in values)
+        for axis in range(1 if lists else min(np.ndim(v) if hasattr(v, "shape") else 0 for v in values)):
+            n = np.array([len(v) if lists else v.shape[axis] for v in values], float)
+            plain = lists or values[0].ndim == 1
+            length = f"the length of `{name}`" if plain else f"the length of axis {axis} of `{name}`"
             yield "aggregate", f"This is the right answer times {length}: should the sum be a mean?", n
             yield "aggregate", f"This is the right answer divided by {length}: is there one division too many?", 1 / n
             yield "square", f"This is the right answer times the root of {length}.", np.sqrt(n)
@@ -196,8 +281,44 @@ def of_form(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     return None
 
 
-def counted(given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def proportion(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+    """On each input all entries are off by one factor, or by one amount, that no argument explains."""
+    pairs = list(zip(given, wanted, strict=True))
+    if any(g.shape != w.shape or not g.any() for g, w in pairs) or sum(np.ptp(w) > 0 for w in wanted if w.size) < 2:
+        return None
+    for kind, says, found in (
+        ("scale", "The proportions are right, the size is not.", [w * (g * w).sum() / (w * w).sum() for g, w in pairs]),
+        ("shift", "All entries are off by the same amount.", [w + (g - w).mean() for g, w in pairs]),
+    ):
+        if asked.explains(given, wanted, found.__getitem__):
+            return Diagnosis(kind, says)
+    return None
+
+
+def of_range(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+    """Right within a range, and one and the same number for all that lies beyond an end of it."""
+    if any(w.ndim for w in wanted) or not all(map(np.isfinite, wanted)):
+        return None
+    right = [asked.agree([g], [w]) for g, w in zip(given, wanted, strict=True)]
+    if sum(right) < 2:
+        return None
+    inside = [float(w) for w, ok in zip(wanted, right, strict=True) if ok]
+    off = [(float(g), float(w)) for g, w, ok in zip(given, wanted, right, strict=True) if not ok]
+    above, below = [g for g, w in off if w > max(inside)], [g for g, w in off if w < min(inside)]
+    if len(above) + len(below) < max(len(off), 2) or any(
+        np.ptp(end) > 1e-6 * max(end) for end in (above, below) if end
+    ):
+        return None
+    number, where = (above[0], f"above {max(inside):.4g}") if above else (below[0], f"below {min(inside):.4g}")
+    return Diagnosis(
+        "range", f"It is {number:.4g} wherever the answer is {where}: does a search or a range end too early?"
+    )
+
+
+def counted(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """Whole numbers: one too many or too few, not rounded, or rounded the other way."""
+    if not asked.exercise.exact and not all(isinstance(w, int | np.integer) for w in asked.known.wanted):
+        return None  # by type, not by chance
     if not all(np.isfinite(w).all() and np.array_equal(w, np.rint(w)) for w in wanted):
         return None
     gaps = np.concatenate([np.ravel(g - w) for g, w in zip(given, wanted, strict=True)])
@@ -228,7 +349,7 @@ def at_the_edge(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | No
     whole = [asked.agree([g], [w]) for g, w in zip(given, wanted, strict=True)]
     failing = [n for n, right in enumerate(whole) if not right]
     passing = [n for n, right in enumerate(whole) if right]
-    if passing and failing:
+    if len(passing) > 1 and failing:
         zero = [not np.any(w) for w in wanted]
         if all(zero[n] for n in failing) and not any(zero[n] for n in passing):
             return Diagnosis("edge", "Right, except where the answer is 0.")
@@ -248,7 +369,7 @@ def holding(test: Callable[[np.ndarray], Any]) -> Callable[[Any], bool]:
     """A test of an argument as numbers; False for an argument without numbers."""
 
     def held(value: Any) -> bool:
-        found = as_numbers(value)
+        found = None if getattr(to_numpy(value), "dtype", None) in (bool,) else as_numbers(value)
         return found is not None and found.size > 0 and bool(test(found))
 
     return held
@@ -260,7 +381,6 @@ SPECIAL: tuple[tuple[str, Callable[[Any], bool]], ...] = (
     ("holds a 0", holding(lambda x: x.ndim > 0 and np.any(x == 0))),
     ("is 0", holding(lambda x: x.ndim == 0 and x == 0)),
     ("has one entry", holding(lambda x: x.ndim > 0 and x.shape[-1] == 1)),
-    ("holds negative numbers", holding(lambda x: np.any(x < 0))),
     ("holds a number below 1e-6", holding(lambda x: np.any((x != 0) & (np.abs(x) < 1e-6)))),
     ("holds a number above 100", holding(lambda x: np.any(np.isfinite(x) & (np.abs(x) > 100)))),
     ("is the same everywhere", holding(lambda x: x.ndim > 0 and x.size > 1 and np.all(x == x.flat[0]))),
@@ -312,70 +432,6 @@ def nearly(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     )
 
 
-def of_arguments(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
-    """The right answer to other arguments: two exchanged, one with the other sign, one more or less, one left out."""
-    wanted = [answered(asked.exercise, case) for case in asked.cases]
-    for kind, says, changed in other_arguments(asked):
-        found = [answered(asked.exercise, case) for case in changed]
-        if kind == "axis":  # of a table: the answer has its axes back
-            found = [f.T if isinstance(f, np.ndarray) and f.ndim == 2 else f for f in found]
-        if all(f is not None for f in found) and asked.explains(given, wanted, found):
-            return Diagnosis(kind, says)
-    return None
-
-
-def answered(exercise: Exercise, case: tuple[Any, ...]) -> Any:
-    """The right answer, or None if there is none for these arguments."""
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            return exercise.solution(*copy.deepcopy(case))
-    except Exception:  # invalid arguments: a root without a change of sign, a probability above 1
-        return None
-
-
-def other_arguments(asked: Asked) -> Iterator[tuple[str, str, list[tuple[Any, ...]]]]:
-    """Kind, sentence, and the cases with other arguments."""
-
-    def with_other(i: int, change: Callable[[Any], Any]) -> list[tuple[Any, ...]]:
-        return [(*case[:i], change(case[i]), *case[i + 1 :]) for case in asked.cases]
-
-    names, first = asked.names, asked.cases[0]
-    for i, name in enumerate(names):
-        for j in range(i + 1, len(names)):
-            pairs = [(case[i], case[j]) for case in asked.cases]
-            if all(type(a) is type(b) and getattr(a, "shape", ()) == getattr(b, "shape", ()) for a, b in pairs):
-                swapped = [(*c[:i], c[j], *c[i + 1 : j], c[i], *c[j + 1 :]) for c in asked.cases]
-                yield "order", f"This is the right answer with `{name}` and `{names[j]}` exchanged.", swapped
-        number, array = isinstance(first[i], int | float | np.number), isinstance(first[i], np.ndarray)
-        if isinstance(first[i], bool) or (array and first[i].dtype == bool):
-            continue
-        right = "This is the right answer"
-        if isinstance(first[i], int):
-            for step, word in ((-1, "smaller"), (1, "larger")):
-                yield (
-                    "off-by-one",
-                    f"{right} for a `{name}` that is one {word}.",
-                    with_other(i, partial(operator.add, step)),
-                )
-        elif number:
-            for factor, word in ((2.0, "twice"), (0.5, "half")):
-                yield "factor", f"{right} for {word} the `{name}`.", with_other(i, partial(operator.mul, factor))
-            yield "inverse", f"{right} for 1 / `{name}`.", with_other(i, lambda x: 1 / x if x else math.inf)
-            yield "square", f"{right} for `{name}` squared.", with_other(i, lambda x: x * x)
-        if number or array:
-            yield "sign", f"{right} for `{name}` with the opposite sign.", with_other(i, operator.neg)
-        if array and all(case[i].ndim == 2 for case in asked.cases):
-            says = f"{right} for `{name}` with rows and columns exchanged: the wrong axis."
-            yield "axis", says, with_other(i, np.transpose)
-        if number:
-            yield "unused", f"{right} for `{name}` = 1: is it used?", with_other(i, lambda x: type(x)(1))
-        if array and all(case[i].ndim == 1 for case in asked.cases):
-            says = f"{right} if all entries of `{name}` are equal: is it used?"
-            yield "unused", says, with_other(i, lambda x: np.ones(x.shape))
-            yield "unused", says, with_other(i, lambda x: np.full(x.shape, 1 / max(len(x), 1)))
-
-
 def first_off(given: Any, wanted: Any, tolerance: float, exact: bool) -> tuple[str, Any, Any] | None:
     """The first wrong entry of an answer with several: where it is, what was given, what was wanted."""
     if is_parts(wanted):
@@ -391,3 +447,7 @@ def first_off(given: Any, wanted: Any, tolerance: float, exact: bool) -> tuple[s
     off = ~np.isclose(g, w, rtol=tolerance, atol=tolerance * scale, equal_nan=True) if not exact else g != w
     place = tuple(int(i) for i in np.argwhere(off)[0])
     return f"entry {list(place)}", g[place], w[place]
+
+
+WEAK: tuple[Test, ...] = (of_range, proportion, counted, at_the_edge, nearly)
+"Tests that are asked last: what they find may have several causes."

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-import numpy as np
-
 from pmdkit.errors import printable
 from pmdkit_course import diagnosis
 from pmdkit_course.comparison import all_same, form, pasted, same, shown
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise
+from pmdkit_course.known import Known, known
 
 
 class TooLong(BaseException):
@@ -118,7 +117,8 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
         return AnswerVerdict(
             False, f"Got a value of type {kind}; expected the function `{exercise.name}` itself, not called."
         )
-    cases = list(exercise.inputs(np.random.default_rng(seed)))
+    about = known(exercise, seed)
+    cases, wanted = about.cases, about.wanted
     try:
         with within(exercise.deadline):
             given = [call(answer, case) for case in cases]
@@ -128,30 +128,26 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
         return AnswerVerdict(False, str(failure))
     if all(one is ... for one in given):
         return AnswerVerdict(False, UNTOUCHED)
-    wanted = [call(exercise.solution, case) for case in cases]
     complaint = next((c for g, w in zip(given, wanted, strict=True) if (c := form(g, w))), None)
     if complaint is None and all_same(given, wanted, exercise.tolerance, exercise.exact):
-        return verified(exercise, answer)
-    for number, (says, slip) in enumerate(exercise.slips.items()):
-        try:
-            wrong = [call(slip, case) for case in cases]
-            if all_same(given, wrong, exercise.tolerance, exercise.exact):
-                return AnswerVerdict(False, says, number)
-        except Failed:  # a slip that fails on some input is not what was given
-            continue
-    return general(exercise, cases, given, wanted, complaint)
+        return AnswerVerdict(True, RIGHT)
+    for mistake in about.mistakes:
+        wrong = [mistake.answer(n) for n in range(len(cases))] if mistake.slip is not None else [None]
+        if all(w is not None for w in wrong) and all_same(given, wrong, exercise.tolerance, exercise.exact):
+            return AnswerVerdict(False, mistake.says, mistake.slip)
+    return general(exercise, about, given, complaint)
 
 
-def general(
-    exercise: Exercise, cases: list[tuple[Any, ...]], given: list[Any], wanted: list[Any], complaint: str | None
-) -> AnswerVerdict:
+def general(exercise: Exercise, about: Known, given: list[Any], complaint: str | None) -> AnswerVerdict:
     """The verdict if no usual mistake fits: a slip possible in any exercise, or what is wrong with the form.
 
     It includes the shortest input on which the answer is wrong, as a call that can be pasted into a cell.
     """
-    found = diagnosis.diagnose(exercise, cases, given, wanted)
+    cases, wanted = about.cases, about.wanted
+    found = diagnosis.diagnose(exercise, about, given)
     off = [n for n, (g, w) in enumerate(zip(given, wanted, strict=True)) if differs(exercise, g, w)]
-    worst = min(off, key=lambda n: len(pasted(cases[n])))
+    formless = [n for n in off if form(given[n], wanted[n])]
+    worst = min(formless or off, key=lambda n: len(pasted(cases[n])))
     says, kind = ("Not this.", "") if found is None else (found.says, found.kind)
     if complaint is not None:
         says, kind = (complaint, "form") if found is None else (f"{complaint} {found.says}", found.kind)
@@ -178,22 +174,3 @@ def counterexample(exercise: Exercise, case: tuple[Any, ...], given: Any, wanted
 def with_digits(given: Any, wanted: Any) -> str:
     """A value as it is shown, with all its digits if the short form would look like the right answer."""
     return shown(given) if shown(given) != shown(wanted) else pasted(given)[:120]
-
-
-def verified(exercise: Exercise, answer: Answer) -> AnswerVerdict:
-    """The final checks of an answer that is right on all inputs."""
-    if exercise.verify is None:
-        return AnswerVerdict(True, RIGHT)
-    try:
-        with within(exercise.deadline), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # as in `call`
-            complaint = exercise.verify(answer)
-    except TooLong:
-        return AnswerVerdict(
-            False, f"Not done after {exercise.deadline:g} s on the last inputs; is there an endless loop?"
-        )
-    except Failed as failure:
-        return AnswerVerdict(False, f"Right on the first inputs, but not on the last ones. {failure}")
-    except (Exception, SystemExit) as error:
-        return AnswerVerdict(False, f"Right on the first inputs, but not on the last ones. {raised(error, answer)}")
-    return AnswerVerdict(complaint is None, complaint or RIGHT)

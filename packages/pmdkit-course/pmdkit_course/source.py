@@ -30,12 +30,6 @@ class Parts:
     body: str
 
 
-def start_source(exercise: Exercise) -> str:
-    """The function as a learner finds it."""
-    arguments = ", ".join(inspect.signature(exercise.solution).parameters)
-    return f'def {exercise.name}({arguments}):\n    """{exercise.docstring}"""\n    return ...'
-
-
 def solution_source(exercise: Exercise) -> str:
     """The solution with everything it needs."""
     parts = solution_parts(exercise)

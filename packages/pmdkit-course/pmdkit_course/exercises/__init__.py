@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import unknown
+from pmdkit_course import lesson_files
 
 Array = Any  # what a learner passes and returns is theirs
 Answer = Callable[..., Any]
@@ -22,39 +23,28 @@ Answer = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False)
 class Exercise:
-    """A function to be written, and what is known about it.
+    """A function to be written, and what is known about it. Its task stands in its lesson.
 
     Attributes:
         id: lesson and number, "103.2".
-        title: a few words.
-        task: what to write, Markdown, with shapes and units; it stands in the lesson and on the site.
-        docstring: of the function as a learner finds it, whose body is `return ...`; it names shapes and units.
         solution: the function done, under the name that a learner sees; its own docstring says why it is right.
         inputs: arguments to compare on, drawn from a generator; at least three tuples, an edge case among them.
         slips: recognised wrong answers, at least two: from what is wrong and where to look, one or two sentences that
-            do not give the answer away, to the function somebody would write who makes this mistake.
+            do not give the answer away, to the function somebody would write who makes this mistake, or several such
+            functions. Slips of one operation are in `variants` for all exercises.
         hints: steps towards the solution, from a nudge to almost all of it; at least two.
-        difficulty: 1 to 5.
-        minutes: a learner's.
         tolerance: relative, of numbers.
         exact: answers are compared as they are (integers, words, orders) and not as floating-point numbers.
-        verify: more to ask of an answer that is right on all inputs, such as staying finite; a sentence, or None.
         deadline: seconds for all calls together.
     """
 
     id: str
-    title: str
-    task: str
-    docstring: str
     solution: Answer
     inputs: Callable[[np.random.Generator], Sequence[tuple[Any, ...]]]
-    slips: dict[str, Answer]
+    slips: dict[str, Answer | tuple[Answer, ...]]
     hints: tuple[str, ...]
-    difficulty: int = 2
-    minutes: int = 10
     tolerance: float = 1e-6
     exact: bool = False
-    verify: Callable[[Answer], str | None] | None = None
     deadline: float = 20.0
 
     @property
@@ -66,6 +56,31 @@ class Exercise:
     def name(self) -> str:
         """Of the function to write."""
         return self.solution.__name__
+
+    @property
+    def title(self) -> str:
+        """A few words."""
+        return tasks(self.lesson)[self.id]["title"]
+
+    @property
+    def task(self) -> str:
+        """What to write, Markdown, with shapes and units."""
+        return tasks(self.lesson)[self.id]["task"]
+
+    @property
+    def start(self) -> str:
+        """The function as a learner finds it, with a docstring and `return ...`."""
+        return tasks(self.lesson)[self.id]["start"]
+
+    @property
+    def difficulty(self) -> int:
+        """1 to 5."""
+        return int(tasks(self.lesson)[self.id]["difficulty"])
+
+    @property
+    def minutes(self) -> int:
+        """A learner's."""
+        return int(tasks(self.lesson)[self.id]["minutes"])
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,6 +151,23 @@ class Text(str):
 
     def _repr_markdown_(self) -> str:
         return f"```python\n{self}\n```" if self.code else str(self)
+
+
+TASK = re.compile(
+    r"\*\*Exercise (?P<id>[\d.]+): (?P<title>[^*]+?)\.?\*\* Difficulty (?P<difficulty>\d) of 5, about (?P<minutes>\d+) "
+    r"minutes\.\n\n(?P<task>.+?)\n+%% tags=.*?\n(?P<start>.+?)\n+%%",
+    re.DOTALL,
+)
+"An exercise in a lesson, whose comment marks are cut off and whose paragraphs are unwrapped."
+
+
+@functools.cache
+def tasks(lesson: str) -> dict[str, dict[str, str]]:
+    """What a lesson says about its exercises, by id: title, difficulty, minutes, task and start."""
+    (path,) = lesson_files.shipped().glob(f"{lesson}_*.py")
+    text = re.sub(r"^# ?", "", path.read_text("utf-8"), flags=re.MULTILINE)
+    head = re.sub(r"(\*\*Exercise [^\n]+)\n(?=\S)", r"\1 ", text)  # the first line of a task may be wrapped
+    return {found["id"]: found.groupdict() for found in TASK.finditer(head)}
 
 
 @functools.cache

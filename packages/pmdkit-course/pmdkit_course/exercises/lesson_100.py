@@ -1,6 +1,7 @@
 """Exercises of lesson 100: policy gradient, nats and KL, the two constants, one step of mirror descent."""
 
 import numpy as np
+from scipy.special import softmax
 
 from pmdkit import theory
 from pmdkit_course.exercises import Array, Exercise
@@ -46,15 +47,12 @@ def problems(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
 EXERCISES = (
     Exercise(
         id="100.1",
-        title="the policy gradient",
-        task=(
-            "Write the slope of the mean reward along every logit of a policy $\\pi \\propto e^{\\text{logit}}$, given "
-            "its probabilities and the rewards, with NumPy."
-        ),
-        docstring="The slope of the mean reward along each logit, [A].",
         solution=policy_gradient,
         inputs=lambda rng: [(pi, reward) for pi, reward, _ in problems(rng)],
         slips={
+            "That is the policy after a step. Its slope alone is asked for.": lambda pi, reward: (
+                pi + pi * (reward - pi @ reward)
+            ),
             "These do not sum to 0, yet adding a constant to all logits changes nothing. What is subtracted from the "
             "reward?": lambda pi, reward: pi * reward,
             "The signs are right. But a response that is rarely "
@@ -76,18 +74,13 @@ EXERCISES = (
     ),
     Exercise(
         id="100.2",
-        title="how far, in nats",
-        task=(
-            "How far is a new policy from an old one? Return two numbers in nats: the KL divergence "
-            "$\\mathrm{KL}(\\pi_{new}\\|\\pi)$, and the largest log-ratio, that of the response that grew most. The "
-            "new policy may have dropped a response altogether."
-        ),
-        docstring="KL(new || pi) and the largest log-ratio, nats, of two policies, [A] each.",
         solution=in_nats,
         inputs=lambda rng: [
             *((rng.dirichlet(np.full(a, 2.0)), rng.dirichlet(np.full(a, 5.0))) for a in (3, 5)),
             (np.array([0.2, 0.0, 0.8]), np.array([0.5, 0.1, 0.4])),
             (np.array([0.5, 0.5]), np.array([0.5, 0.5])),
+            (np.array([0.6, 0.1, 0.3]), np.array([0.7, 0.02, 0.28])),  # not the likeliest has grown most
+            (np.array([0.5, 0.4, 0.1]), np.array([0.3, 0.3, 0.4])),  # the largest change is a loss
         ],
         slips={
             "Right but for a response that was dropped, where you "
@@ -95,9 +88,17 @@ EXERCISES = (
             "These are bits, from a logarithm to base 2. A nat belongs to the natural logarithm.": lambda new, pi: (
                 tuple(value / np.log(2) for value in in_nats(new, pi))
             ),
-            "The KL is the other way round. It is an average under the new policy.": lambda new, pi: (
-                theory.kl(pi, new),
-                in_nats(new, pi)[1],
+            "The KL is the other way round. It is an average under the new policy.": (
+                lambda new, pi: (theory.kl(pi, new), in_nats(new, pi)[1]),
+                lambda new, pi: (pi[new > 0] @ np.log(pi[new > 0] / new[new > 0]), in_nats(new, pi)[1]),
+            ),
+            "The second number is the largest change. A response that shrank has not grown.": lambda new, pi: (
+                in_nats(new, pi)[0],
+                np.abs(np.log(new[new > 0] / pi[new > 0])).max(),
+            ),
+            "The second number weighs the log-ratios by the policy; the largest needs no weight.": lambda new, pi: (
+                in_nats(new, pi)[0],
+                (new[new > 0] * np.log(new[new > 0] / pi[new > 0])).max(),
             ),
             "The second number is a ratio, how many times as likely. Its logarithm is in nats.": lambda new, pi: (
                 in_nats(new, pi)[0],
@@ -113,12 +114,6 @@ EXERCISES = (
     ),
     Exercise(
         id="100.3",
-        title="two constants",
-        task=(
-            "Return the two constants that a regression may subtract from the reward, both in reward units: the mean "
-            "reward, and the log-partition $\\tau\\log Z$."
-        ),
-        docstring="The mean reward and tau log Z of a policy, reward units.",
         solution=constants,
         inputs=problems,
         slips={
@@ -144,16 +139,21 @@ EXERCISES = (
             "An average under the policy is pi @ something.",
             "Z = pi @ np.exp(reward / tau); its logarithm times tau is a reward again.",
         ),
-        minutes=5,
     ),
     Exercise(
         id="100.4",
-        title="one step of mirror descent",
-        task="Write the policy that maximises the mean reward minus `tau` times the KL divergence from `pi`.",
-        docstring="The policy, [A], after one exact step of mirror descent.",
         solution=mirror_step,
         inputs=problems,
         slips={
+            "The best response takes all. That is where the step goes as tau goes to 0.": lambda pi, reward, tau: (
+                np.eye(len(pi))[np.argmax(reward)]
+            ),
+            "The logarithm of the policy is what the reward is added to, and not the policy.": lambda pi, reward, tau: (
+                softmax(pi + reward / tau)
+            ),
+            "That subtracts the mean reward where the log-partition belongs: these do not sum to 1.": (
+                lambda pi, reward, tau: pi * np.exp((reward - pi @ reward) / tau)
+            ),
             "The proportions are right. What makes them sum to 1?": lambda pi, reward, tau: pi * np.exp(reward / tau),
             "The old policy has no say in this. The step starts from it: a response "
             "that was rare stays rarer.": lambda pi, reward, tau: np.exp(reward / tau) / np.exp(reward / tau).sum(),
@@ -169,6 +169,5 @@ EXERCISES = (
             "Add reward / tau to the logarithm of pi, then take the exponential.",
             "Divide pi * np.exp(reward / tau) by its sum.",
         ),
-        minutes=5,
     ),
 )

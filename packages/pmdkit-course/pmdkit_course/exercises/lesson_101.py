@@ -60,25 +60,29 @@ def root(excess: Callable[[float], Array]) -> float:
 
 
 def budgets(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
-    """Random policies with budgets from large to small; at the smallest the step is nearly linear."""
-    kinds = ((4, 0.5), (3, 0.2), (8, 0.03), (5, 1e-3))
-    return [(rng.dirichlet(np.full(a, 5.0)), rng.permutation(np.linspace(0, 1, a)), budget) for a, budget in kinds]
+    """Budgets and scales of rewards that need a tau from 0.005 to 300; the last step is nearly linear."""
+    kinds = (
+        (4, 0.5, 1),
+        (3, 0.2, 1),
+        (8, 0.03, 1),
+        (3, 0.4, 0.01),
+        (5, 0.3, 0.02),
+        (4, 1e-4, 10),
+        (3, 1e-5, 2),
+        (5, 1e-3, 1),
+    )
+    return [(rng.dirichlet(np.full(a, 5.0)), rng.permutation(np.linspace(0, top, a)), kl) for a, kl, top in kinds]
 
 
 EXERCISES = (
     Exercise(
         id="101.1",
-        title="the end of the path",
-        task=(
-            "Where does the PMD-mean path end as `tau` goes to 0? Compare the ends in the table of the lesson with the "
-            "advantages $\\Delta$. Then write the end point as a formula in `pi` and `reward`, with NumPy."
-        ),
-        docstring="The policy, [A], to which one exact PMD-mean step tends as tau goes to 0.",
         solution=end_point,
         inputs=lambda rng: [
             (np.array([0.2, 0.2, 0.1, 0.5]), np.array([1.0, 0.8, 0.1, 0.3])),
             *((rng.dirichlet(np.full(a, 3.0)), rng.uniform(size=a)) for a in (3, 6)),
             (np.array([0.001, 0.001, 0.998]), np.array([1.0, 1.0, 0.0])),
+            (np.array([0.5, 0.2, 0.3]), np.array([-1.0, -3.0, -0.2])),
         ],
         slips={
             "A corner is where PMD-part goes. Look at the first row of the table.": lambda pi, reward: np.eye(len(pi))[
@@ -87,10 +91,19 @@ EXERCISES = (
             "The proportions are right, but these do not sum to 1; which factor is missing?": lambda pi, reward: (
                 pi * np.maximum(reward - pi @ reward, 0)
             ),
+            "An action counts by its reward here. Compare the ends with the advantages.": lambda pi, reward: (
+                pi * reward / (pi @ reward)
+            ),
             "A policy, but every action is still in it: that is "
             "a small step. Which actions survive a large one?": lambda pi, reward: pi * (1 + reward - pi @ reward),
             "The right actions survive, but in their old proportions. Does it not matter "
             "how good they are?": lambda pi, reward: pi * (reward > pi @ reward) / pi[reward > pi @ reward].sum(),
+            "Some are negative: a probability cannot be. What happens to actions below the mean?": lambda pi, reward: (
+                pi * (reward - pi @ reward) / (pi @ np.maximum(reward - pi @ reward, 0))
+            ),
+            "The survivors share alike here. Neither how likely nor how good they were counts.": lambda pi, reward: (
+                (reward > pi @ reward) / (reward > pi @ reward).sum()
+            ),
             "The old policy has no say in this. Would an action "
             "that was ten times as likely end the same?": lambda pi, reward: (
                 np.maximum(reward - pi @ reward, 0) / np.maximum(reward - pi @ reward, 0).sum()
@@ -101,24 +114,31 @@ EXERCISES = (
             "Divide the end point by pi, for the actions that survive, and compare with their advantages.",
             "The end point is proportional to pi times the positive part of the advantage.",
         ),
-        difficulty=3,
     ),
     Exercise(
         id="101.2",
-        title="two distances in log space",
-        task=(
-            "How far apart are two points of the simplex? Two measures come up again and again, "
-            "$\\mathrm{KL}(\\pi_{new}\\|\\pi) = E_{\\pi_{new}} \\log\\frac{\\pi_{new}}{\\pi}$ and "
-            "$\\chi^2(\\pi_{new}\\|\\pi) = E_{\\pi}[(\\frac{\\pi_{new}}{\\pi} - 1)^2]$. Write both for policies that "
-            "are given as log-probabilities, as a network gives them. Some are as low as -900 nats, and an action may "
-            "be missing from the new policy."
-        ),
-        docstring="KL(new || old), nats, and chi2(new || old), of two log-policies, [A] each.",
         solution=divergences,
         inputs=log_policies,
         slips={
             "Right on paper. But a probability of e^-800 is 0 in floating point, and 0/0 is no ratio: stay with "
-            "logarithms until the last exponential.": naive_divergences,
+            "logarithms until the last exponential.": (
+                naive_divergences,
+                lambda new, old: (divergences(new, old)[0], np.exp(old) @ (np.exp(new - old) - 1) ** 2),
+                lambda new, old: (np.nansum(np.exp(new) * (new - old)), np.exp(old) @ (np.exp(new - old) - 1) ** 2),
+                lambda new, old: (divergences(new, old)[0], np.exp(old) @ (np.exp(new) / np.exp(old) - 1) ** 2),
+            ),
+            "An action that the new policy lacks has the ratio 0 and counts (0 - 1)^2 in the chi2.": lambda new, old: (
+                divergences(new, old)[0],
+                divergences(new, old)[1] - np.exp(old[new == -np.inf]).sum(),
+            ),
+            "That is the square of a difference of probabilities. The chi2 takes the ratio less 1.": lambda new, old: (
+                divergences(new, old)[0],
+                ((np.exp(new) - np.exp(old)) ** 2).sum(),
+            ),
+            "The second averages under the new policy. Under which one is the chi2 an expectation?": lambda new, old: (
+                divergences(new, old)[0],
+                np.exp(logsumexp(3 * new - 2 * old)) - 2 * np.exp(logsumexp(2 * new - old)) + 1,
+            ),
             "Right but for an action that the new policy lacks: "
             "0 times infinity. What is x log x at 0?": unguarded_divergences,
             "The KL is the other way round: under which policy is its expectation?": lambda new, old: (
@@ -139,18 +159,9 @@ EXERCISES = (
             "E_old[(new/old)^2] is a sum of exp(2 logp_new - logp_old): scipy.special.logsumexp adds such terms.",
             "np.where sets the log-ratio to 0 where the new policy lacks the action; then exp(logp_new) @ log_ratio.",
         ),
-        difficulty=3,
-        minutes=15,
     ),
     Exercise(
         id="101.3",
-        title="a temperature for a given distance",
-        task=(
-            "A *trust region* fixes how far a step goes and asks for the temperature. Find the `tau` at which one "
-            "exact PMD-part step ends `budget` nats away, as $\\mathrm{KL}(\\pi_{new}\\|\\pi)$. `theory.pmd_part` and "
-            "`theory.kl` are at hand."
-        ),
-        docstring="The tau at which one exact PMD-part step has KL(new || pi) = budget nats.",
         solution=tau_for_kl,
         inputs=budgets,
         slips={
@@ -172,7 +183,6 @@ EXERCISES = (
             "One unknown and a function that only falls: scipy.optimize.brentq finds where it equals the budget.",
             "brentq over log tau from log(1e-3) to log(1e4), of theory.kl(new, pi) - budget; then the exponential.",
         ),
-        difficulty=3,
         tolerance=1e-4,
     ),
 )

@@ -17,7 +17,11 @@ def steps_needed(p0: float, tau: float, goal: float) -> int:
 
 def count(p0: float, tau: float, goal: float, method: str) -> int:
     """The place where the exact trajectory, in rewards 0 and 1, first exceeds the goal."""
-    return int(np.argmax(theory.trajectory(p0, tau, 100, method) > goal))
+    for steps in (25, 500):  # a long path takes its time, and most need a short one
+        above = theory.trajectory(p0, tau, steps, method) > goal
+        if above.any():
+            break
+    return int(np.argmax(above))
 
 
 def log_partition(reward: Array, mass: Array, tau: float) -> float:
@@ -42,11 +46,12 @@ def top_of_all(reward: Array, mass: Array, tau: float) -> float:
 
 
 def partitions(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
-    """Random policies; rewards of up to 5 at tau = 0.005, where e^1000 overflows; a best action that has no mass."""
+    """Masses that sum to 1 or not; rewards of 5 at tau = 0.005, where e^1000 overflows; a best action without mass."""
     drawn = [(rng.uniform(size=a), rng.dirichlet(np.ones(a)), tau) for a, tau in ((3, 0.5), (6, 0.05))]
+    counts = (rng.uniform(size=4), np.array([3.0, 0.5, 2.0, 1.0]), 0.4)
     large = (np.array([5.0, 4.99, 0.0]), rng.dirichlet(np.ones(3)), 0.005)
     absent = (np.array([5.0, 0.1, 0.0, 0.05]), np.append(0.0, rng.dirichlet(np.ones(3))), 0.005)
-    return [*drawn, large, absent]
+    return [*drawn, counts, large, absent]
 
 
 def tau_for_goal(p: Array, goal: float) -> Array:
@@ -56,24 +61,20 @@ def tau_for_goal(p: Array, goal: float) -> Array:
 
 def log_odds(p: Array) -> Array:
     """Log of p / (1 - p), nats."""
-    return np.log(p) - np.log1p(-p)
+    return np.log(p / (1 - p))
 
 
 EXERCISES = (
     Exercise(
         id="102.1",
-        title="how many steps",
-        task=(
-            "From a pass rate `p0`, with rewards of **-1 and 1** and `tau` on that scale: how many exact PMD-mean "
-            "steps until the pass rate is above `goal`? Guess for `steps_needed(0.001, 0.4, 0.9)` first. "
-            "`theory.trajectory` counts in rewards 0 and 1."
-        ),
-        docstring="Exact PMD-mean steps from pass rate p0 to above goal, at rewards -1 and 1.",
         solution=steps_needed,
         inputs=lambda rng: [
             (0.001, 0.4, 0.9),
             *((10 ** rng.uniform(-5, -3), tau, 0.95) for tau in (0.6, 1.0, 1.6)),
             (0.5, 1.0, 0.4),
+            (0.5, 1.0, 0.5),  # at the goal is not above it
+            (0.001, 12.0, 0.9),
+            (0.002, 24.0, 0.95),
         ],
         slips={
             "That is this tau for rewards 0 and 1. What is it on a scale of -1 and 1?": lambda p0, tau, goal: count(
@@ -82,6 +83,13 @@ EXERCISES = (
             "The wrong way: is a given tau large or small beside a gap of 2?": lambda p0, tau, goal: count(
                 p0, 2 * tau, goal, "pmd-mean"
             ),
+            "A pass rate is a share of right answers, whatever the rewards: it is not on the scale of -1 and 1.": (
+                lambda p0, tau, goal: steps_needed(p0, tau, (goal + 1) / 2),
+                lambda p0, tau, goal: steps_needed((p0 + 1) / 2, tau, (goal + 1) / 2),
+            ),
+            "A prompt that is just at the goal is not above it.": lambda p0, tau, goal: steps_needed(
+                p0, tau, np.nextafter(goal, 0) if p0 == goal else goal
+            ),
             "That is PMD-part.": lambda p0, tau, goal: count(p0, tau / 2, goal, "pmd-part"),
             "One too many: the trajectory starts before the first step.": lambda p0, tau, goal: (
                 steps_needed(p0, tau, goal) + 1
@@ -89,19 +97,13 @@ EXERCISES = (
         },
         hints=(
             "The exact step depends on reward / tau only. Which tau with a gap of 1 equals this one with a gap of 2?",
-            "theory.trajectory(p0, tau, 100, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True.",
+            "theory.trajectory(p0, tau, 300, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True.",
         ),
         exact=True,
+        deadline=60.0,
     ),
     Exercise(
         id="102.2",
-        title="a log-partition that survives a small tau",
-        task=(
-            "PMD-part needs $\\log Z = \\log \\sum_y \\mathrm{mass}(y)\\, e^{r(y)/\\tau}$. With rewards of up to 5 and "
-            "`tau = 0.005` the exponent is 1000, and $e^{1000}$ overflows. Write a `log Z` that survives this. An "
-            "action with mass 0 does not count, whatever its reward."
-        ),
-        docstring="Log of the mass-weighted sum of exp(reward / tau), nats; both [A].",
         solution=log_partition,
         inputs=partitions,
         slips={
@@ -112,8 +114,19 @@ EXERCISES = (
             "What was taken out of the sum is missing from the answer.": lambda reward, mass, tau: (
                 log_partition(reward, mass, tau) - (reward[mass > 0] / tau).max()
             ),
-            "All actions count alike here; where is their mass?": lambda reward, mass, tau: (
-                logsumexp(reward / tau) - np.log(len(reward))
+            "What is taken out of the sum is reward / tau, a number of nats, and not the reward.": (
+                lambda reward, mass, tau: log_partition(reward, mass, tau) - reward[mass > 0].max() * (1 / tau - 1)
+            ),
+            "All actions count alike here; where is their mass?": (
+                lambda reward, mass, tau: logsumexp(reward / tau) - np.log(len(reward)),
+                lambda reward, mass, tau: logsumexp(reward / tau),
+                lambda reward, mass, tau: logsumexp(reward[mass > 0] / tau),
+            ),
+            "The exponents are cut at 700: that is no overflow any more, but not the sum either.": (
+                lambda reward, mass, tau: np.log(mass @ np.exp(np.minimum(reward / tau, 700)))
+            ),
+            "That divides by the total mass. The sum itself is asked for.": lambda reward, mass, tau: (
+                log_partition(reward, mass, tau) - np.log(mass.sum())
             ),
             "That is the mean of the logarithms; asked is "
             "the logarithm of the mean, which is larger.": lambda reward, mass, tau: mass @ reward / tau,
@@ -127,12 +140,6 @@ EXERCISES = (
     ),
     Exercise(
         id="102.3",
-        title="the temperature that gets there",
-        task=(
-            "How small must `tau` be for *one* exact PMD-part step, with rewards 0 and 1, to take a pass rate from `p` "
-            "to `goal`? Give it as a formula. What is left of the normaliser in the *odds* $p/(1-p)$?"
-        ),
-        docstring="The tau, [P], at which one exact PMD-part step takes p, [P], to goal.",
         solution=tau_for_goal,
         inputs=lambda rng: [
             (rng.uniform(0.05, 0.4, size=3), 0.6),
@@ -142,6 +149,10 @@ EXERCISES = (
         slips={
             "That lets the pass rate itself grow by e^(1/tau); "
             "the normaliser takes some of that back.": lambda p, goal: 1 / np.log(goal / p),
+            "Odds are multiplied in a step. It is their logarithms whose difference counts.": (
+                lambda p, goal: 1 / (goal / (1 - goal) - p / (1 - p)),
+                lambda p, goal: p / (1 - p) / (goal / (1 - goal)),
+            ),
             "That is 1 / tau.": lambda p, goal: log_odds(goal) - log_odds(p),
             "That is the tau of PMD-mean, which needs a smaller one.": lambda p, goal: theory.tau_for_eta(
                 p, 1 - (1 - goal) / (1 - p)

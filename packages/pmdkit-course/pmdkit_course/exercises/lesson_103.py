@@ -25,6 +25,11 @@ def find_lambda(pi: Array, reward: Array, tau: float) -> Array:
     return brentq(excess, 0.0, pi @ reward**2 - (pi @ reward) ** 2 + tau, xtol=1e-14)
 
 
+def root(pi: Array, target: Array, tau: float) -> Array:
+    """The lambda at which a wrong sum is 1."""
+    return tau**2 * brentq(lambda strength: total(pi, target, strength) - 1, 0.0, 1e4, xtol=1e-14)
+
+
 def total(pi: Array, target: Array, strength: float) -> float:
     """Sum of pi e^u, where u + strength e^u = target: u by Newton, from above."""
     u = target.copy()
@@ -47,20 +52,18 @@ def steps(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
 
 
 def policies(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
-    """Random policies; two arms; a tau above every reward."""
+    """Random policies; rewards of up to 20 and of up to 0.01; two arms; a tau above every reward."""
     drawn = [(rng.dirichlet(np.ones(a)), rng.uniform(size=a), tau) for a, tau in ((3, 0.5), (6, 0.1), (4, 5.0))]
+    drawn += [
+        (rng.dirichlet(np.ones(4)), scale * rng.uniform(size=4), tau)
+        for scale, tau in ((20, 5.0), (30, 2.0), (0.01, 0.02))
+    ]
     return [*drawn, (np.array([0.1, 0.9]), np.array([1.0, 0.0]), 0.2)]
 
 
 EXERCISES = (
     Exercise(
         id="103.1",
-        title="the same contraction at every pass rate",
-        task=(
-            "The step of PMD-mean depends on the pass rate. Suppose you want the *same* contraction `eta` on every "
-            "hard prompt. Use the law to write the `tau` that does it, for small pass rates `p`."
-        ),
-        docstring="The tau, [P], at which exact PMD-mean contracts by eta at small p, [P].",
         solution=tau_for,
         inputs=lambda rng: [(10 ** rng.uniform(-6, -4, size=3), eta) for eta in (0.3, 0.5, 0.9)],
         slips={
@@ -72,17 +75,10 @@ EXERCISES = (
             "Write y for p / (tau eta). What does the law say about eta and y alone?",
             "eta = 1 - exp(-y). Solve for y, then put y eta = p / tau.",
         ),
-        difficulty=3,
         tolerance=0.02,
     ),
     Exercise(
         id="103.2",
-        title="lambda by root finding",
-        task=(
-            "Find `lambda` without the Lambert-W function: for a trial value, every log-ratio solves "
-            "$u + \\frac{\\lambda}{\\tau^2}e^u = \\Delta/\\tau$, and the right value makes the new policy sum to 1."
-        ),
-        docstring="Lambda of PMD-mean, reward units squared; pi and reward are [A].",
         solution=find_lambda,
         inputs=policies,
         slips={
@@ -90,6 +86,16 @@ EXERCISES = (
             "of the log-ratio; multiply by tau^2.": lambda pi, reward, tau: find_lambda(pi, reward, tau) / tau**2,
             "That is lambda / tau; lambda itself is in reward units squared.": lambda pi, reward, tau: (
                 find_lambda(pi, reward, tau) / tau
+            ),
+            "That is a bound of Theorem 1. lambda lies between the two.": (
+                lambda pi, reward, tau: float(theory.lambda_bounds(pi, reward, tau)[0]),
+                lambda pi, reward, tau: float(theory.lambda_bounds(pi, reward, tau)[1]),
+            ),
+            "That is where lambda goes as tau goes to 0; here tau is finite.": lambda pi, reward, tau: (
+                tau * (pi @ np.maximum(reward - pi @ reward, 0))
+            ),
+            "The reward itself stands where its advantage belongs: what is Delta?": lambda pi, reward, tau: root(
+                pi, reward / tau, tau
             ),
             "Half the variance of the reward is the limit for large tau; here tau is finite.": lambda pi, reward, tau: (
                 (pi @ reward**2 - (pi @ reward) ** 2) / 2
@@ -100,19 +106,10 @@ EXERCISES = (
             "The sum of pi e^u falls as lambda grows. It is above 1 at lambda = 0; find an end where it is below 1.",
             "The outer one: scipy.optimize.brentq(lambda lam: (pi * np.exp(u_of(lam))).sum() - 1, 0, variance + tau).",
         ),
-        difficulty=4,
-        minutes=15,
         tolerance=1e-5,
     ),
     Exercise(
         id="103.3",
-        title="lambda of a step that you have seen",
-        task=(
-            "You see a policy before and after one exact PMD-mean step, and you know `tau`. Nobody tells you the "
-            "rewards. What was `lambda`? Take $u + \\frac{\\lambda}{\\tau^2}e^u = \\Delta/\\tau$, and average both "
-            "sides over the old policy."
-        ),
-        docstring="Lambda, reward units squared, of one exact PMD-mean step from pi to new, [A].",
         solution=lambda_of_step,
         inputs=steps,
         slips={

@@ -40,22 +40,17 @@ def graded(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 EXERCISES = (
     Exercise(
         id="104.1",
-        title="read the strength off a step",
-        task=(
-            "A run tells you two log-ratios of an exact step: that of right responses and that of wrong ones. Read the "
-            "strength `lambda / tau` off them. Rewards are 0 and 1, and no function of the theory is needed: write the "
-            "price $\\tau u + \\frac{\\lambda}{\\tau}e^u$ of both, and remember that their difference is the "
-            "difference of the rewards. For a step of PMD-part the answer must come out as 0."
-        ),
-        docstring=(
-            "lambda / tau, [P] reward units, of P exact steps on rewards 0 and 1, from their two log-ratios, [P] "
-            "nats each."
-        ),
         solution=strength_of,
         inputs=steps,
         slips={
             "The part that KL pays is missing: tau times the distance of "
             "the log-ratios comes off the reward first.": lambda right, wrong, tau: 1 / (np.exp(right) - np.exp(wrong)),
+            "The rewards are 0 and 1 here: their difference is 1, and not 2.": lambda right, wrong, tau: (
+                (2 - tau * (right - wrong)) / (np.exp(right) - np.exp(wrong))
+            ),
+            "That is the price of the right response alone. The unknown constant cancels in a difference of two.": (
+                lambda right, wrong, tau: (1 - tau * right) / np.exp(right)
+            ),
             "That is lambda. The strength is lambda / tau, in reward units.": lambda right, wrong, tau: (
                 tau * strength_of(right, wrong, tau)
             ),
@@ -75,15 +70,6 @@ EXERCISES = (
     ),
     Exercise(
         id="104.2",
-        title="the strength that stays",
-        task=(
-            "For rewards 0 and 1 the strength `lambda / tau` tends to $p(1-p)$ as `tau` goes to 0. Write what it tends "
-            "to for *any* rewards. Start from $\\tau u + \\frac{\\lambda}{\\tau}e^u = \\Delta$, let `tau` go to 0, and "
-            "remember that ratios average to one. The three prompts of the lesson are there to try your answer on."
-        ),
-        docstring=(
-            "What lambda / tau tends to, reward units, as tau goes to 0, for a policy pi, [A], and its rewards, [A]."
-        ),
         solution=limit_strength,
         inputs=graded,
         slips={
@@ -93,6 +79,14 @@ EXERCISES = (
             "large tau, and it is not divided by tau.": lambda pi, reward: (pi @ (reward - pi @ reward) ** 2) / 2,
             "Twice too much: the responses below average end with ratio 0 and hold nothing back.": lambda pi, reward: (
                 pi @ np.abs(reward - pi @ reward)
+            ),
+            "That is p (1 - p) with the mean reward, or with a share of responses, for p. Rewards are graded here.": (
+                lambda pi, reward: (pi @ reward) * (1 - pi @ reward),
+                lambda pi, reward: (pi @ (reward > pi @ reward)) * (1 - pi @ (reward > pi @ reward)),
+                lambda pi, reward: pi[reward.argmax()] * (1 - pi[reward.argmax()]),
+            ),
+            "That is the mean over the responses above average only. The others count too, with 0.": (
+                lambda pi, reward: pi @ np.maximum(reward - pi @ reward, 0) / (pi @ (reward > pi @ reward))
             ),
             "The baseline is missing: a response counts by what it has above the mean reward.": lambda pi, reward: (
                 pi @ np.maximum(reward, 0.0)
@@ -105,7 +99,5 @@ EXERCISES = (
             "With s = lambda / tau, a response above average ends at the ratio Delta / s, one below average at 0.",
             "The ratios average to one: the mean under pi of max(Delta, 0) / s is 1. Solve for s.",
         ),
-        difficulty=4,
-        minutes=15,
     ),
 )

@@ -66,14 +66,6 @@ def lone_successes(rng: np.random.Generator) -> list[tuple[Array, float]]:
 EXERCISES = (
     Exercise(
         id="105.1",
-        title="leave-one-out advantages",
-        task=(
-            "Write the leave-one-out advantage of PMD-mean for `P` groups of `n` rewards at once: each reward minus "
-            "the mean reward of the *other* responses to the same prompt. No loop is needed."
-        ),
-        docstring=(
-            "Leave-one-out advantages, [P, n], of P groups of n rewards, [P, n]: each minus the mean of its peers."
-        ),
         solution=loo_advantage,
         inputs=groups,
         slips={
@@ -83,14 +75,22 @@ EXERCISES = (
             "Its own reward is out of the sum but still in the count: there are n - 1 others.": lambda reward: (
                 reward - (reward.sum(axis=1, keepdims=True) - reward) / reward.shape[1]
             ),
-            "That is the mean over all prompts. A baseline belongs "
-            "to its prompt: average along the group.": lambda reward: reward - reward.mean(),
+            "That is the mean over all prompts. A baseline belongs to its prompt: average along the group.": (
+                lambda reward: reward - reward.mean(),
+                lambda reward: reward - (reward.sum() - reward) / (reward.size - 1),
+            ),
+            "That is the baseline alone. It is to be subtracted from the reward.": lambda reward: (
+                reward - loo_advantage(reward)
+            ),
             "That averages over prompts, place by place. The group is the last axis.": lambda reward: (
                 reward - reward.mean(axis=0, keepdims=True)
             ),
-            "That divides by the standard deviation, as GRPO "
-            "does. PMD leaves the scale of the reward to tau.": lambda reward: (
-                (reward - reward.mean(axis=1, keepdims=True)) / (reward.std(axis=1, keepdims=True) + 1e-8)
+            "That divides by the standard deviation, as GRPO does. PMD leaves the scale of the reward to tau.": tuple(
+                lambda reward, eps=eps, ddof=ddof: (
+                    (reward - reward.mean(axis=1, keepdims=True)) / (reward.std(axis=1, keepdims=True, ddof=ddof) + eps)
+                )
+                for eps in (1e-4, 1e-6, 1e-8)
+                for ddof in (0, 1)
             ),
             "The sign is turned: a reward above the mean of its peers has a positive advantage.": lambda reward: (
                 -loo_advantage(reward)
@@ -100,21 +100,9 @@ EXERCISES = (
             "How can the sum over the others be had from the sum over all?",
             "The sum over the others is reward.sum(axis=1, keepdims=True) - reward. How many others are there?",
         ),
-        difficulty=1,
-        minutes=5,
     ),
     Exercise(
         id="105.2",
-        title="the lone success, computed safely",
-        task=(
-            "Write PMD-part's leave-one-out targets of one group, $\\frac{r_i}{\\tau} - "
-            "\\log\\frac{1}{n-1}\\sum_{j\\ne i} e^{r_j/\\tau}$, in nats. They must be right for a lone success at "
-            "`tau = 0.005` too, where two things go wrong in floating point: $e^{r/\\tau}$ may overflow, and a full "
-            "sum minus the response's own term may have no digits left."
-        ),
-        docstring=(
-            "PMD-part's leave-one-out targets in nats, [n], of one group of rewards, [n]; finite for any tau > 0."
-        ),
         solution=part_targets,
         inputs=lone_successes,
         slips={
@@ -124,6 +112,12 @@ EXERCISES = (
             "their own.": subtracted,
             "Right on paper, but e^(r / tau) overflows at small tau. Subtract the largest reward of the peers first, "
             "or use scipy.special.logsumexp.": naive,
+            "There the largest of the peers stands for the logarithm of their mean.": lambda reward, tau: np.array(
+                [(reward[i] - np.delete(reward, i).max()) / tau for i in range(len(reward))]
+            ),
+            "The target divides by tau, in both places: here a small tau makes a small step.": lambda reward, tau: (
+                reward / tau - (reward * tau - part_targets(reward, 1 / tau))
+            ),
             "Here Z contains the response itself. Then a lone success is compared with itself, and its target stops at "
             "log n.": lambda reward, tau: reward / tau - logsumexp(reward / tau) + np.log(len(reward)),
             "The sum over the peers is divided by n; there are n - 1 of them.": lambda reward, tau: (
@@ -138,6 +132,5 @@ EXERCISES = (
             "log sum e^x without overflow is scipy.special.logsumexp(x); a mean is a sum less log(n - 1).",
             "[r[i] / tau - logsumexp(np.delete(r, i) / tau) + np.log(n - 1) for i in range(n)]",
         ),
-        difficulty=3,
     ),
 )

@@ -12,7 +12,7 @@ from pmdkit_course.exercises import Array, Exercise
 
 def part_steps(p0: float, tau: float, goal: float) -> int:
     """Every step multiplies the odds p / (1 - p) by e^(1 / tau), so it adds 1 / tau to their logarithm."""
-    nats = logit(goal) - logit(p0)
+    nats = np.log(goal / (1 - goal)) - np.log(p0 / (1 - p0))
     return max(0, int(np.ceil(tau * nats)))
 
 
@@ -31,24 +31,14 @@ def holds_below(p: float, share: float) -> float:
 
 
 def starts_and_goals(rng: np.random.Generator) -> list[tuple[float, float, float]]:
-    """Hard prompts at large tau, so that there is something to count; a small tau; a prompt that is past the goal."""
+    """Hard prompts at large tau, with something to count; a small tau; a prompt past the goal and one just there."""
     drawn = [(float(10 ** rng.uniform(-6, -2)), float(rng.uniform(0.4, 3)), 0.9) for _ in range(5)]
-    return [*drawn, (0.2, 1.7, 0.99), (1e-3, 0.05, 0.9), (0.999, 2.0, 0.9)]
+    return [*drawn, (0.2, 1.7, 0.99), (1e-3, 0.05, 0.9), (0.999, 2.0, 0.9), (0.5, 0.1, 0.5)]
 
 
 EXERCISES = (
     Exercise(
         id="106.1",
-        title="steps to a pass rate, without a step",
-        task=(
-            "Predict how many exact PMD-part steps lead from `p0` to a pass rate of at least `goal`, in closed form: "
-            "no loop, no trajectory. Each step multiplies the odds $p/(1-p)$ by $e^{1/\\tau}$. A prompt that is "
-            "there already needs 0 steps."
-        ),
-        docstring=(
-            "The number of exact PMD-part steps from pass rate p0 until the pass rate is at least `goal`; rewards "
-            "0 and 1."
-        ),
         solution=part_steps,
         inputs=starts_and_goals,
         slips={
@@ -57,8 +47,20 @@ EXERCISES = (
             "Rounded down: after so many steps the goal is not reached yet.": lambda p0, tau, goal: max(
                 0, int(np.floor(tau * (logit(goal) - logit(p0))))
             ),
-            "Right but for a prompt that is past the goal before the first "
-            "step: it needs 0 steps, not fewer.": lambda p0, tau, goal: int(np.ceil(tau * (logit(goal) - logit(p0)))),
+            "Right but for a prompt that is past the goal before the first step: it needs 0 steps.": (
+                lambda p0, tau, goal: int(np.ceil(tau * (logit(goal) - logit(p0)))),
+                lambda p0, tau, goal: int(np.ceil(tau * abs(logit(goal) - logit(p0)))),
+                lambda p0, tau, goal: max(1, part_steps(p0, tau, goal)),
+            ),
+            "Rounded up past a whole number: a prompt that is just at the goal needs no step.": (
+                lambda p0, tau, goal: max(0, int(np.floor(tau * (logit(goal) - logit(p0)))) + 1)
+            ),
+            "Odds are multiplied in a step: count in their logarithms.": lambda p0, tau, goal: max(
+                0, int(np.ceil(tau * (goal / (1 - goal)) / (p0 / (1 - p0))))
+            ),
+            "That follows the wrong responses alone. A step divides them by the normaliser, which changes.": (
+                lambda p0, tau, goal: max(0, int(np.ceil(tau * np.log((1 - p0) / (1 - goal)))))
+            ),
             "Upside down: a step adds 1 / tau to the log-odds, so a "
             "large tau needs more steps.": lambda p0, tau, goal: max(0, int(np.ceil((logit(goal) - logit(p0)) / tau))),
             "That takes the contraction of the first step for "
@@ -78,15 +80,6 @@ EXERCISES = (
     ),
     Exercise(
         id="106.2",
-        title="how far the small-tau formula reaches",
-        task=(
-            "The paper has $\\eta = 1 - e^{-p/\\tau}$ for PMD-mean. Find the `tau` up to which that is within "
-            "`share` of the exact `theory.binary(p, tau).eta`, as a share of the exact value (`share` is at most "
-            "0.1). The error is 0 at small `tau` and the formula is always too low; look between `p / 60` and `p`."
-        ),
-        docstring=(
-            "The tau up to which 1 - exp(-p / tau) is within `share` (relative) of PMD-mean's exact eta at pass rate p."
-        ),
         solution=holds_below,
         inputs=lambda rng: [
             *((float(10 ** rng.uniform(-4, -1)), share) for share in (0.01, 0.02, 0.05)),
@@ -104,12 +97,15 @@ EXERCISES = (
             "That compares PMD-mean with PMD-part.": lambda p, share: crossing(
                 p, lambda p, tau: theory.binary(p, tau).eta / theory.binary(p, tau, "pmd-part").eta - 1 + share
             ),
+            "That is where eta itself equals the share.": (
+                lambda p, share: -p / np.log(1 - share),
+                lambda p, share: theory.tau_for_eta(p, share),
+            ),
         },
         hints=(
             "Write error(tau) = 1 - formula / exact - share. It is below 0 at small tau and above 0 at tau = p.",
             "scipy.optimize.brentq(error, p / 60, p) finds where it is 0; -np.expm1(-p / tau) is the formula.",
         ),
-        difficulty=3,
         tolerance=1e-4,
     ),
 )

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import comb
+from scipy.stats import binom, norm
 from scipy.stats import t as student
 
 from pmdkit_course.exercises import Answer, Array, Exercise
@@ -49,7 +50,7 @@ def coin_success(contexts: int, arms: int) -> Array:
     """Binomial probabilities: contexts are rows, arms are columns."""
     heads = 1 + np.arange(contexts)[:, None]
     coins = 1 + np.arange(arms)[None, :]
-    return binom.pmf(heads, coins, 0.5)
+    return comb(coins, heads) / 2.0**coins
 
 
 def results(rng: np.random.Generator) -> list[tuple[Array, Array]]:
@@ -64,23 +65,36 @@ def results(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 EXERCISES = (
     Exercise(
         id="107.1",
-        title="an interval for a paired difference",
-        task=(
-            "Two methods ran on the same `n` seeds. Write the 95 % interval of the mean difference, `second` minus "
-            "`first`, pair by pair, with Student's t for few seeds. Return `(low, high)`."
-        ),
-        docstring=(
-            "The 95 % interval (low, high) of the mean of second - first, [n] results each, of the same n seeds "
-            "in order."
-        ),
         solution=paired_interval,
         inputs=results,
         slips={
             "This treats the two as strangers: it adds the spread over seeds of both. They ran on the same seeds, so "
-            "take differences first; what a seed does to both cancels.": unpaired,
+            "take differences first; what a seed does to both cancels.": (
+                unpaired,
+                *(
+                    lambda a, b, factor=factor: around(
+                        b.mean() - a.mean(), factor(len(a)) * np.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
+                    )
+                    for factor in (
+                        t_quantile,
+                        lambda n: student.ppf(0.975, 2 * n - 2),
+                        lambda n: 1.96,
+                        lambda n: norm.ppf(0.975),
+                    )
+                ),
+            ),
+            "That is where single differences lie. Asked is the mean of n of them, and how well it is known.": (
+                lambda a, b: np.percentile(b - a, [2.5, 97.5]),
+                lambda a, b: ((b - a).min(), (b - a).max()),
+            ),
             "1.96 is the normal quantile. With few seeds the spread is itself guessed: Student's t with n - 1 degrees "
-            "of freedom.": scaled(lambda n: 1.959963984540054),
-            "1.96 is the normal quantile. With few seeds take Student's t.": scaled(lambda n: 1.96),
+            "of freedom.": (scaled(lambda n: norm.ppf(0.975)), scaled(lambda n: 1.96)),
+            "That is a 99 % interval. The 95 % one leaves 2.5 % on each side.": scaled(
+                lambda n: student.ppf(0.995, n - 1)
+            ),
+            "One standard error on each side is no 95 % interval: how many does Student's t ask for?": scaled(
+                lambda n: 1.0
+            ),
             "That is the spread of single differences. The mean of n of them is known better by the root of n.": scaled(
                 t_quantile, root=False
             ),
@@ -100,15 +114,6 @@ EXERCISES = (
     ),
     Exercise(
         id="107.2",
-        title="a bandit of your own",
-        task=(
-            "A bandit is a table of chances. In yours, context `s` asks for exactly `s + 1` heads, and arm `a` tosses "
-            "`a + 1` fair coins. Write the table, `[contexts, arms]`. As `reward` and `success` of a `Bandit` it is an "
-            "environment, which `check_env` then checks as in the lesson."
-        ),
-        docstring=(
-            "Chances, [contexts, arms], that the a + 1 fair coins of arm a show exactly s + 1 heads, as context s asks."
-        ),
         solution=coin_success,
         inputs=lambda rng: [(int(rng.integers(3, 6)), int(rng.integers(6, 9))), (2, 3), (4, 2), (1, 1)],
         slips={
@@ -130,8 +135,13 @@ EXERCISES = (
             "Rows and columns are swapped: contexts are rows, arms are columns.": lambda contexts, arms: (
                 coin_success(arms, contexts).T
             ),
-            "That is the chance of one particular row of heads and tails. Count the "
-            "rows with that many heads.": lambda contexts, arms: 0.5 ** (1 + np.arange(arms)) * np.ones((contexts, 1)),
+            "That is the chance of one particular row of heads and tails. Count the rows with that many heads.": (
+                lambda contexts, arms: 0.5 ** (1 + np.arange(arms)) * np.ones((contexts, 1)),
+                lambda contexts, arms: np.where(coin_success(contexts, arms) > 0, 0.5 ** (1 + np.arange(arms)), 0),
+            ),
+            "That is the chance of at most so many heads. The context asks for exactly so many.": (
+                lambda contexts, arms: binom.cdf(1 + np.arange(contexts)[:, None], 1 + np.arange(arms)[None, :], 0.5)
+            ),
         },
         hints=(
             "The number of heads among k fair coins is binomial: scipy.stats.binom.pmf(heads, k, 0.5).",

@@ -29,6 +29,9 @@ def gradients(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
     shapes = (4, 3), (3,), (), (2, 2, 5)
     left, right = torch.tensor([1.0, 0, 2, 0]).double(), torch.tensor([0.0, 3, 0, 1]).double()
     return [
+        ((left, right), (left, right + left), 0.2),  # alike
+        ((left, right), (-left, left - right), 0.3),  # opposed
+        ((right,), (left - right,), 0.5),
         (drawn(*shapes), drawn(*shapes), 1e-4),
         (drawn((6, 2)), drawn((6, 2)), 0.1),
         (drawn(()), drawn(()), 0.5),
@@ -58,12 +61,6 @@ def responses(rng: np.random.Generator) -> list[tuple[Array, ...]]:
 EXERCISES = (
     Exercise(
         id="201.1",
-        title="what a step does to another prompt",
-        task=(
-            "Write the first-order change of a log-probability from the two gradients. Each is a sequence of tensors, "
-            "one per weight matrix, as `torch.autograd.grad` returns them."
-        ),
-        docstring="The change of the log-probability, nats, in a gradient step of size lr.",
         solution=first_order,
         inputs=gradients,
         slips={
@@ -78,28 +75,24 @@ EXERCISES = (
             "A product of norms would mean that both gradients point the same way.": lambda of_loss, of_logp, lr: (
                 -lr * (product(of_loss, of_loss) * product(of_logp, of_logp)) ** 0.5
             ),
-            "That is the first matrix alone; every weight moves.": lambda of_loss, of_logp, lr: (
-                -lr * (of_loss[0] * of_logp[0]).sum().item()
+            "That is one matrix alone; every weight moves.": (
+                lambda of_loss, of_logp, lr: -lr * (of_loss[0] * of_logp[0]).sum().item(),
+                lambda of_loss, of_logp, lr: -lr * (of_loss[-1] * of_logp[-1]).sum().item(),
+            ),
+            "A cosine compares directions. How long the gradients are counts too.": lambda of_loss, of_logp, lr: (
+                -lr * product(of_loss, of_logp) / (product(of_loss, of_loss) * product(of_logp, of_logp)) ** 0.5
+            ),
+            "Multiply weight by weight and then add, not the other way round.": lambda of_loss, of_logp, lr: (
+                -lr * sum((a.sum() * b.sum()).item() for a, b in zip(of_loss, of_logp, strict=True))
             ),
         },
         hints=(
             "Which weights change, and by how much? And how much does the log-probability change with each of them?",
             "The formula above, with a sum over all entries of all tensors: zip(of_loss, of_logp, strict=True).",
         ),
-        difficulty=3,
-        minutes=15,
     ),
     Exercise(
         id="201.2",
-        title="one number per response",
-        task=(
-            "A table gives one log-probability per answer, a transformer one per token. `logp`, `logp_old` and the "
-            "boolean `mask` are tensors, [N, T]: responses are padded to the same width, and the padding holds "
-            "whatever the network said there, nan included. Write the log-ratio $\\log(\\pi/\\pi_{old})$ of each "
-            "*response*. Write also its weight in the loss of the batch: the mean over responses of loss divided by "
-            "length is the plain sum of weight times loss."
-        ),
-        docstring="Log-ratio of each response, [N], nats, and the weight of its loss, [N].",
         solution=sequence,
         inputs=responses,
         slips={
@@ -119,6 +112,19 @@ EXERCISES = (
             ),
             "The weights are divided by the lengths, but a mean over responses divides "
             "by one more number.": lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], 1 / mask.sum(1)),
+            "These weights make a mean of the losses. Each loss is to be divided by the length of its response too.": (
+                lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], [1 / len(mask)] * len(mask))
+            ),
+            "Long responses count more with these weights; a division by length does the opposite.": (
+                lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], mask.sum(1) / mask.sum()),
+                lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], mask.sum(1) / len(mask)),
+            ),
+            "These weights are scaled to sum to 1. A division by lengths does not leave a sum of 1.": (
+                lambda logp, logp_old, mask: (
+                    sequence(logp, logp_old, mask)[0],
+                    1 / mask.sum(1) / (1 / mask.sum(1)).sum(),
+                )
+            ),
             "All responses are divided by the padded width. How long is each?": lambda logp, logp_old, mask: (
                 sequence(logp, logp_old, mask)[0],
                 [1 / mask.numel()] * len(mask),

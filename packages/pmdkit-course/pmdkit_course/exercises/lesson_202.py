@@ -29,9 +29,6 @@ def rounded(p: float, sure: float) -> float:
 EXERCISES = (
     Exercise(
         id="202.1",
-        title="silent groups",
-        task="Given the pass rates of many prompts, which share of groups do you expect to be silent?",
-        docstring="Expected share of groups whose rewards are all equal; pass_rates is [P].",
         solution=silent,
         inputs=lambda rng: [
             (np.array([0.02, 0.1, 0.3, 0.5, 0.9]), 8),
@@ -45,6 +42,9 @@ EXERCISES = (
             "That is one prompt of average difficulty. Easy and hard ones are silent.": lambda p, group: (
                 p.mean() ** group + (1 - p.mean()) ** group
             ),
+            "That is a product: all right and all wrong at once, which cannot be.": lambda p, group: (
+                p**group * (1 - p) ** group
+            ).mean(),
             "Those are the groups that are all wrong. Which others are silent?": lambda p, group: (
                 (1 - p) ** group
             ).mean(),
@@ -57,13 +57,6 @@ EXERCISES = (
     ),
     Exercise(
         id="202.2",
-        title="how many draws until one is right",
-        task=(
-            "A reward can only raise what is drawn. How many draws of a prompt with pass rate `p` are needed so that "
-            "at least one is right with probability `sure`? Mind that `p` may be as small as $4^{-15}$, the untrained "
-            "model's, or smaller."
-        ),
-        docstring="Draws of pass rate p, so that at least one is right with probability sure.",
         solution=draws_needed,
         inputs=lambda rng: [
             (1 / 11, 0.9),
@@ -71,6 +64,8 @@ EXERCISES = (
             (0.25**15, 0.5),
             (1e-17, 0.9),
             (0.999, 0.9),
+            (0.3, 0.62),  # 2.7 draws
+            (0.4, 0.65),  # 2.06 draws
         ],
         slips={
             "Right where p is not small. 1 - p keeps few digits of a small p, and none of 1e-17.": rounded,
@@ -83,8 +78,12 @@ EXERCISES = (
             "That adds up the probabilities of the draws, as if no two could be right at once.": lambda p, sure: int(
                 np.ceil(sure / p)
             ),
-            "That asks about p to the power n: all n draws are right.": lambda p, sure: int(
-                np.ceil(np.log(1 - sure) / np.log(p))
+            "That asks about p to the power n: all n draws are right.": (
+                lambda p, sure: int(np.ceil(np.log(1 - sure) / np.log(p))),
+                lambda p, sure: int(np.ceil(np.log(sure) / np.log(p))),
+            ),
+            "That is exact for small p only: log(1 - p) is not quite -p.": lambda p, sure: int(
+                np.ceil(-np.log(1 - sure) / p)
             ),
         },
         hints=(

@@ -23,13 +23,6 @@ def staleness(ministeps: int, passes: int, lag: int) -> Array:
 EXERCISES = (
     Exercise(
         id="203.1",
-        title="what staleness buys",
-        task=(
-            "To draw the responses for $M$ ministeps takes `fixed + M * each` seconds: something is paid once per "
-            "batch, however large it is. An update takes `update` seconds per ministep. How many times faster is a run "
-            "with $M$ ministeps per batch than one with 1, for the same number of updates?"
-        ),
-        docstring="Time of the run with 1 ministep per batch over that of the run with M.",
         solution=speedup,
         inputs=lambda rng: [
             (0.048, 0.0032, 0.0057, 16),
@@ -57,14 +50,6 @@ EXERCISES = (
     ),
     Exercise(
         id="203.2",
-        title="how stale is each update",
-        task=(
-            "A step draws one rollout batch, cuts it into `ministeps` parts and goes over all of them `passes` times: "
-            "every part, each time, is one update. With `lag = 0` the policy of the first update is the one that drew. "
-            "With `lag = 1` the batch was drawn one step earlier, and so on. List for every update of a step how many "
-            "updates the policy is away from the one that drew."
-        ),
-        docstring="Age of the policy that drew, in updates, at every update of a step: [U].",
         solution=staleness,
         inputs=lambda rng: [
             (16, 1, 0),

@@ -36,9 +36,10 @@ def no_peers(reward: Array, scored: Array) -> Array:
 
 
 def groups(rng: np.random.Generator) -> list[tuple[Array, Array]]:
-    """Random groups with silence; one with a single verdict; one without any; the rewards of silence are junk."""
+    """Random groups with silence; one, two or no verdicts; the rewards of silence are junk."""
     reward, scored = np.array([1.0, 0, 1, 0, 0, 0]), np.array([True, True, True, False, True, False])
-    found = [(reward, scored), (rng.uniform(size=8), rng.permutation(np.arange(8) < 5))]
+    pair = (np.array([0.3, 0.9, 0.5]), np.array([True, False, True]))
+    found = [(reward, scored), pair, (rng.uniform(size=8), rng.permutation(np.arange(8) < 5))]
     return [*found, (np.array([1.0, 0, 0]), np.array([True, False, False])), (np.zeros(3), np.zeros(3, bool))]
 
 
@@ -50,12 +51,6 @@ def turning_point(quick: float, slow: float) -> float:
 EXERCISES = (
     Exercise(
         id="204.1",
-        title="advantages with silence",
-        task=(
-            "Write the advantages of PMD-mean for one group with silent responses: the reward minus the mean reward of "
-            "the *other scored* ones, 0 for a silent response. With fewer than two scored ones, all are 0."
-        ),
-        docstring="Both are [G]: rewards, and whether there is a verdict. Returns [G].",
         solution=advantages,
         inputs=groups,
         slips={
@@ -64,6 +59,28 @@ EXERCISES = (
             ),
             "The silent ones get 0, but they still pull the others' baseline down.": lambda reward, scored: np.where(
                 scored, of_others(reward * scored), 0.0
+            ),
+            "The verdicts are not looked at: silent responses count as the others do.": lambda reward, scored: (
+                of_others(reward)
+            ),
+            "The silent ones get 0, but their rewards, which mean nothing, are in the baseline.": (
+                lambda reward, scored: np.where(scored, of_others(reward), 0.0)
+            ),
+            "The sum is over the scored ones. How many of them are others?": (
+                lambda reward, scored: (
+                    np.where(scored, reward - (reward[scored].sum() - reward) / (len(reward) - 1), 0.0)
+                    * (scored.sum() > 1)
+                ),
+                lambda reward, scored: (
+                    np.where(scored, reward - (reward[scored].sum() - reward) / max(scored.sum(), 1), 0.0)
+                    * (scored.sum() > 1)
+                ),
+            ),
+            "That is the baseline alone. It is to be subtracted from the reward.": lambda reward, scored: (
+                np.where(scored, reward - advantages(reward, scored), 0.0) * (scored.sum() > 1)
+            ),
+            "That is right for the silent ones: the mask is upside down.": lambda reward, scored: advantages(
+                reward, ~scored
             ),
             "A response's own reward is in its baseline. Leave it out.": lambda reward, scored: np.where(
                 scored, reward - reward[scored].sum() / max(scored.sum(), 1), 0.0
@@ -79,14 +96,6 @@ EXERCISES = (
     ),
     Exercise(
         id="204.2",
-        title="where the push turns round",
-        task=(
-            "A policy is right in a way that is quick to check with probability `quick`, right in a way that is slow "
-            "to check with probability `slow`, and wrong otherwise. Of the slow answers a share is silent, and silence "
-            "is booked as reward 0. From which share on are slow right answers pushed *down* on average? The picture "
-            "above says two thirds for `quick = slow = 0.25`; write the formula."
-        ),
-        docstring="The share of silent slow answers at which their mean advantage is 0.",
         solution=turning_point,
         inputs=lambda rng: [
             (0.25, 0.25),
@@ -99,6 +108,14 @@ EXERCISES = (
             "exercise asks for the share that has none.": lambda quick, slow: quick / (1 - slow),
             "That compares with the mean before anything "
             "was silent; silence lowers the mean too.": lambda quick, slow: 1 - quick - slow,
+            "Silence and the share of wrong answers are compared. Compare what a slow answer earns with the mean.": (
+                lambda quick, slow: (1 - quick - slow) / (quick + slow),
+                lambda quick, slow: 1 - quick / (1 - quick - slow),
+            ),
+            "That is a share of the right answers. What do wrong ones add to the mean reward?": (
+                lambda quick, slow: quick / (quick + slow),
+                lambda quick, slow: slow / (quick + slow),
+            ),
             "That compares slow answers with what quick ones add "
             "to the mean; slow ones add something themselves.": lambda quick, slow: 1 - quick,
         },

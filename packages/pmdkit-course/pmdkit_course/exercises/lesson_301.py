@@ -36,13 +36,6 @@ def micro_weights(lengths: list[Array]) -> Array:
 EXERCISES = (
     Exercise(
         id="301.1",
-        title="the push on one token",
-        task=(
-            "The division by length again, token by token. At $\\pi = \\pi_{old}$, what is the derivative of the "
-            "PMD-mean loss with respect to the log-probability of *one token* of a response with advantage $\\Delta$ "
-            "and length $|y|$, in a batch of $P$ prompts with $G$ draws each?"
-        ),
-        docstring="Derivative of the loss in the log-probability of one token, at pi_old: [N].",
         solution=by_token,
         inputs=batches,
         slips={
@@ -56,8 +49,11 @@ EXERCISES = (
             "tau cancels at pi = pi_old: the derivative is the policy gradient.": lambda a, n, p, g: (
                 -a / (0.05 * p * g * n)
             ),
-            "That divides by all tokens of the batch. PMD-mean "
-            "divides each response by its own length.": lambda a, n, p, g: -a / n.sum(),
+            "That divides all responses by one length. PMD-mean divides each response by its own.": (
+                lambda a, n, p, g: -a / n.sum(),
+                lambda a, n, p, g: -a / (p * g * n.max()),
+            ),
+            "The advantage has a sign: a wrong response is pushed down.": lambda a, n, p, g: -np.abs(a) / (p * g * n),
         },
         hints=(
             "Differentiate (advantage - tau s)^2 / (2 tau) by s, then set s = 0.",
@@ -67,14 +63,6 @@ EXERCISES = (
     ),
     Exercise(
         id="301.2",
-        title="micro-batches that add up",
-        task=(
-            "A GPU takes a few responses at a time, so the loss of a ministep is cut into micro-batches whose "
-            "gradients are added. An objective such as DAPO wants the mean over *all tokens* of the ministep. Each "
-            "micro-batch gives the mean over its own tokens. By which factors must their losses be multiplied so that "
-            "the sum is right? `lengths` holds for each micro-batch the tokens of its responses."
-        ),
-        docstring="Factors, [K], of the mean token loss of K micro-batches; lengths[k] is [N_k].",
         solution=micro_weights,
         inputs=lambda rng: [
             ([rng.integers(5, 500, size=n) for n in (4, 4, 4)],),
@@ -87,6 +75,9 @@ EXERCISES = (
             "responses counts more than one of long ones.": lambda lengths: np.full(len(lengths), 1 / len(lengths)),
             "Those are shares of the responses. The mean is over tokens.": lambda lengths: (
                 np.array([len(x) for x in lengths]) / sum(len(x) for x in lengths)
+            ),
+            "Padding is counted. A token of padding has no loss.": lambda lengths: (
+                np.array([len(x) * x.max() for x in lengths]) / sum(len(x) * x.max() for x in lengths)
             ),
             "A plain sum of means grows with the number of micro-batches.": lambda lengths: np.ones(len(lengths)),
             "The micro-batch has divided by its own tokens already. How does one undo that?": lambda lengths: np.array(

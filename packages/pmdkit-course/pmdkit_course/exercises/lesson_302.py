@@ -29,7 +29,14 @@ def least(shared: float, room: float) -> int:
 def models(rng: np.random.Generator) -> list[tuple[float, float, float]]:
     """The 7B model on 80 GiB and on 40; larger ones; a GPU that one pass alone fills."""
     drawn = [(rng.uniform(30e9, 500e9), rng.choice([80.0, 141.0]), rng.uniform(5, 25)) for _ in range(3)]
-    return [(7.6e9, 80.0, 20.0), (7.6e9, 40.0, 20.0), *drawn, (7.6e9, 24.0, 22.0)]
+    return [
+        (7.6e9, 80.0, 20.0),
+        (7.6e9, 40.0, 20.0),
+        (8e12, 80.0, 40.0),
+        (4e13, 80.0, 30.0),
+        *drawn,
+        (7.6e9, 24.0, 22.0),
+    ]
 
 
 def best_serve(work: float, floor: float, update: float, gpus: int) -> int:
@@ -49,26 +56,29 @@ def shortest(step: Callable[[float, float, float, int, int], float]) -> Callable
 EXERCISES = (
     Exercise(
         id="302.1",
-        title="read TRL's words",
-        task=(
-            "A colleague's configuration says how many responses one GPU takes in one forward pass, how many passes "
-            "make an update (accumulation), how many passes a rollout batch lasts, how many responses each prompt "
-            "gets, and how many GPUs there are. How many prompts does a rollout batch have, and how stale is its last "
-            "update?"
-        ),
-        docstring="Prompts per rollout batch, and updates that its last update is stale.",
         solution=read_trl,
         inputs=lambda rng: [
             (2, 8, 128, 16, 32),
             (4, 3, 6, 8, 2),
             (8, int(a := rng.integers(2, 5)), int(a) * 4, 4, 16),
             (16, 2, 2, 16, 1),
+            (6, 5, 20, 3, 7),
         ],
         slips={
             "Every GPU takes that many: multiply by their number.": lambda p, a, s, n, g: (p * s / n, s / a - 1),
             "Those are responses; how many prompts are they?": lambda p, a, s, n, g: (p * s * g, s / a - 1),
             "Updates per batch; the first of them is not stale.": lambda p, a, s, n, g: (p * s * g / n, s / a),
             "Passes are not updates: some of them make one.": lambda p, a, s, n, g: (p * s * g / n, s - 1),
+            "The passes of an update are counted. How many updates does a rollout batch last?": (
+                lambda p, a, s, n, g: (p * s * g / n, a - 1),
+                lambda p, a, s, n, g: (p * s * g / n, s * a - 1),
+                lambda p, a, s, n, g: (p * s * g / n, s - a),
+            ),
+            "With several updates on one batch, the last one is stale.": lambda p, a, s, n, g: (p * s * g / n, 0),
+            "A rollout batch lasts so many passes, accumulated or not: no factor for that.": lambda p, a, s, n, g: (
+                p * a * s * g / n,
+                s / a - 1,
+            ),
             "Those are the prompts of an update; how long is a rollout batch?": lambda p, a, s, n, g: (
                 p * a * g / n,
                 s / a - 1,
@@ -78,19 +88,10 @@ EXERCISES = (
             "How many responses do all GPUs together take in one pass? In all passes of a rollout batch?",
             "Each prompt has num_generations of them. Updates per batch are passes over accumulation.",
         ),
-        minutes=5,
         exact=True,
     ),
     Exercise(
         id="302.2",
-        title="the GPUs that a model needs",
-        task=(
-            "How many GPUs does it take to train a model of `weights` weights? Each weight costs 16 bytes while it "
-            "trains, cut into as many shares as there are GPUs; `one_pass` GiB for a forward and backward pass are "
-            "needed on *every* GPU; and a tenth of a GPU's `gpu_gib` stays free for libraries. Return 0 where no "
-            "number is enough."
-        ),
-        docstring="GPUs of gpu_gib GiB that hold the training of so many weights; 0 if none do.",
         solution=fewest_gpus,
         inputs=models,
         slips={
@@ -106,6 +107,13 @@ EXERCISES = (
             "That fills the GPU to the last byte; a tenth stays free.": lambda w, gib, one: least(
                 16 * w / GIB, gib - one
             ),
+            "The tenth is of the GPU, and not of what the pass leaves.": lambda w, gib, one: least(
+                16 * w / GIB, 0.9 * (gib - one)
+            ),
+            "The pass is missing: it takes room on every GPU.": lambda w, gib, one: least(16 * w / GIB, 0.9 * gib),
+            "No power of two is asked for: any number of GPUs will do.": lambda w, gib, one: (
+                2 ** math.ceil(math.log2(fewest_gpus(w, gib, one))) if fewest_gpus(w, gib, one) else 0
+            ),
             "A GiB is 2^30 bytes; 10^9 is a GB.": lambda w, gib, one: least(16 * w / 1e9, 0.9 * gib - one),
             "Rounded down, the last bytes have no place.": lambda w, gib, one: max(
                 math.floor(16 * w / GIB / (0.9 * gib - one)), 0
@@ -120,13 +128,6 @@ EXERCISES = (
     ),
     Exercise(
         id="302.3",
-        title="divide the GPUs",
-        task=(
-            "With a lag of 1, `serve` of `gpus` generate and the others train. Generation needs `work` GPU-seconds "
-            "that can be spread, and on top of that the longest response, `floor` seconds, that cannot. The update "
-            "needs `update` GPU-seconds. Which `serve` makes the shortest step?"
-        ),
-        docstring="How many of the GPUs should generate, so that a step is shortest.",
         solution=best_serve,
         inputs=lambda rng: [
             (1000.0, 46.0, 4000.0, 64),
@@ -134,15 +135,30 @@ EXERCISES = (
             (500.0, 80.0, 9000.0, 128),
             (rng.uniform(500, 900), 30.0, rng.uniform(2000, 3000), 48),
             (100.0, 10.0, 100.0, 2),
+            (5000.0, 10.0, 1.0, 8),  # all but one
+            (1.0, 10.0, 5000.0, 16),  # one
+            (900.0, 15.0, 600.0, 24),
         ],
         slips={
             "With a lag the slower side counts, not the sum.": shortest(lambda w, f, u, g, n: f + w / n + u / (g - n)),
-            "The longest response takes its time on any number of GPUs.": shortest(
-                lambda w, f, u, g, n: max(w / n, u / (g - n))
+            "The longest response takes its time on any number of GPUs, after the work that is spread.": (
+                shortest(lambda w, f, u, g, n: max(w / n, u / (g - n))),
+                shortest(lambda w, f, u, g, n: max(w / n, f, u / (g - n))),
             ),
             "The longest response cannot be spread over GPUs.": shortest(
                 lambda w, f, u, g, n: max((f + w) / n, u / (g - n))
             ),
+            "Shares in proportion to the work would do if all of it could be spread, and if GPUs could be split.": (
+                lambda w, f, u, g: min(max(round(g * (w + f) / (w + f + u)), 1), g - 1),
+            ),
+            "The longest response belongs to generation, and not to the update.": shortest(
+                lambda w, f, u, g, n: max(w / n, f + u / (g - n))
+            ),
+            "That is the longest step.": lambda w, f, u, g: max(range(1, g), key=lambda n: max(f + w / n, u / (g - n))),
+            "Those are the seconds of the shortest step. Which division has it?": lambda w, f, u, g: min(
+                max(f + w / n, u / (g - n)) for n in range(1, g)
+            ),
+            "The GPUs that generate do not train.": shortest(lambda w, f, u, g, n: max(f + w / n, u / g)),
             "Those are the ones that train.": lambda w, f, u, g: g - best_serve(w, f, u, g),
             "Half and half is balanced only if both need the same.": lambda w, f, u, g: g // 2,
         },
@@ -150,8 +166,6 @@ EXERCISES = (
             "Write the seconds of generation and of the update for a given serve. Which of them is the step?",
             "Try every serve from 1 to gpus - 1: min(range(1, gpus), key=step).",
         ),
-        difficulty=3,
-        minutes=5,
         exact=True,
     ),
 )

@@ -3,7 +3,7 @@
 from math import comb
 
 import numpy as np
-from scipy.stats import t
+from scipy.stats import norm, t
 
 from pmdkit_course.exercises import Array, Exercise
 
@@ -53,11 +53,18 @@ def around(values: Array, factor: float, ddof: int = 1) -> Array:
     return values.mean(), values.mean() - half, values.mean() + half
 
 
-def unpaired(first: Array, second: Array) -> Array:
+def unpaired(first: Array, second: Array, factor: float | None = None) -> Array:
     """As if the seeds had nothing in common."""
     gap, n = second.mean() - first.mean(), len(first)
-    half = t.ppf(0.975, 2 * n - 2) * np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / n)
+    half = (factor or t.ppf(0.975, 2 * n - 2)) * np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / n)
     return gap, gap - half, gap + half
+
+
+def welch(first: Array, second: Array) -> Array:
+    """As if they had nothing in common, not even how much they spread."""
+    parts = np.array([first.var(ddof=1), second.var(ddof=1)]) / len(first)
+    freedom = parts.sum() ** 2 / (parts**2).sum() * (len(first) - 1)
+    return unpaired(first, second, t.ppf(0.975, freedom))
 
 
 def spread(first: Array, second: Array) -> Array:
@@ -76,32 +83,58 @@ def seeds(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 def honest_best(scores: Array) -> Array:
     """Chosen on one half of the problems, told on the other; both ways, and the mean of the two."""
-    even, odd = scores[:, ::2].mean(1), scores[:, 1::2].mean(1)
-    return (odd[even.argmax()] + even[odd.argmax()]) / 2
+    return exchanged(scores[:, ::2], scores[:, 1::2])
+
+
+def exchanged(first: Array, second: Array) -> Array:
+    """Each half of the problems chooses the checkpoint that the other reports."""
+    return (second.mean(1)[first.mean(1).argmax()] + first.mean(1)[second.mean(1).argmax()]) / 2
 
 
 def checkpoints(rng: np.random.Generator) -> list[tuple[Array]]:
     """Checkpoints that hardly differ, an odd number of problems among them, and a single checkpoint."""
     p = rng.beta(0.5, 1, size=31)
-    return [(rng.binomial(8, p[:n], size=(k, n)) / 8,) for k, n in ((6, 30), (12, 31), (20, 16), (1, 10))]
+    return [
+        (rng.binomial(8, rng.permutation(p)[:n], size=(k, n)) / 8,)
+        for k, n in ((6, 30), (12, 31), (20, 16), (1, 10), (5, 12), (9, 20), (7, 25), (8, 14), (10, 28), (6, 18))
+    ]
 
 
 EXERCISES = (
     Exercise(
         id="303.1",
-        title="two errors of one score",
-        task=(
-            "`right` holds how many of `draws` answers were right on each of P problems. Write both standard errors of "
-            "their mean share, avg@k: if the *same* problems were asked again, from an unbiased estimate of the "
-            "variance of each problem's share; and for *other* problems of the same kind, of which these are a "
-            "sample."
-        ),
-        docstring="Standard errors of avg@k over draws and over problems; right [P] of `draws`.",
         solution=two_errors,
         inputs=graded,
         slips={
             "The first takes all draws for flips of one coin. Problems always or never solved add no luck: give each "
-            "problem its own p.": pooled,
+            "problem its own p.": (
+                pooled,
+                lambda right, draws: (
+                    pooled(right, draws)[0] * np.sqrt(right.size * draws / (right.size * draws - 1)),
+                    two_errors(right, draws)[1],
+                ),
+            ),
+            "Standard errors do not add up; their squares do.": tuple(
+                lambda right, draws, power=power: (
+                    np.sqrt(right / draws * (1 - right / draws) / (draws - 1)).sum() / len(right) ** power,
+                    two_errors(right, draws)[1],
+                )
+                for power in (1, 0.5)
+            ),
+            "The second takes problems for coins. How far do their shares spread?": lambda right, draws: (
+                two_errors(right, draws)[0],
+                np.sqrt(np.mean(right / draws) * (1 - np.mean(right / draws)) / len(right)),
+            ),
+            "The second divides by the root of the draws. The sample is one of problems.": lambda right, draws: (
+                two_errors(right, draws)[0],
+                (right / draws).std(ddof=1) / np.sqrt(draws),
+            ),
+            "The luck of the draws is taken out of the second. Other problems come with other draws.": (
+                lambda right, draws: (
+                    two_errors(right, draws)[0],
+                    np.sqrt(np.maximum(two_errors(right, draws)[1] ** 2 - two_errors(right, draws)[0] ** 2, 0)),
+                )
+            ),
             "The first is a bit too small: p (1 - p) / k of the *observed* p is biased. Which "
             "divisor corrects it?": lambda right, draws: (luck(right / draws, draws), two_errors(right, draws)[1]),
             "The second counts the draws twice: the spread between observed shares holds their luck already.": twice,
@@ -123,12 +156,6 @@ EXERCISES = (
     ),
     Exercise(
         id="303.2",
-        title="pass@k without bias",
-        task=(
-            "Write pass@k from `draws` answers on each of P problems, `right[i]` of them right: the chance that `k` "
-            "answers, taken from these without putting any back, hold a right one. Mean over the problems."
-        ),
-        docstring="Mean over problems of the chance that k draws hold a right one; right [P].",
         solution=pass_at,
         inputs=lambda rng: [
             (rng.binomial(50, rng.beta(0.4, 2, size=12)), 50, 8),
@@ -141,9 +168,17 @@ EXERCISES = (
             "too low on average; count sets of k draws.": lambda right, draws, k: np.mean(1 - (1 - right / draws) ** k),
             "That is one problem of average difficulty. Take pass@k "
             "of each problem first, then the mean.": lambda right, draws, k: 1 - (1 - np.mean(right / draws)) ** k,
-            "That is the chance that all k are right.": lambda right, draws, k: np.mean(
-                [comb(int(c), k) / comb(draws, k) for c in right]
+            "That is the chance that all k are right.": (
+                lambda right, draws, k: np.mean([comb(int(c), k) / comb(draws, k) for c in right]),
+                lambda right, draws, k: np.mean((right / draws) ** k),
             ),
+            "That is the chance that not all k are right. One right one is enough.": lambda right, draws, k: (
+                1 - np.mean([comb(int(c), k) / comb(draws, k) for c in right])
+            ),
+            "That is the share of problems that were solved at all, in all draws.": lambda right, draws, k: np.mean(
+                right > 0
+            ),
+            "That is the share of right answers: one draw, not k.": lambda right, draws, k: np.mean(right / draws),
             "That adds up chances as if two right answers could not come together.": lambda right, draws, k: np.mean(
                 np.minimum(1, k * right / draws)
             ),
@@ -152,23 +187,34 @@ EXERCISES = (
             "It is easier to count the sets of k answers that hold none.",
             "Of all comb(n, k) sets, comb(n - c, k) hold wrong answers only. `math.comb` gives 0 where there is none.",
         ),
-        minutes=5,
     ),
     Exercise(
         id="303.3",
-        title="a difference, paired by seed",
-        task=(
-            "Two methods were run with the same S seeds; `first` and `second` are their final pass rates. Write the "
-            "mean of second minus first with both ends of its 95 % interval by Student's t, three numbers."
-        ),
-        docstring="Mean of second minus first, low and high end; both [S], paired by seed.",
         solution=difference,
         inputs=seeds,
         slips={
-            "That forgets that the seeds are the same. What a seed "
-            "does to both runs cancels in their difference.": unpaired,
-            "1.96 is for a spread that is known, or for many seeds. "
-            "With few of them Student's t is much wider.": lambda first, second: around(second - first, 1.96),
+            "That forgets that the seeds are the same. What a seed does to both runs cancels in their difference.": (
+                unpaired,
+                *(
+                    lambda first, second, factor=factor: unpaired(first, second, factor(len(first)))
+                    for factor in (lambda n: t.ppf(0.975, n - 1), lambda n: 1.96, lambda n: norm.ppf(0.975))
+                ),
+                welch,
+            ),
+            "That is where single differences lie, and not how well their mean is known.": (
+                lambda first, second: (np.mean(second - first), *np.percentile(second - first, [2.5, 97.5])),
+                lambda first, second: (np.mean(second - first), min(second - first), max(second - first)),
+            ),
+            "One standard error on each side is no 95 % interval: how many does Student's t ask for?": (
+                lambda first, second: around(second - first, 1.0)
+            ),
+            "That is a 99 % interval. The 95 % one leaves 2.5 % on each side.": lambda first, second: around(
+                second - first, t.ppf(0.995, len(first) - 1)
+            ),
+            "1.96 is for a spread that is known, or for many seeds. With few of them Student's t is much wider.": (
+                lambda first, second: around(second - first, 1.96),
+                lambda first, second: around(second - first, norm.ppf(0.975)),
+            ),
             "The spread divides by S; about a mean that was estimated too "
             "it is S - 1 (ddof=1).": lambda first, second: around(second - first, t.ppf(0.975, len(first) - 1), ddof=0),
             "The sign is the other way round: second minus first.": lambda first, second: difference(second, first),
@@ -185,24 +231,41 @@ EXERCISES = (
     ),
     Exercise(
         id="303.4",
-        title="what the best checkpoint is worth",
-        task=(
-            "`scores[c, i]` is the share of right answers of checkpoint c on problem i. The best mean flatters: luck "
-            "helped to choose it. Choose the best checkpoint on the problems 0, 2, ... and take its mean on 1, 3, 5, "
-            "..., then the other way round. Write the mean of the two."
-        ),
-        docstring="What the best checkpoint is worth, a share; scores [K, P], problems last.",
         solution=honest_best,
         inputs=checkpoints,
         slips={
             "That is the number that flatters: chosen and reported on the same problems.": lambda scores: scores.mean(
                 1
             ).max(),
+            "Even and odd problems are the halves, and not the first and the last.": lambda scores: exchanged(
+                *np.split(scores, [scores.shape[1] // 2], axis=1)
+            ),
+            "All problems chose, so those that report have chosen too.": (
+                lambda scores: (lambda best: (best[::2].mean() + best[1::2].mean()) / 2)(
+                    scores[scores.mean(1).argmax()]
+                ),
+                lambda scores: (
+                    (scores[scores[:, ::2].mean(1).argmax()].mean() + scores[scores[:, 1::2].mean(1).argmax()].mean())
+                    / 2
+                ),
+            ),
+            "That is the best share of every problem. One checkpoint must do for all.": lambda scores: scores.max(
+                0
+            ).mean(),
+            "That takes the larger or the smaller of the two ways. Their mean is asked for.": tuple(
+                lambda scores, pick=pick: pick(
+                    scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()],
+                    scores[:, ::2].mean(1)[scores[:, 1::2].mean(1).argmax()],
+                )
+                for pick in (max, min)
+            ),
+            "That is the last checkpoint. Nothing is chosen.": lambda scores: scores[-1].mean(),
             "Each half chooses and reports for itself. The half that chose must not report.": lambda scores: (
                 (scores[:, ::2].mean(1).max() + scores[:, 1::2].mean(1).max()) / 2
             ),
-            "That is one of the two ways; do it with the halves exchanged too, and take the mean.": lambda scores: (
-                scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()]
+            "That is one of the two ways; do it with the halves exchanged too, and take the mean.": (
+                lambda scores: scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()],
+                lambda scores: scores[:, ::2].mean(1)[scores[:, 1::2].mean(1).argmax()],
             ),
             "That is a checkpoint taken at random: nothing is "
             "chosen. The half-scores may tell you something.": lambda scores: scores.mean(),
@@ -211,6 +274,5 @@ EXERCISES = (
             "scores[:, ::2].mean(1) is the score of each checkpoint on the even problems.",
             "`argmax` on the even scores gives a checkpoint; look it up in the odd scores.",
         ),
-        difficulty=3,
     ),
 )

@@ -36,6 +36,12 @@ def called(values: Array, factor: float) -> str:
     return "better" if values.mean() > 0 else "worse"
 
 
+def strangers(first: Array, second: Array, factor: float) -> str:
+    """The interval of two samples that share nothing."""
+    gap, half = second.mean() - first.mean(), factor * np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / len(first))
+    return "undecided" if abs(gap) <= half else ("better" if gap > 0 else "worse")
+
+
 def apart(first: Array, second: Array, tried: int) -> str:
     """Two intervals that do not overlap."""
     n = len(first)
@@ -47,24 +53,26 @@ def apart(first: Array, second: Array, tried: int) -> str:
 def races(rng: np.random.Generator) -> list[tuple[Array, Array, int]]:
     """Races of which each tells two ways to judge apart: by how many standard errors the arms differ.
 
-    Among them a clear win, a clear loss, a lead that is luck, and one that is only luck after ten comparisons.
+    Among them a clear win, a clear loss, leads that are luck, and pairs on either side of the limit.
     """
     cases = []
-    for seeds, tried, errors in (
-        (5, 1, 9.0),
-        (5, 1, -9.0),
-        (5, 1, 1.0),
-        (5, 1, -1.0),
-        (5, 1, 2.3),
-        (8, 10, 3.0),
-        (8, 10, 6.0),
-        (3, 4, 3.0),
-    ):
+    close = []  # between the levels that somebody may take for 1 - 0.05 / tried
+    for seeds, tried in ((5, 1), (8, 10), (3, 4), (6, 2)):
+        levels = (1 - 0.05 / tried, 1 - 0.1 / tried, 1 - 0.05 / max(tried - 1, 1), 0.95 ** (1 / tried), *falling(tried))
+        limits = {round(t.ppf((1 + level) / 2, seeds - 1), 9) for level in levels} | {1.96, norm.ppf(1 - 0.025 / tried)}
+        steps = np.sort(list(limits | {t.ppf(1 - 0.025 / tried, seeds)}))
+        close += [(seeds, tried, errors) for errors in (steps[1:] + steps[:-1]) / 2]
+    for seeds, tried, errors in ((5, 1, 9.0), (5, 1, -9.0), (5, 1, 1.0), (5, 1, -1.0), (8, 10, -6.0), *close):
         noise = rng.normal(size=seeds)
         noise = (noise - noise.mean()) / noise.std(ddof=1)
         luck = rng.normal(0.7, 0.2, size=seeds)  # of the seed, in both runs
         cases.append((luck, luck + 0.02 * (noise + errors / np.sqrt(seeds)), tried))
     return cases
+
+
+def falling(tried: int) -> tuple[float, float, float]:
+    """Levels that get lower with the number of comparisons."""
+    return 0.95**tried, 0.95 / tried, 1 - min(0.05 * tried, 0.999)
 
 
 def residuals(rng: np.random.Generator) -> list[tuple[Array, Array, float, float]]:
@@ -79,14 +87,6 @@ def residuals(rng: np.random.Generator) -> list[tuple[Array, Array, float, float
 EXERCISES = (
     Exercise(
         id="401.1",
-        title="a loss that cannot shout",
-        task=(
-            "PMD-mean's loss is $(A - \\tau s)^2 / 2\\tau$ with the log ratio $s$, so the push on a response is its "
-            "residual $A - \\tau s$, however large. Bound it: keep the loss where the residual is at most `width` in "
-            "size, and let it go on as a *straight line* beyond, with no jump and no kink. Then no push exceeds "
-            "`width`, and none is forgotten."
-        ),
-        docstring="PMD-mean's loss with bounded pushes, [N]; log_ratio [N] in nats, else rewards.",
         solution=bounded_loss,
         inputs=residuals,
         slips={
@@ -99,6 +99,23 @@ EXERCISES = (
             "A - tau s, in reward units.": lambda s, a, tau, width: tau**2 * bounded_loss(s, a / tau, 1.0, width) / tau,
             "The 1 / tau is missing: without it the push "
             "is tau times as large as PMD-mean's.": lambda s, a, tau, width: tau * bounded_loss(s, a, tau, width),
+            "The line is too steep or too flat: it goes on with the slope that the parabola has there.": tuple(
+                lambda s, a, tau, width, slope=slope: np.where(
+                    np.abs(a - tau * s) <= width,
+                    (a - tau * s) ** 2 / (2 * tau),
+                    width**2 / (2 * tau) + slope(width) * (np.abs(a - tau * s) - width) / tau,
+                )
+                for slope in (lambda width: 1.0, lambda width: 2 * width, lambda width: width / 2)
+            ),
+            "That is smooth everywhere. Within the width the loss was to stay as it is.": lambda s, a, tau, width: (
+                width**2 * (np.sqrt(1 + ((a - tau * s) / width) ** 2) - 1) / tau
+            ),
+            "You bound the advantage. What pushes is the residual, advantage less tau times log ratio.": (
+                lambda s, a, tau, width: (np.clip(a, -width, width) - tau * s) ** 2 / (2 * tau)
+            ),
+            "That is a line everywhere. Within the width the loss was to stay a parabola.": lambda s, a, tau, width: (
+                width * np.abs(a - tau * s) / tau
+            ),
             "That is PMD-mean itself; nothing is bounded.": lambda s, a, tau, width: (a - tau * s) ** 2 / (2 * tau),
             "Twice too much. The parabola is residual^2 "
             "/ (2 tau), and the line continues that one.": lambda s, a, tau, width: 2 * bounded_loss(s, a, tau, width),
@@ -111,14 +128,6 @@ EXERCISES = (
     ),
     Exercise(
         id="401.2",
-        title="what does a capped target solve?",
-        task=(
-            "An objective regresses the log ratio on the target $c\\,\\tanh(\\Delta / c\\tau)$, where $\\Delta$ is the "
-            "reward minus the mean and $c$ is `cap`. Where normalisation costs nothing, a response rests where its log "
-            "ratio is its target. Read off the regulariser: which reward above the mean, $f'(z)$, does a response need "
-            "to rest at ratio $z$?"
-        ),
-        docstring="f' of a capped target, [N], reward units; ratio [N] within e^-cap and e^cap.",
         solution=implied_slope,
         inputs=lambda rng: (
             [
@@ -146,18 +155,9 @@ EXERCISES = (
             "At rest log z = cap * tanh(Delta / (cap * tau)). Solve for Delta.",
             "The inverse of tanh is np.arctanh.",
         ),
-        difficulty=3,
     ),
     Exercise(
         id="401.3",
-        title="the verdict of a race",
-        task=(
-            "`first` and `second` are scores of two methods with the same seeds; this is one of `tried` comparisons "
-            'that you made. Say `"better"` or `"worse"` of the second only if 0 is outside the paired interval by '
-            'Student\'s t, at a level that all comparisons share: $1 - 0.05 / \\text{tried}$. Say `"undecided"` '
-            "otherwise."
-        ),
-        docstring="Of second against first, [S] each, paired by seed, one of `tried` comparisons.",
         solution=verdict,
         inputs=races,
         slips={
@@ -165,17 +165,42 @@ EXERCISES = (
             "luck explains it.": lambda first, second, tried: "better" if second.mean() > first.mean() else "worse",
             "You made several comparisons. Of ten at 95 % luck wins one or more in 40 % of "
             "cases; share the 5 %.": lambda first, second, tried: called(second - first, t.ppf(0.975, len(first) - 1)),
-            "You ask whether two intervals overlap. The seeds are the same: look at the differences; the luck of a "
-            "seed does not enter them.": apart,
-            "That is the interval for a spread that is known. With few "
-            "seeds take Student's t.": lambda first, second, tried: called(second - first, norm.ppf(1 - 0.025 / tried)),
+            "The seeds are the same: take the differences, seed by seed. The luck of a seed does not enter them.": (
+                apart,
+                lambda first, second, tried: strangers(first, second, t.ppf(1 - 0.025 / tried, 2 * len(first) - 2)),
+                lambda first, second, tried: strangers(first, second, t.ppf(1 - 0.025 / tried, len(first) - 1)),
+            ),
+            "That is the interval for a spread that is known. With few seeds take Student's t.": (
+                lambda first, second, tried: called(second - first, norm.ppf(1 - 0.025 / tried)),
+                lambda first, second, tried: called(second - first, norm.ppf(0.975)),
+                lambda first, second, tried: called(second - first, 1.96),
+            ),
+            "The interval has two sides, so 0.05 / tried is shared by both.": lambda first, second, tried: called(
+                second - first, t.ppf(1 - 0.05 / tried, len(first) - 1)
+            ),
+            "That is 1 - (1 - 0.05)^(1 / tried), for comparisons that are independent. 0.05 / tried is asked for.": (
+                lambda first, second, tried: called(
+                    second - first, t.ppf(1 - (1 - 0.95 ** (1 / tried)) / 2, len(first) - 1)
+                )
+            ),
+            "That level falls with the number of comparisons. It has to rise.": tuple(
+                lambda first, second, tried, level=level: called(
+                    second - first, t.ppf((1 + level(tried)) / 2, len(first) - 1)
+                )
+                for level in (lambda n: falling(n)[0], lambda n: falling(n)[1], lambda n: falling(n)[2])
+            ),
+            "Not all of the comparisons are counted: this one is among them.": lambda first, second, tried: called(
+                second - first, t.ppf(1 - 0.025 / max(tried - 1, 1), len(first) - 1)
+            ),
+            "Some calls are never made: an interval below 0 is a verdict too.": lambda first, second, tried: verdict(
+                first, second, tried
+            ).replace("worse", "undecided"),
         },
         hints=(
             "The differences, one per seed, are the data; compare their mean with so many standard errors.",
             "A level of 1 - 0.05 / tried leaves 0.025 / tried on each side.",
             "half = scipy.stats.t.ppf(1 - 0.025 / tried, S - 1) * differences.std(ddof=1) / sqrt(S)",
         ),
-        difficulty=3,
         exact=True,
     ),
 )

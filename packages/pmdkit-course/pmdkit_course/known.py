@@ -1,0 +1,126 @@
+"""What an answer is compared with: inputs, the right answers to them, and those of everybody whose mistake is known."""
+
+import copy
+import functools
+import inspect
+import math
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pmdkit_course.exercises import Answer, Exercise
+from pmdkit_course.variants import variants
+
+Case = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake and what comes of it.
+
+    Attributes:
+        kind: as that of a Diagnosis.
+        says: the sentence for the learner.
+        answer: what it makes of the n-th input; None if nothing.
+        slip: its number among the exercise's slips, or None.
+    """
+
+    kind: str
+    says: str
+    answer: Callable[[int], Any]
+    slip: int | None = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """Attributes: cases, the inputs; wanted, the right answers; mistakes, the exercise's own slips first."""
+
+    cases: tuple[Case, ...]
+    wanted: tuple[Any, ...]
+    mistakes: tuple[Mistake, ...]
+
+
+@functools.lru_cache(4)
+def known(exercise: Exercise, seed: int) -> Known:
+    """All that is known about an exercise on the inputs of a seed; answers of mistakes are computed when asked for."""
+    cases = tuple(exercise.inputs(np.random.default_rng(seed)))
+
+    def of(function: Answer, changed: tuple[Case, ...] = cases, back: Callable[[Any], Any] = lambda x: x) -> Any:
+        return functools.cache(lambda n: back(answered(function, changed[n])))
+
+    mistakes = []
+    for number, (says, slips) in enumerate(exercise.slips.items()):
+        mistakes += [
+            Mistake("slip", says, of(slip), number) for slip in (slips if isinstance(slips, tuple) else (slips,))
+        ]
+    for kind, says, changed in other_arguments(exercise, cases):
+        mistakes.append(Mistake(kind, says, of(exercise.solution, changed, turned_back if kind == "axis" else same_as)))
+    mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise)]
+    return Known(cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
+
+
+def same_as(answer: Any) -> Any:
+    """Itself."""
+    return answer
+
+
+def turned_back(answer: Any) -> Any:
+    """An answer to a table whose axes were exchanged, with its own exchanged again."""
+    return answer.T if isinstance(answer, np.ndarray) and answer.ndim == 2 else answer
+
+
+def answered(function: Answer, case: Case) -> Any:
+    """The answer, or None if there is none for these arguments."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return function(*copy.deepcopy(case))
+    except Exception:  # invalid arguments: a root without a change of sign, a probability above 1
+        return None
+
+
+def other_arguments(exercise: Exercise, cases: tuple[Case, ...]) -> Iterator[tuple[str, str, tuple[Case, ...]]]:
+    """Two arguments exchanged, one with the other sign, one more or less, one left out: kind, sentence and cases."""
+
+    def with_other(i: int, change: Callable[[Any], Any]) -> tuple[Case, ...]:
+        return tuple((*case[:i], change(case[i]), *case[i + 1 :]) for case in cases)
+
+    names, first = list(inspect.signature(exercise.solution).parameters), cases[0]
+    for i, name in enumerate(names):
+        for j in range(i + 1, len(names)):
+            pairs = [(case[i], case[j]) for case in cases]
+            if all(type(a) is type(b) and getattr(a, "shape", ()) == getattr(b, "shape", ()) for a, b in pairs):
+                swapped = tuple((*c[:i], c[j], *c[i + 1 : j], c[i], *c[j + 1 :]) for c in cases)
+                yield "order", f"This is the right answer with `{name}` and `{names[j]}` exchanged.", swapped
+        number, array = isinstance(first[i], int | float | np.number), isinstance(first[i], np.ndarray)
+        if isinstance(first[i], bool) or (array and first[i].dtype == bool):
+            continue
+        right = "This is the right answer"
+        if isinstance(first[i], int):
+            for step, word in ((-1, "smaller"), (1, "larger")):
+                yield (
+                    "off-by-one",
+                    f"{right} for a `{name}` that is one {word}.",
+                    with_other(i, partial(operator.add, step)),
+                )
+        elif number:
+            for factor, word in ((2.0, "twice"), (0.5, "half")):
+                yield "factor", f"{right} for {word} the `{name}`.", with_other(i, partial(operator.mul, factor))
+            yield "inverse", f"{right} for 1 / `{name}`.", with_other(i, lambda x: 1 / x if x else math.inf)
+            yield "square", f"{right} for `{name}` squared.", with_other(i, lambda x: x * x)
+        if number or array:
+            yield "sign", f"{right} for `{name}` with the opposite sign.", with_other(i, operator.neg)
+        if array and all(case[i].ndim == 2 for case in cases):
+            says = f"{right} for `{name}` with rows and columns exchanged: the wrong axis."
+            yield "axis", says, with_other(i, np.transpose)
+        if number:
+            yield "unused", f"{right} for `{name}` = 1: is it used?", with_other(i, lambda x: type(x)(1))
+        if array and all(case[i].ndim == 1 for case in cases):
+            says = f"{right} if all entries of `{name}` are equal: is it used?"
+            yield "unused", says, with_other(i, lambda x: np.ones(x.shape))
+            yield "unused", says, with_other(i, lambda x: np.full(x.shape, 1 / max(len(x), 1)))
