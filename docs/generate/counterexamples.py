@@ -7,7 +7,6 @@ same numbers while a slider moves, and a test compares the two.
 
 import html
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -114,17 +113,6 @@ def one_success(n: float, delta: float, tau: float) -> Numbers:
     }
 
 
-def order_one(times: float, tau: float, p: float) -> Numbers:
-    """PMD-part's exact target error at n = times/p, and what the groups without a success add to it."""
-    n = max(2, math.ceil(times / p))
-    return {
-        "draws": n,
-        "error": float(theory.target_error(p, n, tau, "pmd-part").mean),
-        "silent": float((1 - p) ** n),
-        "floor": float(np.exp(-n * p) * (1 / tau + np.log(p)) ** 2),
-    }
-
-
 def gains(row: float) -> Numbers:
     """Gains of a row of table main-results over GRPO, and those of the text for its model."""
     of = GAINED[int(row) - 1]
@@ -201,22 +189,6 @@ COUNTEREXAMPLES = {
         (*SIZES, CounterexampleSlider("share", "τ as a share of p", 0.01, 1.0, 0.1)),
         ONE_SUCCESS,
         lambda n, delta, share: one_success(n, delta, share * 2 * delta / n),
-    ),
-    "text:error_of_order_one": Counterexample(
-        "Keep $n\\,p$ where it is and lower $\\tau$: the error grows without end. Raise $n\\,p$ and see where it "
-        "drops.",
-        (
-            CounterexampleSlider("tau", TAU, 0.0025, 0.5, 0.05),
-            CounterexampleSlider("times", "n p", 0.5, 20.0, 1.0),
-            CounterexampleSlider("p", PASS_RATE, 0.01, 0.2, 0.01),
-        ),
-        {
-            "draws": "draws n",
-            "error": "PMD-part's target error, exact (nats²)",
-            "silent": "share of groups without a success",
-            "floor": "what these alone add, about (nats²)",
-        },
-        order_one,
     ),
     "text:gains": Counterexample(
         f"Each row of PMD-mean in Table 1 ({NAMES}) minus GRPO of its model. The text speaks of the first and of the "

@@ -32,7 +32,8 @@ def fit_cells(pi: Array, share: Array, target: Array) -> Array:
     unseen = np.where(seen, 0.0, old).sum(1)
     u = np.array(s)
     room, over, under = (total <= 0) & (unseen > 0), total > 0, (total < 0) & (unseen == 0)
-    left = np.log(-np.expm1(np.minimum(total[room], 0))) - np.log(unseen[room]) if room.any() else np.zeros(0)
+    with np.errstate(divide="ignore"):  # nothing is left where the targets ask for all of it
+        left = np.log(-np.expm1(np.minimum(total[room], 0))) - np.log(unseen[room])
     u[room] = np.where(seen[room], s[room], left[:, None])
     if over.any():
         u[over] = fit_over(log_pi[over], weight[over], s[over])

@@ -5,6 +5,7 @@ import itertools
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from pmdkit import theory
 from pmdkit.observe.gauge import expected_noise
@@ -249,9 +250,25 @@ def test_below_one_over_p_draws_pmd_part_has_the_larger_error(tau):
     assert (part[below] > mean[below]).all()
 
 
+@pytest.mark.parametrize("p", [0.01, 0.001])
+@pytest.mark.parametrize("tau", [0.05, 0.005, 0.0005])
+def test_a_multiple_of_one_over_p_draws_makes_the_error_of_order_one_with_high_probability(p, tau):
+    """n = 8/p: quantiles of the error over the binomial do not depend on tau, while the mean grows with 1/tau^2."""
+    n, best = round(8 / p), theory.binary(p, tau, "pmd-part")
+    successes = np.arange(60)
+    reward = (np.arange(n) < successes[:, None]).astype(float)
+    ideal = np.where(reward == 1, best.log_ratio_pos, best.log_ratio_neg)
+    error = ((theory.leave_one_out_targets(reward, tau, "pmd-part") - ideal) ** 2).mean(1)
+    order, chance = np.argsort(error), binom.pmf(successes, n, p)
+    below = np.cumsum(chance[order])
+    found = [error[order][np.searchsorted(below, share)] for share in (0.95, 0.99)]
+    np.testing.assert_allclose(found, [0.48, 1.92], rtol=3e-3)
+    assert error @ chance == pytest.approx(theory.target_error(p, n, tau, "pmd-part").mean, rel=1e-6)
+
+
 @pytest.mark.parametrize("draws", [1, 3])
-def test_a_multiple_of_one_over_p_draws_does_not_make_the_error_of_order_one(draws):
-    """n = C/p: a share e^-C of groups has no success, and their error grows as 1/tau^2: the stated O(1) fails."""
+def test_a_multiple_of_one_over_p_draws_does_not_bound_the_mean_error(draws):
+    """n = C/p: a share e^-C of groups has no success, and their error grows as 1/tau^2."""
     p = 0.01
     errors = []
     for tau in (0.1, 0.05, 0.02, 0.01, 0.005, 0.0025):

@@ -45,16 +45,6 @@ export const NUMBERS = {
 
   "eq:tgt_err_mean_clean": ({ n, delta, share }) => oneSuccess(n, delta, (share * 2 * delta) / n),
 
-  "text:error_of_order_one": ({ times, tau, p }) => {
-    const n = Math.max(2, Math.ceil(times / p));
-    return {
-      draws: n,
-      error: targetError(p, n, tau, "pmd-part").mean,
-      silent: Math.exp(n * Math.log1p(-p)),
-      floor: Math.exp(-n * p) * (1 / tau + Math.log(p)) ** 2,
-    };
-  },
-
   "text:gains": ({ row }, { scores }) => {
     const { own, base, stated } = scores[row - 1];
     const gains = own.map((score, k) => score - base[k]);

@@ -63,17 +63,20 @@ class ExactSteps:
 
     Attributes:
         p: [P] pass rate before.
-        log_ratio_right, log_ratio_wrong: [P] nats; NaN where the flow never rests, so that p goes to 1.
+        log_ratio_right, log_ratio_wrong: [P] nats; NaN where the flow never rests, so that p goes to its end.
+        end: [P] where p goes then: 1, or 0 under a loss that lowers the reward.
     """
 
     p: Array
     log_ratio_right: Array
     log_ratio_wrong: Array
+    end: Array
 
     @property
     def eta(self) -> Array:
-        """[P] share of the gap closed: 1 - p_new = (1 - eta)(1 - p). 1 where the flow never rests."""
-        eta: Array = np.where(np.isnan(self.log_ratio_wrong), 1.0, -np.expm1(self.log_ratio_wrong))
+        """[P] share of the gap closed: 1 - p_new = (1 - eta)(1 - p); negative where the reward falls."""
+        never = 1 - (1 - self.end) / (1 - self.p)
+        eta: Array = np.where(self.rests, -np.expm1(self.log_ratio_wrong), never)
         return eta
 
     @property
@@ -170,7 +173,8 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
     """Follow the right and the wrong response as they move apart, until nothing moves them.
 
     A prompt with two responses has one direction, so the first zero of the gradient along it is where gradient flow
-    from pi_old ends: the minimiser of a regression, the edge of the plateau of a clipped objective.
+    from pi_old ends: the minimiser of a regression, the edge of the plateau of a clipped objective. Most losses raise
+    the right response against the wrong one; under one that lowers it, the flow goes the other way.
 
     Args:
         p: [P] pass rates in (0, 1).
@@ -178,10 +182,12 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
     """
     low, high = np.zeros(len(p)), np.full(len(p), np.nan)
     moving = np.ones(len(p), bool)
+    sign = np.where(drive(objective, p, np.zeros(len(p)), length)[0] < 0, -1.0, 1.0)
     # most flows rest early: far steps are computed only where needed
     for first in range(0, len(STEP_SIZES), 120):
         block = STEP_SIZES[first : first + 120]
-        push, ratio = drive(objective, np.repeat(p[moving], len(block)), np.tile(block, moving.sum()), length)
+        steps = np.outer(sign[moving], block)
+        push, ratio = drive(objective, np.repeat(p[moving], len(block)), steps.ravel(), length)
         push, ratio = push.reshape(-1, len(block)), ratio.reshape(-1, len(block))
         stopped = push <= FLAT * ratio
         stopped &= (push < 0) | (block <= FADED)
@@ -194,23 +200,28 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
         if not moving.any():
             break
     found = np.flatnonzero(~np.isnan(high))
-    rates = p[found]
+    rates, ways = p[found], sign[found]
 
     def stopped_at(steps: Array) -> NDArray[np.bool_]:
-        push, ratio = drive(objective, np.repeat(rates, steps.shape[1]), steps.ravel(), length)
+        push, ratio = drive(objective, np.repeat(rates, steps.shape[1]), (ways[:, None] * steps).ravel(), length)
         return (push <= FLAT * ratio).reshape(steps.shape)
 
     places = first_true(stopped_at, low[found], high[found])
     right, wrong = np.full(len(p), np.nan), np.full(len(p), np.nan)
-    right[found], wrong[found] = apart(rates, places)
-    return ExactSteps(p, right, wrong)
+    right[found], wrong[found] = apart(rates, ways * places)
+    return ExactSteps(p, right, wrong, (sign > 0).astype(float))
 
 
 def drive(objective: Objective, p: Array, step: Array, length: tuple[int, int]) -> tuple[Array, Array]:
-    """[P] the push on the wrong response's logit, downwards, per unit of its old probability; and its ratio."""
+    """[P] the downward push on the logit of the response that loses, per unit of its old probability; and its ratio.
+
+    The wrong one loses with a step >= 0; with a step below 0 the right one does. A first push below 0 asks for that.
+    """
     right, wrong = apart(p, step)
     seen = population_loss(objective, binary_prompts(p, length), np.stack([right, wrong], -1))
-    return seen.logits[:, 1] / (1 - p), np.exp(wrong)
+    rising = ~np.signbit(step)
+    push = np.where(rising, seen.logits[:, 1] / (1 - p), seen.logits[:, 0] / p)
+    return push, np.exp(np.where(rising, wrong, right))
 
 
 def apart(p: Array, step: Array) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ from pmdkit.objectives import Batch, Groups, Objective, credit, temperature
 
 Array = NDArray[np.float64]
 
+ROWS = 2048  # of one batch: a loss written as a matrix of all pairs takes memory quadratic in them
 RARE = 1e-13  # mass of a response that is observed and too small to move anything else
 
 
@@ -77,6 +78,16 @@ def population_loss(objective: Objective, problem: TabularPrompt, log_ratio: Arr
         log_ratio: [S, A] log pi/pi_old, nats. A response of several tokens spreads it evenly over them.
     """
     u = np.atleast_2d(log_ratio)
+    block = max(1, ROWS // u.shape[1])
+    if len(u) > block:
+        one = problem.pi.ndim == 1
+        parts = []
+        for first in range(0, len(u), block):
+            some = slice(first, first + block)
+            prompt = problem if one else replace(problem, pi=problem.pi[some], reward=problem.reward[some])
+            parts.append(population_loss(objective, prompt, u[some]))
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return PopulationLoss(*(np.concatenate(column) for column in columns))
     pi = np.broadcast_to(problem.pi, u.shape)
     batch, whole = batch_at(objective, problem, u)
     rows = objective.loss(batch).double()

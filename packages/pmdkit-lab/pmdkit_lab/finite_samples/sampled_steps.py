@@ -34,8 +34,10 @@ class SampledStep:
         variance: [...] of the pass rate after.
         drop: [...] chance that the pass rate falls.
         still: [...] chance that it does not change: the draws say nothing.
-        ideal: [...] pass rate of the exact KL-regularised (Boltzmann) step.
-        chi2: [...] what the method loses of that through its chi2 term, with every response seen: 0 for PMD-part.
+        ideal: [...] pass rate of the exact KL-regularised (Boltzmann) step; with verifier errors, of that step on the
+            mean verdict of each cell.
+        chi2: [...] what the method loses of that with every response seen: its chi2 term. 0 for PMD-part, but for
+            verifier errors: its baseline is then not the log partition of the mean verdicts, and this can be negative.
         support: [...] what it loses because n draws stand for the policy, with the baseline known exactly.
         targets: [...] what it loses because the baseline is estimated. ideal - chi2 - support - targets is the
             expected pass rate; a negative loss is a gain.
@@ -109,7 +111,7 @@ def sampled_step(
         for rate, heat in zip(np.broadcast_to(p, shape).flat, np.broadcast_to(tau, shape).flat, strict=True)
     ]
     rows = [
-        summary(one.pi, np.array([1.0, 0.0]), one.likely, ideal[0], population[0], known, found)
+        summary(one.pi, np.array([1.0, 0.0]), one.likely, ideal[0], population[0], known, silenced(found, one.silent))
         for one, ideal, population, known, found in zip(
             contexts,
             *(fit_all(contexts, name) for name in ("ideal", "population", "known", "estimated")),
@@ -184,6 +186,7 @@ def simulate_sampled_step(
     share = seen / size
     known = fit_cells(probs, share, np.broadcast_to(exact, share.shape))
     found = fit_cells(probs, share, sums / np.maximum(seen, 1))
+    found = silenced(found, np.ptp(reward[arms], 1) == 0)
     weight = np.full(int(draws), 1 / draws)
     step = summary(probs, reward, weight, ideal, population, known, found)
     after, exactly = (probs * np.exp(u) @ reward for u in (found, known))
@@ -213,6 +216,7 @@ class Context:
         ideal, population, known, estimated: shares and targets [K or 1, 2] of a group. The first two see every
             response, with the targets of the KL step and of the method; the last two are drawn, with the baseline
             known and estimated.
+        silent: [K] whether all verdicts of the group are equal.
     """
 
     pi: Array
@@ -221,6 +225,7 @@ class Context:
     population: tuple[Array, Array]
     known: tuple[Array, Array]
     estimated: tuple[Array, Array]
+    silent: NDArray[np.bool_]
 
     @classmethod
     def of(cls, p: float, tau: float, counts: NDArray[np.int64], labels: Array, k: float) -> "Context":
@@ -248,7 +253,13 @@ class Context:
             (every, (labels / tau - exact)[None]),
             (share, known),
             (share, estimated),
+            (marked == 0) | (marked == size),
         )
+
+
+def silenced(log_ratio: Array, silent: NDArray[np.bool_]) -> Array:
+    """[K, A] with 0 where a group says nothing: solved for, its rounding would be a large part of a small pass rate."""
+    return np.where(silent[:, None], 0.0, log_ratio)
 
 
 def fit_all(contexts: list[Context], name: str) -> list[Array]:

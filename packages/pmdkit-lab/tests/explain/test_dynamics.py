@@ -8,7 +8,7 @@ from pmdkit import theory
 from pmdkit.objectives import DRO, REBEL, Chi2PO, PMDMean, PMDPart
 from pmdkit_lab.explain import TabularPrompt, exact_steps, population_loss, stationary_point
 from pmdkit_lab.explain.solver import normalised
-from pmdkit_lab.explain.tabular import GRADED_PROMPTS
+from pmdkit_lab.explain.tabular import GRADED_PROMPTS, ROWS
 
 P = np.array([1e-3, 0.01, 0.1, 0.5, 0.9, 0.99])
 
@@ -22,6 +22,40 @@ def test_exact_steps_are_the_theorys(objective, method, tau):
     np.testing.assert_allclose(found.log_ratio_wrong, exact.log_ratio_neg, rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(found.log_ratio_right, exact.log_ratio_pos, rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(found.eta, exact.eta, rtol=1e-8)
+
+
+class Lowering(PMDMean):
+    """E_pi[r] + 0.3 KL(pi || pi_old): its minimiser is pi_old e^(-r / 0.3) / Z."""
+
+    def loss(self, batch):
+        u = batch.seq_log_ratio
+        return u.exp() * (batch.advantage + 0.3 * u)
+
+
+def test_a_loss_that_lowers_the_reward_is_followed_downwards():
+    found, tilt = exact_steps(Lowering(), P), np.exp(-1 / 0.3)
+    z = P * tilt + 1 - P
+    np.testing.assert_allclose(np.exp(found.log_ratio_right), tilt / z, rtol=1e-8)
+    np.testing.assert_allclose(np.exp(found.log_ratio_wrong), 1 / z, rtol=1e-8)
+    np.testing.assert_allclose((1 - found.eta) * (1 - P), (1 - P) / z, rtol=1e-8)
+
+
+class Pairs(REBEL):
+    """REBEL over a matrix of all pairs of the batch, as its source writes it; remembers its largest batch."""
+
+    largest = 0
+
+    def loss(self, batch):
+        d = batch.advantage - batch.tau * batch.seq_log_ratio
+        together = (batch.group[:, None] == batch.group) * batch.mass
+        Pairs.largest = max(Pairs.largest, len(d))
+        return (together * (d[:, None] - d) ** 2).sum(1) / (4 * batch.tau)
+
+
+def test_a_loss_over_all_pairs_of_its_batch_is_given_small_batches():
+    found, exact = exact_steps(Pairs(tau=0.5), P), theory.binary(P, 0.5, "pmd-part")
+    np.testing.assert_allclose(found.eta, exact.eta, rtol=1e-8)
+    assert Pairs.largest <= ROWS
 
 
 @pytest.mark.parametrize("length", [(1, 1), (4, 1), (1, 4)])

@@ -204,15 +204,35 @@ def test_a_smaller_target_error_fits_closer_and_does_not_gain_more():
     assert [round(float(x), 2) for x in (part.chi2, part.support, part.targets)] == [0.0, 0.0, 0.84]
 
 
+@pytest.mark.parametrize("k", [0, 0.05, 1])
+def test_a_group_of_equal_verdicts_moves_nothing_at_any_pass_rate(k):
+    """Even where what rounding leaves of 1 - (1 - p) is a visible part of p."""
+    law = finite_samples.sampled_step(2.07e-8, 0.0015, 2, k=k)
+    assert (law.drop, law.still) == (0, pytest.approx(1 - 2 * 2.07e-8 * (1 - 2.07e-8), abs=1e-15))
+    p, wrong = 1.6e-5, 0.21  # three wrong ones that are all called right or all called wrong: (1 - p)^3 (w^3 + (1-w)^3)
+    law = finite_samples.sampled_step(p, 0.0042, 3, k=k, false_positive=wrong)
+    silent = (1 - p) ** 3 * (wrong**3 + (1 - wrong) ** 3)
+    assert law.probability[np.abs(law.pass_rates / p - 1) == 0].sum() == pytest.approx(silent, rel=1e-4)
+
+
+def test_the_part_that_is_lost_to_chi2_is_none_for_pmd_part_but_for_verifier_errors():
+    assert abs(finite_samples.sampled_step(0.3, 0.2, 4, "pmd-part").chi2) < 1e-15
+    law = finite_samples.sampled_step(0.3, 0.2, 4, "pmd-part", false_negative=0.2)
+    assert law.chi2 == pytest.approx(-0.0216, abs=5e-5)
+
+
 @pytest.mark.slow
-def test_without_verifier_errors_pmd_part_never_gains_less_and_with_them_it_does():
+def test_without_verifier_errors_pmd_part_seldom_gains_less_and_with_them_it_does():
     p = np.array([0.002, 0.05, 0.5, 0.9])
     for n in (4, 10):
         mean, part = (finite_samples.sampled_step(p[:, None], [0.02, 0.3], n, method) for method in METHODS)
         assert (part.gain - mean.gain).min() > -1e-13
         assert max(mean.drop.max(), part.drop.max()) == 0
+    mean, part = (finite_samples.sampled_step(0.726, 5.14, 4, method) for method in METHODS)  # easy, and tau large
+    assert mean.gain / part.gain - 1 == pytest.approx(0.0024, abs=1e-4)
+    assert finite_samples.best_k(0.9, 5.0, 3).k == 0
     mean, part = (finite_samples.sampled_step([0.05, 0.9], 0.05, 16, m, false_negative=0.05) for m in METHODS)
-    assert part.gain[0] - mean.gain[0] == pytest.approx(0.079, abs=1e-3)
+    assert part.gain[0] - mean.gain[0] == pytest.approx(0.078, abs=6e-4)
     assert mean.gain[1] - part.gain[1] == pytest.approx(0.072, abs=1e-3)
     assert mean.drop[1] < 1e-9
     assert part.drop[1] == pytest.approx(0.104, abs=1e-3)

@@ -36,13 +36,18 @@ def machines():
 @pytest.mark.slow
 def test_every_recipe_fits_the_machine_that_its_page_names(call, capsys):
     """Without --gpus, so that parallel.processes is that machine too, and with the recipe's own engine."""
-    found = machines()
+    found, gib = machines(), {}
     assert sorted(count for _, count in found) == ["1xH100", "1xH100", "32xH100", "64xH100"]
     for recipe, machine in found:
         assert call("plan", recipe, "--json") == 0
         told = json.loads(capsys.readouterr().out)
         assert (recipe, told["gpus"], told["fits"]) == (recipe, machine, True)
         assert told["assumptions"]["engine_memory_share"] is not None
+        gib[recipe] = tuple(f"{told['memory_gib'][phase]:.0f}" for phase in ("rollout", "update"))
+    page = (ROOT / "docs" / "use" / "llm.md").read_text()
+    quoted = re.findall(r"^\| `([\w.-]+)` \|[^|]*\| \d+ \| (\d+), (\d+) \|", page, re.M)
+    assert {recipe: tuple(pair) for recipe, *pair in quoted} == {name: gib[name] for name, *_ in quoted}
+    assert len(quoted) == 3
 
 
 @pytest.mark.parametrize(
