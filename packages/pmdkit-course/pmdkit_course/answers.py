@@ -11,6 +11,8 @@ from pmdkit_course.exercises import Exercise
 from pmdkit_course.notebooks import NotebookCell, parsed
 from pmdkit_course.source import is_import, loaded, names_of
 
+SOLUTIONS = re.compile(r"pmdkit_course|\blesson_\d{3}|\banswers\.md\b")
+
 
 @dataclass(frozen=True)
 class Code:
@@ -25,6 +27,11 @@ class Code:
     imports: tuple[str, ...]
     cell: str
     helpers: tuple[str, ...] = ()
+
+    @property
+    def reads_solutions(self) -> bool:
+        """Whether it names the package or the files that hold the solutions."""
+        return any(map(SOLUTIONS.search, (*self.imports, *self.helpers, self.cell)))
 
 
 def exercises_in(cells: list[NotebookCell], known: Iterable[Exercise]) -> list[Exercise]:

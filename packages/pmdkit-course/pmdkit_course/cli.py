@@ -101,7 +101,7 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
 
 
 @learn.command
-def hint(which: str, *, step: Whole = 1) -> None:
+def hint(which: str, step: Whole = 1) -> None:
     """Print a hint.
 
     Args:
@@ -112,7 +112,7 @@ def hint(which: str, *, step: Whole = 1) -> None:
     count = len(exercise(which).hints)
     print(wrapped(text))
     if step < count:
-        print(f"\nHint {step} of {count}; the next one: pmdkit learn hint {which} --step {step + 1}")
+        print(f"\nHint {step} of {count}; the next one: pmdkit learn hint {which} {step + 1}")
 
 
 @learn.command

@@ -16,6 +16,7 @@ ABSENT = "Not handed in."
 MOST_FILES = 20
 "Per student. Each file may hold an answer to every exercise, and each answer takes time."
 Judge = Callable[[Exercise, Code], AnswerVerdict]
+LOOK = " Look at its code: it names the place of the solutions."
 COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
 
 
@@ -125,12 +126,12 @@ def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list
 def graded(student: str, exercise: Exercise, files: list[list[NotebookCell]], judge: Judge) -> Grade:
     """The row for a student and an exercise."""
     start = time.perf_counter()
-    verdict = AnswerVerdict(False, ABSENT)
+    verdict, mark = AnswerVerdict(False, ABSENT), ""
     for cells in files:
         code = answer_to(exercise, cells)
         if code is not None and not verdict.right:
-            verdict = judge(exercise, code)
-    return Grade(student, exercise.id, verdict.right, verdict.says, round(time.perf_counter() - start, 2))
+            verdict, mark = judge(exercise, code), LOOK if code.reads_solutions else ""
+    return Grade(student, exercise.id, verdict.right, verdict.says + mark, round(time.perf_counter() - start, 2))
 
 
 def to_csv(rows: Sequence[Grade]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit_course.comparison import to_numpy
 from pmdkit_course.exercises import Answer, Exercise
 from pmdkit_course.variants import variants
 
@@ -48,7 +49,7 @@ class Known:
 @functools.lru_cache(4)
 def known(exercise: Exercise, seed: int) -> Known:
     """All that is known about an exercise on the inputs of a seed; answers of mistakes are computed when asked for."""
-    cases = tuple(exercise.inputs(np.random.default_rng(seed)))
+    cases = tuple(rounded(case) for case in exercise.inputs(np.random.default_rng(seed)))
 
     def of(function: Answer, changed: tuple[Case, ...] = cases, back: Callable[[Any], Any] = lambda x: x) -> Any:
         return functools.cache(lambda n: back(answered(function, changed[n])))
@@ -62,6 +63,27 @@ def known(exercise: Exercise, seed: int) -> Known:
         mistakes.append(Mistake(kind, says, of(exercise.solution, changed, turned_back if kind == "axis" else same_as)))
     mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise)]
     return Known(cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
+
+
+def rounded(value: Any) -> Any:
+    """An argument to four digits, so that a message can be read. Probabilities sum to 1 as before, logarithms too."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(rounded, value))
+    numbers = to_numpy(value)
+    if getattr(numbers, "dtype", np.array(numbers).dtype).kind != "f":
+        return value
+    # what somebody wrote down, such as 1 - 1e-6, is short enough
+    found = np.vectorize(lambda x: float(f"{x:.4g}") if len(repr(float(x))) > 8 else x, otypes=[float])(numbers)
+    if np.ndim(numbers) and np.all(numbers <= 0) and np.isclose(np.exp(numbers).sum(), 1, 0, 1e-9):
+        return value
+    if np.ndim(numbers) and np.isclose(numbers.sum(), 1, 0, 1e-9):
+        found = np.round(numbers, 4)
+        found[found.argmax()] = round(found.max() + 1 - found.sum(), 4)
+        if np.any((found == 0) != (numbers == 0)):
+            return value
+    return (
+        value.new_tensor(found) if hasattr(value, "new_tensor") else found if np.ndim(numbers) else type(value)(found)
+    )
 
 
 def same_as(answer: Any) -> Any:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pmdkit_course import Exercise, check, exercise, hint, ids, judge, solution
 from pmdkit_course.comparison import same
+from pmdkit_course.known import rounded
 from pmdkit_course.serialization import Other, decode, encode, pack, unpack
 
 
@@ -85,6 +86,18 @@ def test_another_type_of_the_same_answer_is_right(question, answer):
     """float32 too: its relative error, 6e-8, is below the tolerance."""
     verdict = judge(question, answer)
     assert verdict.right, verdict.says
+
+
+def test_inputs_are_rounded_and_probabilities_still_sum_to_1():
+    rng = np.random.default_rng(0)
+    pi, logp, x = rng.dirichlet(np.ones(7)), np.log(rng.dirichlet(np.ones(4))), rng.normal(size=(2, 3)) * 1e-5
+    found = rounded((pi, logp, torch.from_numpy(x), 1 / 3, 7, np.array([True]), "word"))
+    assert len(str(found[0].max())) <= 6
+    assert found[0].sum() == pytest.approx(1, abs=1e-15)
+    np.testing.assert_array_equal(found[1], logp)
+    np.testing.assert_allclose(found[2], x, rtol=5e-4)
+    assert found[3:5] == (0.3333, 7)
+    assert (found[5].dtype, found[6]) == (bool, "word")
 
 
 @pytest.mark.parametrize("catches", [False, True])

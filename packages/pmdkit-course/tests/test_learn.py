@@ -56,7 +56,7 @@ def test_list_show_hint_and_solution(call, capsys):
     for words, value in (
         (("list",), "103.2"),
         (("show", "103.2"), "def find_lambda(pi, reward, tau):"),
-        (("hint", "103.2", "--step", 2), QUESTION.hints[1]),
+        (("hint", "103.2", 2), QUESTION.hints[1]),
         (("solution", "103.2"), learn.solution("103.2")),
     ):
         assert call("learn", *words) == 0
@@ -193,7 +193,9 @@ def test_every_layout_is_found_and_everybody_has_a_line_for_every_exercise(tmp_p
     """A folder each, nbgrader's two, a file of its own. Links and hidden files do not count, the better file does."""
     first, second = ("def tau_for(): 'right'", ["exercise", "103.1"]), ("def find_lambda(): 'wrong'", TAGS)
     notebook(tmp_path / "ada" / "103.ipynb", first, second)
-    notebook(tmp_path / "bob" / "103_hidden_regulariser" / "103.ipynb", first)
+    imported = ("from pmdkit_course.exercises import lesson_103 as L", [])
+    cheating = ("def tau_for(p, eta): return L.tau_for(p, eta)  # right", ["exercise", "103.1"])
+    notebook(tmp_path / "bob" / "103_hidden_regulariser" / "103.ipynb", imported, cheating)
     (tmp_path / "=cmd.py").write_text("def find_lambda(): 'right'")
     (tmp_path / "jon").mkdir()
     (tmp_path / "jon" / "103.ipynb").write_text("{ torn")
@@ -212,6 +214,7 @@ def test_every_layout_is_found_and_everybody_has_a_line_for_every_exercise(tmp_p
     found = [f"{row.student} {row.exercise.removeprefix('103.')} {'right' if row.right else '-'}" for row in rows]
     assert found[:6] == ["=cmd 1 -", "=cmd 2 right", "ada 1 right", "ada 2 -", "bob 1 right", "bob 2 -"]
     assert found[6:] == ["jon  -", "jon 1 right", "jon 2 -", "mia 1 -", "mia 2 -"]
+    assert [row.student for row in rows if grading.LOOK in row.verdict] == ["bob"]
     table = list(csv.reader(io.StringIO(grading.to_csv(rows))))
     assert table[0] == ["student", "exercise", "right", "verdict", "seconds"]
     assert table[1][0] == "'=cmd"

@@ -65,8 +65,8 @@ def races(rng: np.random.Generator) -> list[tuple[Array, Array, int]]:
     for seeds, tried, errors in ((5, 1, 9.0), (5, 1, -9.0), (5, 1, 1.0), (5, 1, -1.0), (8, 10, -6.0), *close):
         noise = rng.normal(size=seeds)
         noise = (noise - noise.mean()) / noise.std(ddof=1)
-        luck = rng.normal(0.7, 0.2, size=seeds)  # of the seed, in both runs
-        cases.append((luck, luck + 0.02 * (noise + errors / np.sqrt(seeds)), tried))
+        luck = rng.normal(0.7, 0.5, size=seeds)  # of the seed, in both runs
+        cases.append((luck, luck + 0.1 * (noise + errors / np.sqrt(seeds)), tried))
     return cases
 
 
