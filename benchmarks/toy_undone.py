@@ -408,7 +408,7 @@ def append(kind, found):
 
 def table(seeds, names=tuple(ARMS)):
     """Do the missing runs, one seed of all arms after another."""
-    done = {(run["arm"], run["seed"]) for run in journal() if run["kind"] == "table"}
+    done = {(run["arm"], run["seed"]) for run in tables(journal())}
     for seed in seeds:
         for name in names:
             if (name, seed) not in done:
@@ -449,19 +449,72 @@ def main(what, *rest):
         record()
 
 
+def tables(runs):
+    """The runs of the table, without those measured under the first rule."""
+    return [run for run in runs if run["kind"] == "table" and "rule" not in run]
+
+
+def prevents(ways, name):
+    """Whether a way prevents the fall that the unchanged continuation has, as stated: "yes", "no" or "undecided"."""
+    base = ways["unchanged, from -10" if name.endswith("from -10") else "unchanged"]
+    seeds = [seed for seed in ways[name] if base[seed] >= FALL]
+    kept = sum(ways[name][seed] <= KEPT for seed in seeds)
+    fallen = sum(ways[name][seed] >= FALL for seed in seeds)
+    return "yes" if kept >= 4 else "no" if fallen >= 4 else "undecided"
+
+
+def evidence(run):
+    """What the trace of a fall shows: `before` are the 20 steps up to the onset, `falling` those up to the fall.
+
+    In `quiet` updates the gradient is below 0.1, and what moves the policy is momentum; `loud` ones correct.
+    """
+    onset, fall, trace = run["onset"], run["fall"], run["trace"]
+    learning = [row for row in trace if row["step"] <= onset - AROUND]
+    before = [row for row in trace if onset - 20 <= row["step"] < onset]
+    falling = [row for row in trace if onset <= row["step"] <= fall]
+    quiet = [row for row in falling if row["gradient"] < 0.1]
+    loud = [row for row in falling if row["gradient"] >= 0.1]
+    found = {"seed": run["seed"], "onset": onset, "fall": fall}
+    for key in ("second", "update", "gradient"):
+        found[key] = {
+            "learning": max(row[key] for row in learning),
+            "before": float(np.median([row[key] for row in before])),
+            "falling": max(row[key] for row in falling),
+        }
+    found["second_low"] = min(row["second"] for row in before)
+    found["silent_before"] = 1 - float(np.mean([row["active"] for row in before])) / 64
+    found["wrong_before"] = float(np.mean([row["wrong"] for row in before]))
+    for name, rows in (("quiet", quiet), ("loud", loud)):
+        sums = {key: sum(row[key] for row in rows) for key in ("predicted", "measured")}
+        found[name] = {"updates": len(rows), **sums}
+    return rounded(found)
+
+
+def rounded(found):
+    """The same with four digits of every float."""
+    return json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.4g}"))
+
+
+def kept(run):
+    """A run as the record keeps it: of a trace what is near the fall, and every twentieth step before."""
+    if "trace" in run:
+        span = range(run["onset"] - 20, run["fall"] + 11)
+        run = run | {"trace": [row for row in run["trace"] if row["step"] in span or row["step"] % 20 == 1]}
+    return rounded(run)
+
+
 def record():
     """Write verdicts and runs as one JSON file."""
     runs = journal()
-    tables = [run for run in runs if run["kind"] == "table"]
-    base = {run["seed"]: run["solved"] for run in tables if run["arm"] == "default"}
+    base = {run["seed"]: run["solved"] for run in tables(runs) if run["arm"] == "default"}
     verdicts = {}
     for name in ARMS:
-        own = [run for run in tables if run["arm"] == name]
+        own = [run for run in tables(runs) if run["arm"] == name]
         if not own:
             continue
         solved = [run for run in own if run["solved"]]
         undone = sum(run["undone"] is not None for run in solved)
-        ratio = np.log([run["solved"] / base[run["seed"]] for run in solved])
+        ratio = np.log([run["solved"] / base[run["seed"]] for run in solved if run["seed"] in base])
         row = {"seeds": len(own), "solved": len(solved), "undone": undone}
         row["verdict"] = "undecided"
         if len(solved) == len(own) >= 5:
@@ -469,24 +522,27 @@ def record():
         for key in ("learned", "solved", "undone", "lowest_after", "last", "fallen_share", "silent"):
             values = [run[key] for run in own if run[key] is not None]
             row[f"{key}_mean"] = round(float(np.mean(values)), 4) if values else None
-        if len(solved) == len(own) >= 5 and name != "default":
+        if len(ratio) == len(own) >= 5 and name != "default":
             half = stats.t.ppf(0.95, len(ratio) - 1) * ratio.std(ddof=1) / math.sqrt(len(ratio))
             low, high = ratio.mean() - half, ratio.mean() + half
             edge = math.log(1 + SLOWER)
             row["time"] = [round(float(math.exp(x)), 3) for x in (ratio.mean(), low, high)]
             row["speed"] = "no slower" if high <= edge else "slower" if low > edge else "undecided"
         verdicts[name] = row
+    falls = [run for run in runs if run["kind"] == "causes" and run["fall"]]
     ways = {}
-    for run in (run for run in runs if run["kind"] == "causes" and run["fall"]):
+    for run in falls:
         for name, way in run["ways"].items():
-            ways.setdefault(name, {})[run["seed"]] = way["lowest"]
+            ways.setdefault(name, {})[run["seed"]] = round(run["highest"] - way["lowest"], 4)
     found = {
         "about": " ".join(__doc__.split()),
         "environment": machine() | {"versions": versions()},
         "arms": {name: {key: str(value) for key, value in arm.items()} for name, arm in ARMS.items()},
         "verdicts": verdicts,
-        "ways": ways,
-        "runs": runs,
+        "lost": ways,  # of the highest pass rate, by way and seed
+        "prevents": {name: prevents(ways, name) for name in ways},
+        "evidence": [evidence(run) for run in falls],
+        "runs": [kept(run) for run in runs],
     }
     files.replace(PLACE, (json.dumps(found, separators=(",", ":")) + "\n").encode())
 
