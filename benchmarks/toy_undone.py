@@ -95,6 +95,9 @@ ARMS = {
     # added after the first six arms had run with seed 0
     "AdamW, decay 1": {"weight_decay": 1.0},
     "clip 0.1, beta2 0.95": {"clip": 0.1, "betas": (0.9, 0.95)},
+    # added when the root of the active share had held on six seeds: where a task begins with few right draws, most groups
+    # are silent because they are all wrong, and there the step should not shrink
+    "lr times root of unsolved share": {"scale": 0.5, "unsolved": True},
 }
 # ways to go on from a state of the default run
 WAYS = {
@@ -195,8 +198,10 @@ class Watched:
         self.inner.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         gradient = torch.nn.utils.clip_grad_norm_(weights, arm.get("clip", CLIP))
+        solved = ~active & (batch.magnitude.view(groups, -1)[:, 0] > 0.5)  # silent, and its rewards are not 0
+        share = (~solved if arm.get("unsolved") else active).double().mean()
         for group, options in zip(self.inner.optimizer.param_groups, self.group_options, strict=True):
-            group["lr"] = options["lr"] * float(active.double().mean()) ** arm.get("scale", 0.0)
+            group["lr"] = options["lr"] * float(share) ** arm.get("scale", 0.0)
         self.inner.optimizer.step()
         return {"loss": loss.item(), "grad_norm": gradient.item()}
 
@@ -436,12 +441,13 @@ def main(what, *rest):
         table(seeds, rest[1].split(";") if len(rest) > 1 else tuple(ARMS))
     elif what == "long":
         tasks, names = rest[1].split(","), rest[2].split(";")
+        steps = int(rest[3]) if len(rest) > 3 else LONG
         done = {(run["arm"], run["seed"], run["task"]) for run in journal() if run["kind"] == "long"}
         for task in tasks:
             for seed in seeds:
                 for name in names:
                     if (name, seed, task) not in done:
-                        append("long", found := run_arm(name, seed, task, LONG))
+                        append("long", found := run_arm(name, seed, task, steps))
                         print(
                             {key: value for key, value in found.items() if key != "curve"}, file=sys.stderr, flush=True
                         )
