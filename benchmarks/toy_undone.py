@@ -95,8 +95,8 @@ ARMS = {
     # added after the first six arms had run with seed 0
     "AdamW, decay 1": {"weight_decay": 1.0},
     "clip 0.1, beta2 0.95": {"clip": 0.1, "betas": (0.9, 0.95)},
-    # added when the root of the active share had held on six seeds: where a task begins with few right draws, groups are
-    # silent because they are all wrong, and there the step should not shrink
+    # added when the root of the active share had held on six seeds: where a task begins with few right draws, groups
+    # are silent because they are all wrong, and there the step should not shrink
     "lr times root of unsolved share": {"scale": 0.5, "unsolved": True},
 }
 # ways to go on from a state of the default run
