@@ -16,6 +16,17 @@ def closing(text: str, start: int) -> int | None:
     return None
 
 
+def enclosing(text: str, place: int) -> int:
+    """Where the innermost brace that is open at `place` opens; -1 if none is."""
+    opened = [-1]
+    for found in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, 0, place):
+        if found.group() == "{":
+            opened.append(found.start())
+        elif found.group() == "}" and len(opened) > 1:
+            opened.pop()
+    return opened[-1]
+
+
 def round_closing(text: str) -> int | None:
     """Where the round bracket that opens at 0 closes."""
     level = 0
@@ -47,6 +58,16 @@ def opens_whole(text: str) -> bool:
         if level == 0:
             return place == len(text) - 1
     return False
+
+
+def balanced(text: str) -> bool:
+    """Whether a text is not empty and closes all its brackets; half-open intervals mix two kinds."""
+    level = 0
+    for char in text:
+        level += (char in "([{") - (char in ")]}")
+        if level < 0:
+            return False
+    return bool(text) and level == 0
 
 
 def depth(span: str) -> int:

@@ -16,14 +16,16 @@ SEARCHED = 200_000
 BOX = 20_000
 "Characters within which a box must close; anything longer is not an answer."
 OPENERS = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
+LEAD = 200
+"Characters before the marker that may say that no answer follows."
 BOXES = ("\\boxed", "\\fbox")
 
 
-def answer_line(response: str) -> str | None:
-    """What follows the last marker, to the end of its line; None without a marker or with nothing after it.
+def answer_line(response: str) -> tuple[str, str, str] | None:
+    """What follows the last marker to the end of its line, between what precedes it there and what follows that line.
 
     If the rest of the line is empty, the next line with text is used. Mathematics that opens there (`\\[`, `$$`) is
-    read to where it closes. Lines after the answer are ignored, whatever they say, unless they contain a marker.
+    read to where it closes. None without a marker or with nothing after it.
     """
     response = response[-SEARCHED:]
     last = None
@@ -36,13 +38,11 @@ def answer_line(response: str) -> str | None:
         return None
     rest = response[last.end() :].lstrip(" \t\r\n*_`}")
     closer = OPENERS.get(rest[:2])
-    if closer is not None:
-        end = rest.find(closer, 2)
-        if end >= 0 and rest[2:end].strip():
-            line_end = rest.find("\n", end)
-            return rest[: line_end if line_end >= 0 else len(rest)].strip()
-    end = rest.find("\n")
-    return (rest if end < 0 else rest[:end]).strip() or None
+    end = -1 if closer is None else rest.find(closer, 2)
+    end = rest.find("\n", end if end >= 0 and rest[2:end].strip() else 0)
+    span, after = (rest, "") if end < 0 else (rest[:end], rest[end:].strip())
+    before = response[max(last.start() - LEAD, 0) : last.start()]
+    return (before[before.rfind("\n") + 1 :], span.strip(), after) if span.strip() else None
 
 
 def last_box(response: str) -> str | None:
@@ -61,3 +61,10 @@ def last_box(response: str) -> str | None:
         return word.group() if word else None
     end = closing(rest, 0)
     return None if end is None else rest[1:end].strip() or None
+
+
+def after_box(response: str) -> str:
+    """What follows the last box that `last_box` reads."""
+    rest = response[max(response.rfind(name) for name in BOXES) :]
+    end = closing(rest, rest.find("{"))
+    return "" if end is None else rest[end + 1 :]

@@ -43,6 +43,7 @@ class Gold(NamedTuple):
         variable: the variable, if it is an inequality.
         letters: its unknowns.
         plain: the gold in lower case, if it is text rather than mathematics.
+        equation: left side minus right side, if it is one equation between unknowns, such as y = 2x + 3; else "".
     """
 
     text: str
@@ -55,6 +56,7 @@ class Gold(NamedTuple):
     variable: str
     letters: frozenset[str]
     plain: str | None
+    equation: str = ""
 
 
 @lru_cache(maxsize=4096)
@@ -71,20 +73,33 @@ def read_gold(gold: str) -> Gold:
     opened = opened_span(bare)
     same = squeezed(text), squeezed(opened)
     plain = plain_text(opened, text)
+    if (matrix := structure.read_matrix(opened)) is not None:
+        entries = (matrix[0], *map(spelled, matrix[1:]))
+        return Gold(text, opened, same, None, percent, (entries,), (), "", unknowns(opened), plain)
+    equation = equation_of(opened)
     reading = structure.read(opened)
     if reading.refusal is not None and TEXT.search(bare) and TEXT.sub("", bare).strip():
         reading = structure.read(opened_span(TEXT.sub(" ", bare)))  # the gold has a unit that is in no list
     if reading.members or reading.refusal is not None or "\\begin" in opened:
         relation = re.search(r"[=<>≤≥]|\\(?:[lg]eq?|n?eq?|lt|gt|begin)(?![a-z])", opened) is not None
         raw = (("raw" if relation else "", opened),)
-        return Gold(text, opened, same, None, percent, raw, (), "", unknowns(opened), plain)
+        return Gold(text, opened, same, None, percent, raw, (), "", unknowns(opened), plain, equation)
     reading = structure.as_tuple(reading)
     parts = tuple((part[0], *map(spelled, part[1:])) for part in reading.parts)
     value = parse_number(parts[0][1]) if len(parts) == 1 and parts[0][0] == "" else None
     letters = frozenset().union(*(unknowns(piece) for part in parts for piece in part[1:]))
     names = tuple(reading.names[0].split(",")) if len(reading.names) == 1 and reading.names[0] else ()
     integer = value if isinstance(value, str) else None
-    return Gold(text, opened, same, integer, percent, parts, names, reading.variable, letters, plain)
+    return Gold(text, opened, same, integer, percent, parts, names, reading.variable, letters, plain, equation)
+
+
+def equation_of(opened: str) -> str:
+    """Left side minus right side of an equation between unknowns; "" for x = 5 and f(x) = x^2, which give a value."""
+    difference = structure.difference(opened)
+    sides = opened.split("=")
+    if difference is None or structure.CALL.fullmatch(sides[0].strip()):
+        return ""
+    return spelled(difference) if all(map(unknowns, sides)) or len(unknowns(opened)) > 1 else ""
 
 
 def opened_span(span: str) -> str:

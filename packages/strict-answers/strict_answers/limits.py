@@ -92,6 +92,10 @@ def unknown_symbol(span: str, gold: str) -> str | None:
             return f"'{word}' is not known in a value"
     if re.search("(?<![A-Za-z])i(?![A-Za-z])", plain) and not re.search("(?<![A-Za-z])i(?![A-Za-z])", wanted):
         return "an imaginary unit that the gold does not have"
+    if span.count("\\{") > gold.count("\\{"):
+        return "a set where the gold has none"
+    if ":" in span and span.count(":") != gold.count(":"):
+        return "a ratio of another number of terms"
     if JUXTAPOSED.search(re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain)) and not JUXTAPOSED.search(gold):
         return "two numbers side by side"
     return None

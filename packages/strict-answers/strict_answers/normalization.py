@@ -2,7 +2,7 @@ r"""Strip what has no meaning around an answer: dollars, boxes, \text{}, markdow
 
 import re
 
-from strict_answers.brackets import closing
+from strict_answers.brackets import closing, enclosing
 from strict_answers.numerals import FRAC, PLAIN
 
 BOLD = re.compile(r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*(?![0-9A-Za-z({])")
@@ -10,11 +10,12 @@ SPACE = re.compile(r"(?<!\\)\\([!,;: ]|q?quad(?![A-Za-z]))")
 TIE = re.compile(r"(?<=[0-9A-Za-z}${])~(?=[0-9A-Za-z{\\])")
 "A LaTeX space between two words; elsewhere a tilde means `about`."
 TEXT = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|operatorname|mbox|rm)\s*\{([^{}]*)\}"
+    r"\\(?:text|textbf|textit|textrm|textnormal|textsf|texttt|mathrm|mathbf|mathit|mathsf|operatorname|mbox|rm|emph"
+    r"|underline|boldsymbol|bm)\s*\{([^{}]*)\}"
 )
 WRAPPERS = (
     *("\\boxed", "\\fbox", "\\text", "\\textbf", "\\textit", "\\mathbf", "\\mathrm", "\\bm", "\\boldsymbol"),
-    *("\\mathit", "\\displaystyle"),
+    *("\\mathit", "\\underline", "\\emph", "\\mathsf"),
 )
 EDGES = " \t\r\n*_`\"'“”"
 PAIRS = (
@@ -27,7 +28,22 @@ PAIRS = (
     ("(", ")"),
     ("[", "]"),
 )
-MINUS = str.maketrans({"−": "-", "﹣": "-", "–": "-"})
+STYLES = re.compile(
+    r"\\(?:text)?color ?\{ ?(?!white|transparent)[A-Za-z]+(?:![0-9]+)? ?\} ?"
+    r"|\\(?:tiny|(?:script|footnote|normal)size|small|[lL]arge|LARGE|[hH]uge|(?:display|text)style|bf|it|sf|tt|bfseries)"
+    r"(?![A-Za-z]) ?"
+)
+"Colours and sizes; what is written in white is hidden."
+SYNONYMS = {"lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":"}
+SYNONYMS |= {"bigcup": r"\cup ", "nicefrac": r"\frac", "sfrac": r"\frac"}
+SYNONYMS |= dict.fromkeys(("lor", "vee"), r"\text{ or }") | dict.fromkeys(("land", "wedge"), r"\text{ and }")
+SYNONYM = re.compile(rf"\\({'|'.join(SYNONYMS)})(?![A-Za-z]) ?")
+ROW_END = re.compile(r"\\\\ ?\[-?[0-9.]+ ?[a-z]{2}\]")
+"The end of a row in a matrix, with extra space below it."
+INFIX = re.compile(r"\\(over|choose)(?![A-Za-z])")
+RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+SUPERSCRIPT = re.compile(r"(?<=[0-9A-Za-z)}\]])[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
+MINUS = str.maketrans({"−": "-", "﹣": "-", "–": "-", "º": "°", "⁄": "/"})
 TYPED = str.maketrans(
     {"½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4", "⅕": " 1/5", "⅙": " 1/6", "⅛": " 1/8"}
     | {char: f"_{digit}" for digit, char in enumerate("₀₁₂₃₄₅₆₇₈₉")}
@@ -36,12 +52,12 @@ TYPED = str.maketrans(
 DELIMITERS = re.compile(r"\\?\$|\\[()\[\]]|[€£¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])")
 ESCAPED = re.compile(r"\\\\(?=[A-Za-z])")
 "A backslash that was escaped once too often; in a matrix it ends a row."
-SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![A-Za-z]) ?\.?")
+SIZES = re.compile(r"\\(?:left|right|middle|[bB]igg?[lr]?|limits)(?![A-Za-z]) ?\.?")
 
 
 def strip_decoration(span: str) -> str:
     r"""Strip what has no meaning: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
-    span = BOLD.sub(r"\1", span.translate(MINUS))
+    span = plain_latex(BOLD.sub(r"\1", span.translate(MINUS)))
     for _ in range(12):  # more layers than anyone writes; limits.py catches deeper ones
         before = span
         span = span.strip(EDGES).rstrip(".,; \t\n\\") if not span.endswith("...") else span.strip(EDGES)
@@ -60,6 +76,28 @@ def strip_decoration(span: str) -> str:
     span = TIE.sub(" ", span)
     span = SPACE.sub(lambda found: "" if found[1] == "!" else " ", span)
     return " ".join(span.split())
+
+
+def plain_latex(span: str) -> str:
+    r"""One way of writing for what LaTeX writes in several: no colours and sizes, \frac for \over, ^2 for ²."""
+    span = SUPERSCRIPT.sub(lambda found: f"^{{{found.group().translate(RAISED)}}}", span)
+    if "\\" not in span:
+        return span
+    span = SYNONYM.sub(lambda found: SYNONYMS[found[1]], ROW_END.sub(r"\\\\", STYLES.sub(" ", span)))
+    for _ in range(8):
+        if (found := INFIX.search(span)) is None:
+            break
+        start = enclosing(span, found.start())
+        end = len(span) if start < 0 else closing(span, start)
+        if end is None:
+            break
+        top, bottom = span[start + 1 : found.start()].strip(), span[found.end() : end].strip()
+        name = "\\frac" if found[1] == "over" else "\\binom"
+        group = f"{name}{{{top}}}{{{bottom}}}"
+        if start > 0 and (span[start - 1].isalnum() or span[start - 1] in "}^_"):  # the argument of a command
+            group = f"{{{group}}}"
+        span = span[: max(start, 0)] + group + span[end + 1 :]
+    return span
 
 
 def wraps(opener: str, inner: str) -> bool:

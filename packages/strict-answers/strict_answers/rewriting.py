@@ -1,5 +1,6 @@
 """Rewrite a formula for the parser: fractions in place of decimals that it would round, radians in place of degrees."""
 
+import math
 import re
 from fractions import Fraction
 
@@ -7,7 +8,10 @@ from strict_answers.numerals import DOTTED, MIXED, PERIOD, mixed_value, period_v
 
 EXACT_DECIMAL = re.compile(r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?![0-9.])")
 SHORT_FRAC = re.compile(r"\\[dtc]?frac ?(?:([0-9A-Za-z])|(\{[^{}]*\})) ?(?:([0-9A-Za-z])|(\{))")
-SIGN = r"(?:\^ ?(?:\{ ?\\circ ?\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])|\\circ(?![A-Za-z])|°)"
+BINOMIAL = re.compile(r"\\[td]?binom ?\{([^{}]*[A-Za-z][^{}]*)\} ?\{ ?([1-4]) ?\}")
+PRODUCT_OF_CALLS = re.compile(r"\\(ln|log|lg|sin|cos|tan) ?([0-9]+|[a-z]|\\pi)(?= ?(?:\\cdot|\\times|\*))")
+"The parser takes what follows the sign into the function: \\ln 2 \\cdot 4 is not \\ln 8."
+SIGN = r"(?:(?<=[0-9])\^ ?\{? ?o ?\}?(?![A-Za-z])|\^ ?\{ ?\\circ ?\}|\^? ?\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])|°)"
 DEGREES = re.compile(SIGN + r"(?:[CF](?![A-Za-z]))?")
 ANGLE = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?(?:{SIGN}| ?degrees?(?![A-Za-z]))")
 TRIGONOMETRIC = re.compile(r"(?<![A-Za-z])(?:a(?:rc)?)?(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
@@ -36,11 +40,20 @@ def in_radians(degrees: Fraction) -> str:
 def exact(span: str) -> str:
     """A formula rewritten for the parser, which would round decimals and drop periods: all become fractions."""
     span = BARE.sub(r"\\\1 ", span.replace("**", "^"))
+    span = BINOMIAL.sub(expanded, PRODUCT_OF_CALLS.sub(r"\\\1(\2)", span))
+    span = re.sub(r"!(?=[0-9])", r"! \\cdot ", span)
     span = MIXED.sub(lambda found: as_fraction(mixed_value(found), found), span)
     span = PERIOD.sub(lambda found: as_fraction(period_value(found), found), span)
     span = DOTTED.sub(lambda found: as_fraction(period_value(found), found), span)
     span = PRODUCT.sub(r"\1\\cdot ", span)
     return EXACT_DECIMAL.sub(lambda found: as_fraction(Fraction(found.group().rstrip(".")), found), span)
+
+
+def expanded(found: re.Match[str]) -> str:
+    r"""The binomial coefficient \binom{x}{k} of a formula x and a small k as a polynomial: x(x-1)...(x-k+1)/k!."""
+    top, size = found[1].strip(), int(found[2])
+    factors = "".join(f"({top}-{step})" for step in range(size))
+    return rf"\frac{{{factors}}}{{{math.factorial(size)}}}"
 
 
 def written(value: str | Fraction) -> str:

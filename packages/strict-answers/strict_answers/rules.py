@@ -8,16 +8,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from strict_answers import structure
-from strict_answers.extraction import answer_line, last_box
+from strict_answers.extraction import after_box, answer_line, last_box
 from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, spelled, squeezed
 from strict_answers.hints import Hints, hints_of
 from strict_answers.limits import too_complex, unknown_symbol
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import DOTTED, PLAIN, canonical_integer, parse_number
+from strict_answers.retraction import denied, taken_back
+from strict_answers.rewriting import DEGREES
 from strict_answers.structure import Part
+from strict_answers.symbols import unknowns
 from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
 
 NO_HINTS = Hints()
+IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 UNFINISHED = re.compile(r"\.\.\.|…|\\[lcd]?dots(?![A-Za-z])")
 ROUNDED = re.compile(
     r"(?<![A-Za-z])(?:about|approximately|approx\.?|around|roughly|nearly) |\\approx(?![A-Za-z]) ?|≈ ?"
@@ -27,6 +31,25 @@ IS = re.compile(
     r"(?:is|must be) ?:? ?(?:option |choice )?",
     re.IGNORECASE,
 )
+PRIME = re.compile(
+    r"\\prime(?![A-Za-z])|[′″]"
+    r"|(?<=[^\sA-Za-z.,;:'’‘\"“”`(\[{])['’](?![0-9]{3})"
+    r"|(?:(?<![A-Za-z])|\\[A-Za-z]*)[A-Za-z]['’](?![A-Za-z]|\(-?[0-9.]+\))"
+)
+"A derivative, another quantity, or minutes; f'(2) = 34 names a number."
+MINUTES = re.compile(r"[0-9]+['’]{1,2}")
+"Minutes, feet and inches are units as any others, unless the gold counts degrees."
+LETTER = (
+    r"(?:(?i:the )?(?i:correct |answer )?(?i:options?|choice)(?i: is)?:? ?)?"
+    r"(?:\( ?([A-H]) ?\)|\[ ?([A-H]) ?\]|([A-H])[.)]"
+)
+BARE_CHOICE = re.compile(LETTER + "|([A-H]))")
+CHOICE = re.compile(
+    LETTER + r")(?:,? which is|:)? (?=[^\s=+*/^_<>|,;:.!?'-]|-[^ ])"
+    r"(?!\\(?:cdot|times|cup|cap|pm|mp|div|setminus|in|neq?|p?mod)(?![A-Za-z]))"
+)
+"A letter and its value, as contests print them: (B) 34."
+CHOSEN_VALUE = re.compile(r"-?(?:[0-9]|\\[dt]?frac|\\sqrt|\\pi|[(\[]-?[0-9])")
 
 
 class Pending(NamedTuple):
@@ -43,17 +66,26 @@ def grade_by_rules(
     """The verdict, or the comparison that a worker must make."""
     if truncated:
         return wrong(None, "rejected", "cut off by the length limit")
-    span = last_box(response) if boxed else answer_line(response)
+    before = after = ""
+    if boxed:
+        span = last_box(response)
+        after = "" if span is None else after_box(response).strip()
+    else:
+        before, span, after = answer_line(response) or ("", None, "")
     if span is None:
         return wrong(None, "none", "no \\boxed{} with an answer" if boxed else "no Answer: line with an answer")
+    limit = max(LONGEST, 4 * len(gold))
+    if len(span) > limit:
+        return wrong(span, "rejected", f"{len(span)} characters, more than any answer needs")
+    if before and denied(before):
+        return wrong(span, "rejected", "the words before it say that it is no answer")
+    if after and taken_back(after, span):
+        return wrong(span, "rejected", "the response takes it back, or states another value")
     wanted = read_gold(gold)
     if wanted.integer is not None and len(span) <= LONGEST and PLAIN.fullmatch(span):
         return plain_integers(span, wanted.integer)
     if not wanted.text:
         return wrong(span, "rejected", "the gold answer is empty")
-    limit = max(LONGEST, 4 * len(gold))
-    if len(span) > limit:
-        return wrong(span, "rejected", f"{len(span)} characters, more than any answer needs")
     return compare_span(span, gold, NO_HINTS if problem is None else hints_of(problem))
 
 
@@ -72,22 +104,40 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         return wrong(extracted, "none", "nothing is left of the answer but decoration")
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
         return wrong(extracted, "rejected", "dots: the value goes on")
+    bare = unquoted(extracted)
+    minutes = MINUTES.fullmatch(bare) and not DEGREES.search(gold)
+    if len(PRIME.findall(bare)) > len(PRIME.findall(gold)) and not minutes:
+        return wrong(extracted, "rejected", "a prime that the gold does not have")
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")
     if signs := PERCENT.findall(span):
         if not wanted.percent or len(signs) > 1:
             return wrong(extracted, "rejected", "a percent sign that the gold does not have")
         span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
-    text = opened_span(span)
+    letter, text = without_choice(opened_span(span), wanted)
     if squeezed(text) == wanted.squeezed[1]:
         return decided(True, extracted, path, "the same text")
+    if wanted.plain is not None and letter and len(wanted.plain) == 1:
+        same = letter.lower() == wanted.plain
+        return decided(same, extracted, "symbolic" if same else "rejected", "choices compared")
     if wanted.plain is not None:
         same = IS.sub("", text.strip("() ."), count=1).strip("() .").lower() == wanted.plain
         return decided(same, extracted, "symbolic" if same else "rejected", "the same text" if same else "another text")
     if hints.rounded:
         text = ROUNDED.split(text)[-1] if structure.APPROXIMATE.search(text) else ROUNDED.sub("", text)
+    offered = structure.difference(text) if wanted.equation else None
+    if offered is not None and unknowns(offered) == unknowns(wanted.equation):
+        wanted = wanted._replace(parts=(("=", wanted.equation),))
+        return for_worker(extracted, ((("=", spelled(offered)),),), wanted)
     if wanted.parts[0][0] == "raw":
         return for_worker(extracted, ((("raw", text),),), wanted)
+    if "x" in wanted.parts[0][0]:
+        matrix = structure.read_matrix(text)
+        if matrix is not None:
+            return compare_members(extracted, (((matrix[0], *map(spelled, matrix[1:])),),), wanted)
+        if re.search(r"\{(?:[vV]matrix|array)\}|\||=|\\\{", text):
+            return wrong(extracted, "rejected", "a determinant, a set or a chain, and no matrix")
+        return for_worker(extracted, ((("raw", text),),), wanted._replace(parts=(("raw", wanted.opened),)))
     reading = structure.read(text, wanted.letters, hints.allowed)
     if reading.refusal is not None:
         return wrong(extracted, "rejected", reading.refusal)
@@ -95,7 +145,9 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         reading = reading._replace(parts=(("(,)", *(part[-1] for part in reading.parts)),), names=("",))
     elif len(wanted.parts) == 1 and wanted.parts[0][0] == "(,)":
         reading = structure.as_tuple(reading)
-    if other_names(reading.names, wanted.names):
+    barred = any(name.startswith(("\\bar", "\\overline")) for name in reading.names)
+    number = len(wanted.parts) == 1 and wanted.parts[0][0] == "" and not IMAGINARY.search(wanted.text)
+    if other_names(reading.names, wanted.names) or (barred and not number):
         return wrong(extracted, "rejected", "other names than those of the gold")
     if wanted.variable and any(part[0] == "raw" for part in reading.parts):
         wanted = wanted._replace(parts=(("raw", wanted.opened),))
@@ -107,12 +159,40 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     return compare_members(extracted, members, wanted)
 
 
+def unquoted(span: str) -> str:
+    """A span without quotation marks around it; an apostrophe at the end alone is a prime."""
+    span = span.strip(" $*.")
+    return span.strip("'’‘`\"“”") if span[:1] in "'’‘`\"“”" else re.sub(r"(?<=[A-Za-z])['’]+$", "′", span)
+
+
+def without_choice(text: str, wanted: Gold) -> tuple[str, str]:
+    """(the letter of a choice or "", its value or the whole text): (B) 34, and option B where the gold is a letter."""
+    wants_letter = wanted.plain is not None and len(wanted.plain) == 1
+    if wants_letter and (bare := BARE_CHOICE.fullmatch(IS.sub("", text, count=1).strip(" .:"))):
+        return next(filter(None, bare.groups())), ""
+    found = CHOICE.match(text)
+    if found is None:
+        return "", text
+    letter, value = next(filter(None, found.groups())), text[found.end() :]
+    if re.search(r"[(\[][A-H][)\]]|(?<![A-Za-z\\])[A-H][.)]", value):
+        return "", text
+    if wants_letter:
+        reading = structure.read(value)
+        is_choice = not reading.refusal and len(reading.parts) == 1 and CHOSEN_VALUE.match(value) is not None
+    else:
+        is_choice = letter not in wanted.letters
+    return (letter, strip_decoration(value)) if is_choice else ("", text)
+
+
 def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     """Whether an answer names something other than the gold: y = 5 for x = 5, a cosine for a sine. Longer names may."""
     if len(names) != 1 or not names[0] or not wanted:
         return False
     name, gold = names[0], ",".join(wanted)
-    exact_names = "," in name + gold or len(name) == len(gold) == 1 or "\\" in name + gold
+    if structure.CALL.fullmatch(name) and gold in name.partition("(")[2]:
+        return True  # f(x) = 5 for x = 5
+    letters = re.sub("[^A-Za-z]", "", name)
+    exact_names = "," in name + gold or (len(gold) == 1 and len(letters) < 4) or "\\" in name + gold
     return exact_names and name != gold and ("," in name) == ("," in gold)
 
 

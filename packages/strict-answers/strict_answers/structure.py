@@ -3,8 +3,9 @@
 import re
 from typing import NamedTuple
 
-from strict_answers.brackets import opens_whole, within
-from strict_answers.numerals import read_base
+from strict_answers import regions
+from strict_answers.brackets import balanced, opens_whole, within
+from strict_answers.numerals import MIXED, mixed_value, read_base
 from strict_answers.phrases import lead_class, unframe
 from strict_answers.symbols import GREEK, LETTERS, unknowns
 from strict_answers.vocabulary import LEAD_OF, listed
@@ -52,9 +53,21 @@ EMPTY = re.compile(
 REALS = re.compile(r"(?:\\mathbb ?\{?R\}?|ℝ|all reals?(?: numbers?)?|\\text\{all real numbers\})", re.IGNORECASE)
 THOUSANDS = re.compile(r"(?<![0-9.,_^{])([1-9][0-9]{0,2})((?:,[0-9]{3})+)(?!,?[0-9])")
 TIED_THOUSANDS = re.compile(r"(?<![0-9.,])([1-9][0-9]{0,2})((?:\{,\}[0-9]{3})+)(?![0-9])")
-SEPARATOR = re.compile(r",? ?(?<![A-Za-z\\])(and|or)(?![A-Za-z])|[,;]|(?<![A-Za-z\\])\\(?:lor|vee)(?![A-Za-z])")
+SEPARATOR = re.compile(r",? ?(?<![A-Za-z\\])(and|or)(?![A-Za-z])|[,;]")
 MEMBERSHIP = re.compile(r"([A-Za-z]|\\[a-z]+|[A-Za-z]_\{?[0-9A-Za-z]\}?) ?(?:\\in(?![A-Za-z])|∈) ?")
-CUP = re.compile(r"\\cup(?![A-Za-z])|∪")
+CUP = re.compile(r"\\(cup|cap)(?![A-Za-z])|[∪∩]")
+ALL = r"(?:\\mathbb ?\{? ?R ?\}?|\\R(?![A-Za-z])|ℝ)"
+BUILDER = re.compile(
+    rf"\\\{{ ?([A-Za-z]) ?(?:(?:\\in(?![A-Za-z])|∈) ?{ALL} ?)?(?:\\(?:mid|vert)(?![A-Za-z])|[|:]) ?(.+?) ?\\\}}"
+)
+"{x | x < 2}, and nothing but the variable before the bar."
+OUTSIDE = re.compile(rf"{ALL} ?(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|∖|-) ?(.+)")
+UNEQUAL = re.compile(r"([A-Za-z]) ?(?:\\neq?(?![A-Za-z])|\\not ?=|≠|!=) ?(.+)")
+MATRIX = re.compile(
+    r"(?:\\begin ?\{([bp])matrix\}|([(\[]) ?\\begin ?\{(?:array|smallmatrix|matrix)\} ?(?:\{[lcr| ]+\})?)"
+    r"((?:(?!\\begin).)*?)\\end ?\{[a-z]+\} ?([)\]]?)"
+)
+MATRIX_NAME = re.compile(r"(?:\\vec ?\{?|\\overrightarrow ?\{?[A-Z])?[A-Za-z]\}?(?: ?\^ ?\{? ?(?:-1|T|\\top) ?\}?)?")
 PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|±")
 VARIABLE = re.compile(rf"(?:[A-Za-z]|\\(?:{'|'.join(sorted(GREEK))}))(?:_\{{?[A-Za-z0-9]\}}?)?")
 COMMANDS = GREEK | listed(
@@ -68,7 +81,10 @@ COMMANDS = GREEK | listed(
 NAME_SIGNS = re.compile(
     r"(?:[A-Za-z' \\|+_{}(),/°\[\]-]|\^ ?\{? ?\\circ ?\}?|(?<=_)[0-9]|(?<=_\{)[0-9]+(?=\})|(?<=\()[0-9, -]+(?=\)))*"
 )
-CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?'{0,2} ?\([A-Za-z0-9, +\\-]{1,20}\)")
+CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?'{0,2} ?\(([A-Za-z0-9, +\\-]{1,20})\)")
+SHORT_NAME = re.compile(rf"{VARIABLE.pattern}|{CALL.pattern}|\([a-z](?:, ?[a-z])+\)")
+OTHER = re.compile(r"\| ?(?:[a-z]|\\[a-z]+) ?\||frac ?\{ ?(?:d|\\partial)[ }A-Za-z]|(?<![A-Za-z])d[A-Za-z]? ?/ ?d[a-z]")
+"|x| and dy/dx are other quantities than x and y; |S| and |AB| are sizes."
 ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)$")
 PAIRED = {"(": ")", "[": "]"}
 
@@ -82,6 +98,12 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
     """
     if EMPTY.fullmatch(span.strip(" .")):
         return Reading((("empty",),), ("",))
+    if (builder := BUILDER.fullmatch(span)) is not None:
+        inner = read(builder[2], known, allowed)
+        listed_values = set(inner.names) <= {builder[1], ""} and inner.names[:1] == (builder[1],)
+        if inner.refusal is None and not inner.members and (inner.variable == builder[1] or listed_values):
+            return inner._replace(names=("",) * len(inner.parts))
+        return Reading(refusal="a set of something else")
     span = joined_thousands(span)
     if span[:1] == "(" and "=" in span and re.match(r"\( ?[A-Za-z] ?=", span) and opens_whole(span):
         span = span[1:-1].strip()  # (x = 1, y = 2)
@@ -100,10 +122,56 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
     names = tuple(name for reading in readings for name in reading.names)
     variables = {reading.variable for reading in readings}
     if variables != {""}:
-        if len(variables) > 1 or set(words) != {"or"}:
-            return Reading(refusal="several inequalities that are not joined by 'or'")
-        return Reading(parts, names, variable=variables.pop(), alternatives=True)
+        if len(variables) > 1:
+            return Reading(refusal="inequalities in several unknowns")
+        if set(words) == {"or"}:
+            return Reading(united(parts), names, variable=variables.pop(), alternatives=True)
+        common = intersection([reading.parts for reading in readings]) if set(words) <= {"and", ","} else ()
+        return Reading(common, ("",), variable=variables.pop()) if common else Reading(refusal="no common values")
     return Reading(parts, names, alternatives="or" in words)
+
+
+def united(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The shortest form of a union; unchanged if an end is not a rational number."""
+    pieces = regions.region(parts)
+    return parts if pieces is None else regions.parts_of(pieces)
+
+
+def intersection(all_parts: list[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """What sets have in common; empty if an end is not a rational number."""
+    pieces = [regions.region(parts) for parts in all_parts]
+    outside = [part for one in pieces if one is not None for part in regions.parts_of(regions.complement(one))]
+    common = None if None in pieces else regions.region(tuple(outside))
+    return () if common is None else regions.parts_of(regions.complement(common))
+
+
+def read_matrix(span: str) -> Part | None:
+    """A matrix, with or without a name, as its shape and its entries by rows; None for anything else."""
+    sides = [side.strip() for side in span.split("=")]
+    if len(sides) == 2:
+        sides = [side for side in sides if MATRIX_NAME.fullmatch(side) is None]
+    found = MATRIX.fullmatch(sides[0]) if len(sides) == 1 else None
+    if found is None or (found[2] or "") + found[4] not in ("", "()", "[]"):
+        return None
+    rows = [[cell.strip() for cell in row.split("&")] for row in re.split(r"\\\\", found[3]) if row.strip()]
+    if not rows or len({len(row) for row in rows}) > 1 or not all(cell for row in rows for cell in row):
+        return None
+    return (f"{len(rows)}x{len(rows[0])}", *(cell for row in rows for cell in row))
+
+
+def difference(span: str) -> str | None:
+    """Left side minus right side of a single equation; None for a value, a list, a chain or another relation."""
+    sides = [side.strip() for side in span.split("=")]
+    if (
+        len(sides) != 2
+        or not all(map(balanced, sides))
+        or SEPARATOR.search(span)
+        or LINKS.search(span)
+        or RELATIONS.search(span)
+    ):
+        return None
+    left = unframe(sides[0], known=unknowns(sides[0]))
+    return None if left.refusal is not None or not left.core else f"{left.core} - ({sides[1]})"
 
 
 def as_tuple(reading: Reading) -> Reading:
@@ -135,7 +203,7 @@ def ungrouped(found: re.Match[str]) -> str:
     return found[1] + found[2].replace(",", "")
 
 
-def split_list(span: str) -> tuple[list[str], list[str]]:
+def split_list(span: str, separator: re.Pattern[str] = SEPARATOR) -> tuple[list[str], list[str]]:
     """(the pieces between separators outside brackets, the separators)."""
     level, last = 0, 0
     pieces: list[str] = []
@@ -147,14 +215,14 @@ def split_list(span: str) -> tuple[list[str], list[str]]:
             level += 1
         elif char in ")]}":
             level = max(level - 1, 0)
-    for found in SEPARATOR.finditer(span):
+    for found in separator.finditer(span):
         if depths[found.start()] == 0 and found.start() >= last:
             piece = span[last : found.start()].strip()
             if not piece and words and words[-1] in ",;" and found[1]:  # an Oxford comma
                 words[-1] = found[1]
             else:
                 pieces.append(piece)
-                words.append(found[1] or ("or" if found.group().startswith("\\") else found.group()))
+                words.append(found[1] or found.group())
             last = found.end()
     pieces.append(span[last:].strip())
     return pieces, words
@@ -162,6 +230,11 @@ def split_list(span: str) -> tuple[list[str], list[str]]:
 
 def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
     """A piece of a list: a value, `name = value`, an inequality, or a chain of equalities."""
+    unequal = UNEQUAL.fullmatch(span)
+    pieces = None if unequal is None else regions.region(read_value(unequal[2], known, allowed).parts)
+    if unequal is not None and pieces is not None:
+        parts = regions.parts_of(regions.complement(pieces))
+        return Reading(parts, ("",) * len(parts), variable=unequal[1])
     if LINKS.search(span):
         return Reading(refusal="a link that is not an equality")
     members = [member.strip() for member in re.split(r"(?<![<>=!:])=(?![<>=])", span)]
@@ -169,6 +242,8 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         del members[0]  # "= 34"
     if not all(members):
         return Reading(refusal="an equals sign with nothing beside it")
+    if len(members) == 2 and SHORT_NAME.fullmatch(members[1]) and not is_name(members[0], known, allowed):
+        members.reverse()  # 34 = x
     names = [member for member in members[:-1] if is_name(member, known, allowed)]
     values = [member for member in members[:-1] if member not in names] + members[-1:]
     readings = [read_value(value, known, allowed) for value in values]
@@ -178,6 +253,8 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
     final = readings[-1]
     name = re.sub(r"[\s{}]", "", names[0]) if names else ""
     name = name[1:-1] if name.startswith("(") else name
+    if "," in name and sorted(name.split(",")) != name.split(","):
+        return Reading(refusal="coordinates in another order")
     if len(final.parts) == 1:
         final = final._replace(names=(name,))
     return final._replace(members=tuple(reading.parts for reading in readings[:-1]))
@@ -186,8 +263,15 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
 def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool:
     """Whether a left-hand side names what is asked for: x, f(x), AB, m + n, the area; not an unknown of the gold."""
     member = member.strip()
-    if CALL.fullmatch(member):
+    call = CALL.fullmatch(member)
+    if call is not None and known and re.search("[a-z]", call[1]):
+        return re.fullmatch(r"[A-Za-z](?:, ?[A-Za-z])*", call[1]) is not None and (
+            unknowns(call[1]) <= known or call[1].isupper()
+        )  # no f(x + 1) and no f(y) for f(x)
+    if call is not None:
         return True
+    if OTHER.search(member) or not LETTERS.search(member):
+        return False
     plain = member.replace(" ", "")
     if plain and plain[0] == "(" and re.fullmatch(r"\([A-Za-z]_?[0-9]?(?:,[A-Za-z]_?[0-9]?)+\)", plain):
         return True
@@ -232,25 +316,39 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         core = core[1:-1].strip()
     if REALS.fullmatch(core):
         return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
-    if CUP.search(core):
-        united = [read_value(piece.strip(), known, allowed) for piece in CUP.split(core)]
-        if any(piece.refusal or len(piece.parts) != 1 for piece in united):
+    inner = within(core, "\\{", "\\}")
+    if inner is not None and ("\\{" in inner or CUP.search(inner)):
+        return Reading(refusal="a set that holds a set")
+    outside = OUTSIDE.fullmatch(core)
+    if outside is not None:
+        pieces = regions.region(read_value(outside[1], known, allowed).parts)
+        if pieces is None:
             return Reading((("", core),), ("",))
-        return Reading(tuple(piece.parts[0] for piece in united), ("",) * len(united))
+        parts = regions.parts_of(regions.complement(pieces))
+        return Reading(parts, ("",) * len(parts))
+    operands, signs = split_list(core, CUP)
+    if signs:
+        read_operands = [read_value(piece, known, allowed) for piece in operands]
+        if any(piece.refusal or not piece.parts or piece.members for piece in read_operands):
+            return Reading((("", core),), ("",))
+        if set(signs) & {"cap", "∩"}:
+            parts = intersection([piece.parts for piece in read_operands]) if len(signs) == 1 else ()
+            return Reading(parts, ("",) * len(parts)) if parts else Reading((("", core),), ("",))
+        parts = united(tuple(dict.fromkeys(part for piece in read_operands for part in piece.parts)))
+        return Reading(parts, ("",) * len(parts))
     if RELATIONS.search(core):
         return read_inequality(core)
     if PLUS_MINUS.search(core) and len(PLUS_MINUS.findall(core)) == 1 and "(" not in core[:1]:
         signs = [PLUS_MINUS.sub(sign, core).strip() for sign in "+-"]
         return read_braces(signs, core)
-    inner = within(core, "\\{", "\\}")
     if inner is not None:
         pieces, _ = split_list(inner)
         if any(not piece for piece in pieces):
             return Reading(refusal="a separator with nothing beside it")
-        parts = [part for piece in pieces for part in read_value(piece, known, allowed).parts]
-        if ("empty",) in parts:
-            return Reading(refusal="a set that holds the empty set")
-        return Reading(tuple(parts), ("",) * len(parts))
+        parts = tuple(part for piece in pieces for part in read_value(piece, known, allowed).parts)
+        if any(part[0] in ("empty", "[,)", "(,]", "[,]", "raw") for part in parts):
+            return Reading(refusal="a set that holds a set")
+        return Reading(parts, ("",) * len(parts))
     bracket = core[:1]
     if bracket in PAIRED and core[-1] in ")]" and opens_whole(core):
         pieces, words = split_list(core[1:-1])
@@ -258,6 +356,8 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
             if any(not piece for piece in pieces) or not set(words) <= {",", ";"}:
                 return Reading(refusal="a separator with nothing beside it")
             return Reading(((f"{bracket},{core[-1]}", *pieces),), ("",))
+    if any(mixed_value(found) is None for found in MIXED.finditer(core)):
+        return Reading(refusal="a whole number before a fraction that is not a proper one")
     return Reading((("", core),), ("",))
 
 

@@ -110,6 +110,9 @@ def equal_parts(part: list[str], wanted: list[str]) -> tuple[bool, str]:
     """Whether two parts are equal, piece by piece."""
     if part[0] != wanted[0] or len(part) != len(wanted):
         return False, "another kind of object"
+    if part[0] == "=":
+        equal = same_equation(part[1], wanted[1])
+        return equal, "the same equation" if equal else "another equation"
     reason = "the same text"
     for piece, gold in zip(part[1:], wanted[1:], strict=True):
         if piece != gold:
@@ -117,6 +120,24 @@ def equal_parts(part: list[str], wanted: list[str]) -> tuple[bool, str]:
             if not equal:
                 return False, reason
     return True, reason
+
+
+def same_equation(span: str, gold: str) -> bool:
+    """Whether two left sides of equations with 0 on the right are the same up to a constant factor that is not 0.
+
+    For polynomials that factor is a quotient of coefficients; for other terms only 1 and -1 are tried.
+    """
+    if span == gold:
+        return True
+    terms = [next(filter(is_term, parse_latex(side)), None) for side in (gold, span)]
+    if None in terms or not all(term.free_symbols for term in terms):
+        return False
+    names = sorted(terms[0].free_symbols, key=str)
+    if all(term.is_polynomial(*names) for term in terms) and names == sorted(terms[1].free_symbols, key=str):
+        one, other = (sympy.Poly(term, *names) for term in terms)
+        factor = one.LC() / other.LC()
+        return bool((one - other * factor).is_zero)
+    return any(compare(f"{sign}({span})", gold)[0] for sign in ("", "-"))
 
 
 def differ_far_out(wanted: Any, answer: Any) -> bool:

@@ -25,10 +25,28 @@ CHANGING = listed(
     exponent exponents logarithm logarithms logs if else more before after repeated reversed swapped short past this
     thus is was has us yes always towards across its does equals degrees zero one two three four five six seven eight
     nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty
-    sixty seventy eighty ninety first second digits points basis multiples divisors radicals moduli residues bits
+    backwards forwards upwards downwards inwards outwards sideways sometimes fails lacks differs becomes increases
+    decreases conjugates sixty seventy eighty ninety first second digits points basis multiples divisors radicals moduli
+    residues bits
     """
 )
 "Words that change the number next to them or retract it: they never count as a noun or a name."
+DENYING = listed(
+    """
+    no not never none nor neither cannot without except wrong incorrect false mistaken opposite previous former old bad
+    unlikely rejected impossible tempting invalid supposed alleged unproven guess guessed guessing instead hardly
+    """
+)
+"Words before `Answer:` that say that none follows."
+ANNOUNCING = listed(
+    """
+    final correct right the my our your an so thus hence then therefore is and exact numeric numerical integer decimal
+    simplified reduced short brief required requested desired complete full overall actual true resulting ultimate
+    boxed computed calculated expected best single only definitive direct symbolic closed form now here are with give
+    gives as this was problem question math text textbf mathbf mathrm
+    """
+)
+"Words that may stand directly before `Answer:`."
 ROUNDING = frozenset(["about", "approximately", "approx", "around", "roughly", "nearly", "≈"])
 "Words of approximation, which only a problem that asks for rounding allows."
 UNITS = listed(

@@ -40,7 +40,8 @@ def test_every_row_of_the_table(grader):
     ],
 )
 def test_last_answer_line(response, answer):
-    assert answer_line(response) == answer
+    found = answer_line(response)
+    assert (None if found is None else found[1]) == answer
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_last_box(response, answer):
 def test_the_marker_is_searched_alike_at_any_distance_from_the_end():
     """The windows at the end are a shortcut: they find what a search of everything finds."""
     for padding in range(0, 900, 7):
-        assert answer_line("Answer: 1\nAnswer: 2\n" + "." * padding) == "2"
+        assert answer_line("Answer: 1\nAnswer: 2\n" + "." * padding) == ("", "2", "." * padding)
 
 
 def test_place_and_length_decide_before_anything_is_read():
