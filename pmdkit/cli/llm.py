@@ -66,8 +66,8 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
 
     The same objective, loop, folder and options as the other tiers. `pmdkit llm starter` builds a tiny model, teaches
     it on this machine and needs no download. A recipe with [parallel] processes above 1 is started in as many
-    processes. --dry-run prints batch and staleness, and starts nothing. Without a recipe, --model and --data
-    are enough.
+    processes. --dry-run reads data, reward and model, prints batch and staleness, and starts nothing. Without a
+    recipe, --model and --data are enough.
 
     Args:
         recipe: a recipe on the shelf (calculator, one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, starter, starter-100m,
@@ -119,9 +119,13 @@ def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
 
 
 def show_plan(spec: "LLMSpec", json: bool) -> None:
-    """Print what a spec would do; with --json, the resolved configuration and the plan as one value."""
+    """Print what a spec would do; with --json, the resolved configuration and the plan as one value.
+
+    Data, reward or model that the run would refuse are refused.
+    """
     from pmdkit.llm import dry_run
 
+    dry_run.check(spec)
     batch = dry_run.batch(spec)
     if json:
         print_json({"config": spec.record(), "plan": {"batch": batch}})

@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 import math
+import symtable
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -181,13 +182,14 @@ def identify(grade: str) -> tuple[str, str]:
 def takes_gold(grade: str) -> bool:
     """Whether a reward needs a gold answer; that of a user's file by its parameters, while nothing of the file runs.
 
-    A function that its file does not define with `def` counts as one that does.
+    One that its file makes otherwise than with `def` counts as one that does.
     """
     file, _, name = grade.rpartition(":")
     if not file:
         return grade == "math"
     try:
-        tree = ast.parse(Path(file).read_bytes())
+        code = Path(file).read_text(encoding="utf-8")
+        tree, names = ast.parse(code), symtable.symtable(code, file, "exec").get_identifiers()
     except (OSError, SyntaxError, ValueError):  # a worker says what is wrong with it
         return True
     for node in tree.body:
@@ -203,7 +205,7 @@ def takes_gold(grade: str) -> bool:
             exec(compile(ast.fix_missing_locations(ast.Module([node], [])), file, "exec"), empty)
             reward = OwnReward(empty[name], 0.0)
             return reward.positional or reward.wanted.get("gold", False)
-    return True
+    return name in names
 
 
 class FunctionGrader(Grader):

@@ -234,6 +234,21 @@ def make_policy(
     return policy
 
 
+def make_turns(
+    spec: LLMSpec,
+    model: PreTrainedModel,
+    encoder: Encoder,
+    problems: MathProblems,
+    process_group: ProcessGroup = SINGLE,
+) -> turns.Turns | None:
+    """The multi-turn episodes of a recipe; None if it has no environment."""
+    name, ends = spec.rollout.environment, end_tokens(model, encoder.tokenizer)
+    if name is None:
+        return None
+    environment, most = turns.make_environment(name), spec.rollout.max_turns
+    return turns.Turns(environment, name, encoder, ends, problems.problem, most, process_group)
+
+
 def make_learner(
     spec: LLMSpec,
     policy: CausalPolicy,
@@ -244,12 +259,7 @@ def make_learner(
     report: Report | None = None,
 ) -> CausalLearner:
     """The learner that trains the policy. With a lag it has a queue of rollouts; `task` grades them as they finish."""
-    rollout, episodes = spec.rollout, None
-    if rollout.environment is not None:
-        environment, ends = turns.make_environment(rollout.environment), end_tokens(policy.model, encoder.tokenizer)
-        episodes = turns.Turns(
-            environment, rollout.environment, encoder, ends, problems.problem, rollout.max_turns, policy.process_group
-        )
+    rollout = spec.rollout
     return CausalLearner(
         policy,
         encoder.tokenizer,
@@ -258,7 +268,7 @@ def make_learner(
         rollout,
         spec.schedule,
         spec.update,
-        turns=episodes,
+        turns=make_turns(spec, policy.model, encoder, problems, policy.process_group),
         queue=RolloutQueue(engine) if rollout.lag else None,
         grade_ahead=None if task is None else task.grade_ahead,
         **({} if report is None else {"report": report}),

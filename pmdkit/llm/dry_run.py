@@ -1,6 +1,34 @@
-"""What `pmdkit llm --dry-run` shows: batch and staleness of a recipe. Nothing is built."""
+"""What `pmdkit llm --dry-run` does: refuse what a run would refuse, and show batch and staleness of a recipe."""
 
+from contextlib import ExitStack
+
+from pmdkit.llm import backend
+from pmdkit.llm.engines.base import check_context
+from pmdkit.llm.model import load_model
 from pmdkit.specs import LLMSpec
+
+
+def check(spec: LLMSpec) -> None:
+    """Read data, reward, environment and model as a run does, up to its first prompts; its errors are the run's.
+
+    Of a folder's weights only names and shapes are read. Whether this machine has what the run needs, such as a GPU or
+    vLLM, is not asked: the run may take place on another.
+    """
+    problems = backend.load_problems(spec)
+    model, tokenizer = load_model(spec.model.path, "meta") if spec.model.path else backend.build_model(spec)
+    encoder, problems = backend.make_encoder(spec, tokenizer, problems)
+    with ExitStack() as opened:
+        verifier = backend.make_verifier(spec)
+        opened.callback(verifier.close)
+        task = backend.make_task(spec, model, encoder, problems, verifier)
+        if task.rewards is not None:
+            opened.callback(task.rewards.close)
+        episodes = backend.make_turns(spec, model, encoder, problems)
+        evaluation = backend.make_evaluation(spec, encoder, problems, verifier, episodes)
+    first = [problems.problem(number) for number in task.prompts(1).tolist()]
+    context = getattr(model.config, "max_position_embeddings", None)
+    for asked, width in ((evaluation.problems, evaluation.sampling.width), (first, spec.rollout.width)):
+        check_context(max(len(encoder.encode(problem)) for problem in asked), width, context)
 
 
 def batch(spec: LLMSpec) -> dict[str, float]:

@@ -36,14 +36,14 @@ def load_model(
 
     Args:
         path: a folder in Hugging Face layout, a checkpoint of a run, or the name of a model on the hub.
-        device: where the weights go.
+        device: where the weights go; for the meta device only their names and shapes are read from a folder.
         empty: leave the weights on the meta device, for `shard_loading.fill_model` to read once they are sharded.
 
     Raises:
         UsageError: a folder does not load, or asks for trust.
         EnvironmentLacks: the hub does not provide the model.
     """
-    folder = Path(path)
+    folder, meta = Path(path), torch.device(device).type == "meta"
     here = os.path.exists(path)  # a Path would raise for some names that no file can have
     if here:
         check_folder(folder)
@@ -56,14 +56,15 @@ def load_model(
             local = here or local_only()
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
             tokenizer.encode("1")  # some settings of a wrong type fail only here
-            if empty:
-                model = shard_loading.make_empty_model(folder if here else download(path, local))
+            if empty or (meta and not here):
+                model = shard_loading.make_empty_model(folder if here else download(path, local, weights=not meta))
             elif here and shards.is_cut(folder, "model"):
                 model = shard_loading.make_empty_model(folder)
-                shard_loading.allocate(model, device)
-                shard_loading.fill_model(weights.named_weights(model), folder)
+                if not meta:
+                    shard_loading.allocate(model, device)
+                    shard_loading.fill_model(weights.named_weights(model), folder)
             else:
-                model = shard_loading.load_whole(path, local)
+                model = shard_loading.load_whole(path, local, meta)
     except UsageError:
         raise
     except Exception as problem:  # whatever transformers stumbles over in the files
@@ -73,14 +74,15 @@ def load_model(
             f"model '{path}' is not a folder here, and the hub did not provide it ({first_line(problem)}); "
             "download it first, then name its folder"
         ) from problem
-    return prepare_model(model, None if empty else device), tokenizer
+    return prepare_model(model, None if empty or meta else device), tokenizer
 
 
-def download(path: str, local: bool) -> Path:
+def download(path: str, local: bool, weights: bool = True) -> Path:
     """The folder of a hub model in this machine's cache, downloaded unless `local`."""
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(path, local_files_only=local, allow_patterns=["*.json", "*.safetensors"]))
+    wanted = ["*.json", "*.safetensors"] if weights else ["*.json"]
+    return Path(snapshot_download(path, local_files_only=local, allow_patterns=wanted))
 
 
 def prepare_model(

@@ -69,20 +69,21 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return named_weights(load_whole(folder, local=True))
 
 
-def load_whole(path: Path | str, local: bool) -> PreTrainedModel:
-    """The model of a folder, or of a name on the hub unless `local`, in float32.
+def load_whole(path: Path | str, local: bool, meta: bool = False) -> PreTrainedModel:
+    """The model of a folder, or of a name on the hub unless `local`, in float32; on the meta device no number is read.
 
     Raises:
         UsageError: a weight is in no file, or contains NaN.
     """
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=local,
-        output_loading_info=True,
+        output_loading_info=True, device_map="meta" if meta else None,
     )  # fmt: skip
     model: PreTrainedModel = loaded[0]
     if missing := sorted(loaded[1]["missing_keys"]):  # they have random values now
         raise UsageError(f"the config.json of {path} asks for weights that no file holds ({missing[0]}); {ADVICE}")
-    foreign.check_numbers(model.state_dict(), str(path))
+    if not meta:
+        foreign.check_numbers(model.state_dict(), str(path))
     return model
 
 

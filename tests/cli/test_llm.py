@@ -13,6 +13,56 @@ from pmdkit.specs.toml import to_toml
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 
 
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """A folder with a model, prompts without gold answers, and rewards."""
+    from pmdkit.envs.math import make_math
+    from pmdkit.llm.starter.model import build, train_tokenizer
+
+    folder = tmp_path_factory.mktemp("mine")
+    tokenizer = train_tokenizer(make_math({"kind": "arithmetic", "problems": 300}))
+    for name in ("model", "weightless"):
+        build("starter", tokenizer, 0).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    (folder / "weightless" / "model.safetensors").unlink()
+    rows = [{"prompt": [*BEFORE, {"role": "user", "content": f"What is {n}?"}], "level": "easy"} for n in range(40)]
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "bad.jsonl").write_text(json.dumps({"prompt": "Why?"}) + "\n{}\n[]\n")
+    code = "def short(response, prompt, level):\n    assert len(prompt) == 4\n    return 1 / (1 + len(response))\n"
+    (folder / "my.py").write_text(code + "def pair(response, gold):\n    return 0\n")
+    return folder
+
+
+BEFORE = [{"role": role, "content": "Be short."} for role in ("system", "user", "assistant")]
+OWN = {"--model": "model", "--data": "mine.jsonl", "--reward": "my.py:short"}
+SET = {"rollout.width": 8, "rollout.max_prompt": 128, "evaluation.problems": 2, "rollout.record_every": 1}
+SET |= {"schedule.steps": 1, "schedule.prompts": 2, "schedule.group": 2}
+
+
+def own(changes):
+    """`pmdkit llm` without a recipe, with some of the options changed."""
+    short = {key: changes.pop(key, value) for key, value in OWN.items()}
+    return ["llm", *sum(short.items(), ()), "--set", *(f"{key}={value}" for key, value in {**SET, **changes}.items())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("--data", "none.jsonl"), ("--data", "bad.jsonl"), ("--reward", "my.py:none"), ("--reward", "my.py:pair")),
+        *(("--model", "weightless"), ("env.held_out", 40), ("rollout.width", 5000)),
+        ("prompt.system", "Think."),  # the data have a system message
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(call, capsys, mine, monkeypatch, tmp_path, key, value):
+    """With the same exit code and the same sentence."""
+    monkeypatch.chdir(mine)
+    options = own({key: value})
+    assert call(*options, "--dry-run") == call(*options, "--out", tmp_path / "run") == 2
+    one, other = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pmdkit: error: ")]
+    assert one == other
+
+
 @pytest.mark.slow
 def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
     told = json.loads(printed("llm", "starter", "--dry-run", "--json", "--out", tmp_path / "run"))
@@ -23,32 +73,18 @@ def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
+def test_a_model_and_data_are_enough(printed, mine, monkeypatch):
     """No recipe and no gold answers: the reward, one's own, takes none. Prompts are conversations, kept whole.
 
     The recipe that is written is the run's, and a token budget that was given stays.
     """
-    monkeypatch.chdir(tmp_path)
-    from pmdkit.envs.math import make_math
-    from pmdkit.llm.starter.model import build, train_tokenizer
-
-    tokenizer = train_tokenizer(make_math({"kind": "arithmetic", "problems": 300}))
-    build("starter", tokenizer, 0).save_pretrained("model")
-    tokenizer.save_pretrained("model")
-    before = [{"role": role, "content": "Be short."} for role in ("system", "user", "assistant")]
-    rows = [{"prompt": [*before, {"role": "user", "content": f"What is {n}?"}], "level": "easy"} for n in range(40)]
-    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code = "def short(response, prompt, level):\n    assert len(prompt) == 4\n    return 1 / (1 + len(response))\n"
-    Path("my.py").write_text(code)
-    words = ["--model", "model", "--data", "mine.jsonl", "--reward", "my.py:short", "--steps", 1, "--prompts", 2]
-    words += ["--group", 2, "--set", "rollout.width=8", "rollout.max_prompt=128", "evaluation.problems=2"]
-    words += ["rollout.record_every=1", "update.token_budget=4096"]
-    told = printed("llm", *words, "--json", "--out", "run", "--save-recipe", "mine.toml")
+    monkeypatch.chdir(mine)
+    told = printed(*own({"update.token_budget": 4096}), "--json", "--out", "run", "--save-recipe", "mine.toml")
     assert 0 < json.loads(told)["reward_last"] <= 1
     config = json.loads(Path("run/config.json").read_text())
     assert config["update"]["token_budget"] == 4096
     recorded = json.loads(Path("run/rollouts/step-1.jsonl").read_text().splitlines()[0])
-    assert (recorded["history"], recorded["answer"]) == (before, None)
+    assert (recorded["history"], recorded["answer"]) == (BEFORE, None)
     saved = json.loads(json.dumps(LLMSpec.read("mine.toml", Trusted.of("my.py")).record()))
     assert {**saved, "name": "own", "objective": {}} == {**config, "objective": {}}
     again = json.loads(printed("llm", "mine.toml", "--trust", "my.py", "--json", "--out", "again"))

@@ -142,6 +142,12 @@ def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, call, tmp
     assert spec["parallel"]["timeout"] == 1800
 
 
+@pytest.fixture(autouse=True)
+def no_model_or_data(monkeypatch):
+    """A dry run reads neither: those of the paper are not on this machine."""
+    monkeypatch.setattr("pmdkit.llm.dry_run.check", lambda spec: None)
+
+
 def dry_run(call, capsys, arguments):
     """The configuration that `pmdkit llm` makes of them, in one process."""
     capsys.readouterr()

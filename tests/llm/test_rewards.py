@@ -80,10 +80,10 @@ def test_which_rewards_need_gold_answers_is_known_without_running_their_file(tmp
         "def column(prompt, response): ...\n"
         "def anything(completions, **more): ...\n"
         "async def later(response): ...\n"
-        "unknown = pair\n"
+        "made = pair\n"
     )
-    taking = {"pair", "by_name", "unknown"}
-    for name in ("pair", "by_name", "optional", "column", "anything", "later", "unknown"):
+    taking = {"pair", "by_name", "made"}
+    for name in ("pair", "by_name", "optional", "column", "anything", "later", "made", "absent"):
         assert takes_gold(f"{file}:{name}") == (name in taking), name
     table = RewardTable(grade=f"{file}:column", others=[{"grade": f"{file}:later"}])
     assert not needs_gold(table)

@@ -194,6 +194,15 @@ def refuse(rows: Tensor, sentence: str) -> None:
         raise EngineLost(f"the engine's row {row} {sentence}; {int(rows.sum())} of {len(rows)} rows are like that")
 
 
+def check_context(longest: int, width: int, context: int | None) -> None:
+    """Refuse prompts of up to `longest` tokens that leave no room for a response of `width` in a model's context."""
+    if context is not None and longest + width > context:
+        raise UsageError(
+            f"the longest prompt and a response of up to {width} tokens need a context of {longest + width}; the model "
+            f"has {context}: shorten the responses, or leave out long prompts"
+        )
+
+
 def check_request(prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], vocabulary: int) -> None:
     """Refuse a prompt with a token that the model does not know: a tokenizer may have more."""
     assert all(len(prompt) for prompt in prompts)

@@ -117,13 +117,9 @@ class TransformersEngine:
     ) -> deque[WaitingRows]:
         """Prompts with their rows, longest first, so that rows generated at the same time are of similar length."""
         base.check_request(prompts, group, seeds, self.vocabulary)
-        longest = max(len(prompt) for prompt in prompts) + sampling.width
-        context = getattr(self.model.config, "max_position_embeddings", None)
-        if context is not None and longest > context:
-            raise UsageError(
-                f"the longest prompt and a response of up to {sampling.width} tokens need a context of {longest}; the "
-                f"model has {context}: shorten the responses, or leave out long prompts"
-            )
+        longest = max(len(prompt) for prompt in prompts)
+        base.check_context(longest, sampling.width, getattr(self.model.config, "max_position_embeddings", None))
+        longest += sampling.width
         if longest > self.cache_tokens:
             raise UsageError(
                 f"the longest prompt and a response of up to {sampling.width} tokens need {longest} tokens of cache; "
