@@ -8,6 +8,7 @@ over actions as they see sums over tokens. Copy this file and change what you li
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass, replace
 
 import gymnasium
@@ -122,7 +123,8 @@ class EpisodeTask:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("id", nargs="?", default="FrozenLake-v1", help="name in Gymnasium's registry: CartPole-v1")
+    named = "name in Gymnasium's registry, such as CartPole-v1, or my:Walk-v0, which my.py in this folder registers"
+    parser.add_argument("id", nargs="?", default="FrozenLake-v1", help=named)
     parser.add_argument("--options", type=json.loads, default={}, help='of the environment: {"is_slippery": false}')
     for name, value in {"steps": 10, "starts": 4, "group": 32, "ministeps": 2, "hidden": 0, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
@@ -130,6 +132,7 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", type=float, default=value)
     parser.add_argument("--max-steps", type=int, help="actions in an episode; by default the registered limit")
     asked = parser.parse_args()
+    sys.path.append(".")  # Gymnasium imports the module that an id names: my of my:Walk-v0
     learner = EpisodeLearner(asked.id, asked.options, asked.lr, asked.hidden, asked.seed, asked.max_steps)
     task = EpisodeTask(asked.starts, asked.scale, asked.seed)
     schedule = Schedule(asked.steps, asked.group, asked.ministeps, asked.seed)

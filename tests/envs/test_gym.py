@@ -121,6 +121,30 @@ def test_many_bandits_pay_by_the_reward_table():
     assert not truncations.any()
 
 
+WALK = """
+import gymnasium
+
+class Walk(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+    def reset(self, **options):
+        return 0, {}
+
+    def step(self, action):
+        return 1, 7.0, True, False, {}
+
+gymnasium.register("Walk-v0", Walk, max_episode_steps=3)
+"""
+
+
+@pytest.mark.slow
+def test_the_program_on_the_shelf_takes_an_environment_of_a_file_beside_the_user(tmp_path):
+    (tmp_path / "my.py").write_text(WALK)
+    words = [sys.executable, str(SHELF / "own_gymnasium.py"), "my:Walk-v0", "--steps", "1", "--group", "2"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert "return 7.000" in done.stdout, done.stderr
+
+
 @pytest.mark.slow
 def test_the_program_on_the_shelf_learns_to_cross_a_lake():
     """From 1 in 100 for random moves to the goal in nearly every episode."""
