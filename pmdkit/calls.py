@@ -16,7 +16,7 @@ from typing import Any
 
 from pmdkit import errors
 from pmdkit.observe import files
-from pmdkit.processes import MERCY, exit_reason, sigterm_interrupts, start_python, stop_all
+from pmdkit.processes import MERCY, distrust_folder, exit_reason, sigterm_interrupts, start_python, stop_all
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def make_calls(calls: str, cwd: str) -> str:
 
 
 if __name__ == "__main__":
+    distrust_folder()
     for entry in json.loads(Path(sys.argv[1]).read_bytes()):
         result = Path(sys.argv[1]).parent / "results" / f"{entry['name']}.json"
         files.replace(result, json.dumps(Call(**entry).make()).encode())

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 MERCY = 20.0
@@ -23,6 +24,18 @@ def python_command(*arguments: str) -> list[str]:
 def python_environment() -> dict[str, str]:
     """The variables that let a child import what this process can, and its children nothing from a current folder."""
     return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONSAFEPATH": "1"}
+
+
+def distrust_folder() -> None:
+    """In a process of our own: take no code and no settings from the current folder, which may be anybody's.
+
+    Python imports nothing from there, also where a library starts it. matplotlib would read a matplotlibrc there, which
+    can have LaTeX run, so it is imported elsewhere.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
+        with contextlib.chdir("/"):
+            import_module("matplotlib")
 
 
 def start_python(*arguments: str, **variables: str) -> "subprocess.Popen[bytes]":

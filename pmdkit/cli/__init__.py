@@ -11,6 +11,7 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 from pmdkit import __version__
 from pmdkit.cli import companions
 from pmdkit.errors import PmdkitError, short, unknown
+from pmdkit.processes import distrust_folder
 
 VERBS = {
     "tour": "Compare both updates, then take one of them through the three tiers (two minutes).",
@@ -78,8 +79,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
     wait_briefly()
-    if argv is None:  # a process of its own: a Python that a library starts imports nothing from the current folder
-        os.environ["PYTHONSAFEPATH"] = "1"
+    if argv is None:
+        distrust_folder()
     try:
         try:
             if tokens and tokens[0] in companions.HOMES and tokens[0] not in VERBS:

@@ -5,6 +5,7 @@ from math import prod
 from pathlib import Path
 
 from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.llm.model_folder import refuse_code
 from pmdkit.observe import checkpoint, files, shards
 from pmdkit.observe.checkpoint import PARTS, Damaged, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
@@ -19,7 +20,7 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
     Completely, or not at all: what is exported is compared with its checksums before anything is written.
 
     Raises:
-        UsageError: there is no such run or checkpoint, or `out` exists.
+        UsageError: there is no such run or checkpoint, it asks for code, or `out` exists.
         ResumeRefused: the checkpoint is damaged.
     """
     folder = RunFolder(run)
@@ -47,6 +48,7 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
         raise ResumeRefused(
             f"checkpoint {path} is damaged ({problem}); nothing was written: export another step"
         ) from problem
+    refuse_code(path)
     aside = out.with_name(f".{out.name}.part")
     files.remove(aside)
     try:

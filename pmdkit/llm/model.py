@@ -1,32 +1,19 @@
-"""Load a causal language model and its tokenizer from a folder or the hub: safetensors only, no code.
-
-A folder is data: anything in it that would require trust is refused.
-"""
+"""Load a causal language model and its tokenizer from a folder or the hub: safetensors only, no code."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 from pmdkit.llm import shard_loading, weights
+from pmdkit.llm.model_folder import check_folder
 from pmdkit.llm.packing import use_packing
 from pmdkit.llm.recipe_checks import parse_device
 from pmdkit.observe import shards
 from pmdkit.observe.telemetry import quietly
-
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
-
-# What a model's folder may not ask for; no option allows it.
-MAPS = ("auto_map", "custom_pipelines", "custom_generate")
-"Keys of transformers that name a Python file beside the configuration, or on the hub."
-KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
-"Keys that may name a repository of compiled code."
 
 
 def load_model(
@@ -119,40 +106,3 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tu
     if not ends:
         raise UsageError("the model's tokenizer has no end token; set eos_token in its tokenizer_config.json")
     return ends
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that lacks a tokenizer or whose JSON files ask for code, or for the weights of another model.
-
-    Raises:
-        UsageError: which file, what it asks for, and what to take instead.
-    """
-    if not any((folder / name).is_file() for name in TOKENIZERS):  # transformers would make one without tokens
-        raise UsageError(
-            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one it was trained with"
-        )
-    if (folder / "adapter_config.json").exists():
-        raise UsageError(
-            f"model.path {folder} holds adapter_config.json, which names another model as its base: merge the adapter "
-            "into its base and save that, or start from the base and train with [lora]"
-        )
-    for path in sorted(folder.glob("*.json")):
-        if path.name in ("tokenizer.json", "vocab.json") or path.name.endswith(".index.json"):
-            continue  # large, and read as data only
-        for key, value in nested_items(foreign.read_json(path, numbers=False, advice=shard_loading.ADVICE)):
-            if key in MAPS or (key in KERNELS and "/" in str(value)):
-                raise UsageError(
-                    f"{path} asks to run code of its own ({key}); pmdkit never does: remove {key} from the file, or "
-                    "take a model whose architecture is part of transformers"
-                )
-
-
-def nested_items(value: Any) -> Iterator[tuple[str, Any]]:
-    """All keys of nested JSON, with their values."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key, inner
-            yield from nested_items(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from nested_items(inner)

@@ -16,10 +16,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, Pre
 from pmdkit import foreign
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import UsageError, first_line
+from pmdkit.llm.model_folder import ADVICE
 from pmdkit.llm.weights import copy_weights, named_weights
 from pmdkit.observe import shards
-
-ADVICE = "save the model again, or take another"
 
 
 def make_empty_model(folder: Path) -> PreTrainedModel:

@@ -178,9 +178,10 @@ def test_nothing_is_written_through_a_link(finished, call, tmp_path):
     outside.mkdir()
     shutil.copytree(finished, out)
     (out / "checkpoints").rename(outside / "checkpoints")
-    for name in ("checkpoints", "figures", "rollouts/deep"):
+    places = {"checkpoints": "checkpoints", "figures": "checkpoints", "evaluations/step-3": "none", "logs/a.log": "log"}
+    for name, target in places.items():
         (out / name).parent.mkdir(exist_ok=True)
-        (out / name).symlink_to(outside / "checkpoints")
+        (out / name).symlink_to(outside / target)
         with pytest.raises(UsageError, match="link"):
             train(out=out, steps=6, resume=True, **OPTIONS)
         assert call("figure", out) == UsageError.exit_code

@@ -1,9 +1,11 @@
 """A stranger's folder runs no code, wherever one stands: no verb imports a module from the current folder.
 
 The folder holds a module under the name of everything that Python, pmdkit and their dependencies import. Each writes a
-marker when it is imported; there must be none after any command, in the folder of a run and outside.
+marker when it is imported; there must be none after any command, in the folder of a run and outside. A matplotlibrc in
+it is a pipe, which would block who reads it.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ SCRIPT = "import sys\nfrom pmdkit.cli import main\nsys.exit(main())\n"  # what p
 STANDARD = "ctypes json logging multiprocessing random resource sitecustomize socket subprocess tempfile"
 OTHERS = "filelock jinja2 matplotlib numpy peft rich safetensors sympy torch tqdm transformers triton wandb yaml"
 OWN = "conftest pmdkit pmdkit_course pmdkit_lab strict_answers usercustomize"
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 MODULES = [*STANDARD.split(), *OTHERS.split(), *OWN.split()]
 
 OUTSIDE = [  # {}: a new folder for what it writes
@@ -34,6 +37,7 @@ INSIDE = [
 
 
 def cast_shadows(folder, marker):
+    os.mkfifo(folder / "matplotlibrc")
     for name in MODULES:
         (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'a').write('{name} ')\nraise ImportError('shadow')")
 

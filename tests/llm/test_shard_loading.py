@@ -94,6 +94,8 @@ def test_a_checkpoint_is_exported_as_transformers_loads_it(call, tmp_path, monke
     assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
     for words in ([run, 3, out], [run, 4, tmp_path / "new"], [out, 3, tmp_path / "new"]):
         assert call("export", *words) == 2
+    model.config.auto_map = {"AutoModelForCausalLM": "theirs.Model"}
+    assert call("export", run_of(tmp_path / "theirs", model), 3, tmp_path / "new") == 2
     weights_file = run / "checkpoints" / "step-3" / "model.safetensors"
     weights_file.write_bytes(weights_file.read_bytes()[:-1] + b"\x01")
     assert call("export", run, 3, tmp_path / "new") == 5
