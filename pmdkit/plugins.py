@@ -20,13 +20,13 @@ from pmdkit.sibling_modules import FINDER, sibling_modules
 
 def is_path(name: str) -> bool:
     """Whether a name refers to a file rather than to an entry of a table."""
-    return ":" in name or name.endswith(".py")
+    return ":" in name or code_file(name) is not None
 
 
 def code_file(name: str) -> Path | None:
     """The Python file that `my.py` or `my.py:MyClass` names; None for any other text."""
-    file = name if name.endswith(".py") else name.rpartition(":")[0]
-    return Path(file) if file.endswith(".py") else None
+    files = [Path(file) for file in (name, name.rpartition(":")[0])]  # of my.py/ too, which a Path takes for my.py
+    return next((file for file in files if file.suffix == ".py"), None)
 
 
 def code_files(value: Any) -> Iterator[Path]:

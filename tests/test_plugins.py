@@ -2,6 +2,7 @@
 
 import json
 import py_compile
+from contextlib import suppress
 from importlib.util import cache_from_source
 
 import gymnasium
@@ -83,7 +84,8 @@ def has_run(code):
 
 def stored(code, tmp_path):
     """The folder of a run whose configuration names code, by somebody else."""
-    run = train(f"{code}:Loss", env="needle", steps=2, out=tmp_path / "run", options={"run.record": 1})
+    options = {"run.record": 1, "objective.tau": {"rule": f"{code}:Rule"}}
+    run = train(f"{code}:Loss", env="needle", steps=2, out=tmp_path / "run", options=options)
     assert has_run(code)
     return run.path
 
@@ -101,6 +103,7 @@ FOREIGN = {
     "resume in Python": lambda run, code, tmp: train(env="needle", out=run, resume=True, steps=3),
     "policy": lambda run, code, tmp: Run(run).policy,
     "replay": lambda run, code, tmp: main(["replay", str(run)]),
+    "replay of another objective": lambda run, code, tmp: main(["replay", str(run), "--objective", "pmd-part"]),
     "biography": lambda run, code, tmp: make_request(open_step(run, None)),
     "recipe, dry run": lambda run, code, tmp: main(["llm", recipe(code, tmp), "--dry-run"]),
     "spec": lambda run, code, tmp: main(["bandit", recipe(code, tmp, BANDIT)]),
@@ -161,6 +164,20 @@ def test_code_has_a_name_and_other_values_are_no_code():
         assert plugins.code_file(name).name.endswith("my.py")
     for name in ("pmd-mean", "", "http://127.0.0.1:8000", "data.jsonl", "pass-rate", "python.pyc:x"):
         assert plugins.code_file(name) is None
+
+
+def test_another_spelling_of_a_file_is_seen_too(code):
+    """Whatever is loaded was seen: my.py/ is my.py, for a Path."""
+    loaded = 0
+    for end in ("", "/", "//", "/.", "/./", "/../my.py", "/../my.py/", " ", ".", ":", ":x", "\n", "#", "?"):
+        for name in (f"{code}{end}:Two", f"./{code.name}{end}:Two"):
+            with suppress(ValueError):
+                plugins.class_from_path(name)
+            if has_run(code):
+                loaded += 1
+                with pytest.raises(UsageError):
+                    plugins.NOTHING.require({"env": [name]})
+    assert loaded > 2
 
 
 SIBLINGS = {

@@ -76,11 +76,11 @@ def make_request(
     recorded = table.pop("name")
     name = objective or recorded
     if name == recorded:
-        trusted.require(recording.about["objective"])
         chosen = table | dict(options or {})
     else:
         known = {field.name for field in fields(load_objective(name))}  # type: ignore[arg-type]
         chosen = {key: table[key] for key in ("tau",) if key in table and key in known} | dict(options or {})
+    trusted.require([name, chosen])
     try:
         loaded = load_objective(name, **chosen)
     except ValueError as problem:
