@@ -84,6 +84,8 @@ together() {
   "$bin/pmdkit" learn start lessons >start.txt
   code=0; "$bin/pmdkit" learn check 103.2 >check.txt || code=$?
   [ "$code" = 4 ] || { echo "learn check 103.2 left with $code, not 4"; cat check.txt; exit 1; }
+  code=0; "$bin/pmdkit" learn solution 103.2 >solution.txt 2>&1 || code=$?
+  [ "$code" = 3 ] || { echo "learn solution 103.2 left with $code, not 3"; cat solution.txt; exit 1; }
   "$bin/pmdkit" doctor --parity >parity.txt
   echo "wheel: all four: llm, ledger, explain, figure, learn, golden vectors"
 }

@@ -325,7 +325,7 @@ print("share of sixteen draws without A:", round(0.9**16, 2))
 #
 # Four exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("100.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 100.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 100.1: the policy gradient.** Difficulty 2 of 5, about 10 minutes.

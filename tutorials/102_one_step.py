@@ -210,7 +210,7 @@ print(zero_one.probs, plus_minus.probs)
 #
 # Three exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("102.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 102.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 102.1: how many steps.** Difficulty 2 of 5, about 10 minutes.

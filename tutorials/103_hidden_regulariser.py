@@ -259,7 +259,7 @@ plt.show()
 #
 # Three exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("103.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 103.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 103.1: the same contraction at every pass rate.** Difficulty 3 of 5, about

@@ -296,7 +296,7 @@ for name in ("pmd-mean", "pmd-part", "chi2-po", "grpo", "rloo"):
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("104.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 104.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 104.1: read the strength off a step.** Difficulty 2 of 5, about 10 minutes.

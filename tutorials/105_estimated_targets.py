@@ -341,7 +341,7 @@ plt.show()
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("105.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 105.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 105.1: leave-one-out advantages.** Difficulty 1 of 5, about 5 minutes.

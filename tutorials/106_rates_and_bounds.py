@@ -333,7 +333,7 @@ for item in ("prop:eta_mean_asymp", "prop:BB_mean_asymp", "prop:tgt_err_clean"):
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("106.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 106.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 106.1: steps to a pass rate, without a step.** Difficulty 2 of 5, about 10

@@ -338,7 +338,7 @@ print(f"pass rate {first:.3f} at first, {last:.3f} after 20 exact steps")
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("107.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 107.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 107.1: an interval for a paired difference.** Difficulty 2 of 5, about 10

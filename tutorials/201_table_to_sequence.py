@@ -304,7 +304,7 @@ for title, values in zip(titles, moved, strict=True):
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("201.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 201.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 201.1: what a step does to another prompt.** Difficulty 3 of 5, about 15

@@ -270,7 +270,7 @@ print("\n".join(lines))
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("202.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 202.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 202.1: silent groups.** Difficulty 2 of 5, about 10 minutes.

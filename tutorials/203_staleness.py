@@ -352,7 +352,7 @@ plt.show()
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("203.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 203.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 203.1: what staleness buys.** Difficulty 2 of 5, about 10 minutes.

@@ -321,7 +321,7 @@ for text, reward_of, tau in (
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("204.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 204.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 204.1: advantages with silence.** Difficulty 2 of 5, about 10 minutes.

@@ -329,7 +329,7 @@ assert lines[0] == lines[1]
 #
 # Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("301.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 301.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 301.1: the push on one token.** Difficulty 2 of 5, about 10 minutes.

@@ -410,7 +410,7 @@ for gpus, run in zip(counts, turns, strict=True):
 #
 # Three exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("302.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 302.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 302.1: read TRL's words.** Difficulty 2 of 5, about 5 minutes.

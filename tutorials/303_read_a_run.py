@@ -475,7 +475,7 @@ plt.show()
 #
 # Four exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("303.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 303.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 303.1: two errors of one score.** Difficulty 2 of 5, about 10 minutes.

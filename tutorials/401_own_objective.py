@@ -398,7 +398,7 @@ plt.show()
 #
 # Three exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("401.1")` gives a hint, and a second
-# argument goes further; `pmdkit learn solution 401.1` shows the solution.
+# argument goes further.
 
 # %% [markdown]
 # **Exercise 401.1: a loss that cannot shout.** Difficulty 2 of 5, about 10 minutes.

@@ -14,7 +14,7 @@ from pmdkit.errors import printable
 from pmdkit_course import diagnosis
 from pmdkit_course.comparison import all_same, form, pasted, same, shown
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise
-from pmdkit_course.known import Known, known
+from pmdkit_course.known import SEED, Known, known
 
 
 class TooLong(BaseException):
@@ -91,7 +91,6 @@ def line_in(code: CodeType | None, error: BaseException) -> int | None:
 
 LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "transformers")
 "Packages that lessons import and answers may import; they are loaded before the clock of an answer starts."
-SEED = 20260
 UNTOUCHED = "Not filled in yet."
 RIGHT = "Right."
 

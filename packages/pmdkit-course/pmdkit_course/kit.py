@@ -21,8 +21,7 @@ README = """\
 | `answers.md` | every exercise with its solution, hints and the mistakes that are recognised; **not for students** |
 | `nbgrader_config.py` | settings, if you use nbgrader |
 
-The solutions ship with pmdkit-course too (`pmdkit learn solution 103.2`): they are out of sight, but anyone who looks
-finds them. Grades that matter need a conversation.
+A checkout of pmdkit has the solutions too, its wheels have not. Grades that matter need a conversation.
 
 ## Grade without nbgrader
 
@@ -31,12 +30,12 @@ Collect the notebooks as `submitted/STUDENT/LESSON.ipynb`, then
     pmdkit learn grade submitted --csv > grades.csv
 
 Each answer runs alone under bubblewrap, in a second or so. `--seed 7` uses other inputs than the
-students saw.
+students saw, and needs a checkout.
 
 ## Grade with nbgrader
 
-This folder is an nbgrader course folder. Its Jupyter kernel needs `pmdkit-course`, and `pmdkit[llm]` for some lessons
-of parts 2 and 3.
+This folder is an nbgrader course folder. Its Jupyter kernel needs the `pmdkit-course` of a checkout, and `pmdkit[llm]`
+for some lessons of parts 2 and 3.
 
     nbgrader generate_assignment 103_hidden_regulariser --force
     nbgrader autograde 103_hidden_regulariser

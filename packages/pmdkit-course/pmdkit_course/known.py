@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit.errors import EnvironmentLacks
 from pmdkit_course.comparison import to_numpy
-from pmdkit_course.exercises import Answer, Exercise
+from pmdkit_course.exercises import NO_SOLUTIONS, Answer, Exercise, stored
+from pmdkit_course.serialization import unpack
 from pmdkit_course.variants import variants
 
 Case = tuple[Any, ...]
+SEED = 20260
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,16 @@ class Known:
 
 @functools.lru_cache(4)
 def known(exercise: Exercise, seed: int) -> Known:
-    """All that is known about an exercise on the inputs of a seed; answers of mistakes are computed when asked for."""
+    """All that is known about an exercise on the inputs of a seed; answers of mistakes are computed when asked for.
+
+    Raises:
+        EnvironmentLacks: a wheel has the inputs of one seed only.
+    """
+    if exercise.id in stored():
+        if seed != SEED:
+            raise EnvironmentLacks(f"other inputs than those of seed {SEED}: {NO_SOLUTIONS}")
+        cases, wanted, mistakes = (unpack(stored()[exercise.id][name]) for name in ("cases", "wanted", "mistakes"))
+        return Known(tuple(cases), tuple(wanted), tuple(Mistake(*m[:2], m[3].__getitem__, m[2]) for m in mistakes))
     cases = tuple(rounded(case) for case in exercise.inputs(np.random.default_rng(seed)))
 
     def of(function: Answer, changed: tuple[Case, ...] = cases, back: Callable[[Any], Any] = lambda x: x) -> Any:

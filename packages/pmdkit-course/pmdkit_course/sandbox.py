@@ -20,14 +20,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pmdkit.errors import EnvironmentLacks, printable
 from pmdkit.processes import python_command
 from pmdkit_course import serialization
 from pmdkit_course.answers import Code
 from pmdkit_course.exercises import AnswerVerdict, Exercise
 from pmdkit_course.judging import LESSONS, SEED, Failed, TooLong, judge
+from pmdkit_course.known import known
 
 MEMORY_MB = 2048
 PROCESSES = 32
@@ -243,7 +242,7 @@ def judge_code(
     request = {
         "cell": code.cell,
         "imports": [*code.imports, *code.helpers],
-        "sample": serialization.pack(exercise.inputs(np.random.default_rng(seed))[0]),  # its packages load first
+        "sample": serialization.pack(known(exercise, seed).cases[0]),  # its packages load first
         "memory_mb": memory_mb,
         "seconds": exercise.deadline,
         "processes": PROCESSES if sandboxed else 0,  # outside, everything that the account runs would count

@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from pmdkit_course.exercises import Answer, Exercise
+from pmdkit.errors import EnvironmentLacks
+from pmdkit_course.exercises import NO_SOLUTIONS, Answer, Exercise, stored
 
 WIDTH = 88
 "Line width of a lesson's code."
@@ -43,6 +44,8 @@ def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
         exercise: the exercise.
         bound: names already defined where the text will run; their imports are left out.
     """
+    if exercise.id in stored():
+        raise EnvironmentLacks(NO_SOLUTIONS)
     lines, nodes = module_of(exercise.solution)
     own = nodes[exercise.name]
     needed: list[ast.stmt] = []

@@ -1,6 +1,7 @@
 """The instructor's kit: what students get has no solution, what instructors get passes, and nothing is overwritten."""
 
 import ast
+import gzip
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,8 @@ import nbformat
 import pytest
 
 import pmdkit_course as learn
+from pmdkit.errors import EnvironmentLacks
+from pmdkit_course import exercises, stored
 from pmdkit_course.exercises import of_lesson
 from pmdkit_course.notebooks import parsed
 
@@ -56,6 +59,36 @@ def cleared(source):
 def imports_of(notebook):
     nodes = [n for c in notebook.cells if c.cell_type == "code" for n in parsed(c.source)]
     return "\n".join(ast.unparse(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom))
+
+
+@pytest.mark.slow
+def test_a_wheel_has_numbers_in_place_of_solutions(monkeypatch):
+    """As in pyproject.toml: no lesson_*.py, and known.json.gz beside the definition of an exercise."""
+    for cached in (exercises.stored, exercises.of_lesson, exercises.lessons):
+        cached.cache_clear()
+    right, wrong = learn.exercise("101.1").solution, next(iter(learn.exercise("103.1").slips.values()))
+    exercises.of_lesson.cache_clear()
+    exercises.stored.cache_clear()
+    monkeypatch.setattr(exercises, "STORED", stored.OUT)
+    try:
+        assert learn.check("101.1", right).right
+        assert (learn.check("103.1", wrong).right, learn.check("103.1", wrong).slip) == (False, 0)
+        assert learn.check("101.1", lambda pi, reward: right(pi, -reward)).kind
+        for which in learn.ids():
+            assert learn.exercise(which).task
+            with pytest.raises(EnvironmentLacks):
+                learn.solution(which)
+        with pytest.raises(EnvironmentLacks):
+            learn.check("101.1", right, seed=1)
+    finally:
+        monkeypatch.undo()
+        for cached in (exercises.stored, exercises.of_lesson, exercises.lessons):
+            cached.cache_clear()
+
+
+def test_the_numbers_of_the_wheel_are_those_of_the_exercises():
+    """Else run python -m pmdkit_course.stored."""
+    assert json.loads(gzip.decompress(stored.OUT.read_bytes()))["sources"] == stored.sources()
 
 
 @pytest.mark.slow

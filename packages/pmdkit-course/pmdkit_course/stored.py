@@ -1,0 +1,54 @@
+"""What a wheel has in place of solutions: `python -m pmdkit_course.stored` writes it, in a checkout, to known.json.gz.
+
+It holds inputs, right answers, and those of every known mistake: numbers, and no code.
+"""
+
+import ast
+import contextlib
+import gzip
+import hashlib
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+from pmdkit_course.exercises import Exercise, exercise, ids
+from pmdkit_course.known import SEED, known
+from pmdkit_course.serialization import pack
+
+PACKAGE = Path(__file__).parent
+OUT = PACKAGE.parent / "known.json.gz"
+
+
+def sources() -> str:
+    """A digest of the code that the numbers come from; comments and line breaks do not count."""
+    paths = [*sorted((PACKAGE / "exercises").glob("lesson_*.py")), PACKAGE / "known.py", PACKAGE / "variants.py"]
+    trees = "".join(ast.dump(ast.parse(path.read_text("utf-8"))) for path in paths)
+    return hashlib.sha256(trees.encode()).hexdigest()
+
+
+def entry(e: Exercise) -> dict[str, Any]:
+    """An exercise as a wheel has it: numbers, and no code."""
+    found, mistakes = known(e, SEED), []
+    for mistake in found.mistakes:
+        answers = []
+        for n in range(len(found.cases)):
+            with contextlib.suppress(TypeError, ValueError):  # what no learner could give
+                answers += [answer] if pack(answer := mistake.answer(n))["is"] != "none" else []
+        if len(answers) == len(found.cases):  # else it explains nothing
+            mistakes.append((mistake.kind, mistake.says, mistake.slip, answers))
+    return {
+        "name": e.name,
+        "arguments": list(inspect.signature(e.solution).parameters),
+        "hints": e.hints,
+        "slips": list(e.slips),
+        "limits": (e.tolerance, e.exact, e.deadline),
+        "cases": pack(found.cases),
+        "wanted": pack(found.wanted),
+        "mistakes": pack(mistakes),
+    }
+
+
+if __name__ == "__main__":
+    found = {"sources": sources(), "exercises": {which: entry(exercise(which)) for which in ids()}}
+    OUT.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
