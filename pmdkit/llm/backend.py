@@ -18,6 +18,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.model_files import ModelFilesCallback
 from pmdkit.llm.callbacks.problems import ProblemsCallback
@@ -242,11 +243,11 @@ def make_turns(
     process_group: ProcessGroup = SINGLE,
 ) -> turns.Turns | None:
     """The multi-turn episodes of a recipe; None if it has no environment."""
-    name, ends = spec.rollout.environment, end_tokens(model, encoder.tokenizer)
-    if name is None:
+    rollout, ends = spec.rollout, end_tokens(model, encoder.tokenizer)
+    if rollout.environment is None:
         return None
-    environment, most = turns.make_environment(name), spec.rollout.max_turns
-    return turns.Turns(environment, name, encoder, ends, problems.problem, most, process_group)
+    environment = turns.make_environment(rollout.environment)
+    return turns.Turns(environment, rollout, encoder, ends, problems.problem, process_group)
 
 
 def make_learner(
@@ -317,6 +318,7 @@ def assemble(
         ResourcesCallback(learner, task),
         ProblemsCallback(task, evaluation),
         MismatchMonitor(),
+        EnvironmentCallback(),
     ]
     if spec.run.record:
         found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))

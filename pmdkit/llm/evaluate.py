@@ -128,7 +128,7 @@ class Evaluation:
                 row = None if self.rows is None else self.rows(tokens, asked[n], n // self.k)
                 items.append(Item(self.read(tokens), asked[n].answer, not ended, asked[n].problem, row))
         verdicts = grading.grade_episodes(self.grader, items, episodes)
-        grading.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
+        grading.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved", episodes)
         lengths = drawn.mask.sum(1).tolist()
         return [
             Answered(asked[n].id, n % self.k, item.response, not item.truncated, lengths[n], verdicts[n])

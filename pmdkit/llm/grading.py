@@ -10,6 +10,7 @@ from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, own_verdict
 from pmdkit.envs.reward_functions import takes_gold
 from pmdkit.errors import ComponentDied
+from pmdkit.llm.contrib.turns import FailedEpisode
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Episode
@@ -32,12 +33,22 @@ def episode_item(episode: Episode, asked: Problem, place: int, rows: Rows | None
 def grade_episodes(
     grader: "Grader | SharedGrader", items: Sequence[Item], episodes: Sequence[Episode] | None
 ) -> list[Verdict]:
-    """One verdict per item: the reward that the environment gave its episode, else the grader's verdict."""
+    """One verdict per item: the environment's reward, none where the environment failed, else the grader's verdict."""
     if episodes is None:
         return grader.grade(items)
-    asked = [item for item, episode in zip(items, episodes, strict=True) if episode.reward is None]
+    asked = [
+        item
+        for item, episode in zip(items, episodes, strict=True)
+        if episode.reward is None and not isinstance(episode, FailedEpisode)
+    ]
     graded = iter(grader.grade(asked))
-    return [next(graded) if episode.reward is None else own_verdict(episode.reward) for episode in episodes]
+    verdicts = []
+    for episode in episodes:
+        if isinstance(episode, FailedEpisode):
+            verdicts.append(own_verdict(None, episode.reason))
+        else:
+            verdicts.append(next(graded) if episode.reward is None else own_verdict(episode.reward))
+    return verdicts
 
 
 def make_rows(messages: Callable[[Problem], Sequence[Mapping[str, str]]]) -> Rows:
@@ -53,9 +64,15 @@ def make_rows(messages: Callable[[Problem], Sequence[Mapping[str, str]]]) -> Row
     return row
 
 
-def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> None:
-    """Raise ComponentDied if more than a share has no verdict; `kept` says what was not done with the batch."""
-    unscored = [verdict for verdict in verdicts if not verdict.scored]
+def stop_if_ungraded(
+    verdicts: Sequence[Verdict], most: float, kept: str, episodes: Sequence[Episode] | None = None
+) -> None:
+    """Raise ComponentDied if more than a share has no verdict; `kept` says what was not done with the batch.
+
+    Episodes whose environment failed do not count: the verifier was not asked about them.
+    """
+    failed = {n for n, episode in enumerate(episodes or ()) if isinstance(episode, FailedEpisode)}
+    unscored = [verdict for n, verdict in enumerate(verdicts) if not verdict.scored and n not in failed]
     if len(unscored) > max(1, most * len(verdicts)):
         raise ComponentDied(
             f"the verifier reached no verdict on {len(unscored)} of {len(verdicts)} responses "

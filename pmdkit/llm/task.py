@@ -104,7 +104,7 @@ class MathTask:
         items = self.items(rollouts)
         verdicts = grade_episodes(self.grader, items, rollouts.episodes)
         self.last = GradedStep(items, verdicts)
-        stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them")
+        stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them", rollouts.episodes)
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
         reward = torch.tensor(values, dtype=torch.float64)
         if self.rewards is not None:

@@ -83,7 +83,15 @@ class RolloutTable(Strict):
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     environment: str | None = None
-    "Takes turns with the policy: calculator, or your own function as my.py:fn; see docs/use/turns.md."
+    "Takes turns with the policy: calculator, or your own function or class as my.py:fn; see docs/use/turns.md."
+    environment_seconds: Positive = 30.0
+    "Time limit of a call of the environment, by the clock."
+    environment_retries: CountOrNever = 1
+    "How often a call that fails is repeated. Of a class never: its state may have changed."
+    environment_concurrency: Count = 64
+    "Calls of the environment at once, each in a thread; 1 for a function that threads must not share."
+    environment_most_failed: Share = 0.5
+    "Share of a step's episodes with a failed environment above which the run stops (exit 7); one never stops it."
     max_turns: Count = 4
     "Maximum turns of the policy in an episode with an environment; an episode that needs more is cut off."
     cut_off: Literal["wrong", "mask", "score"] = "wrong"

@@ -1,7 +1,12 @@
 """Episodes with an environment: exact log-probabilities, no gradient from its tokens, the same bits, and learning."""
 
+import collections
 import json
+import subprocess
+import sys
+import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -9,8 +14,11 @@ import torch
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculate
 from pmdkit.envs.math import make_math
+from pmdkit.errors import ComponentDied
 from pmdkit.llm import logprobs
-from pmdkit.llm.contrib.turns import Turns
+from pmdkit.llm.contrib import concurrent_calls
+from pmdkit.llm.contrib.concurrent_calls import CallFailed, ConcurrentCalls
+from pmdkit.llm.contrib.turns import FailedEpisode, Turns, gauges
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -23,7 +31,7 @@ from pmdkit.llm.starter.model import build, train_tokenizer
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total
-from pmdkit.specs.llm import RewardTable, UpdateTable
+from pmdkit.specs.llm import RewardTable, RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Verdict
 from tests.llm.conftest import learner_of
@@ -63,8 +71,9 @@ def silent(messages, row):
     return None
 
 
-def turns_of(encoder, environment=asks_on, most=4, group=SINGLE):
-    return Turns(environment, "mine", encoder, ends_of(encoder.tokenizer), PROBLEMS.problem, most, group)
+def turns_of(encoder, environment=asks_on, most=4, group=SINGLE, **options):
+    rollout = RolloutTable(environment="mine", max_turns=most, **options)
+    return Turns(environment, rollout, encoder, ends_of(encoder.tokenizer), PROBLEMS.problem, group)
 
 
 def request(encoder, width=WIDTH, numbers=NUMBERS, group=GROUP, seed=7):
@@ -72,13 +81,13 @@ def request(encoder, width=WIDTH, numbers=NUMBERS, group=GROUP, seed=7):
     return GenerateRequest(prompts, group, row_seeds(numbers, group, seed), Sampling(width))
 
 
-def played(model, encoder, environment=asks_on, width=WIDTH, most=4, **more):
+def played(model, encoder, environment=asks_on, **more):
     engine = TransformersEngine(model, ends_of(encoder.tokenizer))
-    asked = request(encoder, width, **more)
-    return turns_of(encoder, environment, most).generate(engine, more.get("numbers", NUMBERS), asked)
+    asked = request(encoder, **more)
+    return turns_of(encoder, environment).generate(engine, more.get("numbers", NUMBERS), asked)
 
 
-def turning(model, encoder, objective="pmd-mean", environment=asks_on, **more):
+def turning(model, encoder, environment=asks_on, **options):
     return learner_of(
         model,
         TransformersEngine(model, ends_of(encoder.tokenizer)),
@@ -86,8 +95,7 @@ def turning(model, encoder, objective="pmd-mean", environment=asks_on, **more):
         WIDTH,
         ScheduleTable(steps=2, group=GROUP, prompts=3, lr=1e-2, optimizer="sgd"),
         UpdateTable(token_budget=600),
-        turns=turns_of(encoder, environment),
-        **more,
+        turns=turns_of(encoder, environment, **options),
     )
 
 
@@ -229,6 +237,146 @@ def test_rewards_of_environment_and_grader(cut_off, model, encoder):
         assert item.response == episode.messages[-1]["content"]
         assert json.loads(item.row.messages) == [dict(message) for message in episode.messages[:-1]]
         assert item.row.tokens == episode.tokens
+
+
+def test_a_failure_of_the_environment_costs_its_episode_alone(model, encoder):
+    """The others have the bits that they have without it; the grader is not asked about it, and it counts nowhere."""
+    wanted, healthy = played(model, encoder)
+    kinds = [
+        lambda: 1 / 0,
+        lambda: sys.exit(3),
+        lambda: "fine",
+        lambda: float("nan"),
+        lambda: [{"role": "tool"}],
+        lambda: [{"role": "tool", "content": "\ud800"}],
+    ]
+    asked = [n for n, episode in enumerate(healthy) if not episode.cut_off]
+    failures = dict(zip(asked, kinds, strict=False))
+    assert len(failures) == 6
+
+    def environment(messages, row):
+        for n, fail in failures.items():
+            if tuple(messages) == healthy[n].messages:
+                return fail()
+        return asks_on(messages, row)
+
+    mine = turning(model, encoder, environment=environment)
+    rollouts = mine.rollout(NUMBERS, GROUP, 7)
+    failed = [isinstance(episode, FailedEpisode) for episode in rollouts.episodes]
+    assert failed == [n in failures for n in range(12)]
+    for n, episode in enumerate(rollouts.episodes):
+        assert episode.messages == healthy[n].messages
+        mask = wanted.mask[n]
+        assert torch.equal(rollouts.responses[n, : len(mask)][mask], wanted.tokens[n][mask])
+    grader = TextsGrader()
+    read, ends = mine.turns.read, ends_of(encoder.tokenizer)
+    task = MathTask(PROBLEMS, 3, 0, grader, read, ends)
+    reward = task.reward(rollouts).flatten()  # above reward.most_unscored, which is about the verifier
+    assert reward.isnan().tolist() == failed
+    assert len(grader.items) == 12 - 6
+    groups = graded(reward.view(3, 4), rollouts)
+    assert not groups.mass.flatten()[torch.tensor(failed)].any()
+    assert gauges(rollouts.episodes, 0)["environment_failures"] == 6
+
+
+def test_a_call_that_fails_is_repeated_and_an_instance_is_not(model, encoder):
+    calls = collections.Counter()
+
+    def flaky(messages, row):
+        key = json.dumps(messages)
+        calls[key] += 1
+        if calls[key] == 1:
+            raise TimeoutError("sandbox 503")
+        return asks_on(messages, row)
+
+    wanted, healthy = played(model, encoder)
+    found, episodes = played(model, encoder, flaky)
+    assert episodes == healthy
+    assert torch.equal(found.tokens, wanted.tokens)
+    assert min(calls.values()) == 2  # two episodes may begin alike
+    made = []
+
+    class Flaky:
+        def __init__(self):
+            made.append(self)
+            self.calls = 0
+
+        def __call__(self, messages, row):
+            self.calls += 1
+            raise TimeoutError("sandbox 503")
+
+    with pytest.raises(ComponentDied):  # in every episode
+        played(model, encoder, Flaky)
+    assert {one.calls for one in made} == {1}
+
+
+def test_each_episode_has_its_own_state(model, encoder):
+    """An instance counts its own turns; what it does to its messages and row reaches nobody else."""
+    problems = replace(PROBLEMS, problem=lambda n: replace(PROBLEMS.problem(n), columns={"board": []}))
+
+    class Counts:
+        def __init__(self):
+            self.turns = 0
+
+        def __call__(self, messages, row):
+            assert row["board"] == []
+            assert all(message["content"] != "mine" for message in messages)
+            self.turns += 1
+            row["board"].append(1)
+            answer = [{"role": "tool", "content": f"{row['answer']}, {self.turns}"}] if self.turns < 3 else None
+            messages[0]["content"] = "mine"
+            return answer
+
+    wanted, healthy = played(model, encoder)
+    turns = turns_of(encoder, Counts)
+    turns.problem = problems.problem
+    found, episodes = turns.generate(TransformersEngine(model, ends_of(encoder.tokenizer)), NUMBERS, request(encoder))
+    assert episodes == healthy
+    assert torch.equal(found.tokens, wanted.tokens)
+
+
+# Calls at once.
+
+
+def test_calls_overlap_and_answers_keep_their_order():
+    """Each of the eight calls returns once four are inside; never are there five."""
+    gate, inside, most = threading.Barrier(4), [], []
+
+    def call(n):
+        inside.append(n)
+        most.append(len(inside))
+        gate.wait(60)
+        inside.remove(n)
+        return n
+
+    found = ConcurrentCalls(60.0, 0, 4).run([partial(call, n) for n in range(8)])
+    assert found == list(range(8))
+    assert max(most) == 4
+
+
+def test_calls_that_hang_are_left_and_counted(monkeypatch):
+    monkeypatch.setattr(concurrent_calls, "MOST_HANGING", 2)
+    end = threading.Event()
+    calls = ConcurrentCalls(0.1, 1, 1)
+    found = calls.run([end.wait, lambda: 1])  # tried twice, after the other
+    assert isinstance(found[0], CallFailed)
+    assert found[1] == 1
+    assert isinstance(calls.run([lambda: 1])[0], CallFailed)
+    end.set()
+    for thread in calls.hanging:
+        thread.join()
+    assert calls.run([lambda: 1]) == [1]
+
+
+@pytest.mark.slow
+def test_a_call_that_hangs_does_not_keep_the_process():
+    program = (
+        "import threading\n"
+        "from pmdkit.llm.contrib.concurrent_calls import ConcurrentCalls\n"
+        "print(ConcurrentCalls(0.1, 0, 2).run([threading.Event().wait, lambda: 7])[1])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "7\n"
 
 
 class Two(ProcessGroup):

@@ -6,6 +6,7 @@ in the row but off its mask, so the policy reads them, and no loss, log-probabil
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
@@ -20,12 +21,14 @@ from pmdkit import plugins
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math.problem import Problem
-from pmdkit.errors import UsageError, short
+from pmdkit.errors import ComponentDied, UsageError, short
+from pmdkit.llm.contrib.concurrent_calls import CallFailed, ConcurrentCalls
 from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.prompts import PLACE, Encoder, decode_response, split_at
 from pmdkit.loop import Episode
 from pmdkit.randomness import derive
+from pmdkit.specs.llm import RolloutTable
 
 Message = dict[str, str]
 ROLES = ("tool", "user", "system")
@@ -33,7 +36,11 @@ WANTED = f"a list of messages with role (one of {', '.join(ROLES)}) and content,
 
 
 class Environment(Protocol):
-    """Messages in, messages or a reward out; the result depends on the arguments alone."""
+    """Messages in, messages or a reward out.
+
+    A function is called for many episodes at once, and its result depends on the arguments alone. Of a class each
+    episode has an instance of its own, made without arguments, whose result may also depend on the earlier turns.
+    """
 
     def __call__(
         self, messages: list[Message], row: Mapping[str, Any]
@@ -50,15 +57,28 @@ class Environment(Protocol):
         """
 
 
-def make_environment(name: str) -> Environment:
-    """An environment by name, or a user's own function as `my.py:fn`."""
+@dataclass(frozen=True)
+class FailedEpisode(Episode):
+    """An episode whose environment failed: it has no reward, like a response without a verdict.
+
+    Attributes:
+        reason: what failed, one sentence.
+    """
+
+    reason: str
+
+
+def make_environment(name: str) -> Environment | type[Environment]:
+    """An environment by name, or a user's own function or class as `my.py:fn`."""
     if name == "calculator":
         return calculator
     file, _, function = name.rpartition(":")
     found = getattr(plugins.module_from_file(Path(file)), function, None)
     if not callable(found):
-        raise UsageError(f"{file} has no function '{function}'; expected def {function}(messages, row)")
-    environment: Environment = found
+        raise UsageError(
+            f"{file} has no function '{function}'; expected def {function}(messages, row), or a class of such a call"
+        )
+    environment: Environment | type[Environment] = found
     return environment
 
 
@@ -72,6 +92,8 @@ class Row:
         turn: tokens of the policy's last turn.
         reward: once the environment has given one.
         cut_off: the budget of tokens or turns ended it.
+        failure: what was wrong with the environment, which ended it.
+        environment: the instance that it is played with.
     """
 
     prompt: Tokens
@@ -84,6 +106,8 @@ class Row:
     turn: list[int] = field(default_factory=list)
     reward: float | None = None
     cut_off: bool = False
+    failure: str = ""
+    environment: Environment | None = None
 
     def append(self, messages: list[Message], tokens: list[int], logp: list[float] | None = None) -> None:
         """Append a turn of the policy, or, without log-probabilities, messages of the environment."""
@@ -97,36 +121,39 @@ class Turns:
     """Plays episodes through any engine.
 
     Args:
-        environment: called in the main process only, once per finished turn; its reply is sent to all.
-        name: of the environment, for error messages.
+        environment: called in the main process only, once per finished turn; its reply is sent to all. Of a class each
+            episode gets an instance.
+        rollout: how many turns, and how the environment is called.
         encoder: from messages to tokens, for a tokenizer with a chat template.
         ends: tokens that end a turn.
         problem: returns a problem by its number.
-        most: largest number of turns of the policy in an episode.
         process_group: all processes play the same episodes.
     """
 
     def __init__(
         self,
-        environment: Environment,
-        name: str,
+        environment: Environment | type[Environment],
+        rollout: RolloutTable,
         encoder: Encoder,
         ends: Sequence[int],
         problem: Callable[[int], Problem],
-        most: int,
         process_group: ProcessGroup = SINGLE,
     ) -> None:
+        self.name = str(rollout.environment)
         if not encoder.chat:
             raise UsageError(
-                f"rollout.environment is {name}, and prompts have no chat format; an environment's messages need one: "
-                "take a model whose tokenizer has a chat template, and leave prompt.chat out"
+                f"rollout.environment is {self.name}, and prompts have no chat format; an environment's messages need "
+                "one: take a model whose tokenizer has a chat template, and leave prompt.chat out"
             )
         self.environment = environment
-        self.name = name
+        # a failed call may have changed an instance: it is not called again
+        retries = 0 if isinstance(environment, type) else rollout.environment_retries
+        self.calls = ConcurrentCalls(rollout.environment_seconds, retries, rollout.environment_concurrency)
+        self.most_failed = rollout.environment_most_failed
         self.encoder = encoder
         self.ends = list(ends)
         self.problem = problem
-        self.most = most
+        self.most = rollout.max_turns
         self.process_group = process_group
         self.read = partial(decode_response, encoder.tokenizer)
         self.frames: dict[tuple[str, ...], list[list[int]]] = {}
@@ -146,6 +173,9 @@ class Turns:
 
         Returns:
             N rows whose masks have gaps where the environment spoke, and the episode of each.
+
+        Raises:
+            ComponentDied: the environment failed in too many episodes.
         """
         width, report = request.sampling.width, request.progress
         rows = [
@@ -192,15 +222,27 @@ class Turns:
             ended=torch.tensor([not row.cut_off for row in rows]),
             version=drawn.version,
         )
-        return responses, [Episode(tuple(row.messages), tuple(row.turn), row.reward, row.cut_off) for row in rows]
+        failures = [row.failure for row in rows if row.failure]
+        if len(failures) > max(1, self.most_failed * len(rows)):
+            raise ComponentDied(
+                f"the environment failed in {len(failures)} of {len(rows)} episodes, above the share of "
+                f"{self.most_failed:g} (rollout.environment_most_failed); the first: {failures[0]}; repair it, or, if "
+                "it is slow, raise rollout.environment_seconds or lower rollout.environment_concurrency, then go on "
+                "with --resume"
+            )
+        return responses, [finished_episode(row) for row in rows]
 
     def reply(self, rows: list[Row], number: int, width: int) -> list[Row]:
         """Ask the environment about rows whose turn ended, and return the rows that continue."""
-        found: list[Any] = [self.ask(row, number) for row in rows] if self.process_group.is_main_process else []
+        found: list[tuple[str, Any]] = []
+        if self.process_group.is_main_process:
+            results = self.calls.run([partial(self.ask, row) for row in rows])
+            found = [("failure", str(one)) if isinstance(one, CallFailed) else one for one in results]
         active = []
         for row, (kind, value) in zip(rows, self.process_group.broadcast_object(found), strict=True):
-            if kind == "error":
-                raise UsageError(value)
+            if kind == "failure":
+                row.failure = f"{self.name}, after turn {number} of problem '{row.problem.id}', {value}"
+                continue
             if kind == "reward":
                 row.reward = value
                 continue
@@ -211,24 +253,17 @@ class Turns:
                 active.append(row)
         return active
 
-    def ask(self, row: Row, number: int) -> tuple[str, Any]:
-        """("reward", a number or None), ("messages", a list), or ("error", a sentence): one process asks for all."""
-        problem = row.problem
-        where = f"the environment {self.name}, after turn {number} of problem '{problem.id}',"
-        columns = {**problem.columns, "id": problem.id, "problem": problem.problem, "answer": problem.answer or None}
-        try:
-            found = self.environment([dict(message) for message in row.messages], columns)
-        except Exception as error:
-            return "error", f"{where} raised {type(error).__name__}: {str(error)[:200]}; repair it"
-        if found is None:
-            return "reward", None
-        if isinstance(found, Real) and math.isfinite(found):
-            return "reward", float(found)
-        if isinstance(found, list | tuple) and found:
-            messages = [dict(one) if isinstance(one, Mapping) else {} for one in found]
-            if all(one.get("role") in ROLES and isinstance(one.get("content"), str) for one in messages):
-                return "messages", [{"role": one["role"], "content": one["content"]} for one in messages]
-        return "error", f"{where} returned {short(found)}; expected {WANTED}"
+    def ask(self, row: Row) -> tuple[str, Any]:
+        """("reward", a number or None) or ("messages", a list); an exception if the environment fails.
+
+        It runs in a thread. What the environment gets are copies, so that it cannot change other episodes.
+        """
+        messages, problem = [dict(message) for message in row.messages], row.problem
+        columns = deepcopy(dict(problem.columns))
+        columns |= {"id": problem.id, "problem": problem.problem, "answer": problem.answer or None}
+        if row.environment is None:
+            row.environment = self.environment() if isinstance(self.environment, type) else self.environment
+        return parse_reply(row.environment(messages, columns))
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Ids of messages that follow a turn of the policy, which already ends with an end token, up to its next turn.
@@ -264,10 +299,37 @@ class Turns:
             row.append([{"role": "assistant", "content": self.read(text)}], text, [0.0] * len(text))
             if not self.reply([row], number, 2**31):
                 break
+        if row.failure:
+            raise ComponentDied(row.failure)
         return row.tokens, row.mask
+
+
+def parse_reply(found: Any) -> tuple[str, Any]:
+    """("reward", a number or None) or ("messages", a list), from what an environment returned; else CallFailed."""
+    if found is None:
+        return "reward", None
+    if isinstance(found, Real) and math.isfinite(found):
+        return "reward", float(found)
+    if isinstance(found, list | tuple) and found:
+        messages = [dict(one) if isinstance(one, Mapping) else {} for one in found]
+        if all(one.get("role") in ROLES and isinstance(one.get("content"), str) for one in messages):
+            for one in messages:
+                one["content"].encode()  # half of a surrogate pair has no tokens
+            return "messages", [{"role": one["role"], "content": one["content"]} for one in messages]
+    raise CallFailed(f"returned {short(found)}; expected {WANTED}")
+
+
+def finished_episode(row: Row) -> Episode:
+    """The episode of a row."""
+    played = tuple(row.messages), tuple(row.turn), row.reward, row.cut_off
+    return FailedEpisode(*played, row.failure) if row.failure else Episode(*played)
 
 
 def gauges(episodes: Sequence[Episode], environment_tokens: int) -> dict[str, float]:
     """Columns of metrics.jsonl that episodes add."""
     turns = [sum(message["role"] == "assistant" for message in episode.messages) for episode in episodes]
-    return {"turns": sum(turns) / len(turns), "environment_tokens": environment_tokens}
+    return {
+        "turns": sum(turns) / len(turns),
+        "environment_tokens": environment_tokens,
+        "environment_failures": sum(isinstance(episode, FailedEpisode) for episode in episodes),
+    }

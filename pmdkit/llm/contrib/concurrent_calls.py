@@ -1,0 +1,77 @@
+"""Calls that may fail or hang, many at once: each in a thread of its own, with a deadline and retries.
+
+Threads, not processes: these calls wait for a sandbox or a server, and a process would have to import again what the
+user's file needs. A thread cannot be ended: one that hangs is left behind, and is a daemon, so that the process ends.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+MOST_HANGING = 1000
+"Hanging calls with which no others are made: each keeps a thread, and containers often allow a few thousand."
+
+
+class CallFailed(Exception):
+    """What was wrong with the last attempt, such as "raised TimeoutError: the server is busy"."""
+
+
+class ConcurrentCalls:
+    """Makes calls at the same time.
+
+    Args:
+        seconds: deadline of an attempt, by the clock.
+        retries: attempts after the first one.
+        concurrency: largest number of calls that run at once, without those that were given up.
+    """
+
+    def __init__(self, seconds: float, retries: int, concurrency: int) -> None:
+        self.seconds = seconds
+        self.retries = retries
+        self.concurrency = concurrency
+        self.hanging: list[Thread] = []
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What each call returned, in their order, or a CallFailed."""
+        results: list[Any] = [None] * len(calls)
+        done: SimpleQueue[tuple[tuple[int, int], Any]] = SimpleQueue()
+        waiting = deque((place, 0) for place in range(len(calls)))  # and the number of the attempt
+        running: dict[tuple[int, int], tuple[Thread, float]] = {}  # in the order of their deadlines
+        self.hanging = [thread for thread in self.hanging if thread.is_alive()]
+        while waiting or running:
+            while waiting and len(running) < self.concurrency and len(self.hanging) < MOST_HANGING:
+                key = waiting.popleft()
+                thread = Thread(target=attempt, args=(calls[key[0]], key, done), daemon=True)
+                thread.start()
+                running[key] = thread, time.monotonic() + self.seconds
+            if not running:
+                for place, _ in waiting:
+                    results[place] = CallFailed(f"was not called: {len(self.hanging)} earlier calls still hang")
+                break
+            first, (thread, deadline) = next(iter(running.items()))
+            try:
+                key, result = done.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                key, result = first, CallFailed(f"did not answer within {self.seconds:g} s")
+                self.hanging.append(thread)
+            if running.pop(key, None) is None:  # an answer after its deadline
+                continue
+            place, number = key
+            if isinstance(result, CallFailed) and number < self.retries:
+                waiting.append((place, number + 1))
+            else:
+                results[place] = result
+        return results
+
+
+def attempt(call: Callable[[], Any], key: tuple[int, int], done: "SimpleQueue[tuple[tuple[int, int], Any]]") -> None:
+    """Make the call, in a thread, and put what came of it."""
+    try:
+        done.put((key, call()))
+    except CallFailed as failed:
+        done.put((key, failed))
+    except BaseException as error:  # SystemExit is an answer like any other
+        done.put((key, CallFailed(f"raised {type(error).__name__}: {str(error)[:200]}")))
