@@ -297,9 +297,7 @@ def test_runs_of_the_study_are_those_of_its_record():
     for arm in (adaptive.FIXED, "pass-rate 0.14, untuned"):
         runs = [run for run in found["runs"] if (run["cell"], run["arm"]) == (cell, arm)]
         tau = found["best"][cell][arm]
-        again, fresh = (
-            adaptive.run_job(adaptive.CELLS["bandit"][cell], tau, seed, Path("unused")) for seed in (0, len(runs))
-        )
+        again, fresh = (adaptive.run_job(found["cells"][cell], tau, seed) for seed in (0, len(runs)))
         for measure in (*adaptive.MEASURES, "curve"):
             assert again[measure] == pytest.approx(runs[0][measure], rel=1e-4, abs=1e-9), measure
         low, high = next_draw([run["auc"] for run in runs])

@@ -1,4 +1,4 @@
-"""The studies on the command line: `python -m pmdkit_lab.studies NAME --out DIR`; an unknown name lists them all."""
+"""Experiments on the command line: `python -m pmdkit_lab.studies NAME --out DIR`; an unknown name lists them all."""
 
 import json as to_json
 from pathlib import Path
@@ -16,15 +16,13 @@ from pmdkit.sweeps import run as grid
 from pmdkit_lab.studies.experiments import EXPERIMENTS
 
 ALONE = ("regimes", "speed")  # not a grid of runs: minutes in this process, and not resumable
-STUDY = "adaptive-tau-"  # a separate study for each tier: tunes first, then compares
-STUDIES = [STUDY + tier for tier in ("bandit", "toy", "starter")]
 
-app = App(name="python -m pmdkit_lab.studies", help="The paper's experiments in miniature, and the studies.")
+app = App(name="python -m pmdkit_lab.studies", help="The paper's experiments in miniature.")
 
 
 @app.default
 def run(name: str, /, *, out: Path | None = None, jobs: Whole = 1, resume: Flag = False, json: Flag = False) -> None:
-    """Run an experiment of the paper in miniature, or a study, and write its record.
+    """Run an experiment of the paper in miniature and write its record.
 
     Args:
         name: an experiment; an unknown name lists them all.
@@ -33,7 +31,7 @@ def run(name: str, /, *, out: Path | None = None, jobs: Whole = 1, resume: Flag 
         resume: continue in --out.
         json: print the record as one JSON value.
     """
-    if name not in (known := [*EXPERIMENTS, *ALONE, *STUDIES]):
+    if name not in (known := [*EXPERIMENTS, *ALONE]):
         raise UsageError(unknown("experiment", name, known))
     place = new_folder(None, f"{name}-sweep").path if out is None else make_writable(out)
     path, launcher = place / f"{name}.json", make_launcher("local", jobs)
@@ -47,10 +45,6 @@ def run(name: str, /, *, out: Path | None = None, jobs: Whole = 1, resume: Flag 
         torch.set_num_threads(1)
         result = getattr(measurements, name)(log=log)
         files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n", files.PUBLIC)
-    elif name in STUDIES:
-        from pmdkit_lab.studies.adaptive import study
-
-        result = study(name.removeprefix(STUDY), place, launcher=launcher, resume=resume, log=log)
     else:
         from pmdkit_lab.studies.pictures import draw
 

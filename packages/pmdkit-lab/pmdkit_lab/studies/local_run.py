@@ -13,7 +13,6 @@ from pmdkit.resolve import build
 from pmdkit.specs import Spec, from_record
 
 DEAD = 0.05  # a context of the bandit counts as dead below this pass rate
-LAST = 5  # in the other tiers, dead prompts are counted over the last fifth of the steps
 
 
 @dataclass(frozen=True)
@@ -25,13 +24,13 @@ class RunCurve:
             those of each step's draws, which come from the policy before the step. A run that diverges ends there.
         final: of the policy after the last step; None if the run diverged.
         before: of the policy before the first step, if it is exact.
-        dead: share of prompts that are hardly ever solved at the end.
+        dead: share of a bandit's contexts that are hardly ever solved at the end; None in a toy task.
     """
 
     rates: list[float]
     final: float | None
     before: float | None
-    dead: float
+    dead: float | None
 
 
 def local_run(spec: Spec, objective: Any) -> RunCurve:
@@ -44,7 +43,6 @@ def local_run(spec: Spec, objective: Any) -> RunCurve:
         backend.learner.load_state_dict(state | {"model": both})
     problem = envs.make(spec.env) if spec.tier == "bandit" else None
     rates: list[float] = []
-    unsolved: list[float] = []
 
     def exact(learner: Any) -> np.ndarray:
         policy = learner.log_policy().numpy()
@@ -57,9 +55,7 @@ def local_run(spec: Spec, objective: Any) -> RunCurve:
                 raise Diverged(f"step {step} left a policy that is not finite")
             rates.append(float(exact(learner).mean()))
             return
-        right = groups.reward > 0.5
-        rates.append(right.double().mean().item())
-        unsolved.append((~right.any(1)).double().mean().item())
+        rates.append((groups.reward > 0.5).double().mean().item())
         if not all(bool(weight.isfinite().all()) for weight in learner.model.parameters()):
             raise Diverged(f"step {step} left a weight that is not finite")
 
@@ -67,11 +63,10 @@ def local_run(spec: Spec, objective: Any) -> RunCurve:
     try:
         loop.run(objective, backend.learner, backend.task, backend.schedule, [look])
     except Diverged:
-        return RunCurve(rates, None, before, 1.0)
+        return RunCurve(rates, None, before, None if problem is None else 1.0)
     if problem is not None:
         return RunCurve(rates, rates[-1], before, float((exact(backend.learner) < DEAD).mean()))
-    final = backend.evaluate()["pass_rate"]
-    return RunCurve(rates, final, None, float(np.mean(unsolved[-len(unsolved) // LAST :])))
+    return RunCurve(rates, backend.evaluate()["pass_rate"], None, None)
 
 
 def warm_spec(spec: Spec) -> dict[str, Any]:

@@ -1,34 +1,14 @@
-"""The study of adaptive temperatures: its runs are those of `train`, its tables are right, a kill costs one run."""
-
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from dataclasses import replace
+"""The study of adaptive temperatures: its runs are those of `train`, and its tables are right."""
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
 from pmdkit import train
-from pmdkit.launchers import Launcher
-from pmdkit_lab.studies.adaptive import (
-    CELLS,
-    FIXED,
-    StudyCell,
-    outcome,
-    recommended,
-    run_job,
-    study,
-    tables,
-    tuning,
-)
+from pmdkit_lab.studies.adaptive import FIXED, outcome, recommended, run_job, tables
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.steps": 3, "schedule.group": 4}
-RULE = ({"rule": "pass-rate", "scale": 0.1}, {"rule": "pass-rate", "scale": 1.0})
-CELL = StudyCell("bandit", "shared-features", "pmd-mean", SMALL, 2, 2, arms={FIXED: (0.05, 0.5), "pass-rate": RULE})
+CELL = {"tier": "bandit", "env": "shared-features", "objective": "pmd-mean", "options": SMALL}
 
 
 def test_what_is_kept_of_a_curve():
@@ -43,35 +23,13 @@ def test_what_is_kept_of_a_curve():
     assert outcome(np.array([0.1, 0.2, 0.3]), 0.3, 0.0, 1)["drop"] == 0
 
 
-def test_every_arm_is_tuned_over_as_many_values_as_the_fixed_tau_and_on_seeds_of_its_own():
-    for cells in CELLS.values():
-        for cell in cells.values():
-            counts = {arm: len(values) for arm, values in cell.arms.items() if "untuned" not in arm}
-            assert set(counts.values()) == {counts[FIXED]}
-        assert min(job.seed for job in tuning(cells)) > max(cell.seeds for cell in cells.values())
-
-
 def test_a_bandit_run_is_that_of_train(tmp_path):
-    found = run_job(CELL, 0.05, 1, tmp_path)
+    found = run_job(CELL, 0.05, 1)
     options = {**SMALL, "objective.tau": 0.05, "env.seed": 1}
     run = train("pmd-mean", "bandit", "shared-features", seed=1, options=options, out=tmp_path / "run")
     assert found["final"] == pytest.approx(run.summary["pass_rate_last"], abs=1e-12)
     assert found["curve"][0] == pytest.approx(run.summary["pass_rate_first"], abs=1e-4)
     assert found["auc"] == pytest.approx(np.mean(found["curve"][1:]), abs=1e-4)
-
-
-@pytest.mark.slow
-def test_a_toy_run_is_that_of_train(tmp_path):
-    """Warm start included: the runs of a seed share its state, and must end where a run of their own ends."""
-    small = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 3}
-    small |= {"warm_start.pass_rate": 0.2, "warm_start.max_steps": 200, "warm_start.look": 5}
-    cell = StudyCell("toy", "modular-sum", "pmd-mean", small, 1, 1)
-    for tau in (0.05, {"rule": "contraction", "eta": 0.9}):
-        found = run_job(cell, tau, 3, tmp_path)
-        out = tmp_path / str(len(list(tmp_path.iterdir())))
-        run = train("pmd-mean", "toy", "modular-sum", seed=3, options={**small, "objective.tau": tau}, out=out)
-        assert found["final"] == run.summary["pass_rate_last"]
-        assert found["auc"] == pytest.approx(np.mean([row["pass_rate"] for row in run.metrics]), abs=1e-12)
 
 
 def made_up(cell, arm, aucs):
@@ -107,43 +65,3 @@ def test_the_stated_rule_wants_two_gains_and_no_loss():
     assert verdict(**{"pmd-mean": up, "toy": flat, "part": up}) == []
     assert verdict(**{"pmd-mean": flat, "toy": up, "part": up}) == []
     assert verdict(**{"pmd-mean": up, "toy": down, "part": up}) == []
-
-
-@pytest.mark.nightly  # it starts two processes that import torch
-def test_the_best_value_is_used_on_fresh_seeds_and_processes_change_nothing(tmp_path):
-    alone = study("bandit", tmp_path / "alone", cells={"c": CELL})
-    best = alone["best"]["c"]
-    for arm, tau in best.items():
-        means = {json.dumps(row["tau"]): row["auc"] for row in alone["tuning"] if row["arm"] == arm}
-        assert means[json.dumps(tau)] == max(means.values())
-    assert {run["seed"] for run in alone["runs"]} == {0, 1}
-    assert study("bandit", tmp_path / "many", cells={"c": CELL}, launcher=Launcher(2)) == alone
-
-
-@pytest.mark.slow
-def test_kill_9_costs_one_run(tmp_path):
-    """Killed after its third run, with a line cut off in the journal: the rest is made, the result is the same."""
-    program = f"""
-from pathlib import Path
-from pmdkit_lab.studies.adaptive import study
-from tests_cell import CELL
-study("bandit", Path({str(tmp_path / "killed")!r}), cells={{"c": CELL}})
-"""
-    (tmp_path / "tests_cell.py").write_text(
-        f"from pmdkit_lab.studies.adaptive import StudyCell\nCELL = {replace(CELL)!r}\n", encoding="utf-8"
-    )
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    child = subprocess.Popen([sys.executable, "-c", program], env=environment)
-    journal = tmp_path / "killed" / "runs.jsonl"
-    while not journal.exists() or journal.read_bytes().count(b"\n") < 3:
-        assert child.poll() is None or journal.read_bytes().count(b"\n") >= 3
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    whole = journal.read_bytes().count(b"\n")
-    with open(journal, "ab") as file:
-        file.write(b'{"key": "[\\"c\\", ')
-    said: list[str] = []
-    found = study("bandit", tmp_path / "killed", cells={"c": CELL}, resume=True, log=said.append)
-    assert len(said) <= 12 - whole
-    assert found == study("bandit", tmp_path / "whole", cells={"c": CELL})

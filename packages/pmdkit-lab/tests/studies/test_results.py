@@ -1,5 +1,6 @@
 """The stored results of the experiments say what the ledger says of them. Nothing is trained here."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import paired_difference
 from pmdkit.sweeps import record
-from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended, tables
+from pmdkit_lab.studies.adaptive import FIXED, gains, loses, recommended, tables
 from pmdkit_lab.studies.paired_tests import holm, paired_power, seeds_for_power
 from pmdkit_lab.studies.pictures import PICTURES, draw
 from pmdkit_lab.studies.race import verdict
@@ -82,25 +83,30 @@ def test_at_tuned_rates_pmd_mean_leads_the_stale_methods_over_training():
         assert low < 0 < high
 
 
+STUDY = [read_json(RESULTS / f"adaptive-tau-{tier}.json") for tier in ("bandit", "toy", "starter")]
+
+
 @pytest.fixture(scope="module")
 def adaptive():
     """cell -> arm -> row of the study of adaptive temperatures, its tables made again from the runs."""
     found = {}
-    for tier in CELLS:
-        study = read_json(RESULTS / f"adaptive-tau-{tier}.json")
+    for study in STUDY:
         found |= tables(study["runs"])
     return {cell: {row["arm"]: row for row in rows} for cell, rows in found.items()}
 
 
 def test_the_study_of_adaptive_temperatures_has_the_seeds_that_were_stated(adaptive):
-    for cells in CELLS.values():
-        for name, cell in cells.items():
-            assert set(adaptive[name]) == set(cell.arms)
-            assert {row["seeds"] for row in adaptive[name].values()} == {cell.seeds}
+    """And every arm was tuned over as many values as the fixed tau, but for the one that runs untuned."""
+    for study, seeds in zip(STUDY, (30, 10, 3), strict=True):
+        for name in study["cells"]:
+            assert {row["seeds"] for row in adaptive[name].values()} == {seeds}
+            tried = Counter(row["arm"] for row in study["tuning"] if row["cell"] == name)
+            assert set(adaptive[name]) - set(tried) <= {"pass-rate 0.14, untuned"}
+            assert set(tried.values()) == {tried[FIXED]}
 
 
 def test_no_rule_for_tau_passes_the_stated_test(adaptive):
-    objectives = {name: cell.objective for cells in CELLS.values() for name, cell in cells.items()}
+    objectives = {name: cell["objective"] for study in STUDY for name, cell in study["cells"].items()}
     assert recommended({cell: list(rows.values()) for cell, rows in adaptive.items()}, objectives) == []
 
 
