@@ -21,7 +21,8 @@ OPENER = re.compile(
 )
 INTRODUCTION = re.compile(
     r"(?:so |thus |then |therefore |hence )?(?:we (?:have|get|find|obtain|conclude)|i get|this gives|it follows"
-    r"|the (?:final |correct )?(?:answer|value|solution|root)s? (?:is|are))(?: that)? ?:? ",
+    r"|the (?:final |correct )?(?:answer|value|solution|root)s? (?:is|are)|the (?:number|integer)(?= [0-9-]))"
+    r"(?: that)? ?:? ",
     re.IGNORECASE,
 )
 "An introduction; what follows is judged on its own."

@@ -7,7 +7,7 @@ from strict_answers.numerals import FRAC, PLAIN
 
 BOLD = re.compile(r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*(?![0-9A-Za-z({])")
 SPACE = re.compile(r"(?<!\\)\\([!,;: ]|q?quad(?![A-Za-z]))")
-TIE = re.compile(r"(?<=[0-9A-Za-z}${])~(?=[0-9A-Za-z{\\])")
+TIE = re.compile(r"(?<=[0-9A-Za-z}${)])~(?=[0-9A-Za-z{\\])")
 "A LaTeX space between two words; elsewhere a tilde means `about`."
 TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|texttt|mathrm|mathbf|mathit|mathsf|operatorname|mbox|rm|emph"
@@ -29,7 +29,7 @@ PAIRS = (
     ("[", "]"),
 )
 STYLES = re.compile(
-    r"\\(?:text)?color ?\{ ?(?!white|transparent)[A-Za-z]+(?:![0-9]+)? ?\} ?"
+    r"\\(?:colorbox|(?:text)?color) ?\{ ?(?!white|transparent)[A-Za-z]+(?:![0-9]+)? ?\} ?"
     r"|\\(?:tiny|(?:script|footnote|normal)size|small|[lL]arge|LARGE|[hH]uge|(?:display|text)style|bf|it|sf|tt|bfseries)"
     r"(?![A-Za-z]) ?"
 )

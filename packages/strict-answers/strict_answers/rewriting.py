@@ -12,7 +12,7 @@ BINOMIAL = re.compile(r"\\[td]?binom ?\{([^{}]*[A-Za-z][^{}]*)\} ?\{ ?([1-4]) ?\
 PRODUCT_OF_CALLS = re.compile(r"\\(ln|log|lg|sin|cos|tan) ?([0-9]+|[a-z]|\\pi)(?= ?(?:\\cdot|\\times|\*))")
 "The parser takes what follows the sign into the function: \\ln 2 \\cdot 4 is not \\ln 8."
 SIGN = r"(?:(?<=[0-9])\^ ?\{? ?o ?\}?(?![A-Za-z])|\^ ?\{ ?\\circ ?\}|\^? ?\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])|°)"
-DEGREES = re.compile(SIGN + r"(?:[CF](?![A-Za-z]))?")
+DEGREES = re.compile(SIGN + r"(?: ?[CF](?![A-Za-z]))?")
 ANGLE = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?(?:{SIGN}| ?degrees?(?![A-Za-z]))")
 TRIGONOMETRIC = re.compile(r"(?<![A-Za-z])(?:a(?:rc)?)?(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 BARE = re.compile(r"(?<![A-Za-z\\{])(arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|ln|log|pi)(?![A-Za-z{])")
@@ -41,7 +41,8 @@ def exact(span: str) -> str:
     """A formula rewritten for the parser, which would round decimals and drop periods: all become fractions."""
     span = BARE.sub(r"\\\1 ", span.replace("**", "^"))
     span = BINOMIAL.sub(expanded, PRODUCT_OF_CALLS.sub(r"\\\1(\2)", span))
-    span = re.sub(r"!(?=[0-9])", r"! \\cdot ", span)
+    span = re.sub(r"(!(?=[0-9])|\\pi ?(?=\())", r"\1 \\cdot ", span)
+    span = re.sub(r"\\log ?_ ?(?:e(?![A-Za-z])|\{ ?e ?\})", r"\\ln ", span)
     span = MIXED.sub(lambda found: as_fraction(mixed_value(found), found), span)
     span = PERIOD.sub(lambda found: as_fraction(period_value(found), found), span)
     span = DOTTED.sub(lambda found: as_fraction(period_value(found), found), span)

@@ -15,7 +15,6 @@ from strict_answers.limits import too_complex, unknown_symbol
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import DOTTED, PLAIN, canonical_integer, parse_number
 from strict_answers.retraction import denied, taken_back
-from strict_answers.rewriting import DEGREES
 from strict_answers.structure import Part
 from strict_answers.symbols import unknowns
 from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
@@ -36,14 +35,12 @@ PRIME = re.compile(
     r"|(?<=[^\sA-Za-z.,;:'’‘\"“”`(\[{])['’](?![0-9]{3})"
     r"|(?:(?<![A-Za-z])|\\[A-Za-z]*)[A-Za-z]['’](?![A-Za-z]|\(-?[0-9.]+\))"
 )
-"A derivative, another quantity, or minutes; f'(2) = 34 names a number."
-MINUTES = re.compile(r"[0-9]+['’]{1,2}")
-"Minutes, feet and inches are units as any others, unless the gold counts degrees."
+"A derivative or another quantity; f'(2) = 34 names a number, and 34' are feet."
 LETTER = (
     r"(?:(?i:the )?(?i:correct |answer )?(?i:options?|choice)(?i: is)?:? ?)?"
-    r"(?:\( ?([A-H]) ?\)|\[ ?([A-H]) ?\]|([A-H])[.)]"
+    r"(?:\( ?([A-H]) ?\)|\[ ?([A-H]) ?\]|([A-H])[.):]"
 )
-BARE_CHOICE = re.compile(LETTER + "|([A-H]))")
+BARE_CHOICE = re.compile(LETTER + "|([A-H]))(?i: is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?)?")
 CHOICE = re.compile(
     LETTER + r")(?:,? which is|:)? (?=[^\s=+*/^_<>|,;:.!?'-]|-[^ ])"
     r"(?!\\(?:cdot|times|cup|cap|pm|mp|div|setminus|in|neq?|p?mod)(?![A-Za-z]))"
@@ -105,8 +102,8 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
         return wrong(extracted, "rejected", "dots: the value goes on")
     bare = unquoted(extracted)
-    minutes = MINUTES.fullmatch(bare) and not DEGREES.search(gold)
-    if len(PRIME.findall(bare)) > len(PRIME.findall(gold)) and not minutes:
+    feet = PLAIN.fullmatch(wanted.text) and re.fullmatch(r"[0-9]+['’]{1,2}", bare)
+    if len(PRIME.findall(bare)) > len(PRIME.findall(gold)) and not feet:
         return wrong(extracted, "rejected", "a prime that the gold does not have")
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")
@@ -145,7 +142,7 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         reading = reading._replace(parts=(("(,)", *(part[-1] for part in reading.parts)),), names=("",))
     elif len(wanted.parts) == 1 and wanted.parts[0][0] == "(,)":
         reading = structure.as_tuple(reading)
-    barred = any(name.startswith(("\\bar", "\\overline")) for name in reading.names)
+    barred = any(name.startswith(("\\bar", "\\overline", "\\Re", "\\Im")) for name in reading.names)
     number = len(wanted.parts) == 1 and wanted.parts[0][0] == "" and not IMAGINARY.search(wanted.text)
     if other_names(reading.names, wanted.names) or (barred and not number):
         return wrong(extracted, "rejected", "other names than those of the gold")
@@ -189,8 +186,9 @@ def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     if len(names) != 1 or not names[0] or not wanted:
         return False
     name, gold = names[0], ",".join(wanted)
-    if structure.CALL.fullmatch(name) and gold in name.partition("(")[2]:
-        return True  # f(x) = 5 for x = 5
+    call, argument = structure.CALL.fullmatch(name), name.partition("(")[2]
+    if call and (gold in argument or ("(" in gold and gold.partition("(")[2] != argument)):
+        return True  # f(x) = 5 for x = 5, f(1) for f(x)
     letters = re.sub("[^A-Za-z]", "", name)
     exact_names = "," in name + gold or (len(gold) == 1 and len(letters) < 4) or "\\" in name + gold
     return exact_names and name != gold and ("," in name) == ("," in gold)

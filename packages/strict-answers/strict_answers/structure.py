@@ -56,9 +56,10 @@ TIED_THOUSANDS = re.compile(r"(?<![0-9.,])([1-9][0-9]{0,2})((?:\{,\}[0-9]{3})+)(
 SEPARATOR = re.compile(r",? ?(?<![A-Za-z\\])(and|or)(?![A-Za-z])|[,;]")
 MEMBERSHIP = re.compile(r"([A-Za-z]|\\[a-z]+|[A-Za-z]_\{?[0-9A-Za-z]\}?) ?(?:\\in(?![A-Za-z])|∈) ?")
 CUP = re.compile(r"\\(cup|cap)(?![A-Za-z])|[∪∩]")
-ALL = r"(?:\\mathbb ?\{? ?R ?\}?|\\R(?![A-Za-z])|ℝ)"
+ALL = r"(?:\\mathbb ?\{? ?R ?\}?|\\?R(?![A-Za-z])|ℝ)"
 BUILDER = re.compile(
-    rf"\\\{{ ?([A-Za-z]) ?(?:(?:\\in(?![A-Za-z])|∈) ?{ALL} ?)?(?:\\(?:mid|vert)(?![A-Za-z])|[|:]) ?(.+?) ?\\\}}"
+    rf"\\\{{ ?([A-Za-z]) ?(?:(?:\\in(?![A-Za-z])|∈) ?{ALL} ?)?"
+    r"(?:\\(?:mid|vert)(?![A-Za-z])|[|:]) ?((?:(?!\\\}).)+)\\\}"
 )
 "{x | x < 2}, and nothing but the variable before the bar."
 OUTSIDE = re.compile(rf"{ALL} ?(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|∖|-) ?(.+)")
@@ -112,6 +113,8 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
         return read_chain(pieces[0], known, allowed)
     if any(not piece.strip() for piece in pieces):
         return Reading(refusal="a separator with nothing beside it")
+    if any(within(piece, "\\{", "\\}") for piece in pieces):
+        return Reading(refusal="sets in a list")
     readings = [read_chain(piece, known, allowed) for piece in pieces]
     for reading in readings:
         if reading.refusal is not None:
@@ -126,7 +129,7 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
             return Reading(refusal="inequalities in several unknowns")
         if set(words) == {"or"}:
             return Reading(united(parts), names, variable=variables.pop(), alternatives=True)
-        common = intersection([reading.parts for reading in readings]) if set(words) <= {"and", ","} else ()
+        common = outside(*(outside(reading.parts) for reading in readings)) if set(words) <= {"and", ","} else ()
         return Reading(common, ("",), variable=variables.pop()) if common else Reading(refusal="no common values")
     return Reading(parts, names, alternatives="or" in words)
 
@@ -137,12 +140,10 @@ def united(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return parts if pieces is None else regions.parts_of(pieces)
 
 
-def intersection(all_parts: list[tuple[Part, ...]]) -> tuple[Part, ...]:
-    """What sets have in common; empty if an end is not a rational number."""
-    pieces = [regions.region(parts) for parts in all_parts]
-    outside = [part for one in pieces if one is not None for part in regions.parts_of(regions.complement(one))]
-    common = None if None in pieces else regions.region(tuple(outside))
-    return () if common is None else regions.parts_of(regions.complement(common))
+def outside(*unions: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The numbers in none of the unions; empty if an end is not a rational number, or a union is empty."""
+    pieces = regions.region(tuple(part for parts in unions for part in parts))
+    return () if pieces is None or not all(unions) else regions.parts_of(regions.complement(pieces))
 
 
 def read_matrix(span: str) -> Part | None:
@@ -231,9 +232,7 @@ def split_list(span: str, separator: re.Pattern[str] = SEPARATOR) -> tuple[list[
 def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
     """A piece of a list: a value, `name = value`, an inequality, or a chain of equalities."""
     unequal = UNEQUAL.fullmatch(span)
-    pieces = None if unequal is None else regions.region(read_value(unequal[2], known, allowed).parts)
-    if unequal is not None and pieces is not None:
-        parts = regions.parts_of(regions.complement(pieces))
+    if unequal is not None and (parts := outside(read_value(unequal[2], known, allowed).parts)):
         return Reading(parts, ("",) * len(parts), variable=unequal[1])
     if LINKS.search(span):
         return Reading(refusal="a link that is not an equality")
@@ -264,21 +263,19 @@ def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool
     """Whether a left-hand side names what is asked for: x, f(x), AB, m + n, the area; not an unknown of the gold."""
     member = member.strip()
     call = CALL.fullmatch(member)
-    if call is not None and known and re.search("[a-z]", call[1]):
-        return re.fullmatch(r"[A-Za-z](?:, ?[A-Za-z])*", call[1]) is not None and (
-            unknowns(call[1]) <= known or call[1].isupper()
-        )  # no f(x + 1) and no f(y) for f(x)
+    if call is not None and known and re.search("[a-z]", call[1]):  # no f(x + 1) and no f(y) for f(x)
+        return re.fullmatch(r"[A-Za-z](?:, ?[A-Za-z])*", call[1]) is not None and unknowns(call[1]) <= known
     if call is not None:
         return True
     if OTHER.search(member) or not LETTERS.search(member):
         return False
     plain = member.replace(" ", "")
-    if plain and plain[0] == "(" and re.fullmatch(r"\([A-Za-z]_?[0-9]?(?:,[A-Za-z]_?[0-9]?)+\)", plain):
-        return True
+    if plain[:1] == "(" and "," in plain:
+        return re.fullmatch(r"\([A-Za-z]_?[0-9]?(?:,[A-Za-z]_?[0-9]?)+\)", plain) is not None
     if not member or not NAME_SIGNS.fullmatch(member) or not (member[0].isalpha() or member[0] in "|\\[("):
         return False
     if known & unknowns(member):
-        return False
+        return re.fullmatch(r"[A-Za-z]_\{?[a-z]\}?", plain) is not None and plain[0] not in known
     tokens = LETTERS.findall(member)
     if any(slash and word not in COMMANDS for slash, word in tokens):
         return False
@@ -319,23 +316,19 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
     inner = within(core, "\\{", "\\}")
     if inner is not None and ("\\{" in inner or CUP.search(inner)):
         return Reading(refusal="a set that holds a set")
-    outside = OUTSIDE.fullmatch(core)
-    if outside is not None:
-        pieces = regions.region(read_value(outside[1], known, allowed).parts)
-        if pieces is None:
-            return Reading((("", core),), ("",))
-        parts = regions.parts_of(regions.complement(pieces))
+    without = OUTSIDE.fullmatch(core)
+    if without is not None and (parts := outside(read_value(without[1], known, allowed).parts)):
         return Reading(parts, ("",) * len(parts))
     operands, signs = split_list(core, CUP)
     if signs:
-        read_operands = [read_value(piece, known, allowed) for piece in operands]
-        if any(piece.refusal or not piece.parts or piece.members for piece in read_operands):
+        readings = [read(piece, known, allowed) for piece in operands]
+        if any(piece.refusal or piece.members for piece in readings):
             return Reading((("", core),), ("",))
-        if set(signs) & {"cap", "∩"}:
-            parts = intersection([piece.parts for piece in read_operands]) if len(signs) == 1 else ()
-            return Reading(parts, ("",) * len(parts)) if parts else Reading((("", core),), ("",))
-        parts = united(tuple(dict.fromkeys(part for piece in read_operands for part in piece.parts)))
-        return Reading(parts, ("",) * len(parts))
+        if set(signs) <= {"cup", "∪"}:
+            parts = united(tuple(dict.fromkeys(part for piece in readings for part in piece.parts)))
+        else:
+            parts = outside(*(outside(piece.parts) for piece in readings)) if len(signs) == 1 else ()
+        return Reading(parts or (("", core),), ("",) * max(len(parts), 1))
     if RELATIONS.search(core):
         return read_inequality(core)
     if PLUS_MINUS.search(core) and len(PLUS_MINUS.findall(core)) == 1 and "(" not in core[:1]:
@@ -346,7 +339,9 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         if any(not piece for piece in pieces):
             return Reading(refusal="a separator with nothing beside it")
         parts = tuple(part for piece in pieces for part in read_value(piece, known, allowed).parts)
-        if any(part[0] in ("empty", "[,)", "(,]", "[,]", "raw") for part in parts):
+        if any(
+            part[0] in ("empty", "[,)", "(,]", "[,]", "raw") or (part[0] and "infty" in str(part)) for part in parts
+        ):
             return Reading(refusal="a set that holds a set")
         return Reading(parts, ("",) * len(parts))
     bracket = core[:1]

@@ -33,17 +33,16 @@ CHANGING = listed(
 "Words that change the number next to them or retract it: they never count as a noun or a name."
 DENYING = listed(
     """
-    no not never none nor neither cannot without except wrong incorrect false mistaken opposite previous former old bad
-    unlikely rejected impossible tempting invalid supposed alleged unproven guess guessed guessing instead hardly
+    no not never none nor neither cannot without except wrong incorrect false mistaken opposite previous former bad
+    unlikely rejected impossible tempting invalid supposed guess guessed guessing instead hardly
     """
 )
 "Words before `Answer:` that say that none follows."
 ANNOUNCING = listed(
     """
-    final correct right the my our your an so thus hence then therefore is and exact numeric numerical integer decimal
-    simplified reduced short brief required requested desired complete full overall actual true resulting ultimate
-    boxed computed calculated expected best single only definitive direct symbolic closed form now here are with give
-    gives as this was problem question math text textbf mathbf mathrm
+    final correct right the my your our an so thus hence then therefore is and exact numeric numerical integer decimal
+    simplified reduced short required requested desired complete full overall actual resulting boxed computed expected
+    best single only direct closed form now here are with give gives as problem question math text textbf mathbf mathrm
     """
 )
 "Words that may stand directly before `Answer:`."
