@@ -132,7 +132,8 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", type=float, default=value)
     parser.add_argument("--max-steps", type=int, help="actions in an episode; by default the registered limit")
     asked = parser.parse_args()
-    sys.path.append(".")  # Gymnasium imports the module that an id names: my of my:Walk-v0
+    if ":" in asked.id:
+        sys.path.append(".")  # Gymnasium imports the module that an id names: my of my:Walk-v0
     learner = EpisodeLearner(asked.id, asked.options, asked.lr, asked.hidden, asked.seed, asked.max_steps)
     task = EpisodeTask(asked.starts, asked.scale, asked.seed)
     schedule = Schedule(asked.steps, asked.group, asked.ministeps, asked.seed)

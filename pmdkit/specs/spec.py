@@ -60,7 +60,7 @@ class RunTable(Strict):
     seed: int = 0
     "Seed of every draw."
     threads: int = Field(default=1, ge=1, le=MOST_THREADS)
-    "CPU threads, fixed so that a resumed run ends with the same bits."
+    "CPU threads, at most one for each core; fixed so that a resumed run ends with the same bits."
     keep: Count = 2
     "Checkpoints to keep."
     checkpoint_every: Count = 1
