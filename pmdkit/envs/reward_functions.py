@@ -7,7 +7,6 @@ responses to a prompt in one call. A `FunctionGrader` makes the rows; in a worke
 
 import ast
 import asyncio
-import hashlib
 import inspect
 import json
 import math
@@ -176,7 +175,7 @@ def identify(grade: str) -> tuple[str, str]:
         raise UsageError(f"'{grade}' names no grader; expected \"math\", or a file and a function such as my.py:grade")
     if not path.is_file():
         raise UsageError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
-    return f"{path}:{name}", f"own {name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    return f"{path}:{name}", f"own {name} {plugins.sha256_of_code(path)}"
 
 
 def takes_gold(grade: str) -> bool:
@@ -194,18 +193,35 @@ def takes_gold(grade: str) -> bool:
         return True
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            # the same parameters, and nothing else that could run
-            node.body, node.decorator_list, node.returns, wanted = [ast.Pass()], [], None, node.args
-            wanted.defaults = [ast.Constant(None) for _ in wanted.defaults]
-            wanted.kw_defaults = [default and ast.Constant(None) for default in wanted.kw_defaults]
-            for one in ast.walk(wanted):
-                if isinstance(one, ast.arg):
-                    one.annotation = None
-            empty: dict[str, Any] = {}
-            exec(compile(ast.fix_missing_locations(ast.Module([node], [])), file, "exec"), empty)
-            reward = OwnReward(empty[name], 0.0)
+            reward = OwnReward(stand_in(node), 0.0)
             return reward.positional or reward.wanted.get("gold", False)
     return name in names
+
+
+def stand_in(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> Callable[..., Any]:
+    """A function that does nothing, with the parameters of a definition; None is the default where there is one."""
+    given, kinds = definition.args, inspect.Parameter
+    positional = [*given.posonlyargs, *given.args]
+    found = [
+        kinds(
+            one.arg,
+            kinds.POSITIONAL_ONLY if n < len(given.posonlyargs) else kinds.POSITIONAL_OR_KEYWORD,
+            default=kinds.empty if n < len(positional) - len(given.defaults) else None,
+        )
+        for n, one in enumerate(positional)
+    ]
+    found += [kinds(given.vararg.arg, kinds.VAR_POSITIONAL)] if given.vararg else []
+    for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        found.append(kinds(one.arg, kinds.KEYWORD_ONLY, default=kinds.empty if default is None else None))
+    found += [kinds(given.kwarg.arg, kinds.VAR_KEYWORD)] if given.kwarg else []
+
+    def plain_function() -> None: ...
+
+    async def async_function() -> None: ...
+
+    function: Any = async_function if isinstance(definition, ast.AsyncFunctionDef) else plain_function
+    function.__signature__ = inspect.Signature(found)
+    return function  # type: ignore[no-any-return]
 
 
 class FunctionGrader(Grader):
