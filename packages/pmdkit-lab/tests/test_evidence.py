@@ -21,7 +21,7 @@ from pmdkit.observe.run_folder import RunFolder
 from pmdkit.sweeps import record
 from pmdkit_lab.figures.training_curves import METHODS as DRAWN
 from pmdkit_lab.figures.training_curves import setting
-from pmdkit_lab.studies import adaptive, experiments, measurements
+from pmdkit_lab.studies import adaptive, experiments, regimes
 from pmdkit_lab.studies.settings import summary_values
 
 from .studies import test_results as results
@@ -276,8 +276,8 @@ def test_a_recorded_seed_is_fitted_as_it_was():
         if run["setting"] == "draws, pmd-mean length":
             assert min(run["exact update"][-1], run["length law"][-1]) > 1
         assert run["exact update"][0] > 0.9
-    passes = measurements.PASSES[:7]
-    again = measurements.regimes(seeds=(0,), passes=passes, log=lambda sentence: None)
+    passes = regimes.PASSES[:7]
+    again = regimes.regimes(seeds=(0,), passes=passes)
     assert recorded["passes"][: len(passes)] == again["passes"]
     for run in again["runs"]:
         (own,) = (one for one in recorded["runs"] if (one["seed"], one["setting"]) == (0, run["setting"]))

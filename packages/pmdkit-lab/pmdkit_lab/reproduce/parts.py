@@ -11,7 +11,7 @@ from pmdkit import objectives
 from pmdkit_lab import ledger
 from pmdkit_lab.explain import explain, report
 from pmdkit_lab.figures import FIGURES, TABLES, draw, table
-from pmdkit_lab.reproduce import checks, training_parts
+from pmdkit_lab.reproduce import training_parts
 from pmdkit_lab.reproduce.part import ClaimCheck, Claims, Part, PartContext, Piece, Sheet, keep
 from pmdkit_lab.studies.experiments import EXPERIMENTS
 
@@ -21,7 +21,6 @@ CHAPTERS = {  # in the order of the report
     "simulated": "Simulated figures",
     "tables": "Tables of the paper",
     "objectives": "What each objective solves",
-    "checks": "Statements tried here",
     "runs": "Short runs",
     "toy": "Training figures at toy scale",
     "starter": "Training at starter scale",
@@ -128,7 +127,6 @@ PARTS: list[Part] = [
     figure("fig1-left", 1.0),
     figure("fig1-right", 1.0),
     Part("ledger", "The ledger", "ledger", "Every claim with its verdict.", 1.0, ledger_claims),
-    Part("checks", "Statements tried", "checks", "Statements of the paper on random problems.", 3.0, checks.checks),
     figure("target-error", 1.5),
     figure("target-error-split", 1.5),
     Part("tables", "Tables", "tables", "The paper's tables with what follows from them.", 1.0, paper_tables),

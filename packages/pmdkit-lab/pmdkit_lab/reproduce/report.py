@@ -41,7 +41,6 @@ def write_report(
     chapters = [
         {"key": key, "title": title, "sections": [each for each in sections if each["part"].chapter == key]}
         for key, title in CHAPTERS.items()
-        if key != "checks"  # collected from all parts at the end of the report
     ]
     page = environment().from_string((HERE / "report.html").read_text(encoding="utf-8"))
     text = page.render(

@@ -1,6 +1,5 @@
 """Experiments on the command line: `python -m pmdkit_lab.studies NAME --out DIR`; an unknown name lists them all."""
 
-import json as to_json
 from pathlib import Path
 
 from cyclopts import App
@@ -10,12 +9,9 @@ from pmdkit.cli.output import print_json
 from pmdkit.cli.sweep import log, present
 from pmdkit.errors import UsageError, unknown
 from pmdkit.launchers import make_launcher
-from pmdkit.observe import files
 from pmdkit.observe.run_folder import make_writable, new_folder
 from pmdkit.sweeps import run as grid
 from pmdkit_lab.studies.experiments import EXPERIMENTS
-
-ALONE = ("regimes", "speed")  # not a grid of runs: minutes in this process, and not resumable
 
 app = App(name="python -m pmdkit_lab.studies", help="The paper's experiments in miniature.")
 
@@ -31,35 +27,24 @@ def run(name: str, /, *, out: Path | None = None, jobs: Whole = 1, resume: Flag 
         resume: continue in --out.
         json: print the record as one JSON value.
     """
-    if name not in (known := [*EXPERIMENTS, *ALONE]):
-        raise UsageError(unknown("experiment", name, known))
+    from pmdkit_lab.studies.pictures import draw
+
+    if name not in EXPERIMENTS:
+        raise UsageError(unknown("experiment", name, EXPERIMENTS))
     place = new_folder(None, f"{name}-sweep").path if out is None else make_writable(out)
-    path, launcher = place / f"{name}.json", make_launcher("local", jobs)
-    if name in ALONE:
-        import torch
-
-        from pmdkit_lab.studies import measurements
-
-        if path.exists():
-            raise UsageError(f"output {path} exists; nothing was changed: give another --out")
-        torch.set_num_threads(1)
-        result = getattr(measurements, name)(log=log)
-        files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n", files.PUBLIC)
-    else:
-        from pmdkit_lab.studies.pictures import draw
-
-        chosen = EXPERIMENTS[name]
-        trials = chosen.trials()
-        grid.check_trials(trials)
-        result = grid.sweep(trials, place, name, chosen.record(), launcher=launcher, resume=resume, log=log)
-        if not json:
-            present(name, place)
-        if all(run["state"] != "failed" for run in result["runs"]):
-            draw(name, place).save(place / "figures" / name)
+    chosen = EXPERIMENTS[name]
+    trials = chosen.trials()
+    grid.check_trials(trials)
+    launcher = make_launcher("local", jobs)
+    result = grid.sweep(trials, place, name, chosen.record(), launcher=launcher, resume=resume, log=log)
+    if not json:
+        present(name, place)
+    if all(run["state"] != "failed" for run in result["runs"]):
+        draw(name, place).save(place / "figures" / name)
     if json:
         print_json(result)
     else:
-        print(f"record: {path}")
+        print(f"record: {place / f'{name}.json'}")
 
 
 if __name__ == "__main__":

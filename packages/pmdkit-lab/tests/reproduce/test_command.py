@@ -26,7 +26,7 @@ def test_a_failing_part_is_exit_1_and_a_check_that_says_no_exit_4(call, tiny, mo
         raise ValueError("no luck")
 
     wrong = ClaimCheck("two", "", "", "2", "3", False)
-    listed = [*tiny[0], Part("wrong", "Wrong", "checks", "", 1.0, lambda context: [wrong])]
+    listed = [*tiny[0], Part("wrong", "Wrong", "objectives", "", 1.0, lambda context: [wrong])]
     monkeypatch.setattr(parts, "PARTS", listed)
     assert call("reproduce", "--budget", "1h", "--jobs", "1", "--out", tmp_path / "out") == 4
     text = (tmp_path / "out" / "report.html").read_text()

@@ -1,7 +1,6 @@
-"""Two experiments that are not a grid of runs: `speed`, what a token costs, and `regimes`, which law a fit obeys."""
+"""The regime map: one frozen batch fitted for more and more passes, and the law that the fitted policy then obeys."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -10,84 +9,14 @@ import torch
 
 from pmdkit import theory
 from pmdkit.fit import Backend
-from pmdkit.loop import Rollouts, ministeps
+from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups, credit, load_objective
-from pmdkit.randomness import derive
 from pmdkit.resolve import build, resolve
 from pmdkit.sweeps import record
 from pmdkit_lab.studies import experiments
 
 Array = np.ndarray
-ABOUT = {
-    "speed": "Milliseconds of CPU time per token, generation and update apart, with 1 to 64 updates per rollout batch.",
-    "regimes": "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or "
-    "neither.",
-}
-
-# The cost of a token by staleness: all levels take turns in one process.
-
-ENVS = ("modular-sum", "parity")  # answers of one token, and of up to fifteen
-LEVELS = (1, 4, 16, 64)
-GROUP = 16
-BATCH = 8  # prompts per update: 128 draws; the paper's 512 are spread over 32 GPUs
-
-
-def speed(
-    envs: Sequence[str] = ENVS,
-    levels: Sequence[int] = LEVELS,
-    seeds: Sequence[int] = experiments.SEEDS,
-    log: Callable[[str], None] = print,
-) -> dict[str, Any]:
-    """Milliseconds per generated token: roll out for `level` updates at once, then update batch by batch.
-
-    CPU time of one thread excludes whatever else the machine does. The levels take turns, so that whatever slows the
-    process down affects all of them alike.
-
-    Args:
-        envs: environments of tier 2. The policy is neither trained nor warm-started.
-        levels: updates per rollout batch.
-        seeds: repetitions, each with its own model and prompts.
-        log: called with a sentence about each step of the work.
-    """
-    runs: list[dict[str, Any]] = []
-    for env in envs:
-        for seed in seeds:
-            for level in levels:
-                turns = max(1, min(8, max(levels) // level // 2))
-                runs.append({"env": env, "seed": seed, "staleness": level, **measure(env, seed, level, turns)})
-            log(f"speed: {env}, seed {seed}")
-    return {"format": 1, "about": ABOUT["speed"], "runs": record.rounded(runs)}
-
-
-def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
-    """Time `turns` rollouts of `level` batches each, and their updates, after one batch to warm up."""
-    options = {
-        "schedule.prompts": BATCH * level,
-        "schedule.group": GROUP,
-        "warm_start.pass_rate": 0.0,
-        "run.seed": seed,
-    }
-    spec, objective = resolve("toy", env, options | experiments.MODEL | {"schedule.lr": 1e-3})
-    learner, task = (backend := build(spec, objective)[1]).learner, backend.task
-    spent = {"rollout": 0.0, "update": 0.0}
-    tokens = 0
-    learner.rollout(task.prompts(1)[:BATCH], GROUP, seed=0)
-    for turn in range(turns):
-        began = time.process_time()
-        rollouts = learner.rollout(task.prompts(turn + 1), GROUP, seed=derive(seed, "speed", turn))
-        rolled = time.process_time()
-        groups = Groups(task.reward(rollouts), rollouts.mass, rollouts.sampled)
-        batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, None, rollouts.width)
-        for part in ministeps(rollouts, batch, level):
-            learner.update(objective, *part)
-        spent["rollout"] += rolled - began
-        spent["update"] += time.process_time() - rolled
-        tokens += int(rollouts.mask.sum())
-    return {f"ms_per_token_{phase}": 1e3 * seconds / tokens for phase, seconds in spent.items()}
-
-
-# The regime map: one frozen batch fitted for more and more passes, and the law that the fitted policy then obeys.
-
+ABOUT = "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or neither."
 ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, exact expectations; starts at chance, p = 1/81
 DRAWS = 64  # per prompt: 0.8 of them right on average
 PROMPTS = 3
@@ -106,9 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def regimes(
-    seeds: Sequence[int] = experiments.SEEDS, passes: Sequence[int] = PASSES, log: Callable[[str], None] = print
-) -> dict[str, Any]:
+def regimes(seeds: Sequence[int] = experiments.SEEDS, passes: Sequence[int] = PASSES) -> dict[str, Any]:
     r"""Distance of the fitted policy to each law, by number of passes.
 
     $$ d = \Big(\frac{E_{\pi_{old}}(u - u^\star)^2}{E_{\pi_{old}}\, u^{\star 2}}\Big)^{1/2}, \quad
@@ -122,7 +49,6 @@ def regimes(
     Args:
         seeds: seeds of the model, the prompts and the draws.
         passes: numbers of optimizer steps on the batch, increasing.
-        log: called with a sentence about each step of the work.
     """
     runs: list[dict[str, Any]] = []
     for seed in seeds:
@@ -132,8 +58,7 @@ def regimes(
         for label, setting in SETTINGS.items():
             backend.learner.model.load_state_dict(start)  # type: ignore[attr-defined]
             runs.append({"seed": seed, "setting": label, **fit(backend, setting, passes, seed, spec.schedule.lr)})
-            log(f"regimes: seed {seed}, {label}, distance {runs[-1]['exact update'][-1]:.3f}")
-    return {"format": 1, "about": ABOUT["regimes"], "env": ENV, "passes": list(passes), "runs": record.rounded(runs)}
+    return {"format": 1, "about": ABOUT, "env": ENV, "passes": list(passes), "runs": record.rounded(runs)}
 
 
 def fit(
