@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.llm.head import head_logp
-from pmdkit.llm.logprobs import response_logp, to_rows
+from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.packing import use_packing
 
 from .conftest import EOS, build
@@ -75,11 +75,3 @@ def test_all_logits_are_never_held():
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
         head_logp(states, weight, torch.zeros(512, dtype=torch.long), 32)
     assert sum(size for size in kept if size != weight.numel()) < 512 * 16 * 4
-
-
-def test_rows_are_padded_with_zeros_and_keep_their_gradient():
-    flat = torch.arange(1.0, 7.0, requires_grad=True)
-    table = to_rows(flat, [3, 1, 2], 4)
-    assert table.tolist() == [[1, 2, 3, 0], [4, 0, 0, 0], [5, 6, 0, 0]]
-    (table * torch.arange(12.0).view(3, 4)).sum().backward()
-    assert flat.grad.tolist() == [0, 1, 2, 4, 8, 9]

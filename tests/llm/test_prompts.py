@@ -164,11 +164,8 @@ def test_a_prompt_table_is_what_transformers_renders():
     encoder = encoder_of(table, own)
     text = TEXTS[0]
     messages = encoder.messages(asked(text))
-    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
     assert messages[-1]["content"] == f"Q: {text}\n\nA:"
     rendered = own.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     assert own.decode(encoder.encode(asked(text))) == rendered
     assert "<think>False" in rendered
-    plain = encoder_of(table.model_copy(update={"chat": False, "thinking": None}), own)
-    assert own.decode(plain.encode(asked(text))) == f"Be short.\n\n1 + 1?\n\n2\n\nQ: {text}\n\nA:"
     assert encoder_of(None, TOKENIZER).encode(asked(text)) == ENCODER.encode(asked(text))

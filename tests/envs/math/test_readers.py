@@ -12,7 +12,7 @@ import pytest
 from pmdkit.envs.math import MATH_KINDS, make_math
 from pmdkit.envs.math.datasets import GSM8K, HendrycksMath, MathFile
 from pmdkit.envs.math.problem import leaks
-from pmdkit.envs.math.readers import AFTER, BEFORE, final_answer, unwrap
+from pmdkit.envs.math.readers import AFTER, BEFORE, final_answer
 from pmdkit.errors import EnvironmentLacks, UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -173,13 +173,6 @@ def test_a_missing_library_is_told_with_its_pip_line(tmp_path, monkeypatch, modu
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(EnvironmentLacks, match=f"pip install {module}"):
         MathFile(path).build()
-
-
-def test_unwrap_is_the_inverse_of_the_wording():
-    assert unwrap(BEFORE + "Why?" + AFTER + "\n") == "Why?"
-    assert unwrap("Why?") == "Why?"
-    with pytest.raises(ValueError, match="not its first"):
-        unwrap("Why?" + AFTER)
 
 
 def test_leaks_are_found_through_layout_but_not_through_signs():
