@@ -1,10 +1,19 @@
-"""pmdkit's objectives in TRL 1.16: `PMDTrainer` extends GRPOTrainer, `PMDConfig` extends GRPOConfig.
+"""pmdkit's objectives in TRL: `PMDTrainer` extends GRPOTrainer, `PMDConfig` extends GRPOConfig.
 
 TRL samples, scores, shards and steps; the advantage and the loss are those of `pmdkit.objectives`. docs/use/trl.md has
 a script and says what is refused.
 """
 
-from pmdkit.adapters.trl.config import PMDConfig
-from pmdkit.adapters.trl.trainer import PMDTrainer
+import trl
+
+from pmdkit.errors import EnvironmentLacks
+
+try:
+    from pmdkit.adapters.trl.config import PMDConfig
+    from pmdkit.adapters.trl.trainer import PMDTrainer
+except (ImportError, AttributeError) as error:
+    raise EnvironmentLacks(
+        f"pmdkit.adapters.trl cannot be loaded with trl {trl.__version__}: {error}; pip install trl==1.16.0"
+    ) from error
 
 __all__ = ["PMDConfig", "PMDTrainer"]

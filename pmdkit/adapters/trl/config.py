@@ -1,6 +1,10 @@
 """GRPOConfig with an objective of pmdkit; settings that would change it are refused with a reason."""
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 import trl
@@ -10,9 +14,10 @@ from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.objectives import Objective, load_objective, objective_name, traits
 from pmdkit.objectives.regulariser import added_terms
 
-SUPPORTED = "1.16."  # the trainer overrides methods that TRL may change from one minor version to the next
-if not trl.__version__.startswith(SUPPORTED):
-    raise EnvironmentLacks(f"trl is {trl.__version__}; the adapter knows {SUPPORTED}x: pip install trl==1.16.0")
+KNOWN = "1.16."  # the trainer overrides methods that TRL may change from one minor version to the next
+SECONDS = 900.0  # for the golden vectors, which take a quarter of a minute on an idle machine
+LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "ACCELERATE_", "FSDP_")
+"How variables begin by which a launcher makes a process one of several."
 
 # settings of GRPOConfig that have one accepted value each, by the reason why no other is
 FIXED: dict[str, dict[str, Any]] = {
@@ -62,8 +67,10 @@ class PMDConfig(GRPOConfig):
     Raises:
         ValueError: a setting of GRPOConfig that has no meaning here or would change the objective; an unknown objective
             or option; batch sizes that would split groups.
+        EnvironmentLacks: the version of TRL is not known, and the golden vectors fail with it.
     """
 
+    version_checked: ClassVar[bool] = False  # the golden vectors themselves run on any version
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "objective_options"]
 
     objective: str = field(default="pmd-mean", metadata={"help": "Objective of pmdkit, or file.py:Class."})
@@ -84,6 +91,8 @@ class PMDConfig(GRPOConfig):
     )
 
     def __post_init__(self) -> None:
+        if not self.version_checked:
+            check_version(trl.__version__)
         super().__post_init__()
         for reason, settings in FIXED.items():
             for name, accepted in settings.items():
@@ -103,6 +112,30 @@ class PMDConfig(GRPOConfig):
         if self.tau is not None:
             options["tau"] = self.tau
         return load_objective(self.objective, **options)
+
+
+@cache
+def check_version(version: str) -> None:
+    """Run the golden vectors through a version of TRL that is not known; EnvironmentLacks if they fail.
+
+    In a process of its own, on the CPU: Trainer seeds the generators and decides on the device of a whole process.
+    """
+    if version.startswith(KNOWN):
+        return
+    print(f"pmdkit: trl {version} is not known here: trying the golden vectors, up to a minute", file=sys.stderr)
+    given = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
+    given |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-P", "-m", "pmdkit.adapters.trl.golden"]
+    try:
+        ended = subprocess.run(command, env=given, capture_output=True, text=True, timeout=SECONDS)
+        found = "" if ended.returncode == 0 else (ended.stdout + ended.stderr).strip().rpartition("\n")[2]
+    except subprocess.TimeoutExpired:
+        found = f"they do not end within {SECONDS:g} s"
+    if found or ended.returncode:
+        raise EnvironmentLacks(
+            f"trl is {version}, which the adapter does not know, and the golden vectors fail with it: {found}; "
+            "pip install trl==1.16.0"
+        )
 
 
 def check_objective(objective: Objective, config: PMDConfig) -> None:

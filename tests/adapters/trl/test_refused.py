@@ -1,6 +1,5 @@
 """Settings that would change the objective, or that nobody would read, stop the run with a sentence."""
 
-import importlib
 from dataclasses import fields
 
 import pytest
@@ -8,7 +7,6 @@ import trl
 from trl import GRPOConfig
 
 from pmdkit.adapters.trl import PMDConfig
-from pmdkit.adapters.trl import config as config_module
 from pmdkit.adapters.trl.config import FIXED
 from pmdkit.errors import EnvironmentLacks
 
@@ -58,7 +56,33 @@ def test_other_mistakes(settings):
         config(**settings)
 
 
-def test_another_version_of_trl(monkeypatch):
-    monkeypatch.setattr(trl, "__version__", "1.15.2")
-    with pytest.raises(EnvironmentLacks):
-        importlib.reload(config_module)
+def test_a_version_of_trl_that_is_not_known_is_tried(monkeypatch):
+    monkeypatch.setattr(trl, "__version__", "1.99.0")
+    assert config(tau=0.1).make_objective().tau == 0.1
+
+
+LATER = """
+import sys
+here = sys.path.index({folder!r})
+sys.path.pop(here)
+sys.modules.pop("trl")
+import trl
+sys.path.insert(here, {folder!r})
+once = trl.GRPOTrainer._calculate_rewards
+trl.GRPOTrainer._calculate_rewards = lambda *given, **options: {rewards}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rewards", "found"),
+    [("2 * once(*given, **options)", "case '"), ("once(*given, options)", "TypeError: ")],
+)
+def test_a_version_of_trl_that_changes_the_loss_is_refused(rewards, found, monkeypatch, tmp_path):
+    """A later TRL, which scales rewards or has another signature, stands in the way of the real one."""
+    (tmp_path / "trl.py").write_text(LATER.format(folder=str(tmp_path), rewards=rewards))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(trl, "__version__", "1.99." + found)
+    with pytest.raises(EnvironmentLacks) as refused:
+        config()
+    assert found in str(refused.value)
+    assert "\n" not in str(refused.value)
