@@ -19,7 +19,6 @@ def replay(
     step: Whole | None = None,
     objective: str | None = None,
     tau: float | None = None,
-    ministeps: Whole | None = None,
     set: Texts = None,
     trust: Texts = None,
     web: Flag = False,
@@ -33,7 +32,6 @@ def replay(
         step: which step; by default the newest recorded one.
         objective: a name (see pmdkit objectives) or my.py:MyLoss; by default the recorded one.
         tau: temperature in reward units; by default the recorded one.
-        ministeps: updates that the step is cut into.
         set: other options of the objective: --set norm=none clip_high=0.3.
         trust: files such as my.py that the recording names and whose code may run.
         web: write all recorded steps to FOLDER/biography.json, which the page "Biography of a prompt" opens.
@@ -43,13 +41,12 @@ def replay(
     from pmdkit_lab.replay.recorded import RecordingText, open_step
 
     if web or folder is not None:
-        others = {"--step": step, "--objective": objective, "--tau": tau, "--ministeps": ministeps,
-                  "--set": set}  # fmt: skip
+        others = {"--step": step, "--objective": objective, "--tau": tau, "--set": set}
         write_for_browser(run, folder, web, [name for name, value in others.items() if value is not None], json)
         return
     recorded = open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
-    request = replay.make_request(recorded, objective, options, ministeps, trust or ())
+    request = replay.make_request(recorded, objective, options, trust or ())
     found = {"run": str(run), **replay.replay(recorded, request)}
     words = RecordingText(recorded, run)
     for driver in found["drivers"]:
@@ -98,7 +95,7 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
         if dot and section != "objective":
             raise UsageError(
                 f"--set got '{key}'; a replay changes options of the objective only, such as objective.norm=none: "
-                "the rollouts are recorded (--ministeps divides them differently)"
+                "the rollouts are recorded"
             )
         options[name if dot else section] = value
     return options
@@ -119,13 +116,11 @@ def show_step(found: dict[str, Any]) -> None:
         f"recorded  {objective_words(recorded)}, {count(found['recorded']['ministeps'], 'update')}", soft_wrap=True
     )
     console.print(
-        f"asked     {objective_words(asked)}, {count(found['ministeps'], 'update')}"
-        + ("" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"),
+        f"asked     {objective_words(asked)}" + ("" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"),
         soft_wrap=True,
     )
     show_check(console, found["recorded"])
     show_points(console, found)
-    show_updates(console, found)
     show_drivers(console, found)
     show_gauge(console, found)
 
@@ -168,22 +163,6 @@ def show_points(console: Console, found: dict[str, Any]) -> None:
     for name, at in found["points"].items():
         if "missing" in at:
             console.print(f"the policy {MEANING[name]}: {at['missing']}", soft_wrap=True)
-
-
-def show_updates(console: Console, found: dict[str, Any]) -> None:
-    """Print what each update contains."""
-    if len(found["updates"]) < 2:
-        return
-    table = grid("update", "prompts", "pass rate", "loss", "|grad|")
-    for n, part in enumerate(found["updates"], 1):
-        cells = (plain(part["pass_rate"]), number(part["loss"]), number(part["norm"]))
-        table.add_row(str(n), str(part["prompts"]), *cells)
-    console.print(table)
-    console.print(
-        "All at the policy that drew the rows. The first update starts there; where later ones start depends on those "
-        "before them.",
-        soft_wrap=True,
-    )
 
 
 def show_drivers(console: Console, found: dict[str, Any]) -> None:

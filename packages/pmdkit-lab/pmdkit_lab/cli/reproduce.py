@@ -24,10 +24,9 @@ def reproduce(
 ) -> None:
     """Compute the paper's figures, tables and claims again and write them into OUT/report.html, one file.
 
-    2m holds all that is exact, the ledger, what each objective solves, and short runs. 20m adds the paper's
-    experiments at toy scale with five seeds, 90m a small language model. Any other duration
-    holds what fits. The report is there after the first part. Ctrl-C stops; the same command with --resume goes on,
-    with a larger --budget also further.
+    2m holds all that is exact, the ledger, and what each objective solves. 20m adds the paper's experiments at toy
+    scale with five seeds, 90m a small language model. Any other duration holds what fits. The report is there after
+    the first part. Ctrl-C stops; the same command with --resume goes on, with a larger --budget also further.
 
     Args:
         budget: a duration: 2m, 20m, 90m, 1h30m.

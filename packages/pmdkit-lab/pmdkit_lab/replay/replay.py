@@ -1,7 +1,6 @@
 """A recorded step under any objective: losses, gradient statistics and predictions, as plain numbers.
 
-Results at the recorded policies are exact. Another number of updates would visit other policies from its
-second update on; nothing is claimed about those.
+Results at the recorded policies are exact; nothing is claimed about others.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import torch
 
 from pmdkit.errors import UsageError
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import Objective, load_objective, parts, traits
+from pmdkit.objectives import Objective, load_objective, traits
 from pmdkit.observe import gauge, metrics
 from pmdkit.plugins import Trust, Trusted
 from pmdkit.recording import Recording
@@ -33,14 +32,10 @@ NOTHING = 1e-12  # a smaller gradient is rounding error
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """The objective to replay, recorded or another, with any options, and the number of updates.
-
-    Attributes: objective and its name; number of updates; files whose code may run.
-    """
+    """The objective to replay, recorded or another, with any options; its name; and files whose code may run."""
 
     objective: Objective
     name: str
-    ministeps: int
     trusted: Trusted
 
     @property
@@ -55,7 +50,6 @@ def make_request(
     recording: Recording,
     objective: str | None = None,
     options: Mapping[str, Any] | None = None,
-    ministeps: int | None = None,
     trust: Trust = (),
 ) -> ReplayRequest:
     """The request for a replay; whatever is not given is as recorded.
@@ -64,12 +58,10 @@ def make_request(
         recording: the recording of the step.
         objective, options: a name in OBJECTIVES or "my.py:MyLoss"; another objective keeps the recorded tau if it has
             that option.
-        ministeps: updates of the step.
         trust: files such as my.py that the recording names and whose code may run.
 
     Raises:
-        UsageError: the recorded objective cannot be loaded again, an option is unknown, or there are too many
-            ministeps.
+        UsageError: the recorded objective cannot be loaded again, or an option is unknown.
     """
     trusted = Trusted.of(trust, objective, options)
     table = dict(recording.about["objective"])
@@ -89,13 +81,7 @@ def make_request(
                 f"the recorded objective cannot be loaded again ({problem}); name one with --objective"
             ) from problem
         raise
-    prompts = len(recording["mass"])
-    count = recording.about["ministeps"] if ministeps is None else ministeps
-    if not 1 <= count <= prompts:
-        raise UsageError(
-            f"ministeps is {count} for {prompts} prompts; expected 1 to {prompts}: each update needs its own prompt"
-        )
-    return ReplayRequest(loaded, name, count, trusted)
+    return ReplayRequest(loaded, name, trusted)
 
 
 def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
@@ -109,10 +95,8 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
     gradients: dict[str, Gradient] = {}
     for name in POINTS:
         try:
-            if name == "seen" and request.ministeps != about["ministeps"]:
-                raise NotRecorded("not recorded: other updates would have seen other policies")
             where = point(recording, name)
-            gradients[name] = gradient(request.objective, batch, where, request.ministeps, size, about["sampled"])
+            gradients[name] = gradient(request.objective, batch, where, about["ministeps"], size, about["sampled"])
             points[name] = gradient_statistics(gradients[name]) | compare_with_recorded(
                 gradients[name], own, name, recording
             )
@@ -135,10 +119,8 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
             **check_recorded(recording, own),
         },
         "objective": request.table,
-        "ministeps": request.ministeps,
         "anchor": anchor(request, recording),
         "points": points,
-        "updates": each_update(request, gradients["old"], recording) if "old" in gradients else [],
         "drivers": drivers(driving, recording) if driving is not None else [],
         "gauge": buckets(request, recording),
         "gauge_recorded": None if own is None else buckets(own, recording),
@@ -162,7 +144,7 @@ def check_recorded(recording: Recording, own: ReplayRequest | None) -> dict[str,
     nothing = not bool((batch.weight != 0).any())  # all groups have equal rewards, and the run dropped them
     try:
         where = point(recording, "old" if nothing else "seen")
-        again = gradient(own.objective, batch, where, own.ministeps, size)
+        again = gradient(own.objective, batch, where, recording.about["ministeps"], size)
     except NotRecorded as reason:
         return found | {"why": str(reason)}
     return found | {"replayed": again.losses}
@@ -193,8 +175,9 @@ def compare_with_recorded(here: Gradient, own: ReplayRequest | None, name: str, 
         return nothing
     try:
         batch = batch_of(own.objective, recording)
-        size, sampled = recording["mass"].shape[1], recording.about["sampled"]
-        other = gradient(own.objective, batch, point(recording, name), own.ministeps, size, sampled)
+        size, about = recording["mass"].shape[1], recording.about
+        where = point(recording, name)
+        other = gradient(own.objective, batch, where, about["ministeps"], size, about["sampled"])
     except NotRecorded:
         return nothing
     norms = [float(one.moving.norm()) / len(one.losses) for one in (here, other)]
@@ -208,20 +191,6 @@ def cosine(one: torch.Tensor, other: torch.Tensor) -> float | None:
     """Cosine of two gradients as vectors over tokens; None if one is 0."""
     norms = one.norm() * other.norm()
     return float((one * other).sum() / norms) if norms > 1e-24 else None
-
-
-def each_update(request: ReplayRequest, here: Gradient, recording: Recording) -> list[dict[str, Any]]:
-    """What each update contains, at pi_old: exact for the first update, since nothing precedes it."""
-    values, rate = here.moving.view(*recording["mass"].shape, -1), pass_rate(recording)
-    return [
-        {
-            "prompts": len(values[part]),
-            "pass_rate": None if rate is None else float(rate[part].mean()),
-            "loss": loss,
-            "norm": float(values[part].norm()),
-        }
-        for part, loss in zip(parts(len(values), request.ministeps), here.losses, strict=True)
-    ]
 
 
 def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ is made from these alone. Two pieces with the same name are the same thing at di
 later one.
 
 The folder has config.json (written before the first part), env.json, parts/NAME/ with pictures and result.json,
-sweeps/, runs/, report.html and summary.json. A part counts as done once its result.json exists and says so: it is
+sweeps/, report.html and summary.json. A part counts as done once its result.json exists and says so: it is
 written last, and atomically.
 """
 
@@ -32,7 +32,6 @@ SCALES = {
     "starter": "starter scale, runs of this report",
     "paper": "arithmetic on the paper's numbers",
 }
-SHADES = 96  # colours of a picture in the report; more would only make it larger
 
 
 @dataclass(frozen=True)
@@ -114,22 +113,9 @@ def record(piece: Piece) -> dict[str, Any]:
 
 
 def keep(drawing: Drawing, folder: Path, name: str, title: str, scale: str, about: str = "") -> Picture:
-    """Save a drawing in the folder of its part; its PNG, which goes into the report, gets a palette of few colours."""
-    bitmap, _ = drawing.save(folder / name)
-    files.replace(bitmap, few_colours(bitmap))
+    """Save a drawing in the folder of its part."""
+    drawing.save(folder / name)
     return Picture(name, title, scale, about, drawing.sentence, drawing.alt)
-
-
-def few_colours(path: Path) -> bytes:
-    """A PNG reduced to a palette: a third of the bytes, without a visible difference."""
-    from io import BytesIO
-
-    from PIL import Image
-
-    buffer = BytesIO()
-    with Image.open(path) as image:
-        image.convert("RGB").quantize(SHADES, dither=Image.Dither.NONE).save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
 
 
 RESERVED = 5.0  # seconds of a budget reserved for starting Python and for the last report
@@ -157,11 +143,6 @@ class PartContext:
     def sweeps(self) -> Path:
         """Folder of the sweeps, in which experiments share their runs."""
         return self.out / "sweeps"
-
-    @property
-    def runs(self) -> Path:
-        """Folder of single runs."""
-        return self.out / "runs"
 
 
 @dataclass(frozen=True)

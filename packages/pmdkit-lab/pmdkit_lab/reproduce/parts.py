@@ -21,7 +21,6 @@ CHAPTERS = {  # in the order of the report
     "simulated": "Simulated figures",
     "tables": "Tables of the paper",
     "objectives": "What each objective solves",
-    "runs": "Short runs",
     "toy": "Training figures at toy scale",
     "starter": "Training at starter scale",
 }
@@ -136,7 +135,6 @@ PARTS: list[Part] = [
     figure("fig7-toy", 1.5),
     figure("fig8-toy", 1.0),
     figure("fig7-starter", 1.0),
-    Part("bandit", "A bandit", "runs", "Every objective from draws, three seeds.", 27.0, training_parts.bandit),
     experiment("training-curves", 220.0),
     experiment("tau", 250.0, ("training-curves",)),
     redrawn(("fig4-toy", "fig8-toy"), ("training-curves", "tau")),

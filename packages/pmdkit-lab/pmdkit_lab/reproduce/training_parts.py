@@ -1,4 +1,4 @@
-"""The parts of a reproduction that train: sweeps of toy transformers, the starter, a bandit.
+"""The parts of a reproduction that train: sweeps of toy transformers, and the starter.
 
 The runs of a sweep are separate processes, resumed where they stopped; the paper's training figures are drawn from
 them.
@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit import objectives
 from pmdkit.errors import PmdkitError
-from pmdkit.run import Run
-from pmdkit.start import train
 from pmdkit.stats import PairedDifference, interval_text, mean_interval, paired_difference
 from pmdkit.sweeps import grid, record
 from pmdkit.sweeps.run import sweep
@@ -79,46 +76,8 @@ def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str,
     }
 
 
-# Runs that take seconds: every objective on a bandit from draws.
-
 SEEDS = (0, 1, 2)
 SEED_RANGE = f"{len(SEEDS)} seeds, {SEEDS[0]} to {SEEDS[-1]}"
-BANDIT: dict[str, Any] = {"steps": 100, "group": 16, "ministeps": 4}
-
-
-def train_in_folder(
-    context: PartContext, objective: str, tier: str, env: str, seed: int, schedule: dict[str, Any]
-) -> Run:
-    """A run in the folder of the reproduction; an existing run is not repeated."""
-    place = context.runs / f"{tier}-{env}-{objective}-{seed}"
-    rare = {"run.checkpoint_every": schedule["steps"], "run.keep": 1}
-    return train(objective, tier, env, out=place, resume=True, options=rare, seed=seed, **schedule)
-
-
-def bandit(context: PartContext) -> list[Piece]:
-    """Every objective on 64 problems with real pass rates, with the same draws of prompts and 16 responses each."""
-    curves, last = {}, {}
-    for name in objectives.OBJECTIVES:
-        context.log(f"{name} on the bandit")
-        runs = [train_in_folder(context, name, "bandit", "pass-rates", seed, BANDIT) for seed in SEEDS]
-        curves[name] = np.array([[row["pass_rate"] for row in each.metrics] for each in runs])
-        last[name] = np.array([each.summary["pass_rate_last"] for each in runs])
-        first = runs[0].summary["pass_rate_first"]
-    base = curves["pmd-mean"].mean(1)
-    rows = []
-    for name, seeds in curves.items():
-        against = "-" if name == "pmd-mean" else paired_text(paired_difference(base, seeds.mean(1)), ".3f")
-        means = (interval_text(mean_interval(values), ".3f") for values in (last[name], seeds.mean(1)))
-        rows.append([name, *means, against])
-    see = (
-        f"64 problems with real pass rates, {first:.2f} on average before training; {BANDIT['steps']} batches of "
-        f"{BANDIT['group']} draws per problem, {BANDIT['ministeps']} updates each. Every objective has its default "
-        "options, so a difference may be one of temperature or length rule rather than of kind. Brackets: 95 % "
-        "intervals over seeds."
-    )
-    heads = ["objective", "pass rate after", "mean over training", "minus PMD-mean, paired by seed"]
-    return [Sheet("bandit-runs", "Every objective on the bandit pass-rates", "toy", SEED_RANGE, heads, rows, see)]
-
 
 # The starter: a tiny Qwen2, built and taught on the spot, then trained with PMD-mean, PMD-part and GRPO. With the same
 # seed all three start from the same model, so that they are paired.

@@ -18,7 +18,6 @@ def test_the_tables(call, toy, capsys):
         "RUN --tau 0",
         "RUN --set nrom=none",
         "RUN --set schedule.lr=1",
-        "RUN --ministeps 17",
     ],
 )
 def test_mistakes(call, toy, capsys, words):

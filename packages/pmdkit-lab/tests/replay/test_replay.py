@@ -36,9 +36,9 @@ def test_the_loss_is_the_objectives_own(step):
 
 
 def test_coefficients_are_those_that_a_trainer_forms(step):
-    question = make_request(step, "chi2-po", {"tau": 0.3}, ministeps=1)
+    question = make_request(step, "chi2-po", {"tau": 0.3})
     batch = batch_of(question.objective, step)
-    here = gradient(question.objective, batch, point(step, "old"), question.ministeps, 8)
+    here = gradient(question.objective, batch, point(step, "old"), 1, 8)
     per_token = coefficient(question.objective, batch)[:, None] * step.mask
     torch.testing.assert_close(here.values, per_token.double(), atol=1e-7, rtol=1e-5)
 

@@ -42,10 +42,10 @@ def by_pmdkit(recording, request, name):
     size = recording["mass"].shape[1]
     where = point(recording, name)
     batch = batch_of(request.objective, recording)
-    found = gradient(request.objective, batch, where, request.ministeps, size)
+    found = gradient(request.objective, batch, where, recording.about["ministeps"], size)
     length = recording.mask.sum(1)
     prompts = len(recording["mass"])
-    cuts = [part.stop - part.start for part in parts(prompts, request.ministeps)]
+    cuts = [part.stop - part.start for part in parts(prompts, recording.about["ministeps"])]
     of = torch.cat([torch.full((count * size,), count) for count in cuts])
     push = -found.coefficient / (length if found.values.shape[1] > 1 else 1)
     return push, batch.weight.double() * prompts / of, batch.advantage, where.known

@@ -8,7 +8,7 @@ from pmdkit_lab.reproduce.part import RESERVED
 from pmdkit_lab.reproduce.parts import CHAPTERS, PARTS
 from pmdkit_lab.studies.experiments import EXPERIMENTS
 
-QUICK = {*FIGURES, "ledger", "objectives", "tables", "bandit"}
+QUICK = {*FIGURES, "ledger", "objectives", "tables"}
 
 
 def names(budget, jobs=2):
