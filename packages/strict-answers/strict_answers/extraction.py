@@ -40,9 +40,11 @@ def answer_line(response: str) -> tuple[str, str, str] | None:
     closer = OPENERS.get(rest[:2])
     end = -1 if closer is None else rest.find(closer, 2)
     end = rest.find("\n", end if end >= 0 and rest[2:end].strip() else 0)
-    span, after = (rest, "") if end < 0 else (rest[:end], rest[end:].strip())
-    before = response[max(last.start() - LEAD, 0) : last.start()]
-    return (before[before.rfind("\n") + 1 :], span.strip(), after) if span.strip() else None
+    span, after = (rest.rstrip(), "") if end < 0 else (rest[:end].rstrip(), rest[end:].strip())
+    before, start = "", last.start()
+    if response[start - 1 : start] not in ("", "\n"):
+        before = response[max(response.rfind("\n", 0, start) + 1, start - LEAD) : start]
+    return (before, span, after) if span else None
 
 
 def last_box(response: str) -> str | None:

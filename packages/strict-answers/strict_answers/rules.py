@@ -71,8 +71,7 @@ def grade_by_rules(
         before, span, after = answer_line(response) or ("", None, "")
     if span is None:
         return wrong(None, "none", "no \\boxed{} with an answer" if boxed else "no Answer: line with an answer")
-    limit = max(LONGEST, 4 * len(gold))
-    if len(span) > limit:
+    if len(span) > LONGEST and len(span) > 4 * len(gold):
         return wrong(span, "rejected", f"{len(span)} characters, more than any answer needs")
     if before and denied(before):
         return wrong(span, "rejected", "the words before it say that it is no answer")

@@ -129,8 +129,8 @@ def same_equation(span: str, gold: str) -> bool:
     """
     if span == gold:
         return True
-    terms = [next(filter(is_term, parse_latex(side)), None) for side in (gold, span)]
-    if None in terms or not all(term.free_symbols for term in terms):
+    terms = [term for side in (gold, span) for term in list(filter(is_term, parse_latex(side)))[:1]]
+    if len(terms) < 2 or not all(term.free_symbols for term in terms):
         return False
     names = sorted(terms[0].free_symbols, key=str)
     if all(term.is_polynomial(*names) for term in terms) and names == sorted(terms[1].free_symbols, key=str):
