@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from pmdkit.specs.spec import Spec
@@ -110,10 +110,9 @@ class RolloutTable(Strict):
     "Write every k-th step's responses to rollouts/; 0 for never."
 
 
+@with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
 class VLLMOptions(TypedDict, total=False):
     """[vllm.options]: arguments of vLLM's engine by vLLM's names. Only what cannot name code, a file or an address."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     all2all_backend: Word
     async_scheduling: bool

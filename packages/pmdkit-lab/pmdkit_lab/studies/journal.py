@@ -19,7 +19,10 @@ from pmdkit.sweeps import run
 
 JOURNAL = "runs.jsonl"
 ADVICE = "restore the file, or give another --out"
-OUTCOME = {"key": foreign.is_text, **dict.fromkeys(("auc", "final", "drop"), foreign.is_number)}
+OUTCOME: dict[str, foreign.Check] = {
+    "key": foreign.is_text,
+    **dict.fromkeys(("auc", "final", "drop"), foreign.is_number),
+}
 Outcome = dict[str, Any]
 
 
