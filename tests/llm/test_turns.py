@@ -15,9 +15,8 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculate
 from pmdkit.envs.math import make_math
 from pmdkit.errors import ComponentDied
-from pmdkit.llm import logprobs
-from pmdkit.llm.contrib import concurrent_calls
-from pmdkit.llm.contrib.concurrent_calls import CallFailed, ConcurrentCalls
+from pmdkit.llm import concurrent_calls, logprobs
+from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
 from pmdkit.llm.contrib.turns import FailedEpisode, Turns, gauges
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import GenerateRequest
@@ -372,7 +371,7 @@ def test_calls_that_hang_are_left_and_counted(monkeypatch):
 def test_a_call_that_hangs_does_not_keep_the_process():
     program = (
         "import threading\n"
-        "from pmdkit.llm.contrib.concurrent_calls import ConcurrentCalls\n"
+        "from pmdkit.llm.concurrent_calls import ConcurrentCalls\n"
         "print(ConcurrentCalls(0.1, 0, 2).run([threading.Event().wait, lambda: 7])[1])"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)

@@ -22,7 +22,7 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied, UsageError, short
-from pmdkit.llm.contrib.concurrent_calls import CallFailed, ConcurrentCalls
+from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
 from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.prompts import PLACE, Encoder, decode_response, split_at
@@ -230,7 +230,11 @@ class Turns:
                 "it is slow, raise rollout.environment_seconds or lower rollout.environment_concurrency, then go on "
                 "with --resume"
             )
-        return responses, [finished_episode(row) for row in rows]
+        episodes = []
+        for row in rows:
+            played = tuple(row.messages), tuple(row.turn), row.reward, row.cut_off
+            episodes.append(FailedEpisode(*played, row.failure) if row.failure else Episode(*played))
+        return responses, episodes
 
     def reply(self, rows: list[Row], number: int, width: int) -> list[Row]:
         """Ask the environment about rows whose turn ended, and return the rows that continue."""
@@ -317,12 +321,6 @@ def parse_reply(found: Any) -> tuple[str, Any]:
                 one["content"].encode()  # half of a surrogate pair has no tokens
             return "messages", [{"role": one["role"], "content": one["content"]} for one in messages]
     raise CallFailed(f"returned {short(found)}; expected {WANTED}")
-
-
-def finished_episode(row: Row) -> Episode:
-    """The episode of a row."""
-    played = tuple(row.messages), tuple(row.turn), row.reward, row.cut_off
-    return FailedEpisode(*played, row.failure) if row.failure else Episode(*played)
 
 
 def gauges(episodes: Sequence[Episode], environment_tokens: int) -> dict[str, float]:

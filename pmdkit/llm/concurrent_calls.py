@@ -1,9 +1,11 @@
 """Calls that may fail or hang, many at once: each in a thread of its own, with a deadline and retries.
 
 Threads, not processes: these calls wait for a sandbox or a server, and a process would have to import again what the
-user's file needs. A thread cannot be ended: one that hangs is left behind, and is a daemon, so that the process ends.
+user's file needs. One that hangs is left behind: a loop in Python is interrupted, a wait goes on, and since threads are
+daemons the process ends without it.
 """
 
+import ctypes
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -57,6 +59,9 @@ class ConcurrentCalls:
             except Empty:
                 key, result = first, CallFailed(f"did not answer within {self.seconds:g} s")
                 self.hanging.append(thread)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+                )
             if running.pop(key, None) is None:  # an answer after its deadline
                 continue
             place, number = key
