@@ -55,8 +55,7 @@ def predicted_by_arm(tau, false_positive, false_negative, draws=400):
     gain = {}
     for k in KS:
         steps = [
-            finite_samples.simulate_sampled_step(*pool(rate), tau, DRAWS, k=k, draws=draws, rng=0).step
-            for rate in RATES
+            finite_samples.simulate_sampled_step(*pool(rate), tau, DRAWS, k=k, draws=draws, rng=0) for rate in RATES
         ]
         gain[f"{k:g}"] = float(np.mean([step.gain for step in steps]))
     return {"k": float(max(gain, key=gain.get)), "gain": gain}

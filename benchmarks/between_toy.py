@@ -45,9 +45,7 @@ def predictions(draws=300):
     right = (np.arange(TOKENS) == 0).astype(float)
     policies = [np.where(right > 0, rate, (1 - rate) / (TOKENS - 1)) for rate in RATES]
     arms = [
-        np.mean(
-            [finite_samples.simulate_sampled_step(pi, right, TAU, DRAWS, k=k, draws=draws).step.gain for pi in policies]
-        )
+        np.mean([finite_samples.simulate_sampled_step(pi, right, TAU, DRAWS, k=k, draws=draws).gain for pi in policies])
         for k in KS
     ]
     return {

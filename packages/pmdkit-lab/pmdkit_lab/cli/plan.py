@@ -133,16 +133,10 @@ def divided(told: dict[str, Any]) -> dict[str, str]:
             rows["accelerators"] += (
                 f"; faster: --serve {parts['best_serve']}, {number(parts['best_seconds_step'])} s per step"
             )
-    share = told["assumptions"]["engine_memory_share"]
-    if parts["apart"] and share is not None and share < 0.85:
-        rows[f"vllm.memory {share:g}"] = "an engine with its own accelerators can use 0.9 of their memory"
     if parts["overlap"]:
         rows[f"rollout.lag {lag}"] = "generation and update overlap: a step takes as long as the slower of the two"
     elif lag:
-        rows[f"rollout.lag {lag}"] = (
-            "gains nothing if the same accelerators generate and train, and the policy is just as stale: --serve "
-            "divides them"
-        )
+        rows[f"rollout.lag {lag}"] = "gains nothing on the same accelerators: --serve divides them"
     elif parts["apart"]:
         rows["rollout.lag 0"] = "engines and trainer wait for each other; --set rollout.lag=1 overlaps them"
     return rows

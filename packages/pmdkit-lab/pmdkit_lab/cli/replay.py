@@ -122,7 +122,6 @@ def show_step(found: dict[str, Any]) -> None:
     show_check(console, found["recorded"])
     show_points(console, found)
     show_drivers(console, found)
-    show_gauge(console, found)
 
 
 def show_check(console: Console, recorded: dict[str, Any]) -> None:
@@ -177,30 +176,6 @@ def show_drivers(console: Console, found: dict[str, Any]) -> None:
         text = Text(printable(" ".join(driver["text"].split())))  # from the data: no markup, no terminal commands
         table.add_row(f"{driver['share']:.1%}", plain(driver["pass_rate"]), f"{first} to {last}", text)
     console.print(table)
-
-
-def show_gauge(console: Console, found: dict[str, Any]) -> None:
-    """Print predicted log-ratios next to the measured ones."""
-    asked, recorded = found["gauge"], found["gauge_recorded"]
-    if not asked:
-        console.print("rewards do not pass or fail: there are no right and wrong responses to predict for")
-        return
-    table = grid(
-        "pass rate", "prompts", "wrong:\nasked", "\nrecorded", "\nmeasured", "right:\nasked", "\nrecorded", "\nmeasured"
-    )
-    for n, entry in enumerate(asked):
-        own = recorded[n] if recorded else {}
-        cells = []
-        for side in ("neg", "pos"):
-            cells += [plain(entry[f"theory_log_ratio_{side}"]), plain(own.get(f"theory_log_ratio_{side}"))]
-            cells.append(plain(entry[f"log_ratio_{side}"]))
-        table.add_row(entry["pass_rates"], str(entry["prompts"]), *cells)
-    console.print(table)
-    console.print(
-        "Mean log-ratios, nats: of the exact update of each group under the asked and the recorded objective, and "
-        "after the run's own step. - means no such response, no known solution, or not recorded.",
-        soft_wrap=True,
-    )
 
 
 def grid(first: str, *titles: str) -> Table:

@@ -169,7 +169,7 @@ def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[floa
     return mean, float(np.sqrt(chance @ (factor - mean) ** 2))
 
 
-def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)) -> ExactSteps:
+def exact_steps(objective: Objective, p: Array) -> ExactSteps:
     """Follow the right and the wrong response as they move apart, until nothing moves them.
 
     A prompt with two responses has one direction, so the first zero of the gradient along it is where gradient flow
@@ -178,16 +178,15 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
 
     Args:
         p: [P] pass rates in (0, 1).
-        length: tokens of the right and the wrong response.
     """
     low, high = np.zeros(len(p)), np.full(len(p), np.nan)
     moving = np.ones(len(p), bool)
-    sign = np.where(drive(objective, p, np.zeros(len(p)), length)[0] < 0, -1.0, 1.0)
+    sign = np.where(drive(objective, p, np.zeros(len(p)))[0] < 0, -1.0, 1.0)
     # most flows rest early: far steps are computed only where needed
     for first in range(0, len(STEP_SIZES), 120):
         block = STEP_SIZES[first : first + 120]
         steps = np.outer(sign[moving], block)
-        push, ratio = drive(objective, np.repeat(p[moving], len(block)), steps.ravel(), length)
+        push, ratio = drive(objective, np.repeat(p[moving], len(block)), steps.ravel())
         push, ratio = push.reshape(-1, len(block)), ratio.reshape(-1, len(block))
         stopped = push <= FLAT * ratio
         stopped &= (push < 0) | (block <= FADED)
@@ -203,7 +202,7 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
     rates, ways = p[found], sign[found]
 
     def stopped_at(steps: Array) -> NDArray[np.bool_]:
-        push, ratio = drive(objective, np.repeat(rates, steps.shape[1]), (ways[:, None] * steps).ravel(), length)
+        push, ratio = drive(objective, np.repeat(rates, steps.shape[1]), (ways[:, None] * steps).ravel())
         return (push <= FLAT * ratio).reshape(steps.shape)
 
     places = first_true(stopped_at, low[found], high[found])
@@ -212,13 +211,13 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
     return ExactSteps(p, right, wrong, (sign > 0).astype(float))
 
 
-def drive(objective: Objective, p: Array, step: Array, length: tuple[int, int]) -> tuple[Array, Array]:
+def drive(objective: Objective, p: Array, step: Array) -> tuple[Array, Array]:
     """[P] the downward push on the logit of the response that loses, per unit of its old probability; and its ratio.
 
     The wrong one loses with a step >= 0; with a step below 0 the right one does. A first push below 0 asks for that.
     """
     right, wrong = apart(p, step)
-    seen = population_loss(objective, binary_prompts(p, length), np.stack([right, wrong], -1))
+    seen = population_loss(objective, binary_prompts(p), np.stack([right, wrong], -1))
     rising = ~np.signbit(step)
     push = np.where(rising, seen.logits[:, 1] / (1 - p), seen.logits[:, 0] / p)
     return push, np.exp(np.where(rising, wrong, right))

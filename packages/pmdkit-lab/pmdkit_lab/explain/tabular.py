@@ -152,6 +152,6 @@ PROMPT_WITH_LENGTHS = TabularPrompt.of(
 )
 
 
-def binary_prompts(p: Array, length: tuple[int, int] = (1, 1)) -> TabularPrompt:
+def binary_prompts(p: Array) -> TabularPrompt:
     """[P, 2] prompts with one right and one wrong response, rewards {0, 1}, for pass rates p."""
-    return TabularPrompt.of(np.stack([p, 1 - p], -1), [1.0, 0.0], length)
+    return TabularPrompt.of(np.stack([p, 1 - p], -1), [1.0, 0.0])

@@ -5,12 +5,11 @@ from pmdkit_lab.finite_samples.expected_log_partition import expected_log_partit
 from pmdkit_lab.finite_samples.fit_bounds import erm_bound, one_step_bound
 from pmdkit_lab.finite_samples.mean_bound_as_stated import mean_bound_as_stated
 from pmdkit_lab.finite_samples.refined_bound import refined_bound, refined_bound_sharper
-from pmdkit_lab.finite_samples.sampled_steps import SampledStep, SimulatedStep, sampled_step, simulate_sampled_step
+from pmdkit_lab.finite_samples.sampled_steps import SampledStep, sampled_step, simulate_sampled_step
 
 __all__ = [
     "BestK",
     "SampledStep",
-    "SimulatedStep",
     "best_k",
     "erm_bound",
     "expected_log_partition",

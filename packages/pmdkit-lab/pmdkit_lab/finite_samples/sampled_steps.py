@@ -121,24 +121,6 @@ def sampled_step(
     return collect(rows, shape)
 
 
-@dataclass(frozen=True)
-class SimulatedStep:
-    """`SampledStep` from drawn groups, with 95 % intervals.
-
-    Attributes:
-        step: the law of the outcomes drawn.
-        gain: [2] interval of the expected gain.
-        drop: [2] interval of the chance of a drop (Clopper and Pearson).
-        targets, support: [2] intervals of the two parts of the loss that come from draws.
-    """
-
-    step: SampledStep
-    gain: Array
-    drop: Array
-    targets: Array
-    support: Array
-
-
 def simulate_sampled_step(
     pi: ArrayLike,
     reward: ArrayLike,
@@ -149,10 +131,11 @@ def simulate_sampled_step(
     k: float | None = None,
     draws: int = 2000,
     rng: np.random.Generator | int = 0,
-) -> SimulatedStep:
+) -> SampledStep:
     r"""`sampled_step` for any rewards, cell by cell, from drawn groups.
 
     Source: as `sampled_step`. The pass rate is the expected reward here; for rewards beyond [0, 1] it is not a rate.
+    Watch: draws have luck; the standard error of `gain` is sqrt(variance / draws).
 
     Args:
         pi: [A] policy over the cells, every probability > 0.
@@ -161,8 +144,6 @@ def simulate_sampled_step(
         draws: number of groups drawn, >= 2.
         rng: a generator or its seed.
     """
-    from pmdkit.stats import clopper_pearson, mean_interval  # they load scipy, which a solve does not need
-
     probs, reward, heat = problem(pi, reward, tau)
     if probs.ndim != 1 or reward.ndim != 1 or heat.ndim or not (probs > 0).all():
         raise ValueError("expected one policy [A] without zeros, rewards [A] and one tau")
@@ -188,22 +169,7 @@ def simulate_sampled_step(
     found = fit_cells(probs, share, sums / np.maximum(seen, 1))
     found = silenced(found, np.ptp(reward[arms], 1) == 0)
     weight = np.full(int(draws), 1 / draws)
-    step = summary(probs, reward, weight, ideal, population, known, found)
-    after, exactly = (probs * np.exp(u) @ reward for u in (found, known))
-    dropped = int((weight * draws * falls(after, float(probs @ reward))).sum())
-    drop = clopper_pearson(dropped / draws, int(draws))
-
-    def interval(values: Array) -> Array:
-        found = mean_interval(values)
-        return np.array([found.low, found.high])
-
-    return SimulatedStep(
-        step,
-        interval(after - probs @ reward),
-        np.array([drop.low, drop.high]),
-        interval(exactly - after),
-        interval(probs * np.exp(population) @ reward - exactly),
-    )
+    return summary(probs, reward, weight, ideal, population, known, found)
 
 
 @dataclass(frozen=True)

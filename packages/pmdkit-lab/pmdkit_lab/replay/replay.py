@@ -1,19 +1,17 @@
-"""A recorded step under any objective: losses, gradient statistics and predictions, as plain numbers.
+"""A recorded step under any objective: losses and gradient statistics, as plain numbers.
 
 Results at the recorded policies are exact; nothing is claimed about others.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 
 from pmdkit.errors import UsageError
-from pmdkit.loop import Rollouts
 from pmdkit.objectives import Objective, load_objective, traits
-from pmdkit.observe import gauge, metrics
 from pmdkit.plugins import Trust, Trusted
 from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import (
@@ -23,7 +21,6 @@ from pmdkit_lab.replay.gradient import (
     batch_of,
     gradient,
     point,
-    rollouts_of,
 )
 
 DRIVERS = 5  # prompts listed
@@ -122,8 +119,6 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
         "anchor": anchor(request, recording),
         "points": points,
         "drivers": drivers(driving, recording) if driving is not None else [],
-        "gauge": buckets(request, recording),
-        "gauge_recorded": None if own is None else buckets(own, recording),
     }
 
 
@@ -215,46 +210,3 @@ def pass_rate(recording: Recording) -> torch.Tensor | None:
     """[P] share of right responses under pi_old; None if rewards do not pass or fail."""
     passed = recording.about.get("passed")
     return None if passed is None else (recording["mass"] * (recording["reward"] > passed)).sum(1)
-
-
-def buckets(request: ReplayRequest, recording: Recording) -> list[dict[str, Any]] | None:
-    """Mean log-ratio of wrong and right responses by pass rate: for the exact update, and as measured if recorded.
-
-    Each group of draws stands in for the policy, as in the gauge of the run.
-    """
-    passed = recording.about.get("passed")
-    if passed is None:
-        return None
-    rollouts, (prompts, size) = rollouts_of(recording), recording["mass"].shape
-    try:
-        after = point(recording, "after")
-        change = torch.where(recording.mask, after.logp - rollouts.logp_old, 0.0).double().sum(1)
-        change = torch.where(after.known, change, torch.nan).view(prompts, size)
-    except NotRecorded:
-        change = torch.full((prompts, size), torch.nan, dtype=torch.float64)
-    whole = (recording["mass"] > 0).any(1)
-    mass, reward = recording["mass"].double(), recording["reward"].double()
-    length = recording.mask.sum(1).view(prompts, size)
-    tau = batch_of(request.objective, recording).tau.view(prompts, size)[:, 0]
-    change = torch.where(mass > 0, change, 0.0)
-    if not bool(whole.all()):  # a group without a verdict has no policy to predict for
-        kept = whole.nonzero()[:, 0]
-        rows = whole.repeat_interleave(size)
-        rollouts = kept_rollouts(rollouts, kept, rows)
-        mass, reward, change, length, tau = (x[kept] for x in (mass, reward, change, length, tau))
-    row = metrics.StepMetrics(request.objective, passed).gauge(rollouts, mass, reward, change, length, tau)
-    found: list[dict[str, Any]] = row["gauge"]
-    return [{**entry, "pass_rates": gauge.label(entry["bucket"])} for entry in found]
-
-
-def kept_rollouts(rollouts: Rollouts, prompts: torch.Tensor, rows: torch.Tensor) -> Rollouts:
-    """The rollouts of some prompts."""
-    return replace(
-        rollouts,
-        prompts=rollouts.prompts[prompts],
-        mass=rollouts.mass[prompts],
-        responses=rollouts.responses[rows],
-        logp_old=rollouts.logp_old[rows],
-        mask=rollouts.mask[rows],
-        logp_ref=None if rollouts.logp_ref is None else rollouts.logp_ref[rows],
-    )

@@ -1,4 +1,4 @@
-"""The runs of a study, each written to a journal when it ends, so that a stopped study goes on where it was."""
+"""The runs of a race, each written to a journal when it ends, so that a stopped race goes on where it was."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pmdkit import foreign
 from pmdkit.calls import Call
@@ -16,6 +16,9 @@ from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
 from pmdkit.processes import sigterm_interrupts
 from pmdkit.sweeps import run
+
+if TYPE_CHECKING:
+    from pmdkit_lab.studies.race import RaceRun
 
 JOURNAL = "runs.jsonl"
 ADVICE = "restore the file, or give another --out"
@@ -26,24 +29,12 @@ OUTCOME: dict[str, foreign.Check] = {
 Outcome = dict[str, Any]
 
 
-class JournalEntry(Protocol):
-    """A run to make, shown as its text."""
-
-    @property
-    def key(self) -> str:
-        """Identifies the run in the journal."""
-        ...
-
-
-Run = TypeVar("Run", bound=JournalEntry)
-
-
 @contextmanager
 def journal(out: Path, resume: bool) -> Iterator[dict[str, Outcome]]:
-    """The finished runs of a study by key, its folder locked while they are added to.
+    """The finished runs of a race by key, its folder locked while they are added to.
 
     Args:
-        out: new or empty, or with `resume` the folder of a started study.
+        out: new or empty, or with `resume` the folder of a started race.
         resume: keep the runs in the journal.
     """
     if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
@@ -54,7 +45,7 @@ def journal(out: Path, resume: bool) -> Iterator[dict[str, Outcome]]:
             with sigterm_interrupts():
                 yield read_journal(out / JOURNAL)
         except KeyboardInterrupt:
-            raise Stopped(f"the study in {out} was stopped; run again with --resume to go on") from None
+            raise Stopped(f"the race in {out} was stopped; run again with --resume to go on") from None
 
 
 def read_journal(path: Path) -> dict[str, Outcome]:
@@ -73,8 +64,8 @@ def read_journal(path: Path) -> dict[str, Outcome]:
 
 
 def make_runs(
-    wanted: Sequence[Run],
-    call_of: Callable[[Run], Call],
+    wanted: Sequence["RaceRun"],
+    call_of: Callable[["RaceRun"], Call],
     done: dict[str, Outcome],
     out: Path,
     launcher: Launcher,

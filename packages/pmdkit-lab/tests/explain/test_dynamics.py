@@ -58,14 +58,6 @@ def test_a_loss_over_all_pairs_of_its_batch_is_given_small_batches():
     assert Pairs.largest <= ROWS
 
 
-@pytest.mark.parametrize("length", [(1, 1), (4, 1), (1, 4)])
-def test_lengths(length):
-    for p in (0.01, 0.5):
-        exact = theory.pmd_mean([p, 1 - p], [1.0, 0.0], 0.05, length=list(length))
-        found = exact_steps(PMDMean(tau=0.05), np.array([p]), length)
-        np.testing.assert_allclose(found.log_ratio_wrong[0], exact.log_ratio[1], rtol=1e-8)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", [PMDMean(tau=0.5), PMDPart(tau=0.5), Chi2PO(tau=0.5), REBEL(tau=0.5)])
 def test_resting_points_against_a_general_minimiser(objective):

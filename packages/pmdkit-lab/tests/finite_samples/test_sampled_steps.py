@@ -171,15 +171,14 @@ def test_every_response_seen_gives_the_update_of_the_theory(method):
 def test_drawn_groups_agree_with_the_exact_law():
     exact = finite_samples.sampled_step(0.2, 0.2, 6)
     drawn = finite_samples.simulate_sampled_step([0.2, 0.8], [1.0, 0.0], 0.2, 6, draws=1000, rng=3)
-    assert abs(drawn.step.gain - exact.gain) < 4 * np.sqrt(exact.variance / 1000)
-    assert drawn.gain[0] < drawn.step.gain < drawn.gain[1]
-    assert drawn.step.fit == pytest.approx(exact.fit, rel=0.2)
-    assert drawn.step.chi2 == pytest.approx(exact.chi2, abs=1e-12)
+    assert abs(drawn.gain - exact.gain) < 4 * np.sqrt(exact.variance / 1000)
+    assert drawn.fit == pytest.approx(exact.fit, rel=0.2)
+    assert drawn.chi2 == pytest.approx(exact.chi2, abs=1e-12)
     law = finite_samples.simulate_sampled_step(
         [0.1, 0.2, 0.3, 0.4], [1.0, 0.6, 0.3, 0.0], 0.1, 8, "pmd-part", draws=200
     )
-    loss = law.step.chi2 + law.step.support + law.step.targets
-    assert law.step.ideal - loss == pytest.approx(law.step.before + law.step.gain, abs=1e-12)
+    loss = law.chi2 + law.support + law.targets
+    assert law.ideal - loss == pytest.approx(law.before + law.gain, abs=1e-12)
 
 
 def test_a_smaller_target_error_fits_closer_and_does_not_gain_more():
