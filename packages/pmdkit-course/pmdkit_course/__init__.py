@@ -7,7 +7,8 @@ from pmdkit.errors import EnvironmentLacks, unknown
 from pmdkit.extras import EXTRAS, remedy
 from pmdkit_course import source
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise, Text, exercise, ids
-from pmdkit_course.judging import SEED, judge
+from pmdkit_course.judging import judge
+from pmdkit_course.known import SEED
 
 __all__ = [
     "Answer",

@@ -15,7 +15,7 @@ import pmdkit_course
 from pmdkit.cli.options import Flag, Texts, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
-from pmdkit_course import answers, exercises, grading, judging, lesson_files, notebooks, sandbox
+from pmdkit_course import answers, exercises, grading, known, lesson_files, notebooks, sandbox
 from pmdkit_course.exercises import AnswerVerdict, Exercise, exercise, ids
 
 learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
@@ -200,7 +200,7 @@ def grade(
 
     if not unsafe:
         sandbox.require_sandbox()
-    seed = judging.SEED if seed is None else seed
+    seed = known.SEED if seed is None else seed
     judge = partial(sandbox.judge_code, sandboxed=not unsafe, seed=seed, seconds=seconds, memory_mb=memory_mb)
     rows = grading.grade(handed_in, wanted, judge, log)
     if not rows:

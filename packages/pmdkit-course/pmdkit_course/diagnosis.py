@@ -77,8 +77,9 @@ class Asked:
         tolerance = max(self.exercise.tolerance, 1e-9)  # of an exact answer too: the candidate is a float
         if not all(found(n) is not None and same(g, found(n), tolerance, exact=False) for n, g in enumerate(given)):
             return False
-        if all(same(found(0), found(n), tolerance, exact=False) for n in range(len(given))):
-            return False  # whoever answers the same to everything may have meant anything
+        constant = all(same(found(0), found(n), tolerance, exact=False) for n in range(len(given)))
+        if constant or all(same(np.zeros(np.shape(g)), g, 0, exact=True) for g in map(as_numbers, given)):
+            return False  # whoever answers the same, or 0, to everything may have meant anything
         telling = sum(not same(found(n), w, tolerance, exact=False) for n, w in enumerate(wanted))
         return telling >= min(3 if self.exercise.exact else 2, len(wanted))
 
@@ -144,6 +145,8 @@ def of_mistakes(asked: Asked, given: Sequence[Any], part: int | None = None) -> 
             if mistake.slip is not None:  # an exercise's own words are the best
                 return Diagnosis("slip", mistake.says)
             found.append(mistake)
+    if len(found) > 2:  # that the arguments are others is simpler than a change within the solution
+        found = [mistake for mistake in found if mistake.arguments] or found
     says = list(dict.fromkeys(mistake.says for mistake in found))
     if len(says) == 2:
         return Diagnosis(found[0].kind, f"One of two mistakes. Either: {says[0]} Or: {says[1]}")
@@ -217,8 +220,8 @@ def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candid
     yield "factor", "This is 1.96 times the right answer: half an interval, and not an error.", each(lambda w: 1.96 * w)
     for i, name in enumerate(asked.names):
         if all(isinstance(case[i], int | float) for case in asked.cases):
-            turned = [case[i] / w for case, w in zip(asked.cases, wanted, strict=True)]
-            yield "inverse", f"This is `{name}` divided by the right answer.", turned
+            over = [case[i] / w for case, w in zip(asked.cases, wanted, strict=True)]
+            yield "inverse", f"This is `{name}` divided by the right answer.", over
     factor = simple_factor(given, wanted)
     if factor:
         turned = ", with the opposite sign" if factor < 0 else ""

@@ -32,12 +32,14 @@ class Mistake:
         says: the sentence for the learner.
         answer: what it makes of the n-th input; None if nothing.
         slip: its number among the exercise's slips, or None.
+        arguments: it is the right answer to other arguments.
     """
 
     kind: str
     says: str
     answer: Callable[[int], Any]
     slip: int | None = None
+    arguments: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ def known(exercise: Exercise, seed: int) -> Known:
         if seed != SEED:
             raise EnvironmentLacks(f"other inputs than those of seed {SEED}: {NO_SOLUTIONS}")
         cases, wanted, mistakes = (unpack(stored()[exercise.id][name]) for name in ("cases", "wanted", "mistakes"))
-        return Known(tuple(cases), tuple(wanted), tuple(Mistake(*m[:2], m[3].__getitem__, m[2]) for m in mistakes))
+        return Known(
+            tuple(cases), tuple(wanted), tuple(Mistake(m[0], m[1], m[4].__getitem__, m[2], m[3]) for m in mistakes)
+        )
     cases = tuple(rounded(case) for case in exercise.inputs(np.random.default_rng(seed)))
 
     def of(function: Answer, changed: tuple[Case, ...] = cases, back: Callable[[Any], Any] = lambda x: x) -> Any:
@@ -72,8 +76,9 @@ def known(exercise: Exercise, seed: int) -> Known:
             Mistake("slip", says, of(slip), number) for slip in (slips if isinstance(slips, tuple) else (slips,))
         ]
     for kind, says, changed in other_arguments(exercise, cases):
-        mistakes.append(Mistake(kind, says, of(exercise.solution, changed, turned_back if kind == "axis" else same_as)))
-    mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise)]
+        answers = of(exercise.solution, changed, turned_back if kind == "axis" else same_as)
+        mistakes.append(Mistake(kind, says, answers, arguments=True))
+    mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise, cases[0])]
     return Known(cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
 
 
@@ -145,6 +150,9 @@ def other_arguments(exercise: Exercise, cases: tuple[Case, ...]) -> Iterator[tup
         elif number:
             for factor, word in ((2.0, "twice"), (0.5, "half")):
                 yield "factor", f"{right} for {word} the `{name}`.", with_other(i, partial(operator.mul, factor))
+            for factor in (math.log(2), 1 / math.log(2)):
+                says = f"{right} for {factor:.4g} times the `{name}`: are bits and nats mixed up?"
+                yield "base", says, with_other(i, partial(operator.mul, factor))
             yield "inverse", f"{right} for 1 / `{name}`.", with_other(i, lambda x: 1 / x if x else math.inf)
             yield "square", f"{right} for `{name}` squared.", with_other(i, lambda x: x * x)
         if number or array:

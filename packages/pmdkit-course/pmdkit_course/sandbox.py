@@ -25,8 +25,8 @@ from pmdkit.processes import python_command
 from pmdkit_course import serialization
 from pmdkit_course.answers import Code
 from pmdkit_course.exercises import AnswerVerdict, Exercise
-from pmdkit_course.judging import LESSONS, SEED, Failed, TooLong, judge
-from pmdkit_course.known import known
+from pmdkit_course.judging import LESSONS, Failed, TooLong, judge
+from pmdkit_course.known import SEED, known
 
 MEMORY_MB = 2048
 PROCESSES = 32

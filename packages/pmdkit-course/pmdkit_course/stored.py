@@ -36,7 +36,7 @@ def entry(e: Exercise) -> dict[str, Any]:
             with contextlib.suppress(TypeError, ValueError):  # what no learner could give
                 answers += [answer] if pack(answer := mistake.answer(n))["is"] != "none" else []
         if len(answers) == len(found.cases):  # else it explains nothing
-            mistakes.append((mistake.kind, mistake.says, mistake.slip, answers))
+            mistakes.append((mistake.kind, mistake.says, mistake.slip, mistake.arguments, answers))
     return {
         "name": e.name,
         "arguments": list(inspect.signature(e.solution).parameters),

@@ -6,9 +6,12 @@ variant returns on every input has made a mistake with the same effect, whatever
 
 import ast
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
+from pmdkit_course.comparison import to_numpy
 from pmdkit_course.exercises import Answer, Exercise
 from pmdkit_course.source import module_of, solution_source
 
@@ -70,13 +73,16 @@ FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def variants(exercise: Exercise) -> Iterator[tuple[str, str, Answer]]:
-    """Kind, sentence and function of every variant of a solution that compiles."""
+def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, str, Answer]]:
+    """Kind, sentence and function of every variant of a solution; arguments of one kind in `case` may be confused."""
     if exercise.name not in module_of(exercise.solution)[1]:
         return  # a lambda has no source of its own
     tree = ast.parse(solution_source(exercise))
     for function in [node for node in tree.body if isinstance(node, ast.FunctionDef)]:
-        arguments = [argument.arg for argument in function.args.args]
+        own = function.name == exercise.name  # a learner does not know the arguments of a helper
+        arguments = {
+            a.arg: (type(v), np.shape(to_numpy(v))) for a, v in zip(function.args.args, case, strict=False) if own
+        }
         for put, node in places(function):
             for kind, says, other in changes(node, arguments):
                 put(other)
@@ -102,7 +108,7 @@ def places(function: ast.FunctionDef) -> list[tuple[Callable[[ast.expr], None], 
     return [(put, node) for put, node in found if isinstance(getattr(node, "ctx", ast.Load()), ast.Load)]
 
 
-def changes(node: ast.expr, arguments: list[str]) -> Iterator[Change]:
+def changes(node: ast.expr, arguments: Mapping[str, object]) -> Iterator[Change]:
     """What may stand by mistake where an expression stands in the solution."""
 
     def other(text: str, *parts: ast.expr) -> ast.expr:
@@ -173,7 +179,7 @@ def changes(node: ast.expr, arguments: list[str]) -> Iterator[Change]:
         yield "sign", "A minus sign is missing.", node.operand
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
         yield "selection", "The mask is upside down.", node.operand
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value not in (0, 1):
         for number, size in ((2 * node.value, "twice"), (node.value / 2, "half")):
             if number != 1:  # a 1 is no factor at all
                 yield "factor", f"A constant is {size} what it should be.", ast.Constant(number)
@@ -187,7 +193,7 @@ def changes(node: ast.expr, arguments: list[str]) -> Iterator[Change]:
         yield "selection", "Entries count that should be left out.", node.value
     elif isinstance(node, ast.Name) and node.id in arguments:
         for name in arguments:
-            if name != node.id:
+            if name != node.id and arguments[name] == arguments[node.id]:
                 yield "order", f"`{name}` stands where `{node.id}` belongs.", ast.Name(name, ast.Load())
     elif isinstance(node, ast.Call):
         yield from changed_calls(node, other)
@@ -211,7 +217,7 @@ def changed_calls(node: ast.Call, other: Callable[..., ast.expr]) -> Iterator[Ch
         if keyword.arg == "ddof":
             del changed.keywords[i]
             yield "spread", "The spread of a sample divides by n - 1 (ddof=1), and this one by n.", changed
-        if keyword.arg == "axis" and isinstance(keyword.value, ast.Constant):
+        if keyword.arg == "axis" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int):
             changed.keywords[i].value = ast.Constant(1 - keyword.value.value)
             yield "axis", "The wrong axis: it runs along the other one.", changed
 

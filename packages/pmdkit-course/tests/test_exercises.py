@@ -11,7 +11,8 @@ import pytest
 
 import pmdkit_course as learn
 from pmdkit_course.exercises import lessons, of_lesson
-from pmdkit_course.judging import RIGHT, SEED, UNTOUCHED
+from pmdkit_course.judging import RIGHT, UNTOUCHED
+from pmdkit_course.known import SEED
 from pmdkit_course.nbgrader import TO_FILL, bound_in, filled_in
 from pmdkit_course.notebooks import parsed
 from pmdkit_course.serialization import pack

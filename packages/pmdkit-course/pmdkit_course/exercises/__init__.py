@@ -197,7 +197,7 @@ def without_solution(which: str, entry: dict[str, Any]) -> Exercise:
     solution.__name__ = entry["name"]
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in entry["arguments"]]
     solution.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
-    slips = dict.fromkeys(entry["slips"], solution)
+    slips: dict[str, Answer | tuple[Answer, ...]] = dict.fromkeys(entry["slips"], solution)
     return Exercise(which, solution, solution, slips, tuple(entry["hints"]), *entry["limits"])
 
 

@@ -33,7 +33,7 @@ def holds_below(p: float, share: float) -> float:
 def starts_and_goals(rng: np.random.Generator) -> list[tuple[float, float, float]]:
     """Hard prompts at large tau, with something to count; a small tau; a prompt past the goal and one just there."""
     drawn = [(float(10 ** rng.uniform(-6, -2)), float(rng.uniform(0.4, 3)), 0.9) for _ in range(5)]
-    return [*drawn, (0.2, 1.7, 0.99), (1e-3, 0.05, 0.9), (0.999, 2.0, 0.9), (0.5, 0.1, 0.5)]
+    return [*drawn, (0.2, 1.7, 0.99), (0.2, 1.79, 0.99), (1e-3, 0.05, 0.9), (0.999, 2.0, 0.9), (0.5, 0.1, 0.5)]
 
 
 EXERCISES = (
@@ -77,6 +77,7 @@ EXERCISES = (
             "scipy.special.logit(p) is log(p / (1 - p)). Divide the distance by 1 / tau, round up, and stop at 0.",
         ),
         exact=True,
+        deadline=60.0,  # a trajectory of hundreds of steps is a fair attempt
     ),
     Exercise(
         id="106.2",
