@@ -78,30 +78,12 @@ def show(e: "Explanation") -> None:
     write(certificate(e), "dim")
     for sentence in solves(e):
         write(sentence)
-    if e.theory:
-        console.print(theory_table(e))
     console.print(step_table(e))
     for sentence in facts(e):
         write(f"- {sentence}")
     for sentence in caveats(e):
         write(f"! {sentence}")
     write("--json gives every number", "dim")
-
-
-def theory_table(e: "Explanation") -> Any:
-    """What was recovered, next to the theory."""
-    titles = (">tau", ">lambda", ">lambda, theory", ">rel. error", ">log ratios, error")
-    table = simple_table("recovered from the loss alone", *titles, box=box.SIMPLE_HEAD, padding=(0, 1))
-    for name, known in e.theory.items():
-        weights = e.curves[name].weights
-        mean = known.lam == known.lam and known.recovered == known.recovered
-        cells = (
-            [f"{known.recovered:.6g}", f"{known.lam:.6g}", f"{abs(known.recovered / known.lam - 1):.0e}"]
-            if mean
-            else ["-"] * 3
-        )
-        table.add_row(name, f"{weights['kl']:.6g}" if "kl" in weights else "-", *cells, f"{known.error:.0e}")
-    return table
 
 
 def step_table(e: "Explanation") -> Any:

@@ -103,11 +103,6 @@ SHAPES: dict[str, ModelShape] = {
 }
 
 
-def known(name: str) -> ModelShape | None:
-    """The stored shape of a model by its name on the hub, or None."""
-    return SHAPES.get(name)
-
-
 def shape_of(spec: LLMSpec) -> "ModelShape | PretrainedConfig":
     """The shape of the model that the run would train: shipped, of the starter, or from its folder or the hub."""
     path = getattr(spec.model, "path", None)
@@ -121,7 +116,7 @@ def shape_of(spec: LLMSpec) -> "ModelShape | PretrainedConfig":
         tokens = train_vocabulary(make_math(env)).get_vocab_size()
         return ModelShape(**starter_shape(getattr(spec.model, "build", ""), tokens))
     there = os.path.exists(path)
-    shipped = known(path)
+    shipped = SHAPES.get(path)
     if shipped is not None and not there:
         return shipped
     from transformers import AutoConfig

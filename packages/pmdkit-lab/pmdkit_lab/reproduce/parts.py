@@ -97,22 +97,11 @@ def figure(name: str, seconds: float) -> Part:
     return Part(name, name, CHAPTER_OF[entry.source], entry.about, seconds, draw_figure(name))
 
 
-def parallel_part(
-    name: str,
-    about: str,
-    seconds: float,
-    make: Callable[[PartContext], list[Piece]],
-    needs: tuple[str, ...] = (),
-    chapter: str = "toy",
-) -> Part:
-    """A part whose runs are separate processes."""
-    return Part(name, name, chapter, about, seconds, make, needs, parallel=True)
-
-
 def experiment(name: str, seconds: float, needs: tuple[str, ...] = ()) -> Part:
     """A part for an experiment; it needs the part with which it shares runs, so that its seconds are those of its
     own."""
-    return parallel_part(name, EXPERIMENTS[name].about, seconds, training_parts.experiment(name), needs)
+    make = training_parts.experiment(name)
+    return Part(name, name, "toy", EXPERIMENTS[name].about, seconds, make, needs, parallel=True)
 
 
 def redrawn(figures: tuple[str, ...], sources: tuple[str, ...]) -> Part:
@@ -140,10 +129,7 @@ PARTS: list[Part] = [
     redrawn(("fig4-toy", "fig8-toy"), ("training-curves", "tau")),
     experiment("sequence", 360.0),
     redrawn(("fig5-toy",), ("tau", "sequence")),
-    parallel_part("starter", training_parts.STARTER_ABOUT, 1350.0, training_parts.starter, chapter="starter"),
-    experiment("clamp", 45.0, ("tau",)),
+    Part("starter", "starter", "starter", training_parts.STARTER_ABOUT, 1350.0, training_parts.starter, parallel=True),
     experiment("staleness", 185.0, ("training-curves",)),
     experiment("group-size", 185.0, ("training-curves",)),
-    experiment("half", 45.0, ("training-curves",)),
-    experiment("baseline", 45.0, ("training-curves",)),
 ]

@@ -101,29 +101,4 @@ EXPERIMENTS = {
             for g in (4, 16, 64)
         },
     ),
-    "clamp": Experiment(
-        "PMD-part with the exact leave-one-out partition, and with the floor of the authors' code.",
-        "modular-sum",
-        over("pmd-part", "objective.tau", (0.005,))
-        | {
-            "pmd-part target_cap=18.42": {
-                "objective.name": "pmd-part",
-                "objective.tau": 0.005,
-                "objective.target_cap": 18.42,
-                **schedule(UPDATES, STALE),
-            }
-        },
-    ),
-    "half": Experiment(
-        "PMD-mean with and without its factor 1/2.",
-        "modular-sum",
-        {"pmd-mean half": {**METHODS["pmd-mean"], **schedule(UPDATES, STALE)}}
-        | over("pmd-mean", "objective.scale", ("paper",)),
-    ),
-    "baseline": Experiment(
-        "PMD-mean with the own reward left out of the baseline, and kept in (Kimi K1.5).",
-        "modular-sum",
-        {"loo": {**METHODS["pmd-mean"], **schedule(UPDATES, STALE)}}
-        | over("pmd-mean", "objective.baseline", ("mean",)),
-    ),
 }

@@ -11,7 +11,7 @@ from pmdkit.llm.starter.model import build as make_starter
 from pmdkit.llm.starter.model import train_tokenizer
 from pmdkit.llm.starter.vocabulary import PIECES, SIZES, starter_shape
 from pmdkit.resolve import resolve
-from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, known, shape_of
+from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, shape_of
 from tests.llm.conftest import KINDS, build
 
 
@@ -42,7 +42,7 @@ def test_weights_are_counted_without_making_them(kind):
 @pytest.mark.parametrize("name", [*SHAPES, *SIZES])
 def test_shipped_shapes_are_counted_as_models_of_transformers(name):
     """Arithmetic on a shape, against the empty model of its configuration."""
-    shape = known(name) or ModelShape(**starter_shape(name, 395))
+    shape = SHAPES.get(name) or ModelShape(**starter_shape(name, 395))
     assert shape.count() == count(shape.config())
 
 
@@ -67,6 +67,6 @@ def test_the_shape_of_a_starter_is_that_of_the_model_which_is_built():
 )
 def test_shipped_shapes_have_the_published_sizes(name, billions, active):
     """As the model cards state them, in the digits that they have."""
-    found = count(known(name))
+    found = count(SHAPES[name])
     assert found[0] / 1e9 == pytest.approx(billions, rel=0.01)
     assert found[1] / 1e9 == pytest.approx(active, rel=0.02)
