@@ -78,7 +78,7 @@ class Asked:
         if not all(found(n) is not None and same(g, found(n), tolerance, exact=False) for n, g in enumerate(given)):
             return False
         constant = all(same(found(0), found(n), tolerance, exact=False) for n in range(len(given)))
-        if constant or all(same(np.zeros(np.shape(g)), g, 0, exact=True) for g in map(as_numbers, given)):
+        if constant or all(g is not None and not g.any() for g in map(as_numbers, given)):
             return False  # whoever answers the same, or 0, to everything may have meant anything
         telling = sum(not same(found(n), w, tolerance, exact=False) for n, w in enumerate(wanted))
         return telling >= min(3 if self.exercise.exact else 2, len(wanted))

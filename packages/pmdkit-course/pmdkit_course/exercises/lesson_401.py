@@ -58,7 +58,13 @@ def races(rng: np.random.Generator) -> list[tuple[Array, Array, int]]:
     cases = []
     close = []  # between the levels that somebody may take for 1 - 0.05 / tried
     for seeds, tried in ((5, 1), (8, 10), (3, 4), (6, 2)):
-        levels = (1 - 0.05 / tried, 1 - 0.1 / tried, 1 - 0.05 / max(tried - 1, 1), 0.95 ** (1 / tried), *falling(tried))
+        levels: tuple[float, ...] = (
+            1 - 0.05 / tried,
+            1 - 0.1 / tried,
+            1 - 0.05 / max(tried - 1, 1),
+            0.95 ** (1 / tried),
+            *falling(tried),
+        )
         levels += (1 - 0.025 / tried, 0.99)
         limits = {round(t.ppf((1 + level) / 2, seeds - 1), 9) for level in levels} | {1.96, norm.ppf(1 - 0.025 / tried)}
         steps = np.sort(list(limits | {t.ppf(1 - 0.025 / tried, seeds)}))
