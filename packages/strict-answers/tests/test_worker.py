@@ -40,7 +40,7 @@ def test_a_worker_is_limited_and_sees_no_secret(monkeypatch):
     assert limits["RLIMIT_FSIZE"] == limits["RLIMIT_NPROC"] == limits["RLIMIT_CORE"] == (0, 0)
     assert limits["RLIMIT_NOFILE"] == (64, 64)
     assert opened <= {"pipe", "/dev/null"}, "nothing of the caller is open in a worker"
-    assert names <= {*INHERITED, *THREADS, "PYTHONPATH", "PYTHONHASHSEED", "LC_CTYPE"}
+    assert names <= {*INHERITED, *THREADS, "PYTHONPATH", "PYTHONSAFEPATH", "PYTHONHASHSEED", "LC_CTYPE"}
 
 
 @pytest.mark.slow
