@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import trl
 from trl import GRPOConfig
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError, printable
 from pmdkit.objectives import Objective, load_objective, objective_name, traits
 from pmdkit.objectives.regulariser import added_terms
 
@@ -18,6 +18,11 @@ KNOWN = "1.16."  # the trainer overrides methods that TRL may change from one mi
 SECONDS = 900.0  # for the golden vectors, which take a quarter of a minute on an idle machine
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 "How variables begin by which a launcher makes a process one of several."
+VECTORS = """
+from pmdkit.adapters.trl.golden import path
+from pmdkit.testing.golden import check_parity
+check_parity(path)
+"""
 
 # settings of GRPOConfig that have one accepted value each, by the reason why no other is
 FIXED: dict[str, dict[str, Any]] = {
@@ -124,17 +129,18 @@ def check_version(version: str) -> None:
         return
     print(f"pmdkit: trl {version} is not known here: trying the golden vectors, up to a minute", file=sys.stderr)
     given = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
-    given |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-P", "-m", "pmdkit.adapters.trl.golden"]
+    given |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONOPTIMIZE": "", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-P", "-c", VECTORS]
     try:
         ended = subprocess.run(command, env=given, capture_output=True, text=True, timeout=SECONDS)
-        found = "" if ended.returncode == 0 else (ended.stdout + ended.stderr).strip().rpartition("\n")[2]
+        # below the traceback is the error
+        found = ended.stderr.strip().rpartition("\n")[2].removeprefix("AssertionError: ") if ended.returncode else None
     except subprocess.TimeoutExpired:
         found = f"they do not end within {SECONDS:g} s"
-    if found or ended.returncode:
+    if found is not None:
         raise EnvironmentLacks(
-            f"trl is {version}, which the adapter does not know, and the golden vectors fail with it: {found}; "
-            "pip install trl==1.16.0"
+            f"trl is {version}, which the adapter does not know, and the golden vectors fail with it: "
+            f"{printable(found)[:300]}; pip install trl==1.16.0"
         )
 
 
