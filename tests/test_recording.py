@@ -16,7 +16,7 @@ from pmdkit.objectives import Groups, PMDMean, credit
 from pmdkit.observe.checkpoint import steps
 from pmdkit.recording import Recording, UpdateLogp, encode, gather_rows
 from pmdkit_lab.replay.gradient import point
-from pmdkit_lab.replay.recorded import decode, open_step, recorded_steps
+from pmdkit_lab.replay.recorded import decode, open_step, recorded_steps, unpack
 from pmdkit_lab.replay.replay import make_request, replay
 from tests.recorded_runs import llm_run, toy_run
 
@@ -67,7 +67,7 @@ def recordings(draw):
 @given(recordings())
 def test_a_recording_comes_back_and_is_written_to_the_same_bytes(recording):
     data = encode(recording)
-    found = decode(data, "here")
+    found = unpack(data, "here")
     assert {k: v for k, v in found.about.items() if k not in ("format", "columns")} == recording.about
     assert torch.equal(found.mask, recording.mask)
     assert found.tensors.keys() == recording.tensors.keys()

@@ -71,7 +71,17 @@ def open_step(run: Path, step: int | None = None) -> Recording:
 
 
 def decode(data: bytes, where: str) -> Recording:
-    """A recording from the bytes of a file; a UsageError if it is truncated, damaged, or of another version."""
+    """A recording from the bytes of a file; a UsageError if it is damaged, of another version, or not of a step."""
+    recording = unpack(data, where)
+    with foreign.shaped(where, "a recording of a step", AGAIN):
+        check_facts(recording.about, where)
+        check_tensors(recording)
+        check_texts(recording)
+    return recording
+
+
+def unpack(data: bytes, where: str) -> Recording:
+    """What was written, whatever it is; a UsageError if it is truncated, damaged, or of another version."""
     try:
         outer = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         header = json.loads(outer["__metadata__"][KEY])
@@ -90,11 +100,7 @@ def decode(data: bytes, where: str) -> Recording:
         length, columns = flat.pop("length"), about.pop("columns")
         mask = flat.pop("mask", torch.arange(columns) < length[:, None])
         tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
-        recording = Recording(about, mask, tensors)
-        check_facts(about, where)
-        check_tensors(recording)
-        check_texts(recording)
-    return recording
+    return Recording(about, mask, tensors)
 
 
 def check_facts(about: dict[str, Any], where: str) -> None:
