@@ -72,7 +72,16 @@ def ray(importable):
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="ray", dir="/tmp") as place:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", place)  # short: it holds sockets
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        for attempt in range(3):  # Ray gives its own processes 30 s to start, too few on a busy machine
+            try:
+                ray.init(
+                    address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+                )
+                break
+            except Exception:
+                ray.shutdown()
+                if attempt == 2:
+                    raise
         yield ray
         ray.shutdown()
 

@@ -438,7 +438,7 @@ def implied_slope(ratio, tau, cap):
 learn.check("401.2", implied_slope)
 
 # %% [markdown]
-# **Exercise 401.3: the verdict of a race.** Difficulty 3 of 5, about 15 minutes.
+# **Exercise 401.3: the verdict of a race.** Difficulty 3 of 5, about 10 minutes.
 #
 # `first` and `second` are scores of two methods with the same seeds; this is one of
 # `tried` comparisons that you made. Say `"better"` or `"worse"` of the second only if 0

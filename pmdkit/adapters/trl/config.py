@@ -13,6 +13,7 @@ from trl import GRPOConfig
 from pmdkit.errors import EnvironmentLacks, UsageError, printable
 from pmdkit.objectives import Objective, load_objective, objective_name, traits
 from pmdkit.objectives.regulariser import added_terms
+from pmdkit.processes import python_command, python_environment
 
 KNOWN = "1.16."  # the trainer overrides methods that TRL may change from one minor version to the next
 SECONDS = 900.0  # for the golden vectors, which take a quarter of a minute on an idle machine
@@ -129,10 +130,11 @@ def check_version(version: str) -> None:
         return
     print(f"pmdkit: trl {version} is not known here: trying the golden vectors, up to a minute", file=sys.stderr)
     given = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
-    given |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONOPTIMIZE": "", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-P", "-c", VECTORS]
+    given |= python_environment() | {"PYTHONOPTIMIZE": "", "CUDA_VISIBLE_DEVICES": ""}
     try:
-        ended = subprocess.run(command, env=given, capture_output=True, text=True, timeout=SECONDS)
+        ended = subprocess.run(
+            python_command("-c", VECTORS), env=given, capture_output=True, text=True, timeout=SECONDS
+        )
         # below the traceback is the error
         found = ended.stderr.strip().rpartition("\n")[2].removeprefix("AssertionError: ") if ended.returncode else None
     except subprocess.TimeoutExpired:
