@@ -136,14 +136,14 @@ def test_no_page_says_anything_on_the_console(look, site):
 def test_a_counterexample_of_the_annotated_paper_moves(look):
     page = look("paper/annotated/")
     page.evaluate("document.querySelectorAll('details.disagrees').forEach(fold => { fold.open = true })")
-    host = page.locator('[data-explore="counter-text-error-of-order-one"]')
-    error = host.locator('[data-cell="error/value"]')
-    before = float(error.get_attribute("data-value"))
-    host.locator("input[data-key=tau]").focus()
+    host = page.locator('[data-explore="counter-prop-tgt-err-clean-a"]')
+    ratio = host.locator('[data-cell="ratio/value"]')
+    before = float(ratio.get_attribute("data-value"))
+    host.locator("input[data-key=delta]").focus()
     for _ in range(5):
-        page.keyboard.press("ArrowLeft")  # a smaller tau: a larger error
+        page.keyboard.press("ArrowLeft")  # a smaller delta: the error is a larger multiple of the bound
     page.wait_for_timeout(200)
-    assert float(error.get_attribute("data-value")) > 1.05 * before
+    assert float(ratio.get_attribute("data-value")) > 1.05 * before
     assert page.locator("[data-counterexample]:not([data-ready=true])").count() == 0
 
 
