@@ -140,7 +140,7 @@ def test_a_counterexample_of_the_annotated_paper_moves(look):
     ratio = host.locator('[data-cell="ratio/value"]')
     before = float(ratio.get_attribute("data-value"))
     host.locator("input[data-key=delta]").focus()
-    for _ in range(5):
+    for _ in range(10):
         page.keyboard.press("ArrowLeft")  # a smaller delta: the error is a larger multiple of the bound
     page.wait_for_timeout(200)
     assert float(ratio.get_attribute("data-value")) > 1.05 * before
