@@ -59,15 +59,6 @@ def test_weights_are_the_ratio_of_trainer_and_engine(old):
         assert torch.equal(found.part(slice(1, 2)).correction, found.correction[4:8])
 
 
-def test_corrected_weights_average_to_the_trainers_expectation():
-    """Draws from the engine's distribution, weighted, have the expectation of the trainer's: by enumeration."""
-    engine, trainer = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.4, 0.4, 0.2])
-    difference = (trainer / engine).log()[:, None]
-    weights = importance_weights(difference, torch.ones(3, 1, dtype=torch.bool), "sequence-truncate", 10.0)
-    value = torch.tensor([1.0, -2.0, 5.0])
-    assert (engine * weights * value).sum().item() == pytest.approx((trainer * value).sum().item(), abs=1e-6)
-
-
 def test_a_mask_drops_both_tails_and_truncation_only_the_upper():
     difference = torch.tensor([[-2.0], [0.0], [2.0]])
     on = torch.ones(3, 1, dtype=torch.bool)

@@ -14,7 +14,6 @@ from pmdkit.objectives import (
     coefficient,
     credit,
     cut,
-    expect,
     parts,
     row_weight,
     total,
@@ -48,11 +47,6 @@ def test_a_batch_without_a_single_score_is_zero_not_nan(norm, dtype):
         value, gradient = value_and_gradient(objective, replace(batch, logp=logp + 0.1))
         assert value == 0
         assert bool((gradient == 0).all())
-
-
-def test_expect_of_nothing_is_zero():
-    for dtype in (torch.float32, torch.float64):
-        assert expect(torch.ones(1, 2, dtype=dtype), torch.zeros(1, 2, dtype=dtype)).item() == 0
 
 
 def test_parts_are_equal_runs_in_order():

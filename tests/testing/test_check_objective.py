@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from pmdkit.objectives import CISPO, DRO, GRPO, OBJECTIVES, REBEL, PMDMean, PMDPart, ReinforcePP
+from pmdkit.objectives import DRO, GRPO, OBJECTIVES, REBEL, PMDMean, PMDPart, ReinforcePP
 from pmdkit.objectives.baselines import as_one_group, mean_baseline, peer_mean, zero_absent
 from pmdkit.testing import check_objective
 from pmdkit.testing.objectives import CHECKS
@@ -106,10 +106,6 @@ class NoGradientWhereItMatters(PMDMean):
         return -residual.detach() * batch.seq_log_ratio
 
 
-class HidesStopGradient(CISPO):
-    stop_gradient: ClassVar[bool] = False
-
-
 class UnfoldedLength(PMDMean):
     """Looks at the mask for a length that the folded batch carries in `length`."""
 
@@ -161,13 +157,6 @@ class CountsAbsentPrompts(ReinforcePP):
         return zero_absent(groups.reward - mean, groups)
 
 
-class CentresInTheLoss(ReinforcePP):
-    """Standardises the rows it is given: a ministep or a micro-batch is not the whole batch."""
-
-    def loss(self, batch):
-        return super().loss(replace(batch, advantage=batch.advantage - batch.advantage.mean()))
-
-
 class PeersOfTheBatch(PMDMean):
     """The mean of all other rows of the batch: unbiased, where every draw is a batch of its own."""
 
@@ -180,12 +169,6 @@ class PeersOfTheBatch(PMDMean):
         return zero_absent(groups.reward - peer_mean(whole).view_as(groups.reward), groups)
 
 
-class ClaimsTooMuch(PMDPart):
-    """A cap looks at the own draw."""
-
-    unbiased: ClassVar[bool] = True  # type: ignore[assignment]
-
-
 class WrongTheory(PMDMean):
     population: ClassVar[str] = "pmd_part"
 
@@ -196,10 +179,6 @@ class SaysSilent(PMDMean):
 
 class SaysAnchor(GRPO):
     equal_groups: ClassVar[str] = "anchor"
-
-
-class SaysToken(PMDMean):
-    level: ClassVar[str] = "token"
 
 
 class PerTokenUnderAResponseLevel(PMDMean):
@@ -246,7 +225,6 @@ BROKEN = [
     (CountsAbsentRows(), "absent rows", "an absent response changes the loss"),
     (PositionMatters(), "token order", "changes with the order of its tokens"),
     (NoGradientWhereItMatters(), "derivative", "needs stop_gradient = True"),
-    (HidesStopGradient(), "derivative", "needs stop_gradient = True"),
     (UnfoldedLength(), "coefficient", "use batch.length"),
     (ZeroOverZero(), "equal groups", "gives NaN or infinity"),
     (SmallStdForEquality(), "equal groups", "has a gradient at pi_old"),
@@ -254,13 +232,9 @@ BROKEN = [
     (BatchMeanWithTau(), "temperature", "a rule for tau and its number give different advantages"),
     (SaysWholeBatch(), "prompts", "does not depend on the others; leave it out"),
     (CountsAbsentPrompts(), "prompts", "a prompt without a scored response changes the others' advantages"),
-    (CentresInTheLoss(), "micro-batches", "micro-batches do not add up to the loss"),
-    (CentresInTheLoss(), "ministeps", "a ministep is not its share of the whole"),
-    (ClaimsTooMuch(tau=0.05, target_cap=1.0), "unbiased", "is not the exact step"),
     (WrongTheory(), "population", "does not vanish at the solution theory.pmd_part"),
     (SaysSilent(), "equal groups", "is not silent"),
     (SaysAnchor(), "equal groups", "does not pull back"),
-    (SaysToken(), "kind", "level is 'token' and loss has shape [20]; expected level 'response'"),
     (PerTokenUnderAResponseLevel(), "kind", "level is 'response' and loss has shape [20, 6]; expected level 'token'"),
     (PMDMean, "kind", "it is a class; give an instance"),
     (NotFrozen(), "kind", "not a dataclass"),
@@ -275,14 +249,6 @@ def test_the_check_meant_for_it_says_no(objective, check, sentence):
     with pytest.raises(AssertionError) as error:
         CHECKS[check](objective, 0)
     assert sentence in str(error.value)
-
-
-@pytest.mark.parametrize("objective", {id(o): o for o, _, _ in BROKEN}.values(), ids=lambda o: type(o).__name__)
-@pytest.mark.slow
-def test_the_whole_suite_says_no_whatever_the_seed(objective):
-    for seed in (0, 7):
-        with pytest.raises(AssertionError):
-            check_objective(objective, seed)
 
 
 def test_a_baseline_over_the_batch_that_says_so_passes_without_an_exemption():
