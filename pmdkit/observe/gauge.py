@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pmdkit import foreign
-from pmdkit.theory.binary_rewards import binomial_probabilities
+from pmdkit.theory.binary_rewards import mean_over_successes
 
 EDGES = (0.0, 0.02, 0.1, 0.3, 0.7, 0.98, 1.0)
 COLUMNS = (
@@ -154,12 +154,9 @@ def expected_noise(p: ArrayLike, n: ArrayLike, tau: ArrayLike) -> Values:
     Shapes broadcast: pass rates p in [0, 1], n responses, tau as in `misjudged`.
     """
     rate, size, heat = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (p, n, tau)))
-    share = np.empty(rate.shape)
-    for count in np.unique(size):
-        rows = size == count
-        wild = misjudged(np.arange(count + 1), count, heat[rows][..., None])
-        share[rows] = (binomial_probabilities(int(count), rate[rows]) * wild).sum(-1)
-    return share
+    return mean_over_successes(
+        lambda _, temperature, right, draws: misjudged(right, draws, temperature), rate, size, heat
+    )
 
 
 def noise_columns(

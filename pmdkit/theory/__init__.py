@@ -1,5 +1,6 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
+from pmdkit.theory.anchor_law import anchor, anchor_growth, anchor_threshold, group_anchor
 from pmdkit.theory.between_update import BetweenSolution, baseline_value, between
 from pmdkit.theory.binary_rewards import BinarySolution, binary, tau_for_eta, trajectory
 from pmdkit.theory.bounds import (
@@ -30,11 +31,15 @@ __all__ = [
     "PartSolution",  # the fields of `pmd_part`
     "SimulatedError",  # the fields of `simulate_target_error`
     "TargetError",  # the fields of `target_error`
+    "anchor",  # strength of the push away from pi_old that PMD-part adds to PMD-mean
+    "anchor_growth",  # what stale ministeps make of it
+    "anchor_threshold",  # the tau below which the push is stronger than the pull
     "baseline_value",  # V_k, from the mean reward to tau log Z
     "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
     "chi2",  # chi-square divergence
     "epsilon",  # how far a leave-one-out mean strays
+    "group_anchor",  # the same strength, of a group of any rewards
     "kl",  # Kullback-Leibler divergence
     "lambda_bounds",  # lower and upper bound on lambda
     "leave_one_out_targets",  # targets of a group of draws

@@ -1,13 +1,16 @@
-"""Rewards {0, 1}: the exact update, tau as a function of eta, trajectories."""
+"""Rewards {0, 1}: the exact update, tau as a function of eta, trajectories; exact means over groups of draws."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pmdkit.theory.inputs import Array, expect, known_method, numbers, pass_rates, temperatures, together
 from pmdkit.theory.pmd_mean_update import pmd_mean
 from pmdkit.theory.pmd_part_update import pmd_part
+
+TABLE = 4_000_000  # binomial terms held in memory at a time: 32 MB
 
 
 @dataclass(frozen=True)
@@ -144,3 +147,19 @@ def binomial_probabilities(m: int, p: Array) -> Array:
     log_pmf = ways + xlogy(k, p[..., None]) + xlog1py(m - k, -p[..., None])
     pmf = np.exp(log_pmf)
     return pmf / pmf.sum(-1, keepdims=True)
+
+
+def mean_over_successes(value: Callable[[Array, Array, Array, int], NDArray], p: Array, m: Array, tau: Array) -> Array:
+    """[...] exact mean of value(p, tau, S, m) over the successes S of m draws; p, m and tau [...] of one shape.
+
+    Contexts of one m share a table of counts: `value` gets p and tau as [C, 1] and S as [m + 1].
+    """
+    mean = np.empty(p.shape)
+    for size in np.unique(m):
+        where = np.flatnonzero(m.ravel() == size)
+        step, counts = max(1, TABLE // int(size + 1)), np.arange(size + 1.0)
+        for part in (where[first : first + step] for first in range(0, len(where), step)):
+            rates, temperature = p.ravel()[part], tau.ravel()[part]
+            values = value(rates[:, None], temperature[:, None], counts, int(size))
+            mean.ravel()[part] = (binomial_probabilities(int(size), rates) * values).sum(-1)
+    return mean[()]

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.binary_rewards import binomial_probabilities, lambert_terms
+from pmdkit.theory.binary_rewards import lambert_terms, mean_over_successes
 from pmdkit.theory.bounds import mean_bound, part_bound
 from pmdkit.theory.inputs import Array, group_sizes, known_method, numbers, pass_rates, rewards, temperatures, together
-
-TABLE = 4_000_000  # binomial terms held in memory at a time: 32 MB
 
 
 def leave_one_out_targets(reward: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> Array:
@@ -101,7 +99,7 @@ def target_error(
         noise = p * (1 - p) / ((n - 1) * tau**2)
         positive, negative = noise + systematic_pos**2, noise + systematic_neg**2
     else:
-        positive = negative = part_error(p, n, tau)
+        positive = negative = mean_over_successes(lambda *seen: part_gap(*seen) ** 2, p, n - 1, tau)
     bound = None
     if delta is not None:
         bound = mean_bound(p, n, tau, delta) if method == "pmd-mean" else part_bound(p, n, tau, delta)
@@ -196,20 +194,6 @@ def part_gap(p: Array, tau: Array, successes: Array, peers: Array | int) -> Arra
     close = (share > 0) & (np.abs(relative) < 0.5)
     apart = log_partition_estimate(p, 1, tau) - log_partition_estimate(successes, peers, tau)
     return np.where(close, np.log1p(np.where(close, relative, 0.0)), apart)
-
-
-def part_error(p: Array, n: Array, tau: Array) -> Array:
-    """[...] exact mean squared error of PMD-part's targets; contexts of one group size share a table of counts."""
-    error = np.empty(p.shape)
-    for size in np.unique(n):
-        where = np.flatnonzero(n.ravel() == size)
-        step, m = max(1, TABLE // int(size)), int(size) - 1
-        counts = np.arange(m + 1.0)
-        for part in (where[first : first + step] for first in range(0, len(where), step)):
-            rates, temperature = p.ravel()[part], tau.ravel()[part]
-            gaps = part_gap(rates[:, None], temperature[:, None], counts, m)
-            error.ravel()[part] = (binomial_probabilities(m, rates) * gaps**2).sum(-1)
-    return error[()]
 
 
 def pooled(sums: Array, counts: Array) -> Array:
