@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.fit_cells import fit_cells
 from pmdkit.theory.inputs import Array, centred, expect, leading_shape, lengths, numbers, problem, ratio
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
@@ -78,7 +77,11 @@ def between(
     mean = (pi * reward).sum(-1)
     target = (centred(pi, reward) - (value - mean)[..., None]) / tau[..., None]
     share = pi if size is None else pi / size
-    u = fit_cells(pi, share, np.broadcast_to(target, shape))
+    log_pi, target = np.log(pi), np.broadcast_to(target, shape)
+    u = np.array(target)  # at k = 1 the targets sum to a policy themselves
+    over = log_sum(log_pi + target) > 0
+    if over.any():
+        u[over] = fit_over(log_pi[over], share[over], target[over])
     x = (share * (target - u)).sum(-1)  # the conditions summed over the actions
     return BetweenSolution(u, pi * ratio(u), value, np.maximum(x, 0.0) * tau**2)
 
@@ -88,3 +91,43 @@ def shares(k: ArrayLike) -> Array:
     values = numbers("k", k)
     expect((values >= 0) & (values <= 1), values, "k is {}; expected numbers from 0 (mean reward) to 1 (log partition)")
     return values
+
+
+def fit_over(log_pi: Array, weight: Array, s: Array) -> Array:
+    r"""[R, A] log ratios that minimise sum_a w_a (u_a - s_a)^2 over all policies, where sum_a pi_a e^(s_a) > 1.
+
+    $$ u_a = s_a - W(\mu\,\pi_a e^{s_a} / w_a), \qquad \sum_a \pi_a e^{u_a} = 1 $$
+
+    One multiplier mu > 0, by Newton on its logarithm in a bracket. A cell of weight 0 loses all mass.
+    """
+    from scipy.special import wrightomega
+
+    seen = weight > 0
+    slope = np.where(seen, log_pi - np.log(np.where(seen, weight, 1.0)) + s, -np.inf)
+
+    # the conditions summed over cells: mu = sum of w (s - u), at most the largest overshoot of a target
+    low, high = np.full(len(s), -80.0), np.full(len(s), np.log(np.abs(s).max() - log_pi.min() + 1))
+    log_mu = (low + high) / 2
+    for _ in range(80):
+        w = wrightomega(log_mu[:, None] + slope)
+        mass = log_pi + np.where(seen, s - w, -np.inf)
+        total = log_sum(mass)
+        low, high = np.where(total > 0, log_mu, low), np.where(total > 0, high, log_mu)
+        fall = (np.exp(mass - total[:, None]) * (w / (1 + w))).sum(1)  # minus the derivative of total by log mu
+        with np.errstate(divide="ignore", over="ignore"):
+            newton = log_mu + total / fall
+        inside = (newton >= low) & (newton <= high)
+        change = np.where(inside, newton, (low + high) / 2) - log_mu
+        log_mu = log_mu + change
+        if np.abs(change).max() < 1e-14 * 80:
+            break
+    return np.where(seen, s - wrightomega(log_mu[:, None] + slope), -np.inf)
+
+
+def log_sum(values: Array) -> Array:
+    """Log of the sum of exponentials over the last axis; NaN stays NaN."""
+    top = values.max(-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        total: Array = top[..., 0] + np.log(np.exp(values - top).sum(-1))
+    return total

@@ -3,7 +3,7 @@ r"""One step from n draws: the law of the pass rate after solving the regression
 The model. A policy gives each cell of responses one log ratio $u_a = \log\pi'_a/\pi_a$. Two cells, right and wrong
 responses, are a policy class that contains every ideal update; cells may also be single arms. A group of n draws from
 pi gives cell a the share $w_a$ of the draws and the mean $\bar s_a$ of their leave-one-out targets. The
-regression over the cells is solved in `pmdkit.theory.fit_cells`, which lists its three cases.
+regression over the cells is solved in fit_cells.py, which lists its three cases.
 
 A group whose rewards are all equal has targets 0, and the policy stays.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.fit_cells import fit_cells
 from pmdkit.theory.inputs import Array, group_sizes, known_method, pass_rates, problem, temperatures, together
 from pmdkit.theory.pmd_part_update import pmd_part
 from pmdkit.theory.target_errors import leave_one_out_targets, log_partition_estimate
+from pmdkit_lab.finite_samples.fit_cells import fit_cells
 
 OUTCOMES = 200_000  # most outcomes enumerated for one context, about 50 MB
 SETTLED = 1e-9  # relative change of a pass rate below which it counts as the same: 100 times the rounding

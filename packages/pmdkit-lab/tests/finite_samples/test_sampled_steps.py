@@ -8,8 +8,8 @@ import pytest
 from scipy.optimize import minimize
 
 from pmdkit import theory
-from pmdkit.theory.fit_cells import fit_cells
 from pmdkit_lab import finite_samples
+from pmdkit_lab.finite_samples.fit_cells import fit_cells
 
 METHODS = theory.METHODS
 

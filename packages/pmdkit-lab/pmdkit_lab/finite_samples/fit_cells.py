@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 
+from pmdkit.theory.between_update import fit_over, log_sum
 from pmdkit.theory.inputs import Array
 
 GRID = 96  # points at which a root is searched for; the roots are then bisected
@@ -40,32 +41,6 @@ def fit_cells(pi: Array, share: Array, target: Array) -> Array:
     if under.any():
         u[under] = fit_under(log_pi[under], weight[under], s[under])
     return u.reshape(shape)
-
-
-def fit_over(log_pi: Array, weight: Array, s: Array) -> Array:
-    """Targets that ask for more than 1: one multiplier mu > 0, by Newton on its logarithm in a bracket. Rows [R, A]."""
-    from scipy.special import wrightomega
-
-    seen = weight > 0
-    slope = np.where(seen, log_pi - np.log(np.where(seen, weight, 1.0)) + s, -np.inf)
-
-    # the conditions summed over cells: mu = sum of w (s - u), at most the largest overshoot of a target
-    low, high = np.full(len(s), -80.0), np.full(len(s), np.log(np.abs(s).max() - log_pi.min() + 1))
-    log_mu = (low + high) / 2
-    for _ in range(80):
-        w = wrightomega(log_mu[:, None] + slope)
-        mass = log_pi + np.where(seen, s - w, -np.inf)
-        total = log_sum(mass)
-        low, high = np.where(total > 0, log_mu, low), np.where(total > 0, high, log_mu)
-        fall = (np.exp(mass - total[:, None]) * (w / (1 + w))).sum(1)  # minus the derivative of total by log mu
-        with np.errstate(divide="ignore", over="ignore"):
-            newton = log_mu + total / fall
-        inside = (newton >= low) & (newton <= high)
-        change = np.where(inside, newton, (low + high) / 2) - log_mu
-        log_mu = log_mu + change
-        if np.abs(change).max() < 1e-14 * 80:
-            break
-    return np.where(seen, s - wrightomega(log_mu[:, None] + slope), -np.inf)
 
 
 def fit_under(log_pi: Array, weight: Array, s: Array) -> Array:
@@ -133,12 +108,3 @@ def small_root(z: Array) -> Array:
 def log_total(log_pi: Array, s: Array, slope: Array, leader: int, v: Array) -> Array:
     """[R] log of the mass of the policy of `lifted`; v is kept above 0, where the leader has no root."""
     return log_sum(log_pi + lifted(s, slope, leader, np.maximum(v, 1e-300)))
-
-
-def log_sum(values: Array) -> Array:
-    """Log of the sum of exponentials over the last axis; NaN stays NaN."""
-    top = values.max(-1, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        total: Array = top[..., 0] + np.log(np.exp(values - top).sum(-1))
-    return total
