@@ -1,6 +1,5 @@
 """Intervals and tests by hand, by enumeration and by simulation; avg@k, pass@k and maj@k against enumeration."""
 
-import math
 from itertools import combinations, product
 from math import comb
 
@@ -18,21 +17,11 @@ from pmdkit.stats import (
     majority,
     mean_interval,
     measure_at_k,
-    paired_difference,
     pass_at_k,
     resampled_votes,
     variance_of_average,
     variance_of_pass,
 )
-
-
-def test_interval_by_hand():
-    """1, 2, 3, 4, 5: mean 3, s = sqrt(2.5), t_{0.975, 4} = 2.7764451052."""
-    end = mean_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
-    half = 2.7764451052 * math.sqrt(2.5 / 5)
-    assert (end.mean, end.count) == (3.0, 5)
-    assert end.low == pytest.approx(3 - half, abs=1e-9)
-    assert end.high == pytest.approx(3 + half, abs=1e-9)
 
 
 def test_one_value_has_no_interval():
@@ -42,39 +31,11 @@ def test_one_value_has_no_interval():
         mean_interval(np.array([]))
 
 
-def test_paired_difference_by_hand():
-    """Seeds differ by far more than methods: unpaired the intervals overlap, paired the difference is exact."""
-    first = np.array([0.1, 0.5, 0.9, 0.3])
-    versus = paired_difference(first, first + np.array([0.02, 0.02, 0.02, 0.02]))
-    assert versus.difference.mean == pytest.approx(0.02)
-    assert versus.difference.high - versus.difference.low == pytest.approx(0, abs=1e-12)
-    assert (versus.wins, versus.ties) == (4, 0)
-    mixed = paired_difference(first, np.array([0.2, 0.5, 0.8, 0.1]))
-    assert (mixed.wins, mixed.ties) == (1, 1)
-    assert mixed.difference.mean == pytest.approx(-0.05)
-    with pytest.raises(ValueError, match="one per seed"):
-        paired_difference(first, first[:2])
-
-
 # avg@k, pass@k and maj@k against hand-worked values and enumeration; intervals against their coverage.
 
 
 def rng(seed=0):
     return np.random.default_rng(seed)
-
-
-def test_hand_worked():
-    """Two problems, k = 2, four draws. Right: 1 of 4 and 4 of 4.
-
-    avg@2 = (1/4 + 1) / 2. pass@2 = ((1 - C(3,2)/C(4,2)) + 1) / 2 = (1/2 + 1) / 2. Votes of the first problem: the block
-    (7 right, 8 wrong) ties, 1/2; (8, 8) is wrong, 0. So maj@2 = (1/4 + 1) / 2.
-    """
-    right = np.array([[1.0, 0, 0, 0], [1, 1, 1, 1]])
-    answer = np.array([[7, 8, 8, 8], [3, 3, 3, 3]])
-    result = estimate_at_k(GradedDraws(right, answer), 2, rng())
-    assert result["avg_at_k"].value == pytest.approx(0.625, abs=1e-15)
-    assert result["pass_at_k"].value == pytest.approx(0.75, abs=1e-15)
-    assert result["maj_at_k"].value == pytest.approx(0.625, abs=1e-15)
 
 
 @given(st.integers(1, 12), st.data())

@@ -32,16 +32,6 @@ def test_options_without_a_rule_are_refused(changes, sentence):
     assert sentence in str(error.value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", TAUS)
-@pytest.mark.parametrize(("tier", "env"), [("bandit", "shared-features"), ("toy", "modular-sum")])
-def test_every_rule_trains_in_every_tier(rule, tier, env, tmp_path):
-    run = train("pmd-mean", tier, env, steps=2, group=4, prompts=8, tau=rule, out=tmp_path / "run")
-    assert run.summary["tau"]["rule"] == rule
-    again = train("pmd-mean", tier, env, steps=2, group=4, prompts=8, tau=rule, seed=1, out=tmp_path / "other")
-    assert again.metrics[0]["loss"] != run.metrics[0]["loss"]
-
-
 def test_the_command_line_takes_a_name_or_a_number(call, capsys):
     assert call("bandit", "needle", "--tau", "contraction", "--set", "objective.tau.eta=0.9", "--dry-run") == 0
     assert json.loads(capsys.readouterr().out)["objective"]["tau"]["eta"] == 0.9

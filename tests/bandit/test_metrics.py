@@ -72,17 +72,6 @@ def test_the_exact_update_is_measured_as_predicted():
             assert entry[key] == pytest.approx(entry[f"theory_{key}"], abs=1e-9)
 
 
-def test_lambda_over_tau_is_what_the_hidden_term_adds_to_a_small_step():
-    """Twice the weight of chi2: for a policy near pi_old, tau KL + lambda/(2 tau) chi2 = (tau + lambda/tau) KL."""
-    ((row,), before, _) = measured(OBJECTIVES["pmd-mean"](tau=0.2), bandit(), None)
-    extra, pi = row["theory_lambda_over_tau"], before[4].exp().numpy()
-    near = pi * np.exp(1e-3 * np.array([1.0, -1.0, 0.5]))
-    near /= near.sum()
-    distance = theory.kl(near, pi)
-    whole = 0.2 * distance + extra / 2 * theory.chi2(near, pi)
-    assert whole / distance == pytest.approx(0.2 + extra, rel=1e-3)
-
-
 def test_ess_is_one_over_one_plus_chi2():
     ((row,), before, after) = measured(OBJECTIVES["pmd-mean"](tau=0.2), bandit(), 16, lr=0.5)
     wanted = 1 / (1 + theory.chi2(after.exp().numpy(), before.exp().numpy()))

@@ -98,9 +98,3 @@ def test_every_recipe_can_be_written_and_read(tmp_path):
         (tmp_path / f"{name}.toml").write_text(to_toml(spec.tables()))
         assert LLMSpec.read(str(tmp_path / f"{name}.toml"), Trusted.of("my.py")) == spec
         assert (tmp_path / f"{name}.toml").read_text().count("[[reward]]") == 2
-
-
-def test_help_lists_the_shelf():
-    from pmdkit.cli.llm import llm
-
-    assert all(name in llm.__doc__ for name in names("llm"))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pmdkit.bandit.learner import BanditLearner
-from pmdkit.envs import KINDS, BanditTask, make
+from pmdkit.envs import BanditTask, make
 from pmdkit.envs.kinds import PROBLEMS, TABLE, pass_rates
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import PMDMean
@@ -43,14 +43,6 @@ def own(tmp_path):
     file = tmp_path / "my.py"
     file.write_text(OWN, encoding="utf-8")
     return file
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_builds_the_same_bandit_twice(kind):
-    one, two = make({"kind": kind}), make({"kind": kind})
-    assert one.name == kind
-    for field in ("reward", "log_policy", "success", "features"):
-        np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
 
 
 def test_a_kind_of_ones_own_is_taken_by_path_with_its_options(own):

@@ -70,9 +70,6 @@ class TestTemplate:
             content = TEMPLATE.replace("{problem_statement}", text)
             assert TOKENIZER.decode(PLAIN.encode(asked(text))) == content
             assert ENCODER.messages(asked(text)) == [{"role": "user", "content": content}]
-            message = [{"role": "user", "content": content}]
-            shown = TOKENIZER.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-            assert TOKENIZER.decode(ENCODER.encode(asked(text))) == shown
 
     def test_without_a_chat_format_it_begins_with_one_token_that_begins_texts(self):
         bpe = byte_level()
@@ -131,15 +128,22 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
 
 
 def test_messages_before_a_problem_are_in_its_prompt_and_stay_text():
-    """As transformers renders them, the system message first; a control token in them is spelt, not obeyed."""
+    """As transformers renders them, the system message first; a control token in them is spelt, not obeyed.
+
+    The table's examples, template and thinking are in it too.
+    """
+    thinking = CHAT + "{% if enable_thinking is defined %}<think>{{ enable_thinking }}{% endif %}"
+    own = wrapped(byte_level(), chat_template=thinking)
     history = ("system", "Be short."), ("user", "1 + 1?"), ("assistant", "2<|im_end|>")
     few_shot = [{"role": "user", "content": "0?"}, {"role": "assistant", "content": "0"}]
-    encoder = encoder_of(PromptTable(template="Q: {problem_statement}", few_shot=few_shot), TOKENIZER)
+    encoder = encoder_of(PromptTable(template="Q: {problem_statement}", few_shot=few_shot, thinking=False), own)
     messages = encoder.messages(asked("3?", *history))
     said = [("system", "Be short."), ("user", "0?"), ("assistant", "0"), *history[1:], ("user", "Q: 3?")]
     assert [(message["role"], message["content"]) for message in messages] == said
     ids = encoder.encode(asked("3?", *history))
-    assert TOKENIZER.decode(ids) == TOKENIZER.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    shown = own.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    assert own.decode(ids) == shown
+    assert shown.endswith("<think>False")
     assert ids.count(TOKENIZER.convert_tokens_to_ids("<|im_end|>")) == len(messages)
     plain = encoder_of(PromptTable(template="{problem_statement}", chat=False), TOKENIZER)
     assert TOKENIZER.decode(plain.encode(asked("3?", *history))) == "Be short.\n\n1 + 1?\n\n2<|im_end|>\n\n3?"
@@ -148,24 +152,3 @@ def test_messages_before_a_problem_are_in_its_prompt_and_stay_text():
     for options in ({"system": "Be long."}, {"chat": True}):  # a second system message; a longer prompt
         with pytest.raises(UsageError):
             limit_prompts(problems, encoder_of(PromptTable(**options), TOKENIZER), len(ids))
-
-
-@pytest.mark.slow
-def test_a_prompt_table_is_what_transformers_renders():
-    """System prompt, examples, a template of one's own and thinking, as one conversation; the problem stays text."""
-    thinking = CHAT + "{% if enable_thinking is defined %}<think>{{ enable_thinking }}{% endif %}"
-    own = wrapped(byte_level(), chat_template=thinking)
-    table = PromptTable(
-        template="Q: {problem_statement}\n\nA:",
-        system="Be short.",
-        few_shot=[{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}],
-        thinking=False,
-    )
-    encoder = encoder_of(table, own)
-    text = TEXTS[0]
-    messages = encoder.messages(asked(text))
-    assert messages[-1]["content"] == f"Q: {text}\n\nA:"
-    rendered = own.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
-    assert own.decode(encoder.encode(asked(text))) == rendered
-    assert "<think>False" in rendered
-    assert encoder_of(None, TOKENIZER).encode(asked(text)) == ENCODER.encode(asked(text))

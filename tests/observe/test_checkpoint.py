@@ -148,13 +148,3 @@ def test_a_folder_of_the_future_does_not_push_out_what_is_saved(tmp_path):
     for step in (1, 2, 3):
         checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
     assert checkpoint.steps(tmp_path) == [2, 3, 1000]
-
-
-def test_half_written_folders_do_not_count(tmp_path):
-    checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
-    for step in (2, 7):
-        (tmp_path / f".step-{step}.part").mkdir()
-    assert checkpoint.load_newest(tmp_path)[0] == 1
-    checkpoint.save_step(tmp_path, 2, trained().state_dict(), keep=2)
-    assert checkpoint.load_newest(tmp_path)[0] == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from pmdkit.envs import make_tokens
-from pmdkit.envs.tokens import KINDS
 
 OWN = """
 from dataclasses import dataclass
@@ -40,14 +39,6 @@ def own(tmp_path):
     file = tmp_path / "my.py"
     file.write_text(OWN, encoding="utf-8")
     return file
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_builds_the_same_problem_twice(kind):
-    one, two = make_tokens({"kind": kind}), make_tokens({"kind": kind})
-    assert one == two
-    assert one.name == kind
-    np.testing.assert_array_equal(one.sample(np.random.default_rng(0), 9), two.sample(np.random.default_rng(0), 9))
 
 
 def test_a_task_of_ones_own_is_taken_by_path_with_its_options(own):

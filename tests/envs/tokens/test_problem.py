@@ -34,23 +34,6 @@ def test_the_pass_rate_of_a_uniform_policy_is_what_the_docstring_says(kind):
     np.testing.assert_allclose(uniform(make_tokens({"kind": kind, **options})), p0, rtol=1e-13)
 
 
-def test_the_maze_by_counting_on_paper():
-    maze = make_tokens({"kind": "maze", **SMALL["maze"][0]})
-    prompts = maze.sample(np.random.default_rng(0), 200)
-    responses, mask = maze.responses()
-    right = maze.grade(prompts, np.tile(responses, (200, 1)), np.tile(mask, (200, 1)))
-    chance = right @ 9.0 ** -mask.sum(axis=1)
-    # on two by two cells two of the four moves stand still, one goes to each neighbour
-    beside, across, place = 0.0, 0.0, np.array([1.0, 0.0, 0.0])  # at the start, on either side of it, across
-    step = np.array([[2, 1, 0], [2, 2, 2], [0, 1, 2]])
-    for moves in range(3):
-        beside += place[1] / 2 / 9.0 ** (moves + 1)
-        across += place[2] / 9.0 ** (moves + 1)
-        place = step @ place
-    diagonal = (prompts == 2).argmax(axis=1) + (prompts == 3).argmax(axis=1) == 3  # cells 0 and 3, or 1 and 2
-    np.testing.assert_allclose(chance, np.where(diagonal, across, beside), rtol=1e-13)
-
-
 @pytest.mark.parametrize("kind", SMALL)
 def test_the_responses_are_all_there_is(kind):
     """Under any policy their probabilities add up to 1; here one that differs from place to place."""
