@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pmdkit import theory
 from pmdkit.objectives import (
     DRO,
     GRPO,
@@ -12,9 +13,11 @@ from pmdkit.objectives import (
     REBEL,
     RLOO,
     TB,
+    AsymRE,
     Chi2PO,
     Groups,
     PassRate,
+    PMDBetween,
     PMDMean,
     PMDPart,
     credit,
@@ -87,6 +90,62 @@ def test_float32_agrees_with_float64(it):
         assert gradient32.dtype == torch.float32
         torch.testing.assert_close(value32, value, atol=1e-5, rtol=1e-5, msg=name)
         torch.testing.assert_close(gradient32.double(), gradient, atol=1e-5, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("scale", ["half", "paper"])
+@pytest.mark.parametrize("norm", ["none", "length"])
+@pytest.mark.parametrize("k", [0.4, 1.0])
+def test_a_higher_baseline_is_an_anti_anchor_on_the_full_support(k, norm, scale):
+    """L_k = L_mean - c KL(pi_old || pi) + const for every pi, c = V_k - E r; lengths weigh the KL as the loss."""
+    tau, logits, reward = 0.3, *bandit(0)
+    old = logits.log_softmax(1)
+    c = torch.tensor(theory.baseline_value(old.exp(), reward, tau, k)) - (old.exp() * reward).sum(1)
+    assert bool((c > 0.01).all())
+    mask = torch.arange(5) < torch.arange(1, 6).repeat(3)[:, None]
+    length = mask.sum(1).view(3, 5) if norm == "length" else 1
+    higher = PMDPart(tau, norm, scale) if k == 1 else PMDBetween(k, tau, norm, scale)
+    rests = []
+    for spread in (0.0, 0.1, 1.0, 5.0):
+        new = (old + spread * bandit(7)[0]).log_softmax(1)
+        value = []
+        for objective in (higher, PMDMean(tau, norm, scale=scale)):
+            # the first token has all of the log-probability
+            first, last = (torch.where(torch.arange(5) == 0, x.reshape(-1, 1), 0.0) for x in (old, new))
+            batch = credit(objective, Groups(reward, old.exp(), sampled=False), first, mask)
+            value.append(total(objective, replace(batch, logp=last)))
+        divergence = (old.exp() / length * (old - new)).sum(1)
+        rests.append(value[0] - value[1] + (2 if scale == "paper" else 1) * (c * divergence).mean())
+    same(torch.stack(rests), rests[0].expand(4), "the rest depends on the policy")
+
+
+@pytest.mark.parametrize(
+    ("higher", "plain", "c"),
+    [
+        (PMDPart(0.3), PMDMean(0.3), lambda peers: 0.3 * (peers / 0.3).exp().mean().log() - peers.mean()),
+        (PMDBetween(0.6, 0.3), PMDMean(0.3), lambda peers: 0.5 * (peers / 0.5).exp().mean().log() - peers.mean()),
+        (AsymRE(-0.1, "loo"), RLOO(), lambda _: -0.1),  # an anchor
+    ],
+    ids=["pmd-part", "pmd-between", "asymre"],
+)
+@pytest.mark.parametrize("norm", ["none", "length"])
+def test_a_higher_baseline_is_an_anti_anchor_on_draws(higher, plain, c, norm, it):
+    """The same from groups, with holes in the mask and an absent response: each row has the c of its own peers."""
+    higher, plain = replace(higher, norm=norm), replace(plain, norm=norm)
+    mask = it.mask & (torch.arange(it.mask.shape[1]) != 1)
+    absent = torch.arange(20).view(4, 5) == 11
+    groups = Groups(torch.where(absent, torch.nan, it.groups.reward), torch.where(absent, 0.0, it.groups.mass))
+    rests = []
+    for step in (0.0, 1.0, -4.0):
+        logp = it.logp_old + step * (it.logp - it.logp_old)
+        moved = replace(it, groups=groups, mask=mask, logp=logp)
+        rest = total(higher, moved.batch(higher)) - total(plain, moved.batch(plain))
+        for row in (~absent).flatten().nonzero()[:, 0].tolist():
+            prompt, own = divmod(row, 5)
+            others = ~absent[prompt] & (torch.arange(5) != own)
+            weight = 1 / 4 / (int(others.sum()) + 1) / (int(mask[row].sum()) if norm == "length" else 1)
+            rest = rest + weight * c(groups.reward[prompt][others]) * (it.logp_old - logp)[row][mask[row]].sum()
+        rests.append(rest)
+    same(torch.stack(rests), rests[0].expand(3), "the rest depends on the policy")
 
 
 def test_rebel_is_the_mean_over_all_ordered_pairs(it):
