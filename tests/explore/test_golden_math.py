@@ -61,7 +61,7 @@ def plain(value):
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def close(got, want, rtol=1e-9, atol=0.0):
+def assert_close(got, want, rtol=1e-9, atol=0.0):
     np.testing.assert_allclose(np.asarray(got, float), want, rtol=rtol, atol=atol)
 
 
@@ -75,9 +75,9 @@ def test_exact_steps_are_the_theory(javascript, call, solve, key, centre):
     for got, (pi, reward, tau) in zip(javascript("pmd", call, cases), cases, strict=True):
         want = solve(pi, reward, tau)
         # a log ratio that crosses zero between two actions has no relative digits: nats of the largest one
-        close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
-        close(got["probs"], want.probs, atol=1e-300)
-        close(got[key], getattr(want, centre))
+        assert_close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
+        assert_close(got["probs"], want.probs, atol=1e-300)
+        assert_close(got[key], getattr(want, centre))
         assert sum(got["probs"]) == pytest.approx(1, abs=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_wright_omega_against_mpmath(javascript):
     got = javascript("pmd", "omega", [[v] for v in z])
     with mpmath.workdps(40):
         want = [float(mpmath.lambertw(mpmath.exp(mpmath.mpf(float(v)))).real) for v in z]
-    close(got, want, rtol=1e-12)
+    assert_close(got, want, rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -96,17 +96,17 @@ def test_the_mixed_problem_is_the_theory_and_holds_both_ends(javascript):
     weights = [(*case, lam * factor) for case, lam in zip(cases, lams, strict=True) for factor in (0, 0.1, 1, 10)]
     for got, (pi, reward, tau, lam) in zip(javascript("pmd", "mixed", weights), weights, strict=True):
         want = theory.mixed(pi, reward, tau, lam)
-        close(got["logRatio"], want.log_ratio, atol=1e-9 * np.abs(want.log_ratio).max())
+        assert_close(got["logRatio"], want.log_ratio, atol=1e-9 * np.abs(want.log_ratio).max())
     at_mean = javascript("pmd", "mixed", [(*case, lam) for case, lam in zip(cases, lams, strict=True)])
     for got, case in zip(at_mean, cases, strict=True):
-        close(got["probs"], theory.pmd_mean(*case).probs, rtol=1e-7, atol=1e-300)
+        assert_close(got["probs"], theory.pmd_mean(*case).probs, rtol=1e-7, atol=1e-300)
 
 
 def test_divergences_are_the_theory(javascript):
     pairs = [(RNG.dirichlet(np.ones(3)), RNG.dirichlet(np.ones(3))) for _ in range(40)]
     pairs += [(p, p * (1 + 1e-5 * np.array([1, 0, -p[0] / p[2]]))) for p, _ in pairs[:10]]
     for call, function in (("kl", theory.kl), ("chi2", theory.chi2)):
-        close(javascript("pmd", call, pairs), [function(new, old) for new, old in pairs])
+        assert_close(javascript("pmd", call, pairs), [function(new, old) for new, old in pairs])
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_level_lines_have_their_level(javascript):
             (points,) = javascript("geometry", "levelLine", [[pi, list(weights), level]])
             inside = np.array([point for point in points if point is not None])
             assert len(inside) > 8
-            close(function(inside / inside.sum(1, keepdims=True), pi), level, rtol=2e-5)
+            assert_close(function(inside / inside.sum(1, keepdims=True), pi), level, rtol=2e-5)
 
 
 def test_iterates_are_the_steps_one_after_the_other(javascript):
@@ -128,10 +128,10 @@ def test_iterates_are_the_steps_one_after_the_other(javascript):
         now = pi
         for step in path[method][1:]:
             then = solve(now, reward, tau).probs
-            close(step["probs"], then)
-            close(step["value"], then @ reward)
-            close(step["kl"], theory.kl(then / then.sum(), now))
-            close(step["chi2"], theory.chi2(then / then.sum(), now))
+            assert_close(step["probs"], then)
+            assert_close(step["value"], then @ reward)
+            assert_close(step["kl"], theory.kl(then / then.sum(), now))
+            assert_close(step["chi2"], theory.chi2(then / then.sum(), now))
             now = then / then.sum()
 
 
@@ -140,10 +140,10 @@ def test_binary_rewards_are_the_theory(javascript):
         cases = [(p, tau, method) for p in PS for tau in TAUS]
         for got, case in zip(javascript("pmd", "binary", cases), cases, strict=True):
             want = theory.binary(*case)
-            close(got["right"], want.log_ratio_pos)
-            close(got["wrong"], want.log_ratio_neg)
+            assert_close(got["right"], want.log_ratio_pos)
+            assert_close(got["wrong"], want.log_ratio_neg)
             if method == "pmd-mean":
-                close(got["lam"], want.lam)
+                assert_close(got["lam"], want.lam)
 
 
 def test_targets_of_a_group_are_the_theory(javascript):
@@ -152,9 +152,9 @@ def test_targets_of_a_group_are_the_theory(javascript):
         for got, (s, n, tau, _) in zip(javascript("targets", "groupTargets", cases), cases, strict=True):
             targets = theory.leave_one_out_targets(np.arange(n) < s, tau, method)
             if s > 0:
-                close(got["right"], targets[0], atol=1e-12 / tau)
+                assert_close(got["right"], targets[0], atol=1e-12 / tau)
             if s < n:
-                close(got["wrong"], targets[-1], atol=1e-12 / tau)
+                assert_close(got["wrong"], targets[-1], atol=1e-12 / tau)
 
 
 def test_expected_errors_are_the_theory(javascript):
@@ -162,7 +162,7 @@ def test_expected_errors_are_the_theory(javascript):
         cases = [(p, n, tau, method) for p in PS for n in (2, 16, 257) for tau in TAUS]
         for got, case in zip(javascript("targets", "targetError", cases), cases, strict=True):
             want = theory.target_error(*case)
-            close([got["right"], got["wrong"], got["mean"]], [want.positive, want.negative, want.mean])
+            assert_close([got["right"], got["wrong"], got["mean"]], [want.positive, want.negative, want.mean])
 
 
 def test_a_group_s_error_averages_to_the_expected_one(javascript):
@@ -172,7 +172,7 @@ def test_a_group_s_error_averages_to_the_expected_one(javascript):
     p, n, tau = 0.05, 16, 0.05
     for method in METHODS:
         errors = javascript("targets", "groupError", [(p, n, tau, method, s) for s in range(n + 1)])
-        close(binom.pmf(np.arange(n + 1), n, p) @ errors, theory.target_error(p, n, tau, method).mean)
+        assert_close(binom.pmf(np.arange(n + 1), n, p) @ errors, theory.target_error(p, n, tau, method).mean)
 
 
 def test_the_dice_are_fair(javascript):

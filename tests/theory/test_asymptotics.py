@@ -36,19 +36,6 @@ def test_lambda_at_large_tau_with_its_rate():
     np.testing.assert_allclose(theory.binary(0.2, 1e4).lam, 0.08, rtol=1e-4)
 
 
-def test_lambda_at_small_tau_with_its_rate():
-    """tau E Delta_+: the relative error falls as tau, with the next term as tau^2; {0, 1} gives tau p (1-p)."""
-    rng = np.random.default_rng(72)
-    pi, reward = rng.dirichlet(np.ones(5)), rng.random(5)
-    gain = np.maximum(reward - pi @ reward, 0)
-    g = pi @ gain
-    second = pi @ np.log(np.where(gain > 0, gain / g, 1))  # E 1[Delta > 0] log(Delta / g); -p log p for {0, 1}
-    for term, factor in ((0, 10), (second, 100)):
-        errors = [abs((tau * g - tau**2 * term) / theory.pmd_mean(pi, reward, tau).lam - 1) for tau in (1e-3, 1e-4)]
-        np.testing.assert_allclose(errors[0] / errors[1], factor, rtol=0.1)
-    np.testing.assert_allclose(binary_small_tau(0.2, 0.01).lam, 0.01 * 0.16, rtol=1e-14)
-
-
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])
 def test_small_tau_expansions_are_reached(p):
     """Everything in Propositions binary_ratios, eta_mean_asymp, BB_mean_asymp and BB_part_exact, at tau = p / 40."""

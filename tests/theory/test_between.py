@@ -45,16 +45,6 @@ def test_every_k_solves_the_mixed_problem_of_its_lambda(problems, tau):
         np.testing.assert_allclose(x, theory.kl(pi, found.probs) - gap, atol=1e-10)
 
 
-def test_v_and_eta_rise_with_k_and_lambda_falls(problems):
-    pi, reward = problems
-    k = np.linspace(0, 1, 11)[:, None]
-    found = theory.between(pi, reward, 0.05, k)
-    assert (np.diff(found.value, axis=0) > 0).all()
-    assert (np.diff(found.lam, axis=0) < 0).all()
-    pair = theory.between([0.1, 0.9], [1.0, 0.0], 0.05, k[:, 0])
-    assert (np.diff(pair.log_ratio[:, 1]) < 0).all()  # eta = 1 - rho_-
-
-
 def test_lengths_are_those_of_pmd_mean(problems):
     pi, reward = problems
     length = np.arange(1.0, 7.0)

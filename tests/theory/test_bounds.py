@@ -92,12 +92,3 @@ def test_no_constant_saves_bound_a_as_stated(tau_of_p):
     assert excess[0] > 10
     assert excess[1] > 5 * excess[0]
     assert excess[2] > 5 * excess[1]
-
-
-def test_bound_a_as_stated_fails_inside_the_range_of_the_paper_too():
-    """p = 1e-4, n = 1024, nine successes, tau = 0.02: 28 times the bound, on the event."""
-    p, n, tau, delta = 1e-4, 1024, 0.02, 0.001
-    last = groups_in_the_event(p, n, delta)[-1]
-    assert last >= 9
-    error = group_error(np.array([9.0]), p, n, tau, "pmd-mean")[0]
-    np.testing.assert_allclose(error / finite_samples.mean_bound_as_stated(p, n, tau, delta), 28, rtol=0.01)

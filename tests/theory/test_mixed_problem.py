@@ -26,15 +26,6 @@ def test_at_its_lambda_pmd_mean_solves_it(reference):
     assert theory.mixed([1.0], [0.5], 0.1, 0.01).log_ratio.tolist() == [0.0], "one action: nothing can move"
 
 
-@pytest.mark.slow
-def test_without_chi2_pmd_part_solves_it(reference):
-    for case in problems(reference, 300, 21):
-        best = theory.pmd_part(case.pi, case.reward, case.tau)
-        other = theory.mixed(case.pi, case.reward, case.tau, 0.0)
-        scale = np.abs(best.log_ratio).max()
-        np.testing.assert_allclose(other.log_ratio, best.log_ratio, rtol=1e-9, atol=1e-13 * scale)
-
-
 @pytest.mark.parametrize("lam", [0.0, 1e-6, 0.01, 1.0, 1e4])
 @pytest.mark.parametrize("tau", [1e-3, 0.1, 10.0])
 def test_optimality_conditions_and_no_better_neighbour(tau, lam):

@@ -49,7 +49,7 @@ def wanted(objective, updates, lr=0.0, order=range(PROMPTS), passes=1):
     return losses, gradients
 
 
-def compare(losses, gradients, expected):
+def assert_same_updates(losses, gradients, expected):
     assert losses == pytest.approx(expected[0], abs=1e-6)
     assert len(gradients) == len(expected[1])
     largest = 0.0
@@ -79,7 +79,7 @@ SPLITS = [  # micro, accumulation, per_rollout, updates
 def test_one_process(split, objective):
     """SGD moves the model between ministeps, so that pi_old is not what is trained from the second one on."""
     _, log, gradients = tiny.train(PROMPTS, *split, lr=0.02, objective=objective)
-    compare(logged(log), gradients, wanted(objective, split[3], lr=0.02))
+    assert_same_updates(logged(log), gradients, wanted(objective, split[3], lr=0.02))
 
 
 @pytest.mark.parametrize(
@@ -89,26 +89,26 @@ def test_one_process(split, objective):
 )
 def test_length_rules_a_loss_per_token_and_one_that_compares_the_responses_of_a_group(objective, micro):
     _, log, gradients = tiny.train(PROMPTS, micro, 8 // micro, 16 // micro, 2, lr=0.02, objective=objective)
-    compare(logged(log), gradients, wanted(objective, 2, lr=0.02))
+    assert_same_updates(logged(log), gradients, wanted(objective, 2, lr=0.02))
 
 
 def test_a_rule_of_the_groups_rewards_as_temperature():
     options = {"tau": {"rule": "pass-rate", "scale": 0.7}}
     made, log, gradients = tiny.train(PROMPTS, 2, 4, 8, 2, lr=0.02, objective_options=options)
     assert callable(made.objective.tau)
-    compare(logged(log), gradients, wanted(made.objective, 2, lr=0.02))
+    assert_same_updates(logged(log), gradients, wanted(made.objective, 2, lr=0.02))
 
 
 def test_a_second_pass_over_the_rollout_batch():
     """pi_old stays what it was before the first."""
     _, log, gradients = tiny.train(PROMPTS, 2, 4, 8, 4, lr=0.02, tau=0.5, num_iterations=2)
-    compare(logged(log), gradients, wanted(PMDMean(tau=0.5), 2, lr=0.02, passes=2))
+    assert_same_updates(logged(log), gradients, wanted(PMDMean(tau=0.5), 2, lr=0.02, passes=2))
 
 
 def test_two_rollout_batches_in_one_update():
     """One prompt is written at a time, and the update waits for four of them."""
     _, log, gradients = tiny.train(PROMPTS, 4, 4, 1, 1, objective=PMDMean(tau=0.5))
-    compare(logged(log), gradients, wanted(PMDMean(tau=0.5), 1))
+    assert_same_updates(logged(log), gradients, wanted(PMDMean(tau=0.5), 1))
 
 
 @pytest.mark.parametrize(
@@ -130,4 +130,4 @@ def test_two_processes(split, order, launch, tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     launch(*command, tiny.__file__, str(out), json.dumps(options), env=environment)
     found = json.loads(out.read_text())
-    compare(found["losses"], found["gradients"], wanted(PMDMean(tau=0.5), split[3], 0.02, order))
+    assert_same_updates(found["losses"], found["gradients"], wanted(PMDMean(tau=0.5), split[3], 0.02, order))

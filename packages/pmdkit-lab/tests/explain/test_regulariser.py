@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import mpmath
 import numpy as np
 import pytest
 import torch
@@ -46,23 +45,6 @@ def test_log_partition_objectives_solve_the_kl_problem(objective, tau):
     np.testing.assert_allclose(found.log_ratio, theory.pmd_part(BASE.pi, BASE.reward, tau).log_ratio, atol=1e-9)
     assert f.weights == pytest.approx({"kl": tau}, rel=1e-9)
     np.testing.assert_allclose(f.slope, tau * np.log(RATIOS), atol=1e-9 * tau)
-
-
-def test_lambda_against_fifty_digits():
-    """Theorem 1 solved once more in mpmath, without a line of the theory's or of the search."""
-    mpmath.mp.dps = 50
-    tau = mpmath.mpf("0.02")
-    pi, reward = [mpmath.mpf(float(x)) for x in BASE.pi], [mpmath.mpf(float(x)) for x in BASE.reward]
-    mean = mpmath.fdot(pi, reward) / mpmath.fsum(pi)
-
-    def excess(x):
-        terms = [(r - mean) / tau for r in reward]
-        ratios = [mpmath.exp(d - mpmath.lambertw(x * mpmath.exp(d)).real) for d in terms]
-        return mpmath.fdot(pi, ratios) - 1
-
-    x = mpmath.findroot(excess, (mpmath.mpf("1"), mpmath.mpf("20")), solver="anderson", tol=1e-40)
-    _, f = read(PMDMean(tau=0.02), BASE)
-    assert f.weights["kl"] * f.weights["chi2"] == pytest.approx(float(x * tau**2), rel=1e-9)
 
 
 def test_the_length_normalised_loss_charges_chi2_by_the_token():

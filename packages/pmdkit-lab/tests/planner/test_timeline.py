@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit_lab.planner.predict import best, divisions
 from pmdkit_lab.planner.timeline import timeline
 
 SECONDS = st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=8, max_size=30)
@@ -56,17 +55,6 @@ def test_engines_and_trainer_apart_take_the_longer_of_the_two(paper):
     assert turns.seconds == pytest.approx(turns.generation.seconds + turns.update.seconds)
     assert lagged.seconds == pytest.approx(max(lagged.generation.seconds, lagged.update.seconds))
     assert lagged.ms_per_token["overall"] * lagged.tokens / 1e3 == pytest.approx(lagged.seconds)
-
-
-def test_the_best_division_is_the_balanced_one(paper):
-    lagged = apart(paper, 1)
-    found = best(lagged)
-    assert found is not None
-    assert found.seconds == min(d.seconds for d in divisions(lagged) if d.memory.fits)
-    more = replace(found, serve=found.serve + 8)
-    fewer = replace(found, serve=found.serve - 8) if found.serve > 8 else None
-    assert more.update.seconds > found.seconds or more.generation.seconds > found.seconds
-    assert fewer is None or fewer.generation.seconds > found.seconds
 
 
 def test_alone_each_side_has_its_own_memory(paper):

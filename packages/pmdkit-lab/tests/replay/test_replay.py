@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pmdkit.objectives import OBJECTIVES, coefficient, cut, total
+from pmdkit.objectives import coefficient, cut, total
 from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import NotRecorded, batch_of, gradient, point
 from pmdkit_lab.replay.recorded import open_step
@@ -13,16 +13,6 @@ from pmdkit_lab.replay.replay import make_request, replay
 @pytest.fixture
 def step(toy):
     return open_step(toy.path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(OBJECTIVES))
-def test_every_objective_can_be_asked_in_every_tier(name, bandit, drawn, toy, llm, llm_tokens):
-    for run in (bandit, drawn, toy, llm, llm_tokens):
-        recording = open_step(run.path)
-        found = replay(recording, make_request(recording, name))
-        assert found["points"]["old"]["rows"] > 0
-        assert found["recorded"]["replayed"] is not None
 
 
 def test_the_loss_is_the_objectives_own(step):
