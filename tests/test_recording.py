@@ -1,24 +1,17 @@
-"""A recorded step: its file comes back exactly and a damaged one says so; what a run keeps, also when it is killed."""
-
-import shutil
+"""A recorded step: its file comes back exactly and a damaged one says so; what the recorder keeps of an update."""
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
 
-from pmdkit import train
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import UsageError
 from pmdkit.loop import ministeps
 from pmdkit.objectives import Groups, PMDMean, credit
-from pmdkit.observe.checkpoint import steps
 from pmdkit.recording import Recording, UpdateLogp, encode, gather_rows
-from pmdkit_lab.replay.gradient import point
-from pmdkit_lab.replay.recorded import decode, open_step, recorded_steps, unpack
-from pmdkit_lab.replay.replay import make_request, replay
-from tests.recorded_runs import llm_run, toy_run
+from pmdkit_lab.replay.recorded import decode, unpack
 
 NUMBERS = {
     torch.float64: st.floats(allow_nan=True, allow_infinity=True),
@@ -138,107 +131,3 @@ def test_shares_of_several_processes_are_put_together():
 
     assert torch.equal(gather_rows(mine, rollouts, Two()), rollouts.logp_old.sum(1))
     assert torch.equal(gather_rows(None, rollouts, Two())[6:], other[6:])
-
-
-# What a run keeps in each tier: enough to give its own loss again, and nothing that changes the run.
-
-TIERS = ["bandit", "toy", "llm", "llm_tokens"]
-
-
-@pytest.fixture(scope="module")
-def bandit(tmp_path_factory):
-    out = tmp_path_factory.mktemp("bandit") / "run"
-    return train("pmd-mean", "bandit", "needle", out=out, steps=3, record=1)
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    return toy_run(tmp_path_factory.mktemp("toy") / "run", record=1)
-
-
-@pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    """A loss per response: the fused head, which sees sums only."""
-    return llm_run(tmp_path_factory.mktemp("llm") / "run", record=1)
-
-
-@pytest.fixture(scope="module")
-def llm_tokens(tmp_path_factory):
-    """A loss per token in several forward passes, and the trainer's pi_old in place of the engine's."""
-    options = {"rollout.old": "recompute", "update.token_budget": 96}
-    return llm_run(tmp_path_factory.mktemp("llm-tokens") / "run", "grpo", options, record=1)
-
-
-@pytest.fixture(params=TIERS)
-def run(request):
-    return request.getfixturevalue(request.param)
-
-
-@pytest.mark.slow
-def test_the_recorded_objective_gives_the_recorded_loss(run):
-    """Loss of every update, as the run reported it: the same float operations in the same order, or nearly."""
-    for step in recorded_steps(run.folder):
-        recording = open_step(run.path, step)
-        found = replay(recording, make_request(recording))
-        own = found["recorded"]
-        assert own["replayed"] == pytest.approx(own["losses"], rel=1e-12, abs=1e-15)
-        assert found["points"]["seen"]["losses"] == own["replayed"]
-        assert run.metrics[step - 1]["loss"] == pytest.approx(found["points"]["seen"]["loss"], rel=1e-12, abs=1e-15)
-        assert found["points"]["seen"]["cosine"] == pytest.approx(1.0, abs=1e-9)
-
-
-def test_metrics_follow_from_the_recording(run):
-    recording = open_step(run.path)
-    row = run.metrics[recording.about["step"] - 1]
-    after = point(recording, "after")
-    change = torch.where(recording.mask, after.logp - recording["logp_old"], 0.0).double().sum(1)
-    assert change.min().item() == pytest.approx(row["log_ratio_min"], abs=1e-6)
-    assert change.max().item() == pytest.approx(row["log_ratio_max"], abs=1e-6)
-    if recording.about["sampled"]:
-        assert int(recording.mask.sum()) == row["tokens"]
-    assert recording.about["version"] == row["policy_version"]
-    reward = (recording["mass"] * recording["reward"]).sum(1).mean().item()
-    assert reward == pytest.approx(row["reward_mean"])
-
-
-def test_recording_changes_nothing_of_the_run(tmp_path, toy):
-    plain = toy_run(tmp_path / "plain")
-    for a, b in zip(plain.metrics, toy.metrics, strict=True):
-        assert {k: v for k, v in a.items() if "seconds" not in k} == {k: v for k, v in b.items() if "seconds" not in k}
-    last = f"checkpoints/step-{steps(plain.path / 'checkpoints')[-1]}/model.safetensors"
-    assert (plain.path / last).read_bytes() == (toy.path / last).read_bytes()
-    assert not (plain.path / "rollouts").exists()
-
-
-def test_the_engines_numbers_are_kept_beside_the_trainers(llm, llm_tokens):
-    assert open_step(llm.path).about["old"] == "rollout"
-    assert open_step(llm.path).get("logp_engine") is None
-    both = open_step(llm_tokens.path)
-    assert both.about["old"] == "recompute"
-    assert not torch.equal(both["logp_engine"], both["logp_old"])
-    torch.testing.assert_close(both["logp_engine"], both["logp_old"], atol=1e-4, rtol=0)
-
-
-# Recordings of a run that was killed and resumed are those of an undisturbed one, byte by byte.
-
-
-def kept(run):
-    return {path.name: path.read_bytes() for path in sorted((run / "rollouts").iterdir())}
-
-
-def back_to(run, step, last):
-    """The folder as a kill leaves it after the checkpoint of `step`, the later recordings already written."""
-    for later in range(step + 1, last + 1):
-        shutil.rmtree(run / "checkpoints" / f"step-{later}")
-    (run / "summary.json").unlink()
-
-
-def test_a_resumed_toy_run_writes_the_same_bytes(tmp_path, toy):
-    whole = kept(toy.path)
-    run = tmp_path / "run"
-    toy_run(run, record=1, options={"model.dimension": 16, "model.layers": 1, "env.length": 2, "run.keep": 9})
-    assert kept(run) == whole
-    back_to(run, 1, 3)
-    (run / "rollouts" / "step-2.safetensors").write_bytes(b"torn")
-    toy_run(run, resume=True, record=1, options={"run.keep": 9})
-    assert kept(run) == whole
