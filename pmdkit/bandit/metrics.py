@@ -12,6 +12,7 @@ from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import gauge
+from pmdkit.observe.metrics import anchor
 from pmdkit.population import has_solution, solve
 
 
@@ -66,6 +67,7 @@ class ExactStepMetrics(TrainerCallback):
             "policy_version": rollouts.version,
             "staleness": (step - rollouts.version) * len(updates) - 1,
             **self.gauge(contexts, learner.reference[contexts], old, new, tau, groups),
+            "anchor": anchor(groups, tau),
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),
         }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.loop import Learner, Rollouts
-from pmdkit.objectives import Batch, Groups, Objective
+from pmdkit.objectives import Batch, Groups, Objective, baselines
 from pmdkit.observe import gauge
 from pmdkit.population import has_solution, solve
 
@@ -18,7 +18,7 @@ KEYS = (
     "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max", "kl", "ess", "entropy",
     "tokens", "response_length", "zero_variance_groups", "policy_version", "staleness", "theory_log_ratio_neg",
     "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos", "tau", "theory_lambda", "theory_lambda_over_tau",
-    "noise_share", "theory_noise_share", "gauge", "seconds_rollout", "seconds_update",
+    "noise_share", "theory_noise_share", "anchor", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
 
 
@@ -60,6 +60,7 @@ class StepMetrics:
             "loss": float(np.mean([u["loss"] for u in updates])),
             "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
             **self.movement(learner, rollouts, groups, batch),
+            "anchor": anchor(groups, batch.tau.view(mass.shape)[:, 0]),
             "entropy": -expect(logp_old, mass, scored),
             "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
             "response_length": expect(length.double(), mass, scored),
@@ -146,3 +147,19 @@ class StepMetrics:
 def expect(values: Tensor, mass: Tensor, scored: Tensor) -> float:
     """Mean over the prompts that have a scored response; 0 where none has."""
     return float((mass * values).sum(1)[scored].mean()) if bool(scored.any()) else 0.0
+
+
+def anchor(groups: Groups, tau: Tensor) -> float | None:
+    r"""PMD-part's push away from pi_old over its pull back to it, c / tau, mean over the groups; from rewards alone.
+
+    $$ \frac{\hat c}{\tau} = \frac1n\sum_i \log\frac{1}{n-1}\sum_{j\ne i} e^{r_j/\tau} - \frac{\bar r}{\tau} $$
+
+    Source: `pmdkit.theory.group_anchor`, for groups with absent responses; exact on the full support.
+    Returns: None without a temperature, or if no response has a peer.
+    """
+    if not bool(groups.scored.any()):
+        return None
+    mass, reward, heat = groups.mass.double(), groups.reward.double(), tau.double()
+    above = baselines.peer_log_mean_exp(Groups(reward, mass, groups.sampled), heat) - reward / heat[:, None]
+    strength = torch.where(groups.present, mass * above, 0.0).sum(1) / mass.sum(1)
+    return gauge.mean(strength[groups.scored].clamp_min(0).numpy())

@@ -86,7 +86,7 @@ def test_the_reward_scale_moves_units_only():
     ((ours,), _, _) = measured(OBJECTIVES["pmd-mean"](tau=0.05), bandit(), 16)
     ((other,), _, _) = measured(OBJECTIVES["pmd-mean"](tau=0.1), bandit(-1.0, 1.0), 16)
     assert other["theory_lambda_over_tau"] == pytest.approx(2 * ours["theory_lambda_over_tau"], rel=1e-9)
-    for key in ("theory_log_ratio_pos", "theory_log_ratio_neg", "noise_share", "theory_noise_share"):
+    for key in ("theory_log_ratio_pos", "theory_log_ratio_neg", "noise_share", "theory_noise_share", "anchor"):
         assert other[key] == pytest.approx(ours[key], rel=1e-9)
 
 

@@ -90,6 +90,10 @@ def test_the_row_by_hand(group):
     assert row["log_ratio_max"] == pytest.approx(change.max(), abs=1e-10)
     assert row["tokens"] == (length.sum() if group else 0)
     assert row["zero_variance_groups"] == sum(len(set(r)) == 1 for r in reward.tolist())
+    if not group:  # tau log Z - E r; from draws below
+        log_z = np.log((mass * np.exp(reward / 0.05)).sum(1))
+        assert row["anchor"] == pytest.approx(log_z.mean() - average(reward) / 0.05, abs=1e-10)
+        assert row["anchor"] > 1
     for name, right in (("log_ratio_neg", 0.0), ("log_ratio_pos", 1.0)):
         per_prompt = []
         for p in range(prompts):
@@ -177,6 +181,8 @@ def test_a_group_without_a_verdict_is_in_no_bucket():
     rates = [groups.reward[p].sum().item() / (3 if p == 2 else 8) for p in (0, 2, 3, 4)]
     lam = [theory.binary(p, 0.1).lam if 0 < p < 1 else 0.0 for p in rates]
     assert row["theory_lambda"] == pytest.approx(mean(lam), abs=1e-9)
+    there = [groups.reward[p, 5 if p == 2 else 0 :] for p in (0, 2, 3, 4)]
+    assert row["anchor"] == pytest.approx(mean([theory.group_anchor(r, 0.1) / 0.1 for r in there]), abs=1e-9)
 
 
 def test_a_reference_moves_the_prediction():
@@ -198,7 +204,14 @@ def test_a_reference_moves_the_prediction():
 
 def test_an_objective_without_a_solution_has_no_prediction():
     _, _, _, row = record(OBJECTIVES["grpo"](), 8)
-    for key in ("theory_log_ratio_neg", "theory_log_ratio_pos", "theory_lambda", "theory_lambda_over_tau", "tau"):
+    for key in (
+        "theory_log_ratio_neg",
+        "theory_log_ratio_pos",
+        "theory_lambda",
+        "theory_lambda_over_tau",
+        "tau",
+        "anchor",
+    ):
         assert row[key] is None
     assert row["log_ratio_neg"] is not None
 
