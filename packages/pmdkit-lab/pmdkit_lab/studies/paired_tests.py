@@ -43,12 +43,11 @@ def seeds_for_power(difference: float, deviation: float, level: float = 0.05, po
     return seeds
 
 
-def equivalent(first: Array, second: Array, margin: float, level: float = 0.05) -> bool:
-    """Whether a paired difference as large as the margin is excluded on both sides: two one-sided t-tests."""
+def equivalence_p_value(first: Array, second: Array, margin: float) -> float:
+    """p-value of two one-sided paired t-tests: small if a difference as large as the margin is excluded either way."""
     difference, count = second - first, len(first)
-    spread = float(np.std(difference, ddof=1) / np.sqrt(count))
-    half = float(scipy.stats.t.ppf(1 - level, count - 1)) * spread
-    return abs(float(difference.mean())) + half < margin
+    spread = max(float(np.std(difference, ddof=1)), 1e-12) / count**0.5  # equal pairs leave no spread to divide by
+    return float(scipy.stats.t.sf((margin - abs(float(difference.mean()))) / spread, count - 1))
 
 
 def holm(p_values: list[float]) -> list[float]:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.style import BLACK, GREEN, GREY, VERMILLION, Drawing, look, style
@@ -15,10 +14,10 @@ from pmdkit.stats import interval_text, mean_interval
 from pmdkit_lab.figures.panels import Array, as_array, interval_bar, rows_of_names
 from pmdkit_lab.studies.adaptive import FIXED, Row, gains, loses, recommended, tables
 from pmdkit_lab.studies.experiments import EXPERIMENTS
+from pmdkit_lab.studies.outcomes import BELOW_MARGIN, PAIR
 from pmdkit_lab.studies.settings import by_setting, summary_values
 
 Record = dict[str, Any]
-METHODS = ("pmd-mean", "pmd-part")
 MEASURES = {"pass_rate_mean": "mean over training", "pass_rate_last": "after training"}
 
 
@@ -108,71 +107,94 @@ def outcome_text(found: dict[str, list[Row]], objectives: dict[str, str]) -> str
     return " ".join([*parts, f"Recommended by the stated rule: {', '.join(passed) or 'none'}."])
 
 
-def race(record: Record) -> Drawing:
-    """What each tuned method gains over PMD-mean, and the share of its settings that do well, on every task.
+def race_matched(record: Record) -> Drawing:
+    """PMD-mean minus PMD-part at the same settings and seeds, for each task of the race and each tau.
 
-    Source: arXiv:2602.05933, section 6: PMD-mean is as good as GRPO or better, and more stable.
+    Source: arXiv:2602.05933, section 6: PMD-mean and PMD-part at equal temperature and learning rate.
+    Differs: four small tasks; every setting of the tuning grid in place of one.
+    """
+    rows: list[Row] = record["matched"]
+    places = np.cumsum([1.0 if row["tau"] is not None else 1.6 for row in rows]) - 1.6
+    data: dict[str, Array] = {}
+    with style():
+        figure = Figure(figsize=(5.2, 0.9 + 0.24 * float(places[-1])))
+        ax = figure.subplots()
+        ax.axvline(0.0, color="0.4", linewidth=0.8)
+        right = max(row["gap"]["high"] for row in rows)
+        for place, row in zip(places, rows, strict=True):
+            ends = np.array([row["gap"][key] for key in ("mean", "low", "high")])
+            looks = {**look(PAIR[0], marker=True), "alpha": 1.0 if row["tau"] is None else 0.5}
+            interval_bar(ax, place, np.empty(0), ends, sideways=True, **looks)
+            ax.text(1.06 * right, place, f"{row['wins']:.0%} of {row['pairs']}", va="center", fontsize=8)
+            data[f"{row['task']} {'all' if row['tau'] is None else row['tau']}"] = ends
+        ax.text(1.06 * right, -0.9, "ahead in", va="center", fontsize=8)
+        names = [row["task"] if row["tau"] is None else f"tau {row['tau']}" for row in rows]
+        ax.set_yticks(places, names)
+        ax.set_ylim(places[-1] + 0.7, -1.3)
+        ax.grid(axis="y", visible=False)
+        ax.set_xlabel("mean pass rate over training, PMD-mean minus PMD-part")
+        ax.set_title("at the same learning rate, tau, updates and seed", loc="left", fontsize=9)
+    words = [f"on {row['task']} in {row['wins']:.0%} of {row['pairs']} pairs" for row in rows if row["tau"] is None]
+    sentence = f"At equal settings PMD-mean is ahead of PMD-part {', '.join(words)}."
+    return Drawing(figure, f"Gaps with their spread over the settings, by task and tau. {sentence}", sentence, data)
+
+
+def race(record: Record) -> Drawing:
+    """What each tuned method gains over PMD-mean on every task.
+
+    Source: arXiv:2602.05933, section 6: PMD-mean is as good as GRPO or better.
     Differs: many methods, each tuned with the same budget; tasks small enough for two cores.
     """
     found: dict[str, list[Row]] = record["tables"]
     margin = record["outcome"]["margin"]
-    reference, *others = next(iter(found.values()))  # the reference comes first in every task
-    places = {task: {row["method"]: row for row in rows} for task, rows in found.items()}
-    score = {row["method"]: np.mean([places[task][row["method"]]["gain"]["mean"] for task in found]) for row in others}
-    names = sorted(score, key=lambda name: -score[name])
+    places = {task: {row["method"]: row for row in rows if "gain" in row} for task, rows in found.items()}
+    mean = {
+        name: np.mean([each[name]["gain"]["mean"] for each in places.values()]) for name in next(iter(places.values()))
+    }
+    names = sorted(mean, key=lambda name: -mean[name])
     data: dict[str, Array] = {}
     with style():
-        figure = Figure(figsize=(9.0, 7.4))
-        axes = figure.subplots(2, len(found), sharey="row", height_ratios=(len(names), len(names) + 1), squeeze=False)
-        for (above, below), (task, rows) in zip(axes.T, found.items(), strict=True):
-            gain = [places[task][name]["gain"] for name in names]
-            for place, (name, each) in enumerate(zip(names, gain, strict=True)):
-                ends = np.array([each["mean"], each["low"], each["high"]])
-                interval_bar(above, place, np.empty(0), ends, sideways=True, color=race_colour(name), marker="o")
+        figure = Figure(figsize=(6.2, 0.9 + 0.2 * len(names) * -(-len(found) // 2)))
+        grid = figure.subplots(-(-len(found) // 2), min(2, len(found)), sharey=True, squeeze=False)
+        for ax, (task, rows) in zip(grid.flat, found.items(), strict=False):
+            ax.axvline(0.0, color="0.4", linewidth=0.8)
+            ax.axvspan(-margin, margin, color="0.92", zorder=0)
+            for place, name in enumerate(names):
+                row = places[task][name]
+                ends = np.array([row["gain"][key] for key in ("mean", "low", "high")])
+                interval_bar(ax, place, np.empty(0), ends, sideways=True, color=race_colour(name), marker="o")
+                if wider := row["gain_with_tuning"]:
+                    ax.plot((wider["low"], wider["high"]), (place, place), "-", color=race_colour(name), linewidth=0.6)
                 data[f"gain {task} {name}"] = ends
-            above.axvline(0.0, color="0.4", linewidth=0.8)
-            above.axvspan(-margin, margin, color="0.92", zorder=0)
-            above.locator_params(axis="x", nbins=4)
-            below.locator_params(axis="x", nbins=4)
-            above.set_title(f"{task}, {rows[0]['seeds']} seeds")
-            above.set_xlabel("mean pass rate over training,\nminus PMD-mean's")
-            rows_of_names(above, names)
-            ordered = [reference["method"], *names]
-            for place, name in enumerate(ordered):
-                own, all_ = places[task][name]["volume_own"], places[task][name]["volume_all"]
-                below.plot([all_, own], [place, place], "-", color=race_colour(name), linewidth=1.2)
-                below.plot(own, place, "o", color=race_colour(name), markerfacecolor="white", markersize=5)
-                below.plot(all_, place, "o", color=race_colour(name), markersize=5)
-                data[f"volume {task} {name}"] = np.array([own, all_])
-            below.set(xlabel="share of the settings")
-            rows_of_names(below, ordered)
-        near = record["outcome"]["near"]
-        hollow = Line2D([], [], marker="o", color=GREY, markerfacecolor="white", label=f"within {near} of its own best")
-        full = Line2D([], [], marker="o", color=GREY, label=f"within {near} of the best of all")
-        figure.legend(handles=[hollow, full], loc="outside lower center", ncols=2)
-        figure.suptitle("all tuned with the same budget; bars: 95 % intervals; grey: the margin of no difference")
+            ax.set_title(f"{task}, {rows[0]['seeds']} seeds")
+            ax.locator_params(axis="x", nbins=4)
+            rows_of_names(ax, names)
+        for ax in grid[-1]:
+            ax.set_xlabel("mean pass rate over training,\nminus PMD-mean's")
+        figure.suptitle("thick: 95 % over seeds; thin: with the luck of tuning; grey: the margin", fontsize=9)
     sentence = "Beside PMD-mean, " + "; ".join(f"on {task} {race_words(rows)}" for task, rows in found.items()) + "."
     alt = (
-        f"Above, mean pass rate over training of {len(names)} tuned methods minus that of PMD-mean on {len(found)} "
-        f"tasks; below, the share of settings near the best. {sentence}"
+        f"Mean pass rate over training of {len(names)} tuned methods minus that of PMD-mean on {len(found)} tasks. "
+        f"{sentence}"
     )
     return Drawing(figure, alt, sentence, data)
 
 
 def race_colour(name: str) -> str:
     """The colour of a method: the two methods of the paper have their own, the others are grey."""
-    return str(look(name)["color"]) if name in METHODS else "0.35"
+    return str(look(name)["color"]) if name in PAIR else "0.35"
 
 
 def race_words(rows: list[Row]) -> str:
     """How many methods have each outcome."""
     others = [row["outcome"] for row in rows if "outcome" in row]
-    words = ("better", "no difference", "undecided", "worse")
+    words = ("better", "no difference", BELOW_MARGIN, "undecided", "worse")
     return ", ".join(f"{others.count(word)} {word}" for word in words if word in others)
 
 
 PICTURES: dict[str, tuple[Any, ...]] = {  # picture: (function that draws it, records that it reads)
     **{name: (experiment, name) for name in EXPERIMENTS},
     "race": (race, "race/race"),
+    "race-matched": (race_matched, "race/race"),
     "adaptive-tau": (adaptive_tau, "adaptive-tau-bandit", "adaptive-tau-toy", "adaptive-tau-starter"),
 }

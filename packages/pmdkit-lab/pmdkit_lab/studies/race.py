@@ -1,4 +1,4 @@
-"""The race: every method tuned with the same budget, then compared on fresh seeds, with its share of good settings.
+"""The race: every method tuned with the same budget, then compared on fresh seeds.
 
 The protocol is the file race.toml. Each run is recorded when it ends, so that a race continues where it was stopped,
 but only under the protocol that it was started with.
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from pmdkit import stats
 from pmdkit.calls import Call
 from pmdkit.errors import Diverged, UsageError
 from pmdkit.launchers import ONE, Launcher
@@ -27,7 +26,7 @@ from pmdkit.observe import files, run_folder
 from pmdkit.resolve import resolve
 from pmdkit.start import train
 from pmdkit.sweeps import record
-from pmdkit_lab.studies import adaptive, paired_tests
+from pmdkit_lab.studies import adaptive, outcomes
 from pmdkit_lab.studies.journal import Outcome, journal, make_runs
 from pmdkit_lab.studies.local_run import local_run
 
@@ -225,33 +224,38 @@ def job(task: RaceTask, method: Method, setting: Options, seed: int) -> RaceRun:
 def tuning(protocol: Protocol) -> list[RaceRun]:
     """The first half: every setting of every method, on the tuning seeds. In seed order: early looks are fair."""
     return [
-        job(task, method, setting, protocol.first_tuning_seed + seed)
+        job(task, method, setting, seed)
         for task in protocol.tasks
-        for seed in range(task.tuning)
+        for seed in tuning_seeds(protocol, task)
         for method in protocol.methods
         for setting in task.settings(method)
     ]
 
 
+def tuning_seeds(protocol: Protocol, task: RaceTask) -> range:
+    """The seeds that a task is tuned on."""
+    return range(protocol.first_tuning_seed, protocol.first_tuning_seed + task.tuning)
+
+
 def tuned(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, Options]]:
     """task -> method -> the setting with the largest mean area under the curve; the first one in a tie."""
-    scores = scored(protocol, done)
     return {
-        task.name: {
-            method.name: task.settings(method)[int(np.argmax(scores[task.name][method.name]))]
-            for method in protocol.methods
-        }
-        for task in protocol.tasks
+        task: {name: rows[int(outcomes.scores(rows).argmax())]["setting"] for name, rows in methods.items()}
+        for task, methods in scored(protocol, done).items()
     }
 
 
-def scored(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, list[float]]]:
-    """task -> method -> mean area under the curve of each setting over the tuning seeds."""
-    seeds = {task.name: [protocol.first_tuning_seed + seed for seed in range(task.tuning)] for task in protocol.tasks}
+def scored(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, outcomes.Grid]]:
+    """task -> method -> its grid: each setting with the area under the curve on each tuning seed."""
     return {
         task.name: {
             method.name: [
-                float(np.mean([done[job(task, method, setting, seed).key]["auc"] for seed in seeds[task.name]]))
+                {
+                    "setting": setting,
+                    "seeds": [
+                        done[job(task, method, setting, seed).key]["auc"] for seed in tuning_seeds(protocol, task)
+                    ],
+                }
                 for setting in task.settings(method)
             ]
             for method in protocol.methods
@@ -270,108 +274,35 @@ def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[
     ]
 
 
-# The outcome: the tuned methods against the reference, and the volume of good settings.
-
-
 def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[str, Outcome]) -> Outcome:
-    """The record of a race: means of the tuning, the comparison run by run, and the tables made from both."""
+    """The record of a race: the tuning, the comparison run by run (curves are in the journal), and what both show."""
+    made = (*tuning(protocol), *comparison(protocol, best))
     runs = [
         {"task": each.task, "method": each.method, "seed": each.seed, **record.rounded(done[each.key])}
         for each in comparison(protocol, best)
     ]
-    scores = scored(protocol, done)
-    grid = {
-        task.name: {
-            method.name: [
-                {"setting": setting, "auc": record.rounded(score)}
-                for setting, score in zip(task.settings(method), scores[task.name][method.name], strict=True)
-            ]
-            for method in protocol.methods
-        }
-        for task in protocol.tasks
-    }
+    for run in runs:
+        del run["curve"]
+    tried: dict[str, dict[str, list[Outcome]]] = {}
+    for each in tuning(protocol):
+        tried.setdefault(each.task, {}).setdefault(each.method, []).append(done[each.key])
+    grid = record.rounded(scored(protocol, done))
+    both = {method.name for method in protocol.methods} >= set(outcomes.PAIR)
     return {
-        "format": 1,
+        "format": 2,
         "protocol": protocol.sha256,
         "short": protocol.short,
         "changes": list(protocol.changes),
         "question": protocol.question,
+        "budget": dict(protocol.budget),
         "outcome": dict(protocol.outcome),
-        "seconds": record.rounded(
-            sum(done[each.key]["seconds"] for each in (*tuning(protocol), *comparison(protocol, best)))
-        ),
+        "seconds": record.rounded(sum(done[each.key]["seconds"] for each in made)),
         "grid": grid,
         "best": best,
         "runs": runs,
-        "tables": record.rounded(tables(protocol, grid, runs)),
-    }
-
-
-def tables(protocol: Protocol, grid: Outcome, runs: list[Outcome]) -> dict[str, list[Outcome]]:
-    """task -> a row per method: means after tuning, outcome against the reference, and volume of good settings."""
-    found: dict[str, list[Outcome]] = {}
-    for task in dict.fromkeys(each["task"] for each in runs):
-        members = sorted((each for each in runs if each["task"] == task), key=lambda each: int(each["seed"]))
-        names = list(dict.fromkeys(each["method"] for each in members))
-        values = {
-            name: {
-                key: np.array([r[key] for r in members if r["method"] == name], dtype=float)
-                for key in ("auc", "final", "drop")
-            }
-            for name in names
-        }
-        rows = [
-            {
-                "method": name,
-                "seeds": len(values[name]["auc"]),
-                **{key: adaptive.ends(stats.mean_interval(values[name][key])) for key in values[name]},
-                **volumes(grid[task], name, protocol.outcome["near"]),
-            }
-            for name in names
-        ]
-        against = protocol.outcome["reference"]
-        others = [row for row in rows if row["method"] != against]
-        pairs = [paired_tests.paired_p_value(values[row["method"]]["auc"], values[against]["auc"]) for row in others]
-        for row, p in zip(others, paired_tests.holm(pairs), strict=True):
-            row |= verdict(values[against]["auc"], values[row["method"]]["auc"], p, len(others), protocol.outcome)
-        found[task] = rows
-    return found
-
-
-def verdict(reference: stats.Array, own: stats.Array, p: float, comparisons: int, stated: Options) -> Outcome:
-    """The paired difference, own minus reference, and its outcome by the protocol's rules.
-
-    "no difference" is a finding: the 90 % interval lies within the margin. If neither that nor the corrected test
-    decides, `seeds_needed` is the number of pairs that detect a difference as large as the margin in four of five
-    races.
-    """
-    difference = own - reference
-    if paired_tests.equivalent(reference, own, stated["margin"]):
-        word = "no difference"
-    elif p < stated["level"]:
-        word = "better" if difference.mean() > 0 else "worse"
-    else:
-        word = "undecided"
-    level, deviation = stated["level"] / comparisons, float(difference.std(ddof=1))
-    needed = paired_tests.seeds_for_power(stated["margin"], deviation, level) if word == "undecided" else None
-    gain = adaptive.ends(stats.mean_interval(difference))
-    return {"gain": gain, "p": p, "outcome": word, "seeds_needed": needed}
-
-
-def volumes(grid: dict[str, list[Outcome]], name: str, near: float) -> Outcome:
-    """Shares of a method's settings within `near` of its own best and of the overall best, and whether its best is on
-    an edge.
-
-    The edge is that of the learning rates: a method whose best lies there was not tuned, because its grid was too
-    narrow.
-    """
-    scores = np.array([each["auc"] for each in grid[name]])
-    best_of_all = max(each["auc"] for rows in grid.values() for each in rows)
-    rates = [each["setting"]["schedule.lr"] for each in grid[name]]
-    return {
-        "volume_own": float((scores >= scores.max() - near).mean()),
-        "volume_all": float((scores >= best_of_all - near).mean()),
-        "edge": rates[int(scores.argmax())] in (min(rates), max(rates)),
+        "tables": record.rounded(outcomes.tables(protocol.outcome, grid, runs)),
+        "matched": record.rounded(outcomes.matched(grid, *outcomes.PAIR)) if both else [],
+        "fallen": record.rounded(outcomes.fallen(tried)),
     }
 
 

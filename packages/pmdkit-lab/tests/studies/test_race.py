@@ -6,13 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp, ttest_rel
 
 from pmdkit import train
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.resolve import resolve
 from pmdkit_lab.studies import race
 from pmdkit_lab.studies.journal import JOURNAL, read_journal
-from pmdkit_lab.studies.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
+from pmdkit_lab.studies.outcomes import (
+    BELOW_MARGIN,
+    LR,
+    PAIR,
+    TAU,
+    UPDATES,
+    fallen,
+    matched,
+    tables,
+    tuning_luck,
+    verdict,
+    volume,
+    with_tuning,
+)
+from pmdkit_lab.studies.paired_tests import equivalence_p_value
+from pmdkit_lab.studies.race import Method, RaceTask, read_protocol, run_job
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.group": 4, "schedule.steps": 3}
 TASK = RaceTask(
@@ -22,7 +38,6 @@ METHODS = (Method("pmd-mean", "objective.tau", (0.05, 0.2, 1.0)), Method("rloo")
 TINY = replace(read_protocol(), methods=METHODS, tasks=(TASK,))
 ROOT = Path(__file__).parents[4]
 RECORD = ROOT / "benchmarks" / "results" / "race"
-PAIR = ("pmd-mean", "pmd-part")
 STATED = {"level": 0.05, "margin": 0.03, "near": 0.05, "reference": "a"}
 
 
@@ -74,95 +89,207 @@ def test_the_record_of_the_race_is_made_of_its_journal():
 
 
 def test_the_page_says_what_came_out():
-    """Every number of docs/use/race.md under "What came out"."""
+    """Every number of docs/use/race.md outside its tables, from the record; the statistics are scipy's own."""
     found = json.loads((RECORD / "race.json").read_text(encoding="utf-8"))
     page = " ".join((ROOT / "docs" / "use" / "race.md").read_text(encoding="utf-8").split())
-    assert list(found["tables"]) == ["bandit", "copy", "sort", "starter"]
     rows = {task: {row["method"]: row for row in each} for task, each in found["tables"].items()}
-    outcomes = {t: [row["outcome"] for row in each.values() if "outcome" in row] for t, each in rows.items()}
-    better, worse = ({t: each.count(word) for t, each in outcomes.items()} for word in ("better", "worse"))
-    assert all(len(each) == 18 for each in outcomes.values())
-    assert (better["bandit"], worse["copy"], found["outcome"]["margin"]) == (0, 0, 0.03)
-    assert f"In the bandit none is better than PMD-mean and {worse['bandit']} are worse" in page
+    tasks = list(rows)
+    assert tasks == ["bandit", "copy", "sort", "starter"]
+    methods = [name for name in rows["bandit"] if name != "pmd-mean"]
+
+    def percent(share):
+        return f"{100 * share:.0f} %"
+
+    # At equal settings, pair by pair, from the journal.
+    runs = {key: run["auc"] for key, run in read_journal(RECORD / JOURNAL).items()}
+    gaps = {task: [] for task in tasks}
+    for key, auc in runs.items():
+        task, method, setting, seed = json.loads(key)
+        twin = json.dumps([task, "pmd-part", setting, seed], sort_keys=True)
+        if method == "pmd-mean" and seed >= 1000:
+            gaps[task].append(auc - runs[twin])
+    wins = [percent(np.mean(np.array(each) > 0)) for each in gaps.values()]
+    assert "{} of the pairs in the bandit, {} on copy, {} on sort and {} on the starter".format(*wins) in page
+    means = [np.mean(each) for each in gaps.values()]
+    assert f"by {min(means):.3f} to {max(means):.3f} of mean pass rate" in page
+    assert f"{sum(map(len, gaps.values()))} pairs" in page
+    every = [row for row in found["matched"] if row["tau"] is None]
+    assert [row["gap"]["mean"] for row in every] == pytest.approx(means, abs=1e-6)
+    assert [percent(row["wins"]) for row in every] == wins
+
+    at_half = {row["task"]: row["gap"]["mean"] for row in found["matched"] if row["tau"] == 0.5}
+    assert f"except on copy, where {at_half.pop('copy'):.3f} remains" in page
+    assert f"within {max(map(abs, at_half.values())):.3f} of zero" in page
+
+    # Each at its best: gains and intervals of the comparison's runs, and how often each outcome occurs.
+    def gain(task, method):
+        own, other = (
+            np.array([r["auc"] for r in found["runs"] if (r["task"], r["method"]) == (task, name)])
+            for name in (method, "pmd-mean")
+        )
+        test = ttest_rel(own, other)
+        ends = test.confidence_interval()
+        return f"{np.mean(own - other):+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
+
+    for method in ("grpo", "pmd-part", "pmd-between"):
+        for task in tasks:
+            assert f"{task} {gain(task, method)}" in page
+    assert f"QRPO is worse, {gain('starter', 'qrpo')}" in page
+    behind = [f"{-rows[task]['pmd-part']['gain']['mean']:.3f}" for task in tasks]
+    assert "by {}, {}, {} and {}.".format(*behind) in page
+    assert max(abs(rows["starter"][name]["gain"]["mean"]) for name in methods if name != "qrpo") < 0.03
+    outcomes = {task: [rows[task][name]["outcome"] for name in methods] for task in tasks}
+    better, worse = ({task: each.count(word) for task, each in outcomes.items()} for word in ("better", "worse"))
+    assert (better["bandit"], worse["copy"], better["starter"], worse["starter"]) == (0, 0, 0, 1)
+    assert f"in the bandit none is better and {worse['bandit']} are worse" in page
     assert f"on copy {better['copy']} are better and none is worse" in page
     assert f"on sort {better['sort']} are better and {worse['sort']} are worse" in page
-    assert (better["starter"], outcomes["starter"].count("no difference")) == (0, 17)
-    assert rows["starter"]["qrpo"]["outcome"] == "worse"
-    best = {t: max(each.values(), key=lambda row: row["auc"]["mean"])["method"] for t, each in rows.items()}
-    assert len(set(best.values())) == 3, "no method is best everywhere"
-    assert "pmd-mean" not in best.values()
-
-    def gain(task, method):
-        ends = rows[task][method]["gain"]
-        return f"{ends['mean']:+.3f} [{ends['low']:+.3f}, {ends['high']:+.3f}]"
-
-    for task, method in [(t, "grpo") for t in rows] + [(t, "pmd-part") for t in ("bandit", "copy")]:
-        assert gain(task, method) in page
-    assert gain("copy", "pmd-between") in page
-    assert gain("starter", "qrpo") in page
-    same = "no difference"
+    small, same, open_ = (outcomes["starter"].count(word) for word in (BELOW_MARGIN, "no difference", "undecided"))
+    assert f"On the starter {small} methods differ from PMD-mean by less than the margin" in page
+    assert f"and {same} show no difference" in page
+    assert [name for name in methods if rows["starter"][name]["outcome"] == "undecided"] == ["topr", "sapo"]
+    assert open_ == 2
     for method in ("grpo", "dapo", "gspo", "grpo-kl"):
-        assert [rows[t][method]["outcome"] for t in rows] == ["worse", "better", "better", same]
-    assert [rows[t]["pmd-part"]["outcome"] for t in rows] == ["worse", "undecided", same, same]
-    assert [rows[t]["pmd-between"]["outcome"] for t in rows] == [same, "undecided", same, same]
-    assert [found["best"][t]["pmd-part"]["objective.tau"] for t in rows] == [0.1, 0.5, 0.5, 0.5]
-    assert [found["best"][t]["pmd-mean"]["objective.tau"] for t in rows] == [0.02, 0.5, 0.5, 0.5]
-    shares = {name: [f"{rows[t][name]['volume_own']:.0%}".replace("%", " %") for t in rows] for name in PAIR}
-    assert (
-        "{} of its settings in the bandit, {} on copy, {} on sort and {} on the starter".format(*shares["pmd-mean"])
-        in page
-    )
-    assert "PMD-part in {}, {}, {} and {}".format(*shares["pmd-part"]) in page
-    wider = [sum(row["volume_own"] > each["pmd-mean"]["volume_own"] for row in each.values()) for each in rows.values()]
-    assert (
-        "{} work more widely than PMD-mean in the bandit, {} on copy, {} on sort and {} on the starter".format(*wider)
-        in page
-    )
-    assert 0.18 < max(run["drop"] for run in found["runs"] if run["method"] == "pmd-part") < 0.19
-    curves = {
-        method: [run["curve"] for run in found["runs"] if (run["task"], run["method"]) == ("bandit", method)]
-        for method in ("dapo", "gspo")
-    }
-    assert curves["dapo"] == curves["gspo"]
+        assert [rows[task][method]["outcome"] for task in tasks][:3] == ["worse", "better", "better"]
+    best = {max(each.values(), key=lambda row: row["auc"]["mean"])["method"] for each in rows.values()}
+    assert len(best) == 3, "no method is best everywhere"
+    chosen = found["best"]
+    assert [chosen[task]["pmd-part"]["objective.tau"] for task in tasks] == [0.1, 0.5, 0.5, 0.5]
+    assert [chosen[task]["pmd-part"] == chosen[task]["pmd-mean"] for task in tasks] == [False, True, True, True]
+
+    # What works, what the tuning adds, what falls, what it took.
+    mean, part = ([percent(rows[task][name]["volume"]) for task in tasks] for name in PAIR)
+    assert "in {} of the points in the bandit, {} on copy, {} on sort and {} on the starter".format(*mean) in page
+    assert "PMD-part in {}, {}, {} and {}.".format(*part) in page
+    wider = [sum(row["volume"] > each["pmd-mean"]["volume"] for row in each.values()) for each in rows.values()]
+    assert "{}, {}, {} and {} do so in more points than PMD-mean".format(*wider) in page
+    same_loss = [
+        [row["seeds"] for row in found["grid"]["bandit"][name] if row["setting"].get(knob) == 0.2]
+        for name, knob in (
+            ("grpo", "objective.clip_low"),
+            ("dapo", "objective.clip_high"),
+            ("gspo", "objective.clip_low"),
+        )
+    ]
+    assert same_loss[0] == same_loss[1] == same_loss[2]
+    ends = {name: rows["bandit"][name]["auc"]["mean"] for name in ("grpo", "dapo", "gspo")}
+    assert ends["dapo"] == ends["gspo"]
+    assert f"they differ by {ends['dapo'] - ends['grpo']:.3f}" in page
+    decided = [
+        row["gain_with_tuning"] for each in rows.values() for row in each.values()
+        if row.get("outcome") in ("better", "worse") and row["gain_with_tuning"]
+    ]  # fmt: skip
+    crossing = sum(row["low"] < 0 < row["high"] for row in decided)
+    assert f"Of the {len(decided)} outcomes" in page
+    assert f"{crossing} have such an interval that holds 0" in page
+    fallen = {task: {name: found["fallen"][task][name] for name in (*PAIR, "grpo")} for task in tasks}
+    part, none = fallen["starter"]["pmd-part"], fallen["starter"]["grpo"]
+    assert f"{percent(part['share'])} of PMD-part's {part['runs']} runs" in page
+    assert f"[{percent(part['low'])}, {percent(part['high'])}]" in page
+    assert none == fallen["starter"]["pmd-mean"]
+    assert f"[0 %, {percent(none['high'])}]" in page
+    copy = [percent(fallen["copy"][name]["share"]) for name in (*PAIR, "grpo")]
+    assert "it is {} of PMD-mean's 72 runs, {} of PMD-part's and {} of GRPO's".format(*copy) in page
+    assert f"The protocol allowed {found['budget']['hours']:.0f} hours" in page
+    assert f"The race took {found['seconds'] / 3600:.2f}" in page
 
 
 def test_outcomes_are_the_stated_words():
     rng = np.random.default_rng(0)
     base = rng.uniform(0.4, 0.6, 20)
     noise = rng.normal(0, 0.01, 20)
+    noise -= noise.mean()
 
-    def word(own, p):
-        return verdict(base, own, p, 6, STATED)
+    def word(own, p, times=1):
+        p_equal = min(1.0, times * equivalence_p_value(base, own, STATED["margin"]))
+        return verdict(base, own, p, p_equal, 6, STATED)
 
     assert word(base + noise + 0.1, 1e-6)["outcome"] == "better"
     assert word(base + noise - 0.1, 1e-6)["outcome"] == "worse"
-    assert word(base + noise + 0.004, 0.01)["outcome"] == "no difference", "sure, and too small to matter"
-    wide = word(base + 10 * noise, 0.5)
+    assert word(base + noise + 0.02, 1e-6)["outcome"] == BELOW_MARGIN, "sure, and too small to matter"
+    assert word(base + noise + 0.02, 1e-6, 10**8)["outcome"] == "better", "corrected as the other test is"
+    assert word(base + noise + 0.001, 0.5)["outcome"] == "no difference"
+    wide = word(base + 20 * noise, 0.5)
     assert wide["outcome"] == "undecided"
     assert wide["seeds_needed"] > 20
     assert word(base + noise, 0.5)["seeds_needed"] is None
 
 
-def test_the_volume_is_the_share_of_settings_near_the_best():
-    def rows(*scores):
-        return [{"setting": {"schedule.lr": lr}, "auc": auc} for lr, auc in zip((1, 2, 3, 4), scores, strict=True)]
+def test_equivalence_is_the_larger_of_two_one_sided_tests():
+    own, other = np.array([0.51, 0.6, 0.72, 0.8]), np.array([0.5, 0.61, 0.7, 0.81])
+    gap = own - other
+    sides = [ttest_1samp(gap, 0.03, alternative="less").pvalue, ttest_1samp(gap, -0.03, alternative="greater").pvalue]
+    assert equivalence_p_value(other, own, 0.03) == pytest.approx(max(sides))
+    assert equivalence_p_value(own, own, 0.03) < 1e-9 < equivalence_p_value(own, own + 0.1, 0.03)
 
-    grid = {"a": rows(0.1, 0.80, 0.76, 0.2), "b": rows(0.5, 0.5, 0.52, 0.54)}
-    assert volumes(grid, "a", 0.05) == {"volume_own": 0.5, "volume_all": 0.5, "edge": False}
-    assert volumes(grid, "b", 0.05) == {"volume_own": 1.0, "volume_all": 0.0, "edge": True}
+
+def grid_of(scores, knobs=(None,), updates=(2,)):
+    """Rows for scores[knob][learning rate], the learning rates 1, 10, 100, ..."""
+    return [
+        {"setting": {LR: 10.0**k, **({TAU: knob} if knob else {}), UPDATES: u}, "seeds": list(np.atleast_1d(score))}
+        for knob, line in zip(knobs, scores, strict=True)
+        for k, score in enumerate(line)
+        for u in updates
+    ]
+
+
+def test_the_volume_counts_a_common_grid_near_the_best_of_all():
+    rates = (1.0, 10.0, 100.0, 1000.0)
+    two = grid_of([[0.1, 0.8, 0.76, 0.2], [0.79, 0.79, 0.79, 0.79]], knobs=(0.1, 0.5))
+    assert volume(two, rates, 0.8, 0.05) == {"volume": 0.5, "edge": False}, "of the tuned tau alone"
+    flat = grid_of([[0.5, 0.5, 0.52, 0.54]])
+    assert volume(flat, rates, 0.8, 0.05) == {"volume": 0.0, "edge": True}, "bad everywhere works nowhere"
+    between = [{"setting": {LR: lr, UPDATES: 2}, "seeds": [auc]} for lr, auc in ((1, 0.4), (100, 0.8), (1000, 0.6))]
+    assert volume(between, rates, 0.6, 0.0)["volume"] == 0.75, "half-way in log lr from 0.4 to 0.8"
+
+
+def test_the_luck_of_tuning_enumerates_what_the_seeds_could_have_chosen():
+    """Own: seed 0 alone would choose the second setting, worth 0.1 less; the reference always chooses the same."""
+    own = grid_of([[(0.5, 0.9), (0.6, 0.6)]])
+    reference = grid_of([[(0.5, 0.5), (0.4, 0.4)]])
+    assert sorted(tuning_luck(own, reference)) == pytest.approx([-0.1, 0, 0, 0])
+    assert sorted(tuning_luck(reference, own)) == pytest.approx([0, 0, 0, 0.1])
+    assert tuning_luck(grid_of([[0.5]]), grid_of([[0.5]])) is None
+    difference = np.array([0.01, 0.03, 0.02, 0.05])
+    plain, luck = with_tuning(difference, np.zeros(4)), with_tuning(difference, np.array([-0.1, 0, 0, 0]))
+    ends = ttest_1samp(difference, 0).confidence_interval()
+    assert (plain["low"], plain["high"]) == pytest.approx((ends.low, ends.high))
+    rng = np.random.default_rng(1)
+    spread = difference.std(ddof=1) / 2
+    drawn = difference.mean() + spread * rng.standard_t(3, 400_000) - 0.1 * (rng.random(400_000) < 0.25)
+    assert (luck["low"], luck["high"]) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=2e-3)
+
+
+def test_matched_pairs_share_everything_but_the_method():
+    grid = {"t": {"a": grid_of([[(0.5, 0.7), (0.6, 0.6)]], (0.1,)), "b": grid_of([[(0.4, 0.8), (0.5, 0.4)]], (0.1,))}}
+    overall, at_tau = matched(grid, "a", "b")
+    assert (overall["tau"], at_tau["tau"], overall["pairs"], overall["seeds"]) == (None, 0.1, 4, 2)
+    assert overall["wins"] == 0.75
+    assert overall["gap"]["mean"] == pytest.approx((0.1 - 0.1 + 0.1 + 0.2) / 4)
+
+
+def test_a_run_has_fallen_that_ends_far_below_its_own_peak():
+    runs = [{"curve": [0.1, 0.9, 0.8], "final": 0.65}, {"curve": [0.1, 0.8], "final": 0.7}]
+    assert fallen({"t": {"a": runs}})["t"]["a"] | {"low": 0, "high": 1} == {
+        "runs": 2,
+        "share": 0.5,
+        "low": 0,
+        "high": 1,
+    }
 
 
 def test_tables_pair_by_seed_and_correct_for_the_other_methods():
-    grid = {"t": {name: [{"setting": {"schedule.lr": 1}, "auc": 0.5}] for name in "abc"}}
+    grid = {"t": {name: grid_of([[0.5]]) for name in "abc"}}
     own = {"a": [0.5, 0.6, 0.7, 0.8], "b": [0.7, 0.81, 0.89, 1.0], "c": [0.5, 0.6, 0.7, 0.8]}
     runs = [
         {"task": "t", "method": name, "seed": seed, "auc": auc, "final": auc, "drop": 0.0}
         for name, values in own.items()
         for seed, auc in reversed(list(enumerate(values)))
     ]
-    a, b, c = tables(replace(TINY, outcome=STATED), grid, runs)["t"]
+    a, b, c = tables(STATED, grid, runs)["t"]
     assert "outcome" not in a
     assert b["gain"]["mean"] == pytest.approx(0.2)
+    assert b["p"] == pytest.approx(2 * ttest_rel(own["a"], own["b"]).pvalue)
     assert (b["outcome"], c["outcome"]) == ("better", "no difference")
 
 

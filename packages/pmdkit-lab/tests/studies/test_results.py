@@ -10,9 +10,9 @@ from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import paired_difference
 from pmdkit.sweeps import record
 from pmdkit_lab.studies.adaptive import FIXED, gains, loses, recommended, tables
-from pmdkit_lab.studies.paired_tests import holm, paired_power, seeds_for_power
+from pmdkit_lab.studies.outcomes import BELOW_MARGIN, verdict
+from pmdkit_lab.studies.paired_tests import equivalence_p_value, holm, paired_power, seeds_for_power
 from pmdkit_lab.studies.pictures import PICTURES, draw
-from pmdkit_lab.studies.race import verdict
 from pmdkit_lab.studies.settings import by_setting, summary_values
 
 RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
@@ -135,16 +135,17 @@ def test_the_second_study_of_adaptive_temperatures_says_what_its_page_says():
         [(cell, rows)] = tables(study["runs"]).items()
         found[cell] = {row["arm"]: row for row in rows}
         tried = [row for row in rows if row["p"] is not None]
-        for row in tried:
-            fixed, own = (np.array([r["auc"] for r in study["runs"] if r["arm"] == arm]) for arm in (FIXED, row["arm"]))
-            assert (
-                record.rounded(verdict(fixed, own, row["p"], len(tried), study["stated"]))
-                == study["outcome"][row["arm"]]
-            )
+        auc = {arm: np.array([r["auc"] for r in study["runs"] if r["arm"] == arm]) for arm in study["best"][cell]}
+        margin = study["stated"]["margin"]
+        equal = holm([equivalence_p_value(auc[FIXED], auc[row["arm"]], margin) for row in tried])
+        for row, p_equal in zip(tried, equal, strict=True):
+            again = verdict(auc[FIXED], auc[row["arm"]], row["p"], p_equal, len(tried), study["stated"])
+            assert record.rounded(again) == study["outcome"][row["arm"]]
             low, high = (f"{row['auc_gain'][end]:.3f}" for end in ("low", "high"))
             assert f"{row['auc_gain']['mean']:.3f} [{low}, {high}]" in page, (cell, row["arm"])
         words = {row["outcome"] for row in study["outcome"].values()}
-        assert words == {"better" if cell == "pmd-part, laws" else "no difference"}
+        wanted = {"pmd-part, laws": "better", "sort, pmd-part": BELOW_MARGIN, "pmd-mean, 122 pairs": "no difference"}
+        assert words == {wanted[cell]}
     rules = found["pmd-mean, 122 pairs"]
     assert all(row["drop_gain"]["high"] < 0 for arm, row in rules.items() if arm != FIXED)
     assert [f"{row['drop']['mean']:.3f}" for row in rules.values()] == ["0.008", "0.004", "0.004", "0.004"]
