@@ -18,6 +18,7 @@ from stopwatch import Stopwatch
 
 from pmdkit import train
 from pmdkit.resolve import build, resolve
+from pmdkit.toy.hf import save_pretrained
 
 TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # task: steps
 
@@ -37,7 +38,7 @@ def start(task: str, folder: Path) -> Path:
     setup, model = build(spec, objective)[1], folder / "model"
     if setup.warm_start is not None:
         setup.warm_start(lambda sentence: None)
-    setup.learner.save_pretrained(model)
+    save_pretrained(setup.policy(), setup.task.problem.vocabulary, model)
     return model
 
 

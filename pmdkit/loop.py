@@ -6,7 +6,6 @@ A table of logits, a small transformer and a language model on a cluster all imp
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
@@ -110,9 +109,6 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-
-    def save_pretrained(self, path: str | Path) -> None:
-        """Write the policy to a folder that other programs can load."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ def network(seed, reference=True):
     model = Transformer(config, seed).double()
     with torch.no_grad():
         model.head.weight.mul_(20)
-    return ToyLearner(model, PROBLEM.vocabulary, PROBLEM.eos, 1, SPACE, reference=reference)
+    return ToyLearner(model, PROBLEM.eos, 1, SPACE, reference=reference)
 
 
 @pytest.mark.parametrize("group", [8, None])

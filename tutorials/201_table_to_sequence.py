@@ -194,7 +194,7 @@ def transformer(steps):
     options = exact | {"schedule.steps": steps}
     out = f"{folder}/trained-{steps}"
     model = train(objective, "toy", "modular-sum", options=options, out=out).policy
-    sizes = problem.vocabulary, problem.eos, problem.width
+    sizes = problem.eos, problem.width
     return ToyLearner(model, *sizes, space=space, lr=0.1, optimizer="sgd")
 
 

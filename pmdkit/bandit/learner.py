@@ -4,14 +4,11 @@ Top to bottom: the learner, its two policies, and the regression by Newton. A po
 that are linear in features; both give [P, A] log-probabilities.
 """
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pmdkit import foreign
@@ -144,15 +141,6 @@ class BanditLearner:
             self.policy.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.version = int(state["version"])
-
-    def save_pretrained(self, path: str | Path) -> None:
-        """Write model.safetensors and config.json."""
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file({k: v.contiguous() for k, v in self.policy.state_dict().items()}, folder / "model.safetensors")
-        contexts, arms = self.reference.shape
-        about = {"kind": type(self.policy).__name__, "contexts": contexts, "arms": arms}
-        (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
 class TablePolicy(nn.Module):

@@ -6,7 +6,6 @@ An engine writes the responses, the policy scores them in packed forward passes,
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit import foreign
 from pmdkit.distributed import ProcessGroup
-from pmdkit.errors import Diverged, ResumeRefused, UsageError, explain_out_of_memory
+from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
 from pmdkit.llm.async_rollouts import RolloutQueue, RolloutRequest
 from pmdkit.llm.contrib.turns import Turns
@@ -52,7 +51,7 @@ class CausalLearner:
 
     Args:
         policy: trained in place.
-        tokenizer: for `save_pretrained`.
+        tokenizer: of the model.
         encode: prompt number to the tokens of the prompt.
         engine: writes responses; it gets the weights before each rollout that follows an update.
         rollout: width and temperature of responses, and whose log-probabilities pi_old are.
@@ -308,17 +307,18 @@ class CausalLearner:
     # Checkpoint, and weights that others changed.
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights under the names in a Hugging Face folder, the optimizer's state, the version, the reference.
+        """Weights under the names in a Hugging Face folder, adapters merged; optimizer, version, reference.
 
         With several processes, each has its own shards, and everything else is the same in all.
         """
+        adapted = self.policy.adapters
         state: dict[str, Any] = {
-            "model": self.merged_weights(),
+            "model": dict(lora.MergedWeights(self.model)) if adapted else weights.named_weights(self.model),
             **({} if self.queue is None else self.queue.state_dict()),
             "optimizer": self.optimizer.state_dict(),
             "version": self.version,
         }
-        if self.policy.adapters:
+        if adapted:
             state["adapter"] = lora.adapter_weights(self.model)
         if self.policy.reference is not None:
             state["reference"] = weights.named_weights(self.policy.reference)
@@ -334,11 +334,7 @@ class CausalLearner:
         else:
             weights.load_weights(self.model, state["model"], self.process_group)
         if self.policy.reference is not None:
-            if "reference" not in state:
-                raise ResumeRefused(
-                    "the checkpoint has no reference policy, which this objective needs; start a new run"
-                )
-            weights.load_weights(self.policy.reference, state["reference"], self.process_group)
+            weights.load_weights(self.policy.reference, state.get("reference", {}), self.process_group)
         placed = optimizer.place_optimizer_state(state["optimizer"], self.optimizer, self.process_group)
         self.optimizer.load_state_dict(placed)
         self.version = state["version"]
@@ -351,18 +347,3 @@ class CausalLearner:
         if model is not self.model:
             weights.load_weights(self.model, weights.named_weights(model), self.process_group)
         self.stale = True
-
-    def merged_weights(self) -> dict[str, Tensor]:
-        """The weights by their stock names, adapters merged."""
-        return dict(lora.MergedWeights(self.model)) if self.policy.adapters else weights.named_weights(self.model)
-
-    def save_pretrained(self, path: str | Path) -> None:
-        """Write a folder that transformers and vLLM load, adapters merged."""
-        main, state = self.process_group.is_main_process, {}
-        for name, tensor in self.merged_weights().items():
-            whole = weights.full_tensor(tensor)  # all processes gather the weights together
-            if main:
-                state[name] = whole.cpu()
-        if main:
-            self.model.save_pretrained(path, state_dict=state)
-            self.tokenizer.save_pretrained(path)

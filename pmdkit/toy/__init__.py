@@ -30,7 +30,6 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
     space = problem.responses()
     learner = ToyLearner(
         build_model(spec.model, problem, derive(seed, "model")),
-        problem.vocabulary,
         problem.eos,
         problem.width,
         None if space is None else (torch.from_numpy(space[0]), torch.from_numpy(space[1])),

@@ -6,7 +6,6 @@ Below it are its evaluation on held-out problems, the model that it starts from,
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +32,6 @@ class ToyLearner:
 
     Args:
         model: trained in place.
-        vocabulary: texts of the tokens, for `save_pretrained`.
         eos: the token that ends a response.
         width: generation budget, tokens.
         space: [A, T] every response and its mask, if they can be enumerated: the full support for `group=None`.
@@ -44,7 +42,6 @@ class ToyLearner:
     def __init__(
         self,
         model: Transformer,
-        vocabulary: tuple[str, ...],
         eos: int,
         width: int,
         space: tuple[Tensor, Tensor] | None = None,
@@ -59,7 +56,6 @@ class ToyLearner:
         self.optimizer = make_optimizer(model.parameters(), optimizer, lr, fused=True)
         self.passes = passes
         self.reference = deepcopy(model).requires_grad_(False) if reference else None
-        self.vocabulary = vocabulary
         self.eos = eos
         self.width = width
         self.space = space
@@ -148,10 +144,6 @@ class ToyLearner:
         with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
             self.optimizer.load_state_dict(state["optimizer"])
             self.version = int(state["version"])
-
-    def save_pretrained(self, path: str | Path) -> None:
-        """Write a folder that transformers and vLLM load."""
-        hf.save_pretrained(self.model, self.vocabulary, path)
 
 
 @dataclass(frozen=True)

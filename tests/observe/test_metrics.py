@@ -34,7 +34,7 @@ def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, task=T
         model.head.weight.mul_(15)
     space = tuple(torch.from_numpy(x) for x in problem.responses())
     options = {"lr": 0.02, "reference": objective.__class__.__name__ == "TB"}
-    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width, space, **options)
+    learner = ToyLearner(model, problem.eos, problem.width, space, **options)
     seen = {}
 
     def keep(step, learner, rollouts, groups, batch, updates):

@@ -32,7 +32,7 @@ def make(table, seed=0, **options):
     with torch.no_grad():
         model.head.weight.mul_(15)
     space = tuple(torch.from_numpy(x) for x in problem.responses())
-    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width, space, **options)
+    learner = ToyLearner(model, problem.eos, problem.width, space, **options)
     return learner, TokenTask(problem, 4, seed=1)
 
 

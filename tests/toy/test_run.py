@@ -15,7 +15,7 @@ from pmdkit.evaluation.sampling import load_policy
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.checkpoint import steps
 from pmdkit.observe.metrics import KEYS
-from pmdkit.toy.hf import load_pretrained
+from pmdkit.toy.hf import load_pretrained, save_pretrained
 
 FAST = {"backend": "toy", "env": "modular-sum", "seed": 5, "prompts": 16, "group": 8, "ministeps": 2}
 TINY = {"model.dimension": 16, "model.layers": 1, "model.heads": 2}
@@ -70,7 +70,7 @@ def test_a_model_folder_continues_where_it_was_saved(tmp_path):
     """A run that starts from the saved policy of another is evaluated first as that one was last."""
     first = train("pmd-mean", steps=6, out=tmp_path / "first", options=TINY, **FAST)
     setup = load_policy(first.path)[1]
-    setup.learner.save_pretrained(tmp_path / "model")
+    save_pretrained(first.policy, setup.task.problem.vocabulary, tmp_path / "model")
     second = train("rloo", steps=1, out=tmp_path / "second", options={"model.path": str(tmp_path / "model")}, **FAST)
     assert second.summary["pass_rate_first"] == first.summary["pass_rate_last"]
     assert first.summary["pass_rate_last"] != first.summary["pass_rate_first"]

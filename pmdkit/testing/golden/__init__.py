@@ -131,7 +131,7 @@ def toy(case: Case) -> Result | None:
     if has_holes(case):
         return None
     model: Any = RecordedTransformer(case)
-    learner = ToyLearner(model, vocabulary=(), eos=0, width=mask_of(case).shape[1])
+    learner = ToyLearner(model, eos=0, width=mask_of(case).shape[1])
     return run_learner(case, learner, torch.zeros(len(case["reward"]), 1, dtype=torch.int64))
 
 
