@@ -25,6 +25,7 @@ class Curves:
     """One response's part of what the gradient descends, for every response, per unit of its old probability.
 
     Attributes:
+        objective, problem: whose curves these are.
         u: [K, A] log ratios, ascending, from where the loss is finite up to probability 1.
         slope: [K, A] d h / d u. The derivative by the ratio is slope e^-u, the price of probability.
         value: [K, A] h; the integral of `slope` if the objective's loss is something else.
@@ -34,6 +35,8 @@ class Curves:
         integrable: whether the loss is the integral of its gradient.
     """
 
+    objective: Objective
+    problem: TabularPrompt
     u: Array
     slope: Array
     value: Array
@@ -41,6 +44,20 @@ class Curves:
     limit: Array
     fall: Array
     integrable: bool
+
+    @property
+    def pi(self) -> Array:
+        """[A] the old policy."""
+        return self.problem.pi
+
+    def slopes(self, u: Array) -> Array:
+        """[K, A] d h / d u at other log ratios [K, A]."""
+        slopes: Array = population_loss(self.objective, self.problem, u).pull / self.pi
+        return slopes
+
+    def prices(self, u: Array) -> Array:
+        """[K, A] d h / d z at other log ratios."""
+        return price_of(self.slopes(u), u)
 
     @property
     def price(self) -> Array:
@@ -106,7 +123,7 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
     integrable = is_integral(u, rows, slope)
     value = rows
     if not integrable:  # Simpson's rule
-        halves = slopes_at(objective, problem, (u[1:] + u[:-1]) / 2)
+        halves = population_loss(objective, problem, (u[1:] + u[:-1]) / 2).pull / problem.pi
         parts = (slope[1:] + 4 * halves + slope[:-1]) / 6 * np.diff(u, axis=0)
         value = np.concatenate([np.zeros((1, len(top))), parts.cumsum(0)])
     tails = [
@@ -123,6 +140,8 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
         for y in range(len(top))
     ]
     return Curves(
+        objective,
+        problem,
         u,
         slope,
         value,
@@ -183,9 +202,3 @@ def price_of(slope: Array, u: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         price = np.where(slope == 0, 0.0, slope * np.exp(-u))
     return np.clip(price, -1e300, 1e300)
-
-
-def slopes_at(objective: Objective, problem: TabularPrompt, u: Array) -> Array:
-    """[K, A] d h / d u at the log ratios [K, A]."""
-    slopes: Array = population_loss(objective, problem, u).pull / problem.pi
-    return slopes

@@ -174,7 +174,7 @@ class Explanation:
         return value
 
 
-def explain(objective: Objective | str, tau: float | None = None, **options: Any) -> Explanation:
+def explain(objective: Objective | str, **options: Any) -> Explanation:
     r"""What any objective secretly solves, found from its loss alone.
 
     $$ \pi_{t+1} = \arg\max_\pi\; E_\pi[r] - \sum_y \pi_{old}(y)\, f\big(\tfrac{\pi}{\pi_{old}}(y)\big)
@@ -185,8 +185,7 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
 
     Args:
         objective: an instance, a name of OBJECTIVES, or "my.py:MyLoss".
-        tau: temperature in reward units; rewards are graded in [0, 1].
-        options: other fields of the objective.
+        options: fields of the objective, such as tau, in reward units; rewards are graded in [0, 1].
 
     Returns:
         Explanation. f' is 0 at ratio 1, and NaN where no reward comes to rest; log ratios in nats.
@@ -196,7 +195,7 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
 
     Watch: policies are tables and expectations exact. Draws, shared weights and a few gradient steps do less.
     """
-    chosen = with_options(objective, tau, options)
+    chosen = load_objective(objective, **options) if isinstance(objective, str) else replace(objective, **options)  # type: ignore[type-var]
     smooth = check_explainable(chosen)
     rests = {name: stationary_point(chosen, at, smooth) for name, at in tabular.GRADED_PROMPTS.items()}
     smooth = smooth and all(rest.descends == "loss" for rest in rests.values())
@@ -205,24 +204,27 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
         for name, at in rests.items()
         if at.kind == "minimiser" and not at.certificate.kinks
     }
+    theory = {}
+    for name, read in curves.items():
+        if (exact := known_solution(chosen, tabular.GRADED_PROMPTS[name])) is not None:
+            recovered = read.weights["kl"] * read.weights["chi2"] if {"kl", "chi2"} <= read.weights.keys() else np.nan
+            error = float(np.abs(exact.log_ratio[0] - rests[name].log_ratio).max())
+            theory[name] = TheoryComparison(str(traits(chosen).population), float(exact.lam[0]), recovered, error)
     known = traits(chosen)
     fixed = getattr(chosen, "tau", None)
+    values = {f.name: getattr(chosen, f.name) for f in fields(chosen)}  # type: ignore[arg-type]
     return Explanation(
         name=objective_name(chosen),
-        options={f.name: shown(getattr(chosen, f.name)) for f in fields(chosen)},  # type: ignore[arg-type]
+        options={k: v if isinstance(v, int | float | str | None) else str(v) for k, v in values.items()},
         tau=float(fixed) if isinstance(fixed, (int, float)) else np.nan,
-        level=loss_level(chosen),
+        level=known.level,
         integrable=smooth,
         whole_batch=known.whole_batch,
         whole_groups=known.whole_groups,
         reference=known.uses_reference,
         rests=rests,
         curves=curves,
-        theory={
-            name: compare_with_theory(chosen, tabular.GRADED_PROMPTS[name], rests[name], c)
-            for name, c in curves.items()
-            if has_theory(chosen)
-        },
+        theory=theory,
         lengths=length_effect(chosen, smooth) if len(curves) == len(rests) else None,
         force=force(chosen),
         first=first_step(chosen),
@@ -230,52 +232,20 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
     )
 
 
-def with_options(objective: Objective | str, tau: float | None, options: dict[str, Any]) -> Objective:
-    """The objective with its options set."""
-    given = options if tau is None else {"tau": tau, **options}
-    if isinstance(objective, str):
-        return load_objective(objective, **given)
-    if not given:
-        return objective
-    known = [field.name for field in fields(objective)]  # type: ignore[arg-type]
-    for option in given:
-        if option not in known:
-            raise UsageError(f"{objective_name(objective)} has no option {option}; it has {', '.join(known)}")
-    changed: Objective = replace(objective, **given)  # type: ignore[type-var]
-    return changed
-
-
-def has_theory(objective: Objective) -> bool:
-    """Whether there is a known solution, and a temperature to compare at."""
-    return population.has_solution(objective) and hasattr(objective, "tau")
-
-
-def known_log_ratio(objective: Objective, problem: tabular.TabularPrompt) -> population.PopulationSolution:
-    """The theory's solution of one problem."""
+def known_solution(objective: Objective, problem: tabular.TabularPrompt) -> population.PopulationSolution | None:
+    """The theory's solution of one problem; None if there is none, or no temperature to compare at."""
+    if not (population.has_solution(objective) and hasattr(objective, "tau")):
+        return None
     log_pi = torch.from_numpy(np.log(problem.pi))[None]
+    tau = tabular.with_fixed_tau(objective, problem).tau  # type: ignore[attr-defined]
     return population.solve(
         objective,
         log_pi,
         log_pi,
         torch.from_numpy(problem.reward)[None],
-        torch.tensor([tau_at(objective, problem)], dtype=torch.float64),
+        torch.tensor([float(tau)], dtype=torch.float64),
         torch.from_numpy(problem.length)[None],
     )
-
-
-def tau_at(objective: Objective, problem: tabular.TabularPrompt) -> float:
-    """The temperature of one prompt."""
-    return float(tabular.with_fixed_tau(objective, problem).tau)  # type: ignore[attr-defined]
-
-
-def compare_with_theory(
-    objective: Objective, problem: tabular.TabularPrompt, found: StationaryPoint, read: RegulariserCurve
-) -> TheoryComparison:
-    """Compare what the search found with the theory."""
-    solution = known_log_ratio(objective, problem)
-    recovered = read.weights["kl"] * read.weights["chi2"] if {"kl", "chi2"} <= read.weights.keys() else np.nan
-    error = float(np.abs(solution.log_ratio[0] - found.log_ratio).max())
-    return TheoryComparison(str(traits(objective).population), float(solution.lam[0]), recovered, error)
 
 
 def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
@@ -287,9 +257,8 @@ def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
     short, long = (
         regulariser_curve(objective, tabular.PROMPT_WITH_LENGTHS, u, length).weights for length in (1, tabular.LONG)
     )
-    error = np.nan
-    if has_theory(objective):
-        error = float(np.abs(known_log_ratio(objective, tabular.PROMPT_WITH_LENGTHS).log_ratio[0] - u).max())
+    exact = known_solution(objective, tabular.PROMPT_WITH_LENGTHS)
+    error = np.nan if exact is None else float(np.abs(exact.log_ratio[0] - u).max())
     return LengthEffect(float(np.exp(u[-2] - u[-1])), short, long, error)
 
 
@@ -343,17 +312,6 @@ def integrable(objective: Objective) -> bool:
     slope = (loss[0] - loss[1]) / (2 * width)
     pull = tabular.population_loss(objective, problem, u).pull[0]
     return bool(abs(slope - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))
-
-
-def loss_level(objective: Objective) -> str:
-    """Whether the loss is one number per token or one per response."""
-    batch, _ = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, np.zeros((1, 8)))
-    return "token" if objective.loss(batch).ndim == 2 else "response"
-
-
-def shown(value: Any) -> Any:
-    """A field as a number or as text."""
-    return value if isinstance(value, (int, float, str)) or value is None else str(value)
 
 
 def plain(value: Any) -> Any:

@@ -126,22 +126,9 @@ def solves(e: Explanation) -> list[str]:
     lines = []
     if e.kind == "plateau":
         lines.append(
-            "There is no one reward-to-ratio map, so no f: many policies have the smallest loss, and no gradient."
+            "There is no one reward-to-ratio map, so no f: many policies have the smallest loss, and no gradient. "
+            "Where a run stops depends on its path and its optimizer, not on the loss."
         )
-        up, down = np.exp(e.force.right_end), np.exp(e.force.wrong_end)
-        feels = ""
-        if np.isfinite([up, down]).all() and not e.force.right_back and not e.force.wrong_back:
-            feels = (
-                f"Better than average and past ratio {up:.5g}, or worse and below {down:.5g}, a response "
-                "feels nothing. "
-            )
-        lines.append(f"{feels}Where a run stops depends on its path and its optimizer, not on the loss.")
-        carried = float(np.exp(e.steps.log_ratio_right[0]))
-        if feels and carried > 1.01 * up:
-            lines.append(
-                f"The bound is on the push, not on the ratio: at p = {e.steps.p[0]:g} a right response is carried to "
-                f"ratio {carried:.4g} by what the wrong ones lose."
-            )
     elif e.kind == "unbounded":
         what = "the loss" if e.integrable else "what the gradient descends"
         lines.append(
@@ -165,20 +152,12 @@ def solves(e: Explanation) -> list[str]:
 
 def regularised(e: Explanation) -> list[str]:
     """The regulariser, and which part of it is the price of normalisation."""
-    curves = list(e.curves.values())
     if any(rest.certificate.kinks for rest in e.rests.values()):
-        u = e.rests["graded rewards"].log_ratio
-        pairs = ", ".join(f"{r:g}: {np.exp(x):.5g}" for r, x in zip(REWARDS, u, strict=True))
-        return [
-            "At a kink a response rests for a whole range of rewards, so there is no one reward for a ratio, and no f.",
-            f"Reward: ratio on the first graded problem is {pairs}.",
-        ]
-    if gaps(e):
-        return ["At some ratios no reward brings a response to rest: the map from reward to ratio has gaps."]
+        why = "At a kink a response rests for a whole range of rewards, so there is no one reward for a ratio."
+        return [why, best_ratios(e, ".5g")]
+    curves = list(e.curves.values())
     if not curves or not all(curve.defined for curve in curves):
-        return [
-            "No one reward brings a response to rest at each ratio: there is no map from reward to ratio, and no f."
-        ]
+        return ["There is no map from every reward to one ratio, and no f."]
     lines = []
     if e.direction == 0:
         lines.append("f' does not rise with the ratio throughout: it is the slope of no regulariser.")
@@ -192,9 +171,7 @@ def regularised(e: Explanation) -> list[str]:
         lines.append(
             f"No mix of KL, chi2 and reverse KL gives f': the nearest misses by {100 * curves[0].misfit:.2g} %."
         )
-    if e.ratio_only:
-        lines.append("The same ratio costs the same reward at every prompt tried: a fixed f-divergence problem.")
-    elif np.isfinite(e.spread):
+    if np.isfinite(e.spread) and not e.ratio_only:
         lines.append(
             f"The same ratio costs another reward at another prompt: f' differs by up to {100 * e.spread:.2g} %."
         )
@@ -209,11 +186,13 @@ def regularised(e: Explanation) -> list[str]:
         lines.append(
             "The chi2 weight is lambda/(2 tau), the KL weight tau of Theorem 1 and Proposition mixed_subproblem."
         )
-    if "graded rewards" in e.curves:
-        u = e.rests["graded rewards"].log_ratio
-        pairs = ", ".join(f"{r:g}: {np.exp(x):.3g}" for r, x in zip(REWARDS, u, strict=True))
-        lines.append(f"Reward: ratio on the first graded problem is {pairs}.")
-    return lines
+    return [*lines, best_ratios(e, ".3g")] if "graded rewards" in e.curves else lines
+
+
+def best_ratios(e: Explanation, form: str) -> str:
+    """The ratio of each reward on the first graded problem."""
+    pairs = zip(REWARDS, np.exp(e.rests["graded rewards"].log_ratio), strict=True)
+    return f"Reward: ratio on the first graded problem is {', '.join(f'{r:g}: {z:{form}}' for r, z in pairs)}."
 
 
 def facts(e: Explanation) -> list[str]:
@@ -342,10 +321,6 @@ def caveats(e: Explanation) -> list[str]:
         notes.append(
             f"It claims the solution theory.{e.theory[wrong[0]].solution}, and rests elsewhere "
             f"({e.theory[wrong[0]].error:.2g} nats away on {wrong[0]}): its trait `population` is wrong here."
-        )
-    if any(rest.certificate.rivals for rest in e.rests.values()):
-        notes.append(
-            "There are other resting points, with a higher loss: which one a run finds depends on where it begins."
         )
     if e.kind == "plateau" and np.isfinite(e.force.right_end):
         most = float(np.exp(-e.force.right_end))

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pmdkit.objectives import Objective
-from pmdkit_lab.explain.curves import FADED, LOW, Curves, price_of, slopes_at
-from pmdkit_lab.explain.tabular import Array, TabularPrompt, population_loss
+from pmdkit_lab.explain.certificate import Certificate
+from pmdkit_lab.explain.curves import FADED, LOW, Curves, price_of
+from pmdkit_lab.explain.tabular import Array, population_loss
 
 Mask = NDArray[np.bool_]
 Piece = tuple[int, int, bool]
@@ -36,60 +36,57 @@ class Split:
     """Where the probability goes.
 
     Attributes:
-        kind: "minimiser" (one policy, all probabilities above 0), "plateau" (many), "boundary" (one, with zeros),
-            "edge" (many, all with zeros), "unbounded", "not settled".
+        kind, unique, certificate: as in the `StationaryPoint` of solver.py, which is made of them.
         log_ratio: [A] nats, -inf for a response that loses all; if there are many policies, one in their middle.
-        residual, margin, curvature, kinks, rivals, proof, why: as in the `Certificate` of solver.py, which is made of
-            them.
     """
 
-    kind: Literal["minimiser", "plateau", "boundary", "edge", "unbounded", "not settled"]
+    kind: Literal["minimiser", "plateau", "boundary", "unbounded", "not settled"]
+    unique: bool | None
     log_ratio: Array
-    residual: float
-    margin: float
-    curvature: float
-    kinks: tuple[int, ...]
-    rivals: int | None
-    proof: str
-    why: str
+    certificate: Certificate
+
+    def proved(self, proof: str, rivals: int | None = None) -> "Split":
+        """The same, with what makes it the smallest, and how many other resting points there are."""
+        return replace(self, certificate=replace(self.certificate, proof=proof, rivals=rivals))
 
 
-def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
+def split(on: Curves) -> Split:
     """Share the probability out so that every response has the same price."""
-    size = len(problem.pi)
 
     def unsettled(why: str, rivals: int | None = None) -> Split:
-        return Split("not settled", np.zeros(size), np.nan, np.nan, np.nan, (), rivals, "", why)
+        nothing = Certificate("", np.nan, 0.0, np.nan, np.nan, (), on.convex, rivals, why)
+        return Split("not settled", None, np.zeros(len(on.pi)), nothing)
 
     if "falls" in on.tail:
-        return replace(unsettled(""), kind="unbounded", margin=-np.inf, proof="tail")
+        why = Certificate("tail", np.nan, 0.0, -np.inf, np.nan, (), on.convex, None)
+        return Split("unbounded", False, np.zeros(len(on.pi)), why)
     if "unclear" in on.tail:
         return unsettled("what the loss does as a probability goes to 0")
     if on.scale == 0:
         return unsettled("a gradient that is 0 but for the corners of the simplex")
-    bracket = hull_bracket(problem, on)
-    found = zoom(objective, problem, on, bracket.low, bracket.high)
+    bracket = hull_bracket(on)
+    found = zoom(on, bracket.low, bracket.high)
     if on.convex:
-        return unsettled(found) if isinstance(found, str) else replace(found, rivals=0, proof="convex in pi")
-    rests, bounded = resting_points(problem, on), False
+        return unsettled(found) if isinstance(found, str) else found.proved("convex in pi", rivals=0)
+    rests, bounded = resting_points(on), False
     if rests is None and isinstance(found, str):
-        rests, bounded = resting_points(problem, on, can_be_best(problem, on, bracket)), True
+        rests, bounded = resting_points(on, can_be_best(on, bracket)), True
     if rests is None:
-        return unsettled(found) if isinstance(found, str) else replace(found, proof="multiplier")
+        return unsettled(found) if isinstance(found, str) else found.proved("multiplier")
+    proof = "multiplier"
     if isinstance(found, str):
         if not rests:
             return unsettled(found, 0)
-        found = lowest(objective, problem, on, rests)
+        proof, found = "enumeration", lowest(on, rests)
         if isinstance(found, str):
             return unsettled(found, None if bounded else len(rests))
-        found = replace(found, proof="enumeration")
-    else:
-        found = replace(found, proof="multiplier")
     shown = np.maximum(found.log_ratio, LOW)
     distance = min((float(np.abs(np.maximum(rest.log_ratio, LOW) - shown).max()) for rest in rests), default=np.inf)
-    if not rests or (distance > 0.1 and found.kind in ("minimiser", "boundary")):
-        return unsettled("two searches that disagree", len(rests)) if found.proof == "enumeration" else found
-    return found if bounded else replace(found, rivals=len(rests) - 1)
+    if not rests or (distance > 0.1 and found.unique):
+        if proof == "enumeration":
+            return unsettled("two searches that disagree", len(rests))
+        return found.proved(proof)
+    return found.proved(proof, None if bounded else len(rests) - 1)
 
 
 @dataclass(frozen=True)
@@ -104,21 +101,17 @@ class Rest:
     odd: bool
 
 
-def lowest(objective: Objective, problem: TabularPrompt, on: Curves, rests: list[Rest]) -> Split | str:
+def lowest(on: Curves, rests: list[Rest]) -> Split | str:
     """The resting point with the lowest loss, solved to rounding; or a sentence that says why it cannot be found."""
     close = [rest for rest in rests if rest.loss - rests[0].loss < CLOSE * on.scale]
     if len(close) > FEW or (len(close) > 1 and not on.integrable):
         return "several resting points whose losses are as good as equal"
     ends: list[tuple[float, Split]] = []
     for rest in close:
-        end = (
-            odd_rest(objective, problem, on, rest)
-            if rest.odd
-            else zoom(objective, problem, on, rest.low, rest.high, alone=False)
-        )
+        end = odd_rest(on, rest) if rest.odd else zoom(on, rest.low, rest.high, alone=False)
         if isinstance(end, str):
             return end
-        loss = population_loss(objective, problem, np.maximum(end.log_ratio, -700)).loss[0]
+        loss = population_loss(on.objective, on.problem, np.maximum(end.log_ratio, -700)).loss[0]
         ends.append((float(loss), end))
     ends.sort(key=lambda each: each[0])
     apart = [np.exp(end.log_ratio) - np.exp(ends[0][1].log_ratio) for _, end in ends[1:]]
@@ -128,14 +121,14 @@ def lowest(objective: Objective, problem: TabularPrompt, on: Curves, rests: list
     return ends[0][1]
 
 
-def can_be_best(problem: TabularPrompt, on: Curves, bracket: "Bracket") -> Mask:
+def can_be_best(on: Curves, bracket: "Bracket") -> Mask:
     """[K, A] which places of the curves a best policy can hold, by the Lagrangian bound.
 
     No policy has a lower loss than mu + sum_y pi_old(y) min_z (h_y - mu z). One policy is known: the ratios of the
     hulls, filled up to probability 1. Its loss above the bound limits the sum of all excesses h_y - mu z - min of a
     best policy.
     """
-    pi, z = problem.pi, np.exp(on.u)
+    pi, z = on.pi, np.exp(on.u)
     heard = on.u > LOW
     over = np.where(heard, on.value - bracket.price * z, np.inf)
     least = np.minimum(over.min(0), np.minimum(on.limit, np.where(heard, np.inf, on.value).min(0)))
@@ -153,7 +146,7 @@ def can_be_best(problem: TabularPrompt, on: Curves, bracket: "Bracket") -> Mask:
     return allowed
 
 
-def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = None) -> list[Rest] | None:
+def resting_points(on: Curves, allowed: Mask | None = None) -> list[Rest] | None:
     """Every policy that no small change improves, lowest loss first; None if there are too many combinations.
 
     If `allowed` is given, only those that hold an allowed place of every curve.
@@ -162,7 +155,7 @@ def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = No
     piece where the price falls: two could trade probability, and both would gain. With one, the total probability
     held at a price must fall as the price rises.
     """
-    size, heard = len(problem.pi), np.flatnonzero((on.u > LOW).all(1))
+    size, heard = len(on.pi), np.flatnonzero((on.u > LOW).all(1))
     u, price, value = on.u[heard], on.price[heard], on.value[heard]
     pieces = [cut_at_turns(price[:, y], 1e-6 * on.scale) for y in range(size)]
     if allowed is not None:
@@ -193,7 +186,7 @@ def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = No
         ]
         for way in ways:
             odd = not all(piece[2] for piece in way)
-            excess = sum(problem.pi[y] * ratios[y, piece] for y, piece in enumerate(way)) - 1
+            excess = sum(on.pi[y] * ratios[y, piece] for y, piece in enumerate(way)) - 1
             with np.errstate(invalid="ignore"):
                 down, up = (excess[:-1] > 0) & (excess[1:] <= 0), (excess[:-1] < 0) & (excess[1:] >= 0)
             for k in np.flatnonzero(down if odd else up):
@@ -205,7 +198,7 @@ def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = No
                 columns = np.arange(size)
                 lower, upper = np.exp(u[places - 1, columns]), np.exp(u[places, columns])
                 share = ((z - lower) / (upper - lower)).clip(0, 1)
-                loss = float(problem.pi @ (value[places - 1, columns] * (1 - share) + value[places, columns] * share))
+                loss = float(on.pi @ (value[places - 1, columns] * (1 - share) + value[places, columns] * share))
                 ends = [(piece[0], piece[1]) for piece in way]
                 low = np.array([max(place - 2, a) for place, (a, _) in zip(places, ends, strict=True)]) + heard[0]
                 high = np.array([min(place + 1, b) for place, (_, b) in zip(places, ends, strict=True)]) + heard[0]
@@ -218,16 +211,16 @@ def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = No
     return unlike
 
 
-def odd_rest(objective: Objective, problem: TabularPrompt, on: Curves, rest: Rest) -> Split | str:
+def odd_rest(on: Curves, rest: Rest) -> Split | str:
     """Solve for a resting point with one response on a falling price, by Newton.
 
     That response sets the price, and the others rest where their price crosses it, smoothly or at a kink.
     """
-    size, columns = len(problem.pi), np.arange(len(problem.pi))
+    size, columns = len(on.pi), np.arange(len(on.pi))
     low, high = on.u[rest.low, columns], on.u[rest.high, columns]
 
     def price_at(u: Array) -> Array:
-        prices: Array = price_of(slopes_at(objective, problem, u[None]), u[None])[0]
+        prices: Array = on.prices(u[None])[0]
         return prices
 
     falling = price_at(high) < price_at(low)
@@ -240,17 +233,17 @@ def odd_rest(objective: Objective, problem: TabularPrompt, on: Curves, rest: Res
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     u = np.where(falling, rest.log_ratio, (low + high) / 2)
     none = np.zeros(size, bool)
-    kink = kinks_at(objective, problem, on, u) & ~falling
-    u, multiplier = polish(objective, problem, u, multiplier, ~kink, none)
+    kink = kinks_at(on, u) & ~falling
+    u, multiplier = polish(on, u, multiplier, ~kink, none)
     if np.abs(u - rest.log_ratio).max() > 0.1 or u.min() <= LOW:
         return "the resting point with the lowest loss is held by one response whose price falls"
-    return certify(objective, problem, on, u, multiplier, u, u, ~kink, none, kink, none, many=False, alone=False)
+    return certify(on, u, multiplier, u, u, ~kink, none, kink, none, many=False, alone=False)
 
 
-def kinks_at(objective: Objective, problem: TabularPrompt, on: Curves, u: Array) -> Mask:
+def kinks_at(on: Curves, u: Array) -> Mask:
     """[A] whether the price jumps up at these log ratios."""
     nearby = u + np.array([-1e-6, -1e-8, 1e-8, 1e-6])[:, None]
-    around = price_of(slopes_at(objective, problem, nearby), nearby)
+    around = on.prices(nearby)
     sharp, wide = around[2] - around[1], around[3] - around[0]
     jumps: Mask = (sharp > 1e-7 * on.scale) & (sharp > 0.5 * wide)
     return jumps
@@ -296,13 +289,13 @@ class Bracket:
     price: float
 
 
-def hull_bracket(problem: TabularPrompt, on: Curves) -> Bracket:
+def hull_bracket(on: Curves) -> Bracket:
     """Where each response's best ratio lies at the price at which all probability is handed out.
 
     The lower convex hull of a curve holds its smallest values for every multiplier. Handing out probability along the
     hulls, cheapest stretch first, ends at the multiplier at which all of it is handed out.
     """
-    size = len(problem.pi)
+    size = len(on.pi)
     z = np.exp(on.u)
     prices, amounts, owners, firsts, lasts = [], [], [], [], []
     for y in range(size):
@@ -316,7 +309,7 @@ def hull_bracket(problem: TabularPrompt, on: Curves) -> Bracket:
         corners = lower_hull(xs, ys)
         rise = np.diff(ys[corners]) / np.diff(xs[corners])
         prices.append(rise)
-        amounts.append(problem.pi[y] * np.diff(xs[corners]))
+        amounts.append(on.pi[y] * np.diff(xs[corners]))
         owners.append(np.full(len(rise), y))
         firsts.append(places[corners[:-1]])
         lasts.append(places[corners[1:]])
@@ -351,8 +344,6 @@ def lower_hull(x: Array, y: Array) -> Array:
 
 
 def zoom(
-    objective: Objective,
-    problem: TabularPrompt,
     on: Curves,
     first: NDArray[np.int64],
     last: NDArray[np.int64],
@@ -363,15 +354,15 @@ def zoom(
     Each round tries ZOOM ratios per response and keeps those whose price can be the common one: the interval shrinks
     onto a smooth solution, a kink, or a flat stretch, whichever is there.
     """
-    pi, size, tol = problem.pi, len(problem.pi), SAME * on.scale
-    columns, top = np.arange(size), -np.log(problem.pi)
+    pi, size, tol = on.pi, len(on.pi), SAME * on.scale
+    columns, top = np.arange(size), -np.log(on.pi)
     low = np.maximum(on.u[np.maximum(first - 2, 0), columns], LOW)
     high = on.u[np.minimum(last + 2, len(on.u) - 1), columns]
     share = np.linspace(0, 1, ZOOM)[:, None]
     cheap, dear = -np.inf, np.inf
     for sweep in range(3 * ROUNDS):
         u = low + (high - low) * share
-        price = np.maximum.accumulate(price_of(slopes_at(objective, problem, u), u), axis=0)
+        price = np.maximum.accumulate(on.prices(u), axis=0)
         if not np.isfinite(price).all():
             return "the gradient is not finite near the solution"
         cheap, dear = common_price(price, pi * np.exp(u))
@@ -387,7 +378,7 @@ def zoom(
         if (high - low >= 0.5 * width).all() and sweep > ROUNDS:
             break
     multiplier = float((max(cheap, -1e300) + min(dear, 1e300)) / 2)
-    return classify_shares(objective, problem, on, low, high, multiplier, alone)
+    return classify_shares(on, low, high, multiplier, alone)
 
 
 def common_price(price: Array, mass: Array) -> tuple[float, float]:
@@ -412,8 +403,6 @@ def common_price(price: Array, mass: Array) -> tuple[float, float]:
 
 
 def classify_shares(
-    objective: Objective,
-    problem: TabularPrompt,
     on: Curves,
     low: Array,
     high: Array,
@@ -421,9 +410,9 @@ def classify_shares(
     alone: bool,
 ) -> Split | str:
     """Classify every response as resting smoothly, at a kink, on a flat stretch or at 0; then certify the solution."""
-    pi, scale, size = problem.pi, on.scale, len(problem.pi)
+    pi, scale, size = on.pi, on.scale, len(on.pi)
     u = (low + high) / 2
-    ends = price_of(slopes_at(objective, problem, np.stack([low, u, high])), np.stack([low, u, high]))
+    ends = on.prices(np.stack([low, u, high]))
     flat = np.exp(high) - np.exp(low) > POINT * np.exp(high)
     gone = np.zeros(size, bool)
     for y in np.flatnonzero((low <= LOW) & ((ends[0] >= multiplier) | flat)):
@@ -441,12 +430,12 @@ def classify_shares(
         u, flat = np.where(gone, u, -np.log(pi)), np.zeros(size, bool)
         multiplier = max(multiplier, float(ends[2][~gone][0]))
     if flat.any():
-        stretch = price_of(slopes_at(objective, problem, inside(low, high)), inside(low, high))[:, flat]
+        stretch = on.prices(inside(low, high))[:, flat]
         multiplier = float(np.median(stretch))
         if np.abs(stretch - multiplier).max() > FLAT * scale:
             return "a loss that is nearly, but not quite, flat where it is smallest"
     at_end = u > -np.log(pi) - 1e-9
-    kink = ~gone & ~flat & ~at_end & (u > LOW) & kinks_at(objective, problem, on, u)
+    kink = ~gone & ~flat & ~at_end & (u > LOW) & kinks_at(on, u)
     smooth = ~gone & ~flat & ~kink & ~at_end
     if flat.any():
         z = np.where(gone, 0.0, np.exp(u))
@@ -465,8 +454,8 @@ def classify_shares(
             u = np.log(z)
     else:
         many = False
-        u, multiplier = polish(objective, problem, u, multiplier, smooth, gone)
-    return certify(objective, problem, on, u, multiplier, low, high, smooth, flat, kink, gone, many, alone)
+        u, multiplier = polish(on, u, multiplier, smooth, gone)
+    return certify(on, u, multiplier, low, high, smooth, flat, kink, gone, many, alone)
 
 
 def inside(low: Array, high: Array) -> Array:
@@ -502,24 +491,22 @@ def far_root(on: Curves, y: int, multiplier: float) -> float | None:
     return None if places.min() > 2 * LOW else np.nan  # noise of a curve that has rounded to 0
 
 
-def polish(
-    objective: Objective, problem: TabularPrompt, u: Array, multiplier: float, smooth: Mask, gone: Mask
-) -> tuple[Array, float]:
+def polish(on: Curves, u: Array, multiplier: float, smooth: Mask, gone: Mask) -> tuple[Array, float]:
     """Newton on the smooth responses and the multiplier together; the others stay where they are."""
-    pi = problem.pi
+    pi = on.pi
     if not smooth.any():
         return np.where(gone, -np.inf, u), multiplier
     shown = np.where(gone, LOW, u)
 
     def state(u: Array, mu: float) -> tuple[Array, float]:
-        slope = slopes_at(objective, problem, u[None])[0]
+        slope = on.slopes(u[None])[0]
         force = np.where(smooth, slope - mu * np.exp(u), 0.0)
         return force, float((pi * np.exp(u))[~gone].sum() - 1)
 
     force, excess = state(shown, multiplier)
     for _ in range(12):
         width = 1e-5
-        both = slopes_at(objective, problem, np.stack([shown - width, shown + width]))
+        both = on.slopes(np.stack([shown - width, shown + width]))
         bend = np.where(smooth, (both[1] - both[0]) / (2 * width) - multiplier * np.exp(shown), 1.0)
         bend = np.where(bend == 0, np.inf, bend)  # a ratio that has underflowed changes no sum
         # force + bend du = dmu e^u, sum pi e^u du = -excess
@@ -547,8 +534,6 @@ def smallest_bend(bends: Array, mass: Array, loose: bool) -> float:
 
 
 def certify(
-    objective: Objective,
-    problem: TabularPrompt,
     on: Curves,
     u: Array,
     multiplier: float,
@@ -562,13 +547,13 @@ def certify(
     alone: bool,
 ) -> Split | str:
     """Check the solution against the objective itself: prices on either side, and every ratio of the grid."""
-    pi, scale, size = problem.pi, on.scale, len(problem.pi)
+    pi, scale, size = on.pi, on.scale, len(on.pi)
     columns = np.arange(size)
     z = np.where(gone, 0.0, np.exp(u))
     shown = np.where(gone, LOW, u)
     near = 1e-9
     points = np.stack([shown - near, shown, shown + near, shown - 1e-5, shown + 1e-5])
-    slopes = slopes_at(objective, problem, points)
+    slopes = on.slopes(points)
     before, at, behind = (slopes[k] - multiplier * np.exp(points[k]) for k in range(3))
     ended = shown > -np.log(pi) - 1e-9
     missed = np.where(kink, np.maximum(before, -behind).clip(min=0), np.abs(at))
@@ -582,7 +567,7 @@ def certify(
     free = smooth & (shown > FADED)
     curvature = smallest_bend(bends[free], (np.sqrt(pi) * z)[free], bool(flat.any()))
     # check every ratio of the grid, and 0: none may be better, and none far away equally good
-    seen = population_loss(objective, problem, shown[None])
+    seen = population_loss(on.objective, on.problem, shown[None])
     own = seen.rows[0] / pi
     if not on.integrable:
         place = np.array([np.searchsorted(on.u[:, y], shown[y], "right") - 1 for y in columns])
@@ -612,6 +597,6 @@ def certify(
     if free.any() and not curvature > 0:
         return "the curvature at the solution is not positive"
     kinks = tuple(int(y) for y in np.flatnonzero(kink))
-    kind: Literal["edge", "plateau", "boundary", "minimiser"]
-    kind = ("edge" if gone.any() else "plateau") if many else ("boundary" if gone.any() else "minimiser")
-    return Split(kind, np.where(gone, -np.inf, u), residual, margin, curvature, kinks, None, "", "")
+    why = Certificate("", residual, off, margin, curvature, kinks, on.convex, None)
+    kind: Literal["boundary", "plateau", "minimiser"] = "plateau" if many else "minimiser"
+    return Split("boundary" if gone.any() else kind, not many, np.where(gone, -np.inf, u), why)

@@ -8,6 +8,7 @@ import numpy as np
 from pmdkit.objectives import Objective
 from pmdkit.randomness import generator
 from pmdkit_lab.explain import curves, separable
+from pmdkit_lab.explain.certificate import Certificate
 from pmdkit_lab.explain.tabular import Array, PopulationLoss, TabularPrompt, population_loss, with_fixed_tau
 
 Kind = Literal["minimiser", "plateau", "boundary", "unbounded", "constant", "not settled"]
@@ -17,36 +18,6 @@ SWEEPS = 60
 STILL = 1e-9  # nats: a Newton step this small is rounding
 RAY = (1e2, 1e3, 1e4)  # nats along which a loss is followed outwards
 PAIRS = 512  # pairs of policies between which the gradient must rise for a loss to count as convex
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Why an answer holds, in numbers that can be checked without the search.
-
-    Attributes:
-        proof: of "smallest" and "the only one": "convex in pi", "multiplier" (at one price of probability no ratio of
-            any response is better), "enumeration" (the lowest of all resting points), "tail" (one loss falls forever
-            as its ratio goes to 0), "convex in log pi", "restarts", "ray" or "no gradient"; "" if not settled.
-        residual: distance from stationarity, per unit of the old probability: of the multiplier from the slopes on
-            either side of a kink (a subgradient inclusion), or of the gradient from 0.
-        normalisation: |sum pi - 1|.
-        margin: the lowest loss at that price over all ratios tried, minus that of the solution; never much below 0.
-        curvature: smallest second derivative along the simplex among the responses that are not at a kink.
-        kinks: responses that rest at a kink.
-        convex: whether the problem was found to be convex in pi.
-        rivals: other resting points, with a higher loss; None if not all were searched for.
-        why: what was not settled, as a few words.
-    """
-
-    proof: str
-    residual: float
-    normalisation: float
-    margin: float
-    curvature: float
-    kinks: tuple[int, ...]
-    convex: bool
-    rivals: int | None
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,44 +110,23 @@ def stationary_point(
     found = curves.curves(objective, problem)
     if isinstance(found, str):
         return at(objective, problem, "not settled", np.zeros(len(problem.pi)), replace(nothing, why=found))
-    split = separable.split(objective, problem, found)
-    kind: Kind = "boundary" if split.kind == "edge" else split.kind
-    ratio = np.exp(split.log_ratio)
-    off = abs(float(problem.pi @ ratio) - 1)
-    why = Certificate(
-        split.proof,
-        split.residual,
-        off,
-        split.margin,
-        split.curvature,
-        split.kinks,
-        found.convex,
-        split.rivals,
-        split.why,
-    )
-    if (
-        split.proof == "enumeration"
-        and found.integrable
-        and beaten(objective, problem, np.maximum(split.log_ratio, -300))
-    ):
-        kind, why = (
-            "not settled",
-            replace(why, proof="", why="a policy elsewhere has a lower loss than all that were found"),
-        )
-    unique = None if kind == "not settled" else split.kind in ("minimiser", "boundary")
-    descends: Literal["loss", "gradient"] = "loss" if found.integrable else "gradient"
-    slope = -float((problem.pi * found.fall).max()) if kind == "unbounded" else np.nan
-    ray = np.where(problem.pi * found.fall == (problem.pi * found.fall).max(), -1.0, 0.0)
+    best = separable.split(found)
+    kind, unique, why = best.kind, best.unique, best.certificate
+    far = np.maximum(best.log_ratio, -300)
+    if why.proof == "enumeration" and found.integrable and beaten(objective, problem, far):
+        kind, unique = "not settled", None
+        why = replace(why, proof="", why="a policy elsewhere has a lower loss than all that were found")
+    fall = problem.pi * found.fall
     return at(
         objective,
         problem,
         kind,
-        split.log_ratio,
+        best.log_ratio,
         why,
         unique=unique,
-        descends=descends,
-        slope=slope,
-        ray=ray,
+        descends="loss" if found.integrable else "gradient",
+        slope=-float(fall.max()) if kind == "unbounded" else np.nan,
+        ray=np.where(fall == fall.max(), -1.0, 0.0),
     )
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import GRPO, OBJECTIVES, PMDMean
+from pmdkit.objectives import OBJECTIVES, PMDMean
 from pmdkit_lab.explain import explain, regulariser_curve, stationary_point
-from pmdkit_lab.explain.explanation import with_options
 from pmdkit_lab.explain.report import headline
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 
@@ -168,10 +167,6 @@ def test_what_cannot_be_asked_is_refused(own, name):
 
 
 def test_options():
-    assert with_options(PMDMean(), 0.2, {}).tau == 0.2
-    assert with_options("pmd-mean", 0.2, {"norm": "none"}) == PMDMean(tau=0.2, norm="none")
-    with pytest.raises(UsageError, match="grpo has no option tau"):
-        explain(GRPO(), tau=0.1)
     with pytest.raises(ValueError, match="unknown option of grpo 'tau'"):
         explain("grpo", tau=0.1)
     with pytest.raises(ValueError, match="did you mean 'pmd-mean'"):
