@@ -6,6 +6,8 @@ from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError
 
+GROUP = 16  # draws of a group in the rows of the anchor law
+
 
 def theory(*, p: float = 0.1, tau: float = 0.05, json: Flag = False) -> None:
     """The exact PMD-mean and PMD-part updates of one prompt with binary rewards.
@@ -20,7 +22,7 @@ def theory(*, p: float = 0.1, tau: float = 0.05, json: Flag = False) -> None:
     if not 0 < p < 1:
         raise UsageError(f"p is {p}; expected a pass rate strictly between 0 and 1")
     table: dict[str, dict[str, float | None]] = {}
-    for method in ("pmd-mean", "pmd-part"):
+    for k, method in enumerate(room.METHODS):
         exact = room.binary(p, tau, method)
         table[method] = {
             "pass_rate_after": float(1 - (1 - p) * (1 - exact.eta)),
@@ -30,6 +32,8 @@ def theory(*, p: float = 0.1, tau: float = 0.05, json: Flag = False) -> None:
             "B": float(exact.B),
             "B_plus": float(exact.B_plus),
             "lambda": float(exact.lam) if method == "pmd-mean" else None,
+            "anchor": float(room.anchor(p, tau, GROUP, k)),
+            "anchor_threshold": float(room.anchor_threshold(p, GROUP, k)),
         }
     scales = {"tau_on_01": tau, "tau_on_pm1": 2 * tau}
     if json:
@@ -45,6 +49,8 @@ def theory(*, p: float = 0.1, tau: float = 0.05, json: Flag = False) -> None:
         "B": ("B: largest |log-ratio|", "nats"),
         "B_plus": ("B+: largest log-ratio", "nats"),
         "lambda": ("lambda: lambda/(2 tau) weighs chi2", "reward^2"),
+        "anchor": (f"c: push from pi_old in groups of {GROUP}", "reward"),
+        "anchor_threshold": ("tau below which c exceeds tau", "reward"),
     }
     grid = simple_table("", ">PMD-mean", ">PMD-part", "unit")
     for key, (name, unit) in names.items():

@@ -17,6 +17,9 @@ def test_theory_prints_both_updates_and_both_scales(printed):
         exact = theory.binary(0.01, 0.05, method)
         np.testing.assert_allclose(told[method]["log_ratio_neg"], exact.log_ratio_neg, rtol=1e-12)
         np.testing.assert_allclose(told[method]["pass_rate_after"], 0.01 * np.exp(exact.log_ratio_pos), rtol=1e-9)
+    assert told["pmd-mean"]["anchor"] == 0
+    assert told["pmd-part"]["anchor"] == theory.anchor(0.01, 0.05, 16) > 0.05  # below the threshold it pushes
+    assert told["pmd-part"]["anchor_threshold"] > 0.05
 
 
 def test_lists_are_complete(printed):

@@ -94,6 +94,7 @@ def step_table(e: "Explanation") -> Any:
     rates = (f">{p:g}" for p in steps.p)
     table = simple_table("one exact step, rewards {0,1}: p =", *rates, box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_row("first step, times the policy gradient", *(f"{factor:.3g}" for _, factor in e.first.by_pass_rate))
+    table.add_row("net pull back to pi_old (-: a push away)", *(f"{pull:.3g}" for _, pull in e.first.pull_back))
     columns = []
     for k, p in enumerate(steps.p):
         right, wrong = math.e ** steps.log_ratio_right[k], math.e ** steps.log_ratio_wrong[k]

@@ -47,6 +47,8 @@ class FirstStep:
         factor: the gradient as a multiple of the policy gradient, on graded rewards.
         misfit: share of the gradient that is not a multiple of the policy gradient.
         by_pass_rate: pairs of p and factor, rewards {0, 1}.
+        pull_back: pairs of p and the strength, reward units, of the anchor KL(pi_old || pi) near pi_old, in a direction
+            that the reward says nothing about; below 0 it pushes away. PMD-part: tau - c of the anchor law.
         token: weight of a token in a response of 4 tokens over that in a response of 1, at the same reward; NaN where
             right and wrong responses are pushed alike.
     """
@@ -54,6 +56,7 @@ class FirstStep:
     factor: float
     misfit: float
     by_pass_rate: tuple[tuple[float, float], ...]
+    pull_back: tuple[tuple[float, float], ...]
     token: float
 
 
@@ -141,7 +144,22 @@ def first_step(objective: Objective) -> FirstStep:
     # right minus wrong, so that a baseline that is not the mean drops out
     short = pull[0] - pull[2]
     token = float((pull[1] - pull[3]) / short) if short != 0 else np.nan
-    return FirstStep(factor, misfit, tuple(zip(rates.tolist(), factors.tolist(), strict=True)), token)
+    by_rate = (
+        tuple(zip(rates.tolist(), values, strict=True)) for values in (factors.tolist(), pull_back(objective, rates))
+    )
+    return FirstStep(factor, misfit, *by_rate, token)
+
+
+def pull_back(objective: Objective, p: Array) -> list[float]:
+    """Curvature of the loss at pi_old along a coin beside the answer, which has Fisher eigenvalue 1."""
+    coin, width = np.array([1.0, -1.0, 1.0, -1.0]), 1e-4
+    curvatures = []
+    for rate in p:
+        problem = TabularPrompt.of([rate / 2, rate / 2, (1 - rate) / 2, (1 - rate) / 2], [1.0, 1.0, 0.0, 0.0])
+        tossed = np.outer([width, -width], coin) - np.log(np.cosh(width))
+        slope = population_loss(objective, problem, tossed).logits @ coin
+        curvatures.append(float(slope[0] - slope[1]) / (2 * width))
+    return curvatures
 
 
 def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[float, float]:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
-from pmdkit.objectives import DRO, REBEL, PMDMean, PMDPart
+from pmdkit.objectives import DRO, GRPO, REBEL, AsymRE, PMDBetween, PMDMean, PMDPart
 from pmdkit_lab.explain import exact_steps
+from pmdkit_lab.explain.dynamics import first_step
 from pmdkit_lab.explain.tabular import ROWS
 
 P = np.array([1e-3, 0.01, 0.1, 0.5, 0.9, 0.99])
@@ -20,6 +21,24 @@ def test_exact_steps_are_the_theorys(objective, method, tau):
     np.testing.assert_allclose(found.log_ratio_wrong, exact.log_ratio_neg, rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(found.log_ratio_right, exact.log_ratio_pos, rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(found.eta, exact.eta, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("objective", "wanted"),
+    [
+        (PMDMean(tau=0.05), lambda p: 0.05),
+        (PMDPart(tau=0.05), lambda p: 0.05 - (theory.baseline_value([p, 1 - p], [1.0, 0.0], 0.05, 1.0) - p)),
+        (PMDBetween(0.3, 0.5), lambda p: 0.5 - (theory.baseline_value([p, 1 - p], [1.0, 0.0], 0.5, 0.3) - p)),
+        (AsymRE(-0.1), lambda p: 0.1),
+        (GRPO(), lambda p: 0.0),
+    ],
+    ids=["pmd-mean", "pmd-part", "pmd-between", "asymre", "grpo"],
+)
+def test_the_pull_back_is_that_of_the_anchor_law(objective, wanted):
+    found = first_step(objective).pull_back
+    assert len(found) == 4
+    for p, pull in found:
+        assert pull == pytest.approx(wanted(p), abs=1e-6)
 
 
 class Lowering(PMDMean):
