@@ -105,19 +105,9 @@ def sampled_step(
         raise ValueError(
             f"groups of {size} have {len(counts)} outcomes; expected at most {OUTCOMES}: use simulate_sampled_step"
         )
-    errors = np.array([1 - false_negative, false_positive])
-    contexts = [
-        Context.of(float(rate), float(heat), counts, errors, place(method, k))
-        for rate, heat in zip(np.broadcast_to(p, shape).flat, np.broadcast_to(tau, shape).flat, strict=True)
-    ]
-    rows = [
-        summary(one.pi, np.array([1.0, 0.0]), one.likely, ideal[0], population[0], known, silenced(found, one.silent))
-        for one, ideal, population, known, found in zip(
-            contexts,
-            *(fit_all(contexts, name) for name in ("ideal", "population", "known", "estimated")),
-            strict=True,
-        )
-    ]
+    labels, k = np.array([1 - false_negative, false_positive]), place(method, k)
+    pairs = zip(np.broadcast_to(p, shape).flat, np.broadcast_to(tau, shape).flat, strict=True)
+    rows = [law(float(rate), float(heat), counts, labels, k) for rate, heat in pairs]
     return collect(rows, shape)
 
 
@@ -167,74 +157,41 @@ def simulate_sampled_step(
     share = seen / size
     known = fit_cells(probs, share, np.broadcast_to(exact, share.shape))
     found = fit_cells(probs, share, sums / np.maximum(seen, 1))
-    found = silenced(found, np.ptp(reward[arms], 1) == 0)
     weight = np.full(int(draws), 1 / draws)
-    return summary(probs, reward, weight, ideal, population, known, found)
+    return summary(probs, reward, weight, ideal, population, known, found, np.ptp(reward[arms], 1) == 0)
 
 
-@dataclass(frozen=True)
-class Context:
-    """The K outcomes of the draws for one p and tau.
+def law(p: float, tau: float, counts: NDArray[np.int64], labels: Array, k: float) -> SampledStep:
+    """The step for one p and tau.
 
-    Attributes:
-        pi: [2] policy over right and wrong responses.
-        likely: [K] probability of each outcome.
-        ideal, population, known, estimated: shares and targets [K or 1, 2] of a group. The first two see every
-            response, with the targets of the KL step and of the method; the last two are drawn, with the baseline
-            known and estimated.
-        silent: [K] whether all verdicts of the group are equal.
+    Args:
+        counts: [K, 4] as `outcomes` gives them.
+        labels: [2] chance of verdict 1 for a right and for a wrong response.
+        k: as in `baseline`.
     """
+    pi, size = np.array([p, 1 - p]), int(counts[0].sum())
+    verdicts = np.stack([pi * labels, pi * (1 - labels)], -1).reshape(-1)  # in the order of the counts
+    probability = multinomial(counts, verdicts)
+    counts, probability = counts[probability > 0], probability[probability > 0]
+    marked = counts[:, 0] + counts[:, 2]
+    drawn = np.stack([counts[:, 0] + counts[:, 1], counts[:, 2] + counts[:, 3]], -1)
+    positive = np.stack([counts[:, 0], counts[:, 2]], -1) / np.maximum(drawn, 1)  # share of verdict 1 by cell
 
-    pi: Array
-    likely: Array
-    ideal: tuple[Array, Array]
-    population: tuple[Array, Array]
-    known: tuple[Array, Array]
-    estimated: tuple[Array, Array]
-    silent: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, p: float, tau: float, counts: NDArray[np.int64], labels: Array, k: float) -> "Context":
-        """Counts [K, 4] as `outcomes` gives them, labels [2] chance of verdict 1 by cell, k as in `baseline`."""
-        pi, size = np.array([p, 1 - p]), int(counts[0].sum())
-        verdicts = np.stack([pi * labels, pi * (1 - labels)], -1).reshape(-1)  # in the order of the counts
-        probability = multinomial(counts, verdicts)
-        counts, probability = counts[probability > 0], probability[probability > 0]
-        marked = counts[:, 0] + counts[:, 2]
-        drawn = np.stack([counts[:, 0] + counts[:, 1], counts[:, 2] + counts[:, 3]], -1)
-        positive = np.stack([counts[:, 0], counts[:, 2]], -1) / np.maximum(drawn, 1)  # share of verdict 1 by cell
-
-        # V / tau, estimated from the peers of a response with verdict 1 or 0, and exactly
-        high = baseline(np.maximum(marked - 1, 0), size - 1, tau, k)[:, None]
-        low = baseline(np.minimum(marked, size - 1), size - 1, tau, k)[:, None]
-        exact = baseline(float(pi @ labels), 1, tau, k)
-        estimated = positive * (1 / tau - high) - (1 - positive) * low
-        known, share = positive / tau - exact, drawn / size
-        best = pmd_part(pi, labels, tau).log_ratio
-        every = pi[None]
-        return cls(
-            pi,
-            probability,
-            (every, best[None]),
-            (every, (labels / tau - exact)[None]),
-            (share, known),
-            (share, estimated),
-            (marked == 0) | (marked == size),
-        )
-
-
-def silenced(log_ratio: Array, silent: NDArray[np.bool_]) -> Array:
-    """[K, A] with 0 where a group says nothing: solved for, its rounding would be a large part of a small pass rate."""
-    return np.where(silent[:, None], 0.0, log_ratio)
-
-
-def fit_all(contexts: list[Context], name: str) -> list[Array]:
-    """`fit_cells` for the groups with this name of all contexts together: [K, 2] log ratios for each."""
-    groups = [getattr(one, name) for one in contexts]
-    sizes = [len(share) for share, _ in groups]
-    pi = np.repeat([one.pi for one in contexts], sizes, 0)
-    share, target = (np.concatenate(parts) for parts in zip(*groups, strict=True))
-    return np.split(fit_cells(pi, share, target), np.cumsum(sizes)[:-1])
+    # V / tau, estimated from the peers of a response with verdict 1 or 0, and exactly
+    high = baseline(np.maximum(marked - 1, 0), size - 1, tau, k)[:, None]
+    low = baseline(np.minimum(marked, size - 1), size - 1, tau, k)[:, None]
+    exact = baseline(float(pi @ labels), 1, tau, k)
+    share = drawn / size
+    return summary(
+        pi,
+        np.array([1.0, 0.0]),
+        probability,
+        ideal=fit_cells(pi, pi, pmd_part(pi, labels, tau).log_ratio),
+        population=fit_cells(pi, pi, labels / tau - exact),
+        known=fit_cells(pi, share, positive / tau - exact),
+        found=fit_cells(pi, share, positive * (1 / tau - high) - (1 - positive) * low),
+        silent=(marked == 0) | (marked == size),
+    )
 
 
 def summary(
@@ -245,8 +202,14 @@ def summary(
     population: Array,
     known: Array,
     found: Array,
+    silent: NDArray[np.bool_],
 ) -> SampledStep:
-    """Moments of the outcomes with log ratios `found` [K, A]; `known` are their twins with the exact baseline."""
+    """Moments of the outcomes with log ratios `found` [K, A]; `known` are their twins with the exact baseline.
+
+    A `silent` group, whose verdicts are all equal, leaves the policy: solved for, its rounding would be a large part of
+    a small pass rate.
+    """
+    found = np.where(silent[:, None], 0.0, found)
     before = float(pi @ reward)
     after, exactly, best, all_seen = (pi * np.exp(u) @ reward for u in (found, known, ideal, population))
     gains = after - before
