@@ -165,6 +165,19 @@ def test_expected_errors_are_the_theory(javascript):
             assert_close([got["right"], got["wrong"], got["mean"]], [want.positive, want.negative, want.mean])
 
 
+def test_the_anchor_law_is_the_theory(javascript):
+    """Where c is small it is a difference of two nearly equal numbers: 14 decimals in both."""
+    cases = [(p, tau, n) for p in PS for tau in TAUS for n in (2, 4, 16, 257)]
+    for got, case in zip(javascript("anchor", "anchor", cases), cases, strict=True):
+        assert_close(got, theory.anchor(*case), atol=1e-13)
+    sizes = [(p, n) for p in PS for n in (2, 4, 16, 257)]
+    got = javascript("anchor", "threshold", sizes)
+    assert_close(got, [theory.anchor_threshold(*each) for each in sizes])
+    growths = [(c, tau, 0.2, 16) for c in (0, 0.3) for tau in TAUS]
+    got = javascript("anchor", "growth", growths)
+    assert_close(got, [theory.anchor_growth(c, tau, rate, 1.0, m) for c, tau, rate, m in growths])
+
+
 def test_a_group_s_error_averages_to_the_expected_one(javascript):
     """Sum over S ~ Bin(n, p) of the error of a group with S successes; the binomial is SciPy's."""
     from scipy.stats import binom

@@ -12,7 +12,7 @@ from tests.explore.by_torch import SHOWN, TOLERANCE, at
 from tests.explore.planned import PAPER, best_of, close, predicted
 
 pytestmark = pytest.mark.site
-PAGES = ("simplex", "rollouts", "losses", "atlas", "biography", "batch")
+PAGES = ("simplex", "rollouts", "anchor", "losses", "atlas", "biography", "batch")
 BOTH = (("part", "pmd-part", theory.pmd_part), ("mean", "pmd-mean", theory.pmd_mean))
 
 
@@ -58,7 +58,9 @@ def test_without_javascript_there_is_a_picture_with_words(open_page, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_an_address_with_nonsense_still_opens(open_page, name):
-    nonsense = "tau=1e99&pi=5,-1,0&r=9,9,-9&k=1e9&p=7&n=&s=-4&gpus=-3&mean=1e9&model=x&on=nothing&prompt=99&step=-7&&=%ff"
+    nonsense = (
+        "tau=1e99&pi=5,-1,0&r=9,9,-9&k=1e9&p=7&n=&s=-4&gpus=-3&mean=1e9&model=x&on=nothing&prompt=99&step=-7&&=%ff"
+    )
     page = open_page(name, hash=nonsense)
     settle(page)
     assert page.locator(".explore svg, .explore table").count() > 0
@@ -175,6 +177,16 @@ def test_the_rollout_lab_shows_the_theory_while_its_bar_is_dragged(open_page, ce
             equal(cell(page, f"expected/{short}"), theory.target_error(p, int(n), tau, method).mean)
 
 
+def test_the_anchor_law_is_dragged(open_page, cell):
+    page = open_page("anchor", hash="n=4&p=0.1&M=5&rate=0.3&tau=0.05")
+    drag(page, page.locator("[data-key=tau-handle]"), 60, 0)
+    tau = float(page.input_value("[data-key=tau-field]"))
+    assert tau > 0.06
+    c = theory.anchor(0.1, tau, 4)
+    equal(cell(page, "net/part"), tau - c)
+    equal(cell(page, "factor/part"), theory.anchor_growth(c, tau, 0.3, 1.0, 5))
+    equal(cell(page, "factor/mean"), theory.anchor_growth(0.0, tau, 0.3, 1.0, 5))
+    equal(float(page.get_attribute(".ex-note", "data-value")), theory.anchor_threshold(0.1, 4))
 
 
 ROW = {"advantage": 0.5, "tau": 0.25, "length": 1, "group": 16, "anchor": 0.0}
