@@ -19,7 +19,7 @@ VERBS = {
         "pmdkit_lab.cli.reproduce:reproduce",
     ),
     "race": (
-        "All objectives, tuned with the same budget and compared by a fixed protocol.",
+        "All objectives, or your own loss, tuned with the same budget and compared by a fixed protocol.",
         "pmdkit_lab.cli.race:race",
     ),
     "figure": ("The picture of a run; the paper's figures and tables by name.", "pmdkit_lab.cli.figures:figure"),

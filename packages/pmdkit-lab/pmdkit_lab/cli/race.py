@@ -1,5 +1,6 @@
 """`pmdkit race`: all objectives, tuned with the same budget and compared by a fixed protocol."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,15 @@ from rich.console import Console
 from pmdkit.cli.options import Flag, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.cli.sweep import log
+from pmdkit.errors import UsageError
 from pmdkit.observe.run_folder import new_folder
 
 
 def race(
+    objective: str | None = None,
+    /,
     *,
+    budget: str | None = None,
     short: Flag = False,
     out: Path | None = None,
     jobs: Whole = 1,
@@ -22,10 +27,14 @@ def race(
 ) -> None:
     """Tune every objective with the same budget and compare them, by the protocol in pmdkit_lab/studies/race.toml.
 
-    It stops after the protocol's time; the same command with --resume goes on.
+    With an objective, such as my.py:MyLoss, only that one is tuned and compared, and then placed in the stored tables
+    of the others: pmdkit race my.py:MyLoss --budget 10m. When the time has passed it stops; the same command with
+    --resume goes on. Naming a file lets its code run.
 
     Args:
-        short: a few settings and seeds, in twenty minutes: a first look, not a finding.
+        objective: name (see pmdkit objectives) or my.py:MyLoss; without one, all 19 of the protocol.
+        budget: time of this call, such as 10m or 1h30m; of an objective it also chooses the tasks that fit.
+        short: a few settings and seeds of two tasks, in twenty minutes: a first look, not a finding.
         out: folder of the record; by default the next number under runs/.
         jobs: runs at a time.
         resume: continue the race in --out.
@@ -33,24 +42,43 @@ def race(
         dry_run: print how many runs; start nothing.
     """
     from pmdkit.launchers import make_launcher
+    from pmdkit_lab.reproduce.part import duration
+    from pmdkit_lab.studies import entrant
     from pmdkit_lab.studies import race as room
 
+    if resume and out is None:
+        raise UsageError("--resume got no race; give its folder with --out")
+    if objective is not None and short:
+        raise UsageError("--short is of the race of all objectives; leave it out, --budget makes a race of one short")
+    launcher = make_launcher("local", jobs)
     protocol = room.read_protocol(short=short)
+    seconds = 60 * float(protocol.budget["part_minutes"]) if budget is None else duration(budget)
+    methods = protocol.methods if objective is None else (entrant.entrant(objective, protocol),)
     if dry_run:
-        runs = {
-            task.name: {"tuning": task.tuning * len(protocol.methods) * len(task.settings(protocol.methods[0]))}
-            | {"comparison": task.seeds * len(protocol.methods)}
+        tasks = {
+            task.name: {"tuning": task.tuning * len(methods) * len(task.settings(methods[0]))}
             for task in protocol.tasks
         }
-        print_json({"protocol": protocol.sha256, "short": short, "runs": runs}, indent=2)
+        for task in protocol.tasks:
+            tasks[task.name] |= {"comparison": task.seeds * len(methods)}
+        plan: dict[str, Any] = {"protocol": protocol.sha256, "short": short, "runs": tasks}
+        if objective is not None:
+            fitting = entrant.plan(protocol, entrant.stored_standings(), seconds, jobs)
+            plan |= {"objective": objective, "option": methods[0].knob, "seconds": fitting}
+            plan["runs"] = {task: tasks[task] for task in fitting}
+        print_json(plan, indent=2)
         return
     place = new_folder(None, "race-sweep").path if out is None else out
-    result = room.race(place, protocol, launcher=make_launcher("local", jobs), resume=resume, log=log)
+    if objective is None:
+        timed = replace(protocol, budget={**protocol.budget, "part_minutes": seconds / 60})
+        result = room.race(place, timed, launcher=launcher, resume=resume, log=log)
+    else:
+        result = entrant.enter(objective, place, seconds, launcher=launcher, resume=resume, log=log)
     if json:
         print_json(result)
-    else:
-        show_race(result)
-        print(f"race: {place / 'race.json'}")
+        return
+    show_race(result)
+    print(f"race: {place / 'race.json'}")
 
 
 def show_race(result: dict[str, Any]) -> None:
@@ -68,8 +96,11 @@ def show_race(result: dict[str, Any]) -> None:
                 row.get("outcome", "reference"),
                 f"{row['volume']:.0%}",
                 "yes" if row["edge"] else "",
+                style="bold" if row.get("yours") else None,
             )
         console.print(table)
         console.print()
-    if result["short"]:
+    for task, again in result.get("again", {}).items():
+        console.print(f"PMD-mean on {task}, seed 0: {again['here']:.4f} here, {again['stored']:.4f} stored")
+    if result.get("short"):
         console.print("The short form: a first look, not a finding.")

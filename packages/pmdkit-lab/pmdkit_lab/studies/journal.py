@@ -85,4 +85,7 @@ def make_runs(
             os.fsync(file.fileno())
             log(f"{count} of {len(missing)}: {each}, area {found['auc']:.3f}")
             if time.monotonic() > until and count < len(missing):
-                raise Stopped(f"this part of {out} has used up its time; run again with --resume to go on")
+                raise Stopped(
+                    f"this part of {out} has used up its time after {count} of its {len(missing)} runs; run again with "
+                    "--resume to go on"
+                )

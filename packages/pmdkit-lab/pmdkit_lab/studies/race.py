@@ -9,7 +9,7 @@ import json
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -188,32 +188,40 @@ def race(
         log: called with a sentence about each step of the work.
     """
     until = time.monotonic() + 60 * protocol.budget["part_minutes"]
-
-    def call_of(each: RaceRun) -> Call:
-        return job_call(each, protocol, out)
-
     with journal(out, resume) as done:
-        begin(out / BEGUN, protocol)
-        for count in range(1, len(protocol.tasks) + 1):  # task by task, so that finished tasks can be read
-            part = replace(protocol, tasks=protocol.tasks[:count])
-            make_runs(tuning(part), call_of, done, out, launcher, log, until)
-            best = tuned(part, done)
-            make_runs(comparison(part, best), call_of, done, out, launcher, log, until)
+        begin(out / BEGUN, {"sha256": protocol.sha256, "short": protocol.short})
+        for part, best in run_tasks(protocol, done, out, launcher, log, until):
             result = summary(part, best, done)
             files.replace(out / "race.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
     return result
 
 
-def begin(path: Path, protocol: Protocol) -> None:
-    """Record the protocol that a race is started under; refuse to continue one that was started under another."""
-    stated = {"sha256": protocol.sha256, "short": protocol.short}
-    if not path.exists():
-        files.replace(path, json.dumps(stated).encode() + b"\n")
-    elif (begun := run_folder.read_json(path)) != stated:
+def begin(path: Path, stated: Options, may_change: str = "") -> None:
+    """Record what a race is started under; refuse to continue one that was started under something else."""
+    begun = run_folder.read_json(path) if path.exists() else stated
+    if begun | {may_change: None} != stated | {may_change: None}:
         raise UsageError(
             f"the race in {path.parent} was begun under the protocol {begun}, but this one is {stated}; nothing was "
-            "changed: go on with the same race.toml and the same --short, or give another --out"
+            "changed: go on with the same race.toml, objective and --short, or give another --out"
         )
+    files.replace(path, json.dumps(stated).encode() + b"\n")
+
+
+def run_tasks(
+    protocol: Protocol,
+    done: dict[str, Outcome],
+    out: Path,
+    launcher: Launcher,
+    log: Callable[[str], None],
+    until: float,
+) -> Iterator[tuple[Protocol, dict[str, dict[str, Options]]]]:
+    """Tune and compare task by task; yields the protocol of the tasks that are finished, and their tuned settings."""
+    for count in range(1, len(protocol.tasks) + 1):
+        part = replace(protocol, tasks=protocol.tasks[:count])
+        make_runs(tuning(part), lambda each: job_call(each, protocol, out), done, out, launcher, log, until)
+        best = tuned(part, done)
+        make_runs(comparison(part, best), lambda each: job_call(each, protocol, out), done, out, launcher, log, until)
+        yield part, best
 
 
 def job(task: RaceTask, method: Method, setting: Options, seed: int) -> RaceRun:
@@ -275,34 +283,42 @@ def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[
 
 
 def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[str, Outcome]) -> Outcome:
-    """The record of a race: the tuning, the comparison run by run (curves are in the journal), and what both show."""
-    made = (*tuning(protocol), *comparison(protocol, best))
-    runs = [
-        {"task": each.task, "method": each.method, "seed": each.seed, **record.rounded(done[each.key])}
-        for each in comparison(protocol, best)
-    ]
-    for run in runs:
-        del run["curve"]
+    """The record of a race: what was made, and what it shows."""
+    found = own_record(protocol, best, done)
     tried: dict[str, dict[str, list[Outcome]]] = {}
     for each in tuning(protocol):
         tried.setdefault(each.task, {}).setdefault(each.method, []).append(done[each.key])
-    grid = record.rounded(scored(protocol, done))
     both = {method.name for method in protocol.methods} >= set(outcomes.PAIR)
     return {
-        "format": 2,
-        "protocol": protocol.sha256,
+        **found,
         "short": protocol.short,
         "changes": list(protocol.changes),
         "question": protocol.question,
         "budget": dict(protocol.budget),
         "outcome": dict(protocol.outcome),
-        "seconds": record.rounded(sum(done[each.key]["seconds"] for each in made)),
-        "grid": grid,
+        "tables": record.rounded(outcomes.tables(protocol.outcome, found["grid"], found["runs"])),
+        "matched": record.rounded(outcomes.matched(found["grid"], *outcomes.PAIR)) if both else [],
+        "fallen": record.rounded(outcomes.fallen(tried)),
+    }
+
+
+def own_record(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[str, Outcome]) -> Outcome:
+    """The tuning and the comparison run by run (curves are in the journal), and seconds by task and method."""
+    compared = comparison(protocol, best)
+    seconds: dict[str, dict[str, float]] = {}
+    for each in (*tuning(protocol), *compared):
+        methods = seconds.setdefault(each.task, {})
+        methods[each.method] = methods.get(each.method, 0.0) + done[each.key]["seconds"]
+    runs = [{"task": e.task, "method": e.method, "seed": e.seed, **record.rounded(done[e.key])} for e in compared]
+    for run in runs:
+        del run["curve"]
+    return {
+        "format": 2,
+        "protocol": protocol.sha256,
+        "seconds": record.rounded(seconds),
+        "grid": record.rounded(scored(protocol, done)),
         "best": best,
         "runs": runs,
-        "tables": record.rounded(outcomes.tables(protocol.outcome, grid, runs)),
-        "matched": record.rounded(outcomes.matched(grid, *outcomes.PAIR)) if both else [],
-        "fallen": record.rounded(outcomes.fallen(tried)),
     }
 
 
