@@ -123,7 +123,7 @@ def one_rank(rounds: int, folder: Path, out: Path) -> None:
         "saves": saves[1:],
     }
     (out / f"{group.rank}.json").write_text(json.dumps(found))
-    group.close()
+    group.accelerator.end_training()
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -73,9 +73,6 @@ class ProcessGroup:
         """Context of collective work: if one process is lost, the others stop with an error that says so."""
         yield
 
-    def close(self) -> None:
-        """Leave the group after a successful run."""
-
 
 SINGLE = ProcessGroup()
 

@@ -62,13 +62,13 @@ class StepExtras:
     tensors: Mapping[str, Tensor | None] = field(default_factory=dict)
 
 
+@dataclass
 class Recorder(TrainerCallback):
     """Records every k-th step of a run. It needs no forward pass: the learner reports what its updates compute."""
 
-    def __init__(self, every: int, step_extras: Callable[[Rollouts], StepExtras]) -> None:
-        self.every = every
-        self.step_extras = step_extras
-        self.updated = UpdateLogp()
+    every: int
+    step_extras: Callable[[Rollouts], StepExtras]
+    updated: "UpdateLogp" = field(default_factory=lambda: UpdateLogp(), init=False)
 
     def on_train_begin(self, run: RunContext) -> None:
         """Subscribe to the learner's updates, if it reports them."""

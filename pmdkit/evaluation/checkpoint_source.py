@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit import foreign
+from pmdkit.envs.math.readers import HUB_NAME
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
 from pmdkit.observe.checkpoint import MANIFEST, Damaged, check_origin, read_manifest, run_identity
@@ -16,7 +17,6 @@ from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.resolve import stored_spec
 from pmdkit.specs import LLMSpec
 
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 NOT_NEEDED = ("optimizer", "reference")
 
 

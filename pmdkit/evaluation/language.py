@@ -8,7 +8,6 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts
 from pmdkit.fit import Display, stop_at_once
 from pmdkit.llm import grading, prompts
-from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.base import Sampling, check_context
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.evaluate import Evaluation, evaluation_problems, graded_draws
+from pmdkit.llm.evaluate import Evaluation, graded_draws, held_out_problems, other_problems
 from pmdkit.llm.model import end_tokens, load_model, pick_device
 from pmdkit.llm.precision import cast_model
 from pmdkit.observe import files, run_folder
@@ -119,9 +118,7 @@ def evaluate(
             display.warn(f"it is not known whether the run was trained on these problems: {problem}")
         torch.set_num_threads(spec.run.threads)
     if config.data != HELD_OUT:  # read before the model, which takes longer
-        file = {"kind": "file", "path": config.data, "held_out": "all"}
-        other = make_math({"kind": config.data} if config.data in SHIPPED else file, gold)
-        name, problems = other.name, [other.problem(int(number)) for number in other.held_out[: config.problems]]
+        name, problems = other_problems(config.data, config.problems, gold)
     table = LanguageModelTable() if spec is None else spec.model
     model, tokenizer = load_model(source.place, pick_device(device or table.device))
     dtype = dtype or table.dtype
@@ -132,13 +129,13 @@ def evaluate(
         assert spec is not None
         assert train is not None
         short, _ = prompts.limit_prompts(train, encoder, rollout.max_prompt)
-        name, problems = evaluation_problems(HELD_OUT, short, config.problems or len(short.held_out), spec.run.seed)
+        name, problems = HELD_OUT, held_out_problems(short, config.problems, spec.run.seed)
     grader = grading.make_grader(reward)
     evaluation = Evaluation(
         name=name,
         problems=problems,
         encode=encoder.encode,
-        read=partial(prompts.decode_response, tokenizer),
+        read=encoder.decode,
         grader=grader,
         k=config.k,
         sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy=config.temperature == 0),
@@ -152,7 +149,8 @@ def evaluate(
         display.work("evaluation", done, total, f"{tokens:,} tokens, {speed:,.0f}/s")
 
     try:
-        check_context(evaluation, model.config)
+        longest = max(len(evaluation.encode(problem)) for problem in problems)
+        check_context(longest, config.width, getattr(model.config, "max_position_embeddings", None))
         description = describe_evaluation(source, config, dtype, reward, evaluation)
         folder = open_folder(out, resume, f"eval-{source.name}-{Path(config.data).stem}", description)
         for warning in source.warnings:
@@ -195,23 +193,6 @@ def evaluate(
     }
     files.replace(folder.summary, files.encode(summary))
     return summary
-
-
-def check_context(evaluation: Evaluation, model_config: Any) -> None:
-    """Check, before drawing, that every prompt can be encoded and the longest fits the context with its response."""
-    longest = 0
-    for problem in evaluation.problems:
-        try:
-            longest = max(longest, len(evaluation.encode(problem)))
-        except UsageError as reason:
-            raise UsageError(f"problem '{problem.id}': {reason}") from reason
-    context = getattr(model_config, "max_position_embeddings", None)
-    width = evaluation.sampling.width
-    if context is not None and longest + width > context:
-        room = context - longest
-        remedy = f"give --width {room} or less" if room > 0 else "leave such problems out"
-        what = f"the longest prompt has {longest} tokens, and the model's context of {context}"
-        raise UsageError(f"{what} has no room for a response of {width} after it; {remedy}")
 
 
 def describe_evaluation(

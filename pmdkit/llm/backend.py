@@ -29,13 +29,14 @@ from pmdkit.llm.columns import make_metrics, step_extras
 from pmdkit.llm.contrib import turns
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.grading import Rows, make_grader, make_rows, needs_gold
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.policy import CausalPolicy
-from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
+from pmdkit.llm.prompts import Encoder, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.recipe_checks import PROMPTS, check_machine
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
@@ -43,6 +44,7 @@ from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
+from pmdkit.randomness import derive
 from pmdkit.recording import Recorder
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import RolloutTable
@@ -196,7 +198,7 @@ def make_task(
         spec.schedule.prompts or PROMPTS,
         spec.run.seed,
         verifier,
-        partial(decode_response, encoder.tokenizer),
+        encoder.decode,
         end_tokens(model, encoder.tokenizer),
         table.scale,
         table.most_unscored,
@@ -283,19 +285,24 @@ def make_evaluation(
     verifier: Grader | SharedGrader,
     episodes: turns.Turns | None = None,
 ) -> evaluate.Evaluation:
-    """The fixed evaluation of [evaluation]."""
-    width, most, rows = spec.rollout.width, spec.reward.most_unscored, reward_rows(spec, encoder)
-    return evaluate.fixed_evaluation(
-        spec.evaluation,
-        problems,
-        encoder,
-        verifier,
-        width,
-        spec.run.seed,
-        most,
-        rows,
-        episodes,
-        needs_gold(spec.reward),
+    """The fixed evaluation of [evaluation]: the same problems and seeds at every call."""
+    table, seed = spec.evaluation, spec.run.seed
+    if table.data == "held-out":
+        name, chosen = table.data, evaluate.held_out_problems(problems, table.problems, seed)
+    else:
+        name, chosen = evaluate.other_problems(table.data, table.problems, needs_gold(spec.reward))
+    return evaluate.Evaluation(
+        name=name,
+        problems=chosen,
+        encode=encoder.encode,
+        read=encoder.decode,
+        grader=verifier,
+        k=table.k,
+        sampling=Sampling(table.width or spec.rollout.width, table.temperature or 1.0, table.top_p),
+        seed=derive(seed, "evaluation"),
+        most_unscored=spec.reward.most_unscored,
+        rows=reward_rows(spec, encoder),
+        turns=episodes,
     )
 
 
@@ -310,7 +317,7 @@ def assemble(
     """Assemble the parts into one backend, with metrics, phase 0 and callbacks."""
     schedule, rollout = spec.schedule, spec.rollout
     progress = progress or ProgressCallback()
-    passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
+    passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.table.weight)
     metrics = StepMetrics(objective, passed, max(2, GAUGED // (schedule.group or 1)))
     evaluations = EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
     found: list[TrainerCallback] = [

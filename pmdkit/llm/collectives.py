@@ -158,10 +158,6 @@ class AccelerateGroup(ProcessGroup):
             what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
             raise RankLost(f"{ranks.rank_name(self.rank)} {what} another rank; {ranks.GO_ON}") from problem
 
-    def close(self) -> None:
-        """Leave the group after a successful run."""
-        self.accelerator.end_training()
-
 
 def summed(
     state: None,

@@ -9,6 +9,7 @@ import ctypes
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -21,20 +22,21 @@ class CallFailed(Exception):
     """What was wrong with the last attempt, such as "raised TimeoutError: the server is busy"."""
 
 
+@dataclass
 class ConcurrentCalls:
     """Makes calls at the same time.
 
-    Args:
+    Attributes:
         seconds: deadline of an attempt, by the clock.
         retries: attempts after the first one.
         concurrency: largest number of calls that run at once, without those that were given up.
+        hanging: those that were given up and still run.
     """
 
-    def __init__(self, seconds: float, retries: int, concurrency: int) -> None:
-        self.seconds = seconds
-        self.retries = retries
-        self.concurrency = concurrency
-        self.hanging: list[Thread] = []
+    seconds: float
+    retries: int
+    concurrency: int
+    hanging: list[Thread] = field(default_factory=list, init=False)
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """What each call returned, in their order, or a CallFailed."""

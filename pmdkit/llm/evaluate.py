@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,12 @@ from pmdkit import foreign
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
-from pmdkit.llm import grading, prompts
+from pmdkit.llm import grading
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
-from pmdkit.specs.llm import EvaluationTable
 from pmdkit.stats import GradedDraws
 from strict_answers import Grader, Item, Verdict
 from strict_answers.normalization import strip_decoration
@@ -136,50 +134,21 @@ class Evaluation:
         ]
 
 
-def fixed_evaluation(
-    table: EvaluationTable,
-    problems: MathProblems,
-    encoder: prompts.Encoder,
-    grader: Grader | SharedGrader,
-    width: int,
-    seed: int,
-    most_unscored: float = Evaluation.most_unscored,
-    rows: grading.Rows | None = None,
-    turns: "Turns | None" = None,
-    gold: bool = True,
-) -> Evaluation:
-    """The evaluation of an [evaluation] table: the same problems and seeds at every call."""
-    name, chosen = evaluation_problems(table.data, problems, table.problems, seed, gold)
-    return Evaluation(
-        name=name,
-        problems=chosen,
-        encode=encoder.encode,
-        read=partial(prompts.decode_response, encoder.tokenizer),
-        grader=grader,
-        k=table.k,
-        sampling=Sampling(table.width or width, table.temperature or 1.0, table.top_p),
-        seed=derive(seed, "evaluation"),
-        most_unscored=most_unscored,
-        rows=rows,
-        turns=turns,
-    )
+def held_out_problems(problems: MathProblems, most: int | None, seed: int) -> list[Problem]:
+    """The held-out problems of a run's own data, or `most` of them, chosen by the seed."""
+    numbers = problems.held_out
+    if not len(numbers):
+        raise UsageError(
+            f"evaluation.data is 'held-out' and {problems.name} holds none out; "
+            "set env.held_out, or evaluation.data to aime24, aime25 or a file"
+        )
+    chosen = generator(seed, "held-out").permutation(len(numbers))[:most]
+    return [problems.problem(int(numbers[i])) for i in sorted(chosen)]
 
 
-def evaluation_problems(
-    data: str, problems: MathProblems, most: int, seed: int, gold: bool = True
-) -> tuple[str, list[Problem]]:
-    """Name and problems: the run's held-out ones, a shipped set by name, or a file; `gold` as for `make_math`."""
-    if data == "held-out":
-        numbers = problems.held_out
-        if not len(numbers):
-            raise UsageError(
-                f"evaluation.data is 'held-out' and {problems.name} holds none out; "
-                "set env.held_out, or evaluation.data to aime24, aime25 or a file"
-            )
-        chosen = generator(seed, "held-out").permutation(len(numbers))[:most]
-        return data, [problems.problem(int(numbers[i])) for i in sorted(chosen)]
-    table = {"kind": data} if data in ("aime24", "aime25") else {"kind": "file", "path": data}
-    other = make_math(table, gold)
+def other_problems(data: str, most: int | None, gold: bool) -> tuple[str, list[Problem]]:
+    """Name and problems of a shipped set, or of a file; `gold` as for `make_math`."""
+    other = make_math({"kind": data} if data in ("aime24", "aime25") else {"kind": "file", "path": data}, gold)
     numbers = other.held_out if len(other.held_out) else other.train
     return other.name, [other.problem(int(number)) for number in numbers[:most]]
 

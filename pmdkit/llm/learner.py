@@ -21,7 +21,6 @@ from pmdkit.llm.async_rollouts import RolloutQueue, RolloutRequest
 from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.engines.base import Engine, Finished, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
-from pmdkit.llm.lr_scheduler import LRScheduler
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
@@ -37,13 +36,7 @@ Report = Callable[[str, float, float, int], None]
 "Takes the phase, how much of it is done, how much there is in all, and the tokens written so far."
 
 
-class UpdateDiverged(Diverged):
-    """An update met a number that is not finite; it has the rollouts and the batch of its ministep."""
-
-    def __init__(self, sentence: str, rollouts: Rollouts, batch: Batch) -> None:
-        super().__init__(f"{sentence}; the last checkpoint is intact: lower lr, or raise tau")
-        self.rollouts = rollouts
-        self.batch = batch
+INTACT = "the last checkpoint is intact: lower lr, or raise tau"
 
 
 class CausalLearner:
@@ -93,7 +86,7 @@ class CausalLearner:
         self.passes, self.clip = schedule.passes, update.clip
         self.optimizer = optimizer.make_optimizer(policy.model, schedule, update)
         plain = update.lr_scheduler_type == "constant" and update.warmup_steps == 0
-        self.lr_scheduler = None if plain else LRScheduler(self.optimizer, schedule, update)
+        self.lr_scheduler = None if plain else optimizer.LRScheduler(self.optimizer, schedule, update)
         self.turns = turns
         self.queue = queue
         self.grade_ahead = grade_ahead
@@ -228,7 +221,7 @@ class CausalLearner:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass.
 
         Raises:
-            UpdateDiverged: the loss, the gradient or a weight is not finite.
+            Diverged: the loss, the gradient or a weight is not finite.
         """
         if self.queue is None:
             self.engine.enter("update")
@@ -253,10 +246,10 @@ class CausalLearner:
                     loss += part.item()
             loss = sum(part.item() for part in group.gather(torch.tensor([loss], dtype=torch.float64)))
             if not np.isfinite(loss):
-                raise UpdateDiverged(f"the loss is {loss}, and no step was taken", rollouts, batch)
+                raise Diverged(f"the loss is {loss}, and no step was taken; {INTACT}")
             norm = weights.full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)).item()
             if not np.isfinite(norm):
-                raise UpdateDiverged(f"the gradient's norm is {norm}, and no step was taken", rollouts, batch)
+                raise Diverged(f"the gradient's norm is {norm}, and no step was taken; {INTACT}")
             if self.lr_scheduler is not None:
                 self.lr_scheduler.step(self.version)  # a function of the step alone: a skipped step counts as taken
             # Where all rewards of a batch agree, the gradient is 0 up to rounding, and Adam would scale that up to a
@@ -264,7 +257,7 @@ class CausalLearner:
             if group.any_rank(rounding.signal):
                 self.optimizer.step()
                 if group.any_rank(not weights.all_finite(self.model)):
-                    raise UpdateDiverged("a weight is not finite after the step", rollouts, batch)
+                    raise Diverged(f"a weight is not finite after the step; {INTACT}")
             else:
                 skipped += 1
             report = report or {"loss": loss, "grad_norm": norm}

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 from tokenizers import decoders, models
-from transformers import PreTrainedTokenizerBase
 
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
-from pmdkit.errors import UsageError
-from pmdkit.llm import chat_template
+from pmdkit.errors import UsageError, first_line, printable
 from pmdkit.specs.llm import PromptTable
 
 PLACE = "{problem_statement}"
@@ -108,9 +106,13 @@ class Encoder:
 
     def render(self, messages: list[dict[str, str]]) -> str:
         """The conversation in the chat format, up to the beginning of the model's turn."""
-        if self.tokenizer.chat_template == CHAT:  # that of the starters, known to terminate
-            return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        return chat_template.render_chat(self.tokenizer, messages, self.thinking)
+        thinking = {} if self.thinking is None else {"enable_thinking": self.thinking}
+        try:  # a template is a program, and may come from anybody; transformers runs it in Jinja's sandbox
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **thinking)
+        except Exception as problem:
+            why = printable(f"{type(problem).__name__}: {first_line(problem)}")
+            raise UsageError(f"the tokenizer's chat template fails ({why}); take another model, or fix it") from problem
+        return str(text)
 
     def ids(self, text: str, split: bool) -> list[int]:
         """Ids of a text with nothing added around it; with `split`, special tokens are read as text."""
@@ -120,13 +122,16 @@ class Encoder:
         """Ids of the whole prompt.
 
         Raises:
-            UsageError: the problem would produce a control token, the tokenizer cannot represent its text, or the chat
-                template does not show messages of its roles.
+            UsageError: the problem, which it names, would produce a control token, the tokenizer cannot represent its
+                text, or the chat template does not show messages of its roles.
         """
-        first, *others = self.frame(tuple(role for role, _ in problem.history))
-        ids, contents = list(first), [*(content for _, content in problem.history), problem.problem]
-        for text, piece in zip(contents, others, strict=True):
-            ids += [*self.data(text), *piece]
+        try:
+            first, *others = self.frame(tuple(role for role, _ in problem.history))
+            ids, contents = list(first), [*(content for _, content in problem.history), problem.problem]
+            for text, piece in zip(contents, others, strict=True):
+                ids += [*self.data(text), *piece]
+        except UsageError as reason:
+            raise UsageError(f"problem '{problem.id}': {reason}") from reason
         return ids
 
     def data(self, text: str) -> list[int]:
@@ -142,6 +147,10 @@ class Encoder:
             names = ", ".join(self.tokenizer.convert_ids_to_tokens(control))
             raise UsageError(f"the text becomes the control token {names} in this tokenizer; drop the problem")
         return ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of response tokens, without control tokens."""
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def pieces(self, text: str) -> list[str]:
         """The text, split after the first character of every added token that it spells.
@@ -164,11 +173,6 @@ def encoder_of(table: PromptTable | None, tokenizer: Any) -> Encoder:
     if any(PLACE in message["content"] for message in before):
         raise UsageError(f"prompt.system or prompt.few_shot holds {PLACE}; expected it in prompt.template alone, once")
     return Encoder(tokenizer, template, table.chat, before, table.thinking)
-
-
-def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
-    """The text of response tokens, without control tokens."""
-    return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def split_at(text: str, marks: Sequence[str]) -> list[str]:
@@ -209,10 +213,7 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
         text = problem.problem
         if not problem.history and len(text) <= room and text.isascii() and not encoder.spelt.search(text):
             return True
-        try:
-            return len(encoder.encode(problem)) <= limit
-        except UsageError as reason:
-            raise UsageError(f"problem '{problem.id}': {reason}") from reason
+        return len(encoder.encode(problem)) <= limit
 
     train, held_out = (
         numbers[np.fromiter((fits(int(number)) for number in numbers), dtype=bool, count=len(numbers))]

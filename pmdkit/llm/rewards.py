@@ -5,7 +5,7 @@ MathTask gets the verdicts of the first table; `RewardSum` combines them with th
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ class Term:
         return torch.tensor([torch.nan if v.value is None else v.value for v in verdicts], dtype=torch.float64)
 
 
+@dataclass
 class RewardSum:
     """The reward of a step as a weighted sum: the first [[reward]], which decides what passes, and the others.
 
@@ -57,20 +58,20 @@ class RewardSum:
     `mask_cut_off` neither has one that was cut off.
 
     Attributes:
+        table: the first [[reward]].
+        terms: the others.
         parts: of the last step, by name: [N] unweighted values, NaN without a verdict.
     """
 
-    def __init__(self, table: RewardTable, terms: Sequence[Term], mask_cut_off: bool) -> None:
-        self.weight = table.weight
-        self.name = table.part
-        self.terms = terms
-        self.mask_cut_off = mask_cut_off
-        self.parts: dict[str, Tensor] = {}
+    table: RewardTable
+    terms: Sequence[Term]
+    mask_cut_off: bool
+    parts: dict[str, Tensor] = field(default_factory=dict, init=False)
 
     def total(self, first: Tensor, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
         """[N] the rewards, from [N] values of the first part on its scale, NaN without a verdict; lengths in tokens."""
-        self.parts = {self.name: first}
-        total = self.weight * first
+        self.parts = {self.table.part: first}
+        total = self.table.weight * first
         for term in self.terms:
             values = self.parts[term.table.part] = term.values(items, length, width)
             total = total + term.table.weight * values

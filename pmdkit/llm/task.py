@@ -1,7 +1,7 @@
 """Verified problems as the Task of a loop: which problems a step asks, and the rewards of the responses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,12 +31,13 @@ class GradedStep:
     verdicts: list[Verdict]
 
 
+@dataclass
 class MathTask:
     """Problems in a shuffled order that is a function of (seed, step), and rewards from a grader.
 
-    Args:
+    Attributes:
         problems: what may be asked.
-        prompts: P, prompts per step.
+        count: P, prompts per step.
         seed: of the order.
         grader: grades texts; the same text and answer get the same verdict after a restart.
         read: decodes response tokens into text, without control tokens.
@@ -45,32 +46,23 @@ class MathTask:
         most_unscored: share of responses without a verdict above which the run stops; one alone never stops it.
         rows: makes the named arguments of reward functions that ask for them, see `make_rows`.
         rewards: combines the verdicts and further parts into the reward.
+        last: the step that was graded last.
     """
 
-    def __init__(
-        self,
-        problems: MathProblems,
-        prompts: int,
-        seed: int,
-        grader: "Grader | SharedGrader",
-        read: Reader,
-        ends: Sequence[int],
-        scale: str = "zero-one",
-        most_unscored: float = MOST,
-        rows: "Rows | None" = None,
-        rewards: "RewardSum | None" = None,
-    ) -> None:
-        self.problems = problems
-        self.count = prompts
-        self.seed = seed
-        self.grader = grader
-        self.read = read
-        self.ends = frozenset(ends)
-        self.low, self.high = SCALES[scale]
-        self.most_unscored = most_unscored
-        self.rows = rows
-        self.rewards = rewards
-        self.last = GradedStep([], [])
+    problems: MathProblems
+    count: int
+    seed: int
+    grader: Grader | SharedGrader
+    read: Reader
+    ends: Sequence[int]
+    scale: str = "zero-one"
+    most_unscored: float = MOST
+    rows: Rows | None = None
+    rewards: "RewardSum | None" = None
+    last: GradedStep = field(default=GradedStep([], []), init=False)
+
+    def __post_init__(self) -> None:
+        self.low, self.high = SCALES[self.scale]
 
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks; steps count from 1."""

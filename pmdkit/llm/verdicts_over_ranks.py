@@ -1,12 +1,13 @@
 """Verdicts over ranks: one process decides, all get the same verdicts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math_answers import Grader, Item, Verdict, VerdictJournal
 
 
+@dataclass
 class SharedGrader:
     """A Grader for MathTask and Evaluation that gives every process the same verdicts.
 
@@ -14,9 +15,8 @@ class SharedGrader:
     has a grader, decides. Every process calls `grade` with the same items.
     """
 
-    def __init__(self, grader: Grader | None, process_group: ProcessGroup) -> None:
-        self.grader = grader
-        self.process_group = process_group
+    grader: Grader | None
+    process_group: ProcessGroup
 
     @property
     def journal(self) -> VerdictJournal | None:

@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import ResumeRefused
 from pmdkit.llm.sharded_checkpoint import read_shard
+from pmdkit.observe.checkpoint import check_shapes
 from pmdkit.observe.shards import StoredTensor
 
 
@@ -41,13 +41,7 @@ def copy_weights(
 
     Each process reads tensors that are on disk by itself, and only its own shards of them.
     """
-    for name in sorted(found.keys() | wanted.keys()):
-        a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
-        if a != b:
-            raise ResumeRefused(
-                f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this run: "
-                "put its own checkpoints back, or start again with another --out"
-            )
+    check_shapes(found, wanted)
     with torch.no_grad():
         for name, tensor in wanted.items():
             source = found[name]
@@ -66,7 +60,7 @@ def all_finite(model: PreTrainedModel) -> bool:
 
 
 class LazyWeights(Mapping[str, Tensor]):
-    """Named tensors that are computed on access. `like` gives the shape without that work.
+    """Named tensors that are computed on access.
 
     Every process must access the same ones in the same order: an access may be a collective operation.
     """
@@ -86,21 +80,12 @@ class LazyWeights(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.source)
 
-    def like(self, name: str) -> Tensor:
-        """A tensor of the shape of a weight."""
-        return weight_like(self.source, name)
-
 
 class GatheredWeights(LazyWeights):
     """Weights that are gathered from their shards on access, so that no process holds all of them."""
 
     def __getitem__(self, name: str) -> Tensor:
         return full_tensor(self.source[name])
-
-
-def weight_like(weights: Mapping[str, Tensor], name: str) -> Tensor:
-    """A tensor of the shape of a weight; accessing the weight itself may be a collective operation."""
-    return weights.like(name) if isinstance(weights, LazyWeights) else weights[name]
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

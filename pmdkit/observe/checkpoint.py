@@ -376,6 +376,15 @@ def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
             raise ResumeRefused(f"checkpoint {manifest.path} is of another run: {what}; move it to its own folder")
 
 
+def check_shapes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse tensors of other names or shapes than those of a run's model."""
+    for name in sorted(found.keys() | wanted.keys()):
+        a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
+        if a != b:
+            remedy = "put its own checkpoints back, or start again with another --out"
+            raise ResumeRefused(f"the checkpoint is of another model: {name} is {a}; expected {b}: {remedy}")
+
+
 def run_identity(checkpoints: Path) -> dict[str, Any]:
     """What identifies the run that a folder of checkpoints belongs to; empty if there is none.
 

@@ -13,20 +13,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pmdkit.errors import EnvironmentLacks, UsageError, printable, unknown
+from pmdkit.errors import EnvironmentLacks, printable
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import redacted
 from pmdkit.observe.telemetry import no_telemetry
 
-TRACKERS = ("tensorboard", "wandb", "trackio")
 no_telemetry()
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse unknown names, and packages that are not installed."""
+    """Refuse packages that are not installed."""
     for name in names:
-        if name not in TRACKERS:
-            raise UsageError(unknown("tracker in run.report_to", name, TRACKERS))
         if missing := [package for package in (name, "accelerate") if find_spec(package) is None]:
             raise EnvironmentLacks(f"run.report_to has {name}, and {missing[0]} is missing; pip install {missing[0]}")
 

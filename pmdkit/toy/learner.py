@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pmdkit import foreign
 from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_prompts
-from pmdkit.errors import PmdkitError, ResumeRefused, UsageError
+from pmdkit.errors import PmdkitError, UsageError
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
+from pmdkit.observe.checkpoint import check_shapes
 from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import generator
 from pmdkit.specs.toy import ModelTable, WarmStartTable
@@ -132,11 +133,7 @@ class ToyLearner:
         """Restore what `state_dict` returned."""
         found, wanted = state["model"], self.state_dict()["model"]
         foreign.check_numbers(found, "the checkpoint")
-        for name in sorted(found.keys() | wanted.keys()):
-            a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
-            if a != b:
-                remedy = "put its own checkpoints back, or start again with another --out"
-                raise ResumeRefused(f"the checkpoint is of another model: {name} is {a}; expected {b}: {remedy}")
+        check_shapes(found, wanted)
         weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
         self.model.load_state_dict(weights)
         if self.reference is not None:

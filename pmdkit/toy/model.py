@@ -3,7 +3,7 @@
 Shapes: N rows, S tokens read now, C tokens in all, d dimension, H heads, D = d / H, F inner width, V vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import torch
@@ -54,6 +54,7 @@ def check_heads(dimension: int, heads: int) -> None:
         raise ValueError(f"model.dimension is {dimension} with {heads} heads; expected a multiple of {2 * heads}")
 
 
+@dataclass
 class KVCache:
     """The key-value cache of a transformer: keys and values of the `length` tokens read so far, in every layer.
 
@@ -61,10 +62,9 @@ class KVCache:
     further tokens; without gradients, they are copied straight to their place before the new tokens.
     """
 
-    def __init__(self, layers: dict[int, Tensor] | None = None, length: int = 0, index: Tensor | None = None) -> None:
-        self.layers = layers or {}  # each [M, length, 2, H, D]: keys, then values
-        self.length = length
-        self.index = index  # [N] the row of `layers` that each row continues from; None: its own
+    layers: dict[int, Tensor] = field(default_factory=dict)  # each [M, length, 2, H, D]: keys, then values
+    length: int = 0
+    index: Tensor | None = None  # [N] the row of `layers` that each row continues from; None: its own
 
     def append(self, layer: int, pair: Tensor) -> Tensor:
         """Add the keys and values [N, S, 2, H, D] of new tokens; returns those of all C tokens, [N, C, 2, H, D]."""

@@ -230,7 +230,7 @@ def main(out: Path) -> None:
         "gathered": [part.tolist() for part in process_group.gather(pairs > 0)],
     }
     (out / f"told {process_group.rank}.json").write_text(json.dumps(told))
-    process_group.close()
+    process_group.accelerator.end_training()
 
 
 if __name__ == "__main__":

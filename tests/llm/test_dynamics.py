@@ -6,7 +6,7 @@ from transformers import get_scheduler
 
 from pmdkit import train
 from pmdkit.distributed import ProcessGroup
-from pmdkit.llm.lr_scheduler import LRScheduler
+from pmdkit.llm.optimizer import LRScheduler
 from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.importance_weights import importance_weights
 from pmdkit.llm.mismatch import MismatchMonitor, mismatch_metrics, target_bias
-from pmdkit.llm.old_logprobs import resolve_old_logprobs
+from pmdkit.llm.old_logprobs import importance_weights, resolve_old_logprobs
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES
 

@@ -210,7 +210,7 @@ def main(out: Path) -> None:
             (out / f"{strategy} {kind} {process_group.rank}.json").write_text(json.dumps(kinds))
             whole = {name: full_tensor(weight.grad).contiguous() for name, weight in named.items()}
             save_file(whole, out / f"{strategy} {kind} {process_group.rank}.safetensors")
-    process_group.close()
+    process_group.accelerator.end_training()
 
 
 @pytest.mark.gpu

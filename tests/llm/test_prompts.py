@@ -127,6 +127,16 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
     assert limit_prompts(problems, ENCODER, longest - 1)[1] >= 1
 
 
+@pytest.mark.parametrize(
+    "template", ["{{ messages.__class__.__mro__[1].__subclasses__() }}", "{{ raise_exception('no\x1b[2J') }}", "{{ un"]
+)
+def test_a_chat_template_that_fails_is_refused(template):
+    """Those of strangers run in Jinja's sandbox."""
+    with pytest.raises(UsageError) as refused:
+        encoder_of(None, wrapped(byte_level(), chat_template=template))
+    assert str(refused.value).isprintable()
+
+
 def test_messages_before_a_problem_are_in_its_prompt_and_stay_text():
     """As transformers renders them, the system message first; a control token in them is spelt, not obeyed.
 

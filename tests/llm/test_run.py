@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from pmdkit import train
 from pmdkit.errors import Diverged
@@ -152,7 +151,7 @@ def test_interrupted_at_any_place_it_ends_on_the_same_bits(place, after, whole, 
 
 @pytest.mark.slow
 def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path, monkeypatch):
-    """The step is not taken, the batch is kept to look at, and the newest checkpoint is the one before."""
+    """The step is not taken, and the newest checkpoint is the one before."""
     real = CausalLearner.loss_of_rows
     calls = 0
 
@@ -165,5 +164,3 @@ def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path
     with pytest.raises(Diverged, match="the loss is nan"):
         go(tmp_path / "run", options=taught)
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [1]
-    saved = load_file(tmp_path / "run" / "diverged.safetensors")
-    assert saved["responses"].shape[0] == saved["advantage"].shape[0] == 8

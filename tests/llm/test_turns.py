@@ -217,7 +217,7 @@ def test_rewards_of_environment_and_grader(cut_off, model, encoder):
         3,
         0,
         grader,
-        mine.turns.read,
+        mine.turns.encoder.decode,
         ends_of(encoder.tokenizer),
         rows=make_rows(encoder.messages),
         rewards=sums,
@@ -268,7 +268,7 @@ def test_a_failure_of_the_environment_costs_its_episode_alone(model, encoder):
         mask = wanted.mask[n]
         assert torch.equal(rollouts.responses[n, : len(mask)][mask], wanted.tokens[n][mask])
     grader = TextsGrader()
-    read, ends = mine.turns.read, ends_of(encoder.tokenizer)
+    read, ends = mine.turns.encoder.decode, ends_of(encoder.tokenizer)
     task = MathTask(PROBLEMS, 3, 0, grader, read, ends)
     reward = task.reward(rollouts).flatten()  # above reward.most_unscored, which is about the verifier
     assert reward.isnan().tolist() == failed

@@ -18,6 +18,7 @@ from typing import Any
 from pmdkit import foreign
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line, short
+from pmdkit.extras import need
 from pmdkit.hub import local_only
 
 Row = dict[str, Any] | str  # a string says what is wrong with the row
@@ -301,14 +302,10 @@ def json_rows(file: Path) -> Iterator[Row]:
 
 def parquet_rows(file: Path) -> Iterator[Row]:
     """Rows of a Parquet file, read in batches: the public copy of DAPO-Math-17k has two million."""
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
-    except ImportError as problem:
-        raise EnvironmentLacks(f"reading {file} needs pyarrow; run: pip install pyarrow") from problem
+    pyarrow, parquet = (need(module, f"reading {file}") for module in ("pyarrow", "pyarrow.parquet"))
     with foreign.open_file(file, LARGEST) as opened:
         try:
-            for batch in ParquetFile(opened, page_checksum_verification=True).iter_batches(BATCH):
+            for batch in parquet.ParquetFile(opened, page_checksum_verification=True).iter_batches(BATCH):
                 yield from batch.to_pylist()
         except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as problem:
             raise UsageError(f"{file} is no sound Parquet file ({first_line(problem)}); copy it again") from problem
@@ -316,11 +313,7 @@ def parquet_rows(file: Path) -> Iterator[Row]:
 
 def hub_rows(name: str, subset: str | None, split: str, revision: str | None) -> Iterator[Row]:
     """Rows of a data set on the hub, through the local cache."""
-    try:
-        import datasets
-    except ImportError as problem:
-        remedy = "run: pip install datasets. Or give a local file"
-        raise EnvironmentLacks(f"reading {name} from the hub needs datasets; {remedy}") from problem
+    datasets = need("datasets", f"reading {name} from the hub")
     if local_only():  # makes its library look only into the cache, without waiting for the network
         import huggingface_hub.constants
 

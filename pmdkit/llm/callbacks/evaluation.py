@@ -1,10 +1,11 @@
 """The callback that evaluates during a run, and does not repeat what an interruption finds finished."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pmdkit import foreign
-from pmdkit.distributed import SINGLE
+from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.fit import Display, RunContext, StepResult, TrainerCallback
 from pmdkit.llm.evaluate import Answered, Evaluation, append
 from pmdkit.llm.learner import CausalLearner, Report
@@ -15,23 +16,21 @@ from strict_answers import Item, audit
 AUDITED = 200  # answers
 
 
+@dataclass
 class EvaluationCallback(TrainerCallback):
     """Evaluates during a run, each step once: a finished evaluation is read from disk, not drawn again.
 
     `every` is in steps between evaluations; 0 for the first and last only.
     """
 
-    def __init__(
-        self, learner: CausalLearner, task: MathTask, evaluation: Evaluation, progress: Report, every: int = 0
-    ) -> None:
-        self.learner = learner
-        self.task = task
-        self.evaluation = evaluation
-        self.progress = progress
-        self.every = every
-        self.process_group = SINGLE
-        self.folder: run_folder.RunFolder | None = None  # in the main process, once the run has begun
-        self.display: Display | None = None
+    learner: CausalLearner
+    task: MathTask
+    evaluation: Evaluation
+    progress: Report
+    every: int = 0
+    process_group: ProcessGroup = field(default=SINGLE, init=False)
+    folder: run_folder.RunFolder | None = field(default=None, init=False)  # in the main process, once the run has begun
+    display: Display | None = field(default=None, init=False)
 
     def on_init_end(self, run: RunContext) -> None:
         """All processes evaluate together; only the main one uses the run's folder."""

@@ -1,6 +1,7 @@
 """The callback that adds config, tokenizer and model card to checkpoints, so that transformers loads them."""
 
 import tempfile
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -31,45 +32,41 @@ The rewards say nothing about how the model behaves elsewhere. `pmdkit eval` mea
 """
 
 
+@dataclass
 class ModelFilesCallback(TrainerCallback):
     """Adds config, tokenizer and model card to each checkpoint, so that transformers can load the folder."""
 
-    def __init__(self, spec: LLMSpec, evaluations: EvaluationCallback) -> None:
-        self.spec = spec
-        self.evaluations = evaluations
-        self.learner = evaluations.learner
+    spec: LLMSpec
+    evaluations: EvaluationCallback
 
     @cached_property
     def fixed(self) -> dict[str, bytes]:
         """The files that no step changes, as transformers writes them to a folder."""
-        model = self.learner.model
+        learner = self.evaluations.learner
+        model = learner.model
         with tempfile.TemporaryDirectory() as folder:
             model.config.save_pretrained(folder)
             if model.generation_config is not None:
                 model.generation_config.save_pretrained(folder)
-            self.learner.tokenizer.save_pretrained(folder)
+            learner.tokenizer.save_pretrained(folder)
             return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
 
     def on_save(self, run: RunContext, extra_files: dict[str, bytes]) -> None:
-        """Add the files of the current step."""
-        extra_files.update(self.files())
-
-    def files(self) -> dict[str, bytes]:
-        """Config, tokenizer and card as bytes, by file name."""
-        return {**self.fixed, "README.md": self.card().encode()}
+        """Add config, tokenizer and the card of the current step."""
+        extra_files |= {**self.fixed, "README.md": self.card().encode()}
 
     def card(self) -> str:
         """The model card: what the model is, where it comes from and how it was evaluated, oldest first."""
-        spec, model, evaluation = self.spec, self.learner.model, self.evaluations.evaluation
+        spec, learner, evaluation = self.spec, self.evaluations.learner, self.evaluations.evaluation
         rates = self.evaluations.finished()
         table = [f"Pass rate on {len(evaluation.problems)} problems ({evaluation.name}):\n", "| step | pass rate |"]
         table += ["|---|---|", *(f"| {step} | {rate:.4f} |" for step, rate in rates.items())]
         return CARD.format(
             spec=spec,
             schedule=spec.schedule,
-            step=self.learner.version,
-            architecture=type(model).__name__,
-            weights=sum(weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name),
+            step=learner.version,
+            architecture=type(learner.model).__name__,
+            weights=sum(weight.numel() for name, weight in learner.model.named_parameters() if ".lora_" not in name),
             origin=spec.model.path or f"scratch (`{spec.model.build}`)",
             options=", ".join(f"{key} = {value}" for key, value in spec.objective.items() if key != "name"),
             graders=" and ".join(f"`{term.grade}`" for term in (spec.reward, *spec.reward.others)),

@@ -1,5 +1,7 @@
 """The callback that reports the problems of a run before its first step."""
 
+from dataclasses import dataclass
+
 from pmdkit.envs.math.problem import leaks
 from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.llm.evaluate import Evaluation
@@ -7,12 +9,12 @@ from pmdkit.llm.task import MathTask
 from pmdkit.observe import files
 
 
+@dataclass
 class ProblemsCallback(TrainerCallback):
     """Reports the problems, and what reading dropped, repaired or merged; warns if evaluated ones are trained on."""
 
-    def __init__(self, task: MathTask, evaluation: Evaluation) -> None:
-        self.task = task
-        self.evaluation = evaluation
+    task: MathTask
+    evaluation: Evaluation
 
     def on_init_end(self, run: RunContext) -> None:
         """Write data.json, and show its counts."""

@@ -1,6 +1,7 @@
 """The callback that writes the responses of a step as text."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ COMPLETIONS = ("problem", "response", "answer", "extracted", "reward", "reason")
 SHOWN = 32
 
 
+@dataclass
 class ResponsesCallback(TrainerCallback):
     """Writes every response of every k-th step as text, with its verdict and reward, to rollouts/step-N.jsonl."""
 
-    def __init__(self, task: MathTask, every: int) -> None:
-        self.task = task
-        self.every = every
+    task: MathTask
+    every: int
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
         """Record the step if it is due."""

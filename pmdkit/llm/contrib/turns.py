@@ -25,7 +25,7 @@ from pmdkit.errors import ComponentDied, UsageError, short
 from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
 from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
-from pmdkit.llm.prompts import PLACE, Encoder, decode_response, split_at
+from pmdkit.llm.prompts import PLACE, Encoder, split_at
 from pmdkit.loop import Episode
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import RolloutTable
@@ -155,7 +155,6 @@ class Turns:
         self.problem = problem
         self.most = rollout.max_turns
         self.process_group = process_group
-        self.read = partial(decode_response, encoder.tokenizer)
         self.frames: dict[tuple[str, ...], list[list[int]]] = {}
 
     def generate(self, engine: Engine, prompts: Tensor, request: GenerateRequest) -> tuple[Responses, list[Episode]]:
@@ -192,7 +191,7 @@ class Turns:
                 # a turn that is longer than the row has room for is cut, as if it had been drawn so
                 room = min(length, width - len(row.tokens))
                 row.turn, row.cut_off = tokens[:room], not ended or length > room
-                row.append([{"role": "assistant", "content": self.read(row.turn)}], row.turn, logp[:room])
+                row.append([{"role": "assistant", "content": self.encoder.decode(row.turn)}], row.turn, logp[:room])
             active = self.reply([row for row in active if not row.cut_off], number, width)
             if not active:
                 break
@@ -300,7 +299,7 @@ class Turns:
         row = Row((), 0, problem, self.encoder.messages(problem))
         for number in range(1, self.most + 1):
             text = [*self.encoder.data(respond(row.messages)), end]
-            row.append([{"role": "assistant", "content": self.read(text)}], text, [0.0] * len(text))
+            row.append([{"role": "assistant", "content": self.encoder.decode(text)}], text, [0.0] * len(text))
             if not self.reply([row], number, 2**31):
                 break
         if row.failure:

@@ -5,7 +5,7 @@ up to rounding, which process generates it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -30,47 +30,36 @@ class GenerateRequest:
     progress: Progress | None = None
 
 
+@dataclass
 class DistributedEngine:
     """An Engine over the engines of a process group's processes.
 
     All processes call `generate` and `gather` together, in the same order, and `publish` too where an access to a
     weight gathers it. `generate_share` concerns this process alone; it and `publish` may run in any thread.
 
-    Args:
+    Attributes:
         engine: of this process; None where the main process has the only one.
         end: padding token.
         central: only the main process has an engine, which uses servers.
         span: number of consecutive processes that form one engine, its tensor-parallel ranks.
         sync_check: compares engine and trainer after every publish.
         response_check: what every answer must look like.
-
-    Attributes:
         version: of the weights that the engines have.
         found: what the last sync check measured.
         on_finished: called with the finished responses of this process's share, see `Engine`.
     """
 
-    def __init__(
-        self,
-        engine: Engine | None,
-        process_group: ProcessGroup = SINGLE,
-        end: int = 0,
-        *,
-        central: bool = False,
-        span: int = 1,
-        sync_check: WeightSyncCheck | None = None,
-        response_check: base.ResponseCheck = base.ANY_RESPONSES,
-    ) -> None:
-        self.engine = engine
-        self.process_group = process_group
-        self.end = end
-        self.central = central
-        self.span = span
-        self.sync_check = sync_check
-        self.response_check = response_check
-        self.version = NO_WEIGHTS
-        self.found: dict[str, float] = {}
-        self.on_finished: base.Finished | None = None
+    engine: Engine | None
+    process_group: ProcessGroup = SINGLE
+    end: int = 0
+    _: KW_ONLY
+    central: bool = False
+    span: int = 1
+    sync_check: WeightSyncCheck | None = None
+    response_check: base.ResponseCheck = base.ANY_RESPONSES
+    version: int = field(default=NO_WEIGHTS, init=False)
+    found: dict[str, float] = field(default_factory=dict, init=False)
+    on_finished: base.Finished | None = field(default=None, init=False)
 
     def generate(
         self,

@@ -27,7 +27,6 @@ from pmdkit.llm.model import load_model
 from pmdkit.llm.packed_attention import PackedLayout
 from pmdkit.llm.packing import check_packing, forward_packed
 from pmdkit.llm.precision import cast_model
-from pmdkit.llm.weights import weight_like
 from pmdkit.randomness import uniforms
 
 CACHE_TOKENS = 2**18  # 15 GB of keys and values for a 7B model with 4 key heads; tiny models need megabytes
@@ -151,7 +150,7 @@ class TransformersEngine:
         """Load weights named as in `model.state_dict()`, and their version.
 
         A tensor in the memory of the engine's own (when the trainer trains this very model) is already in place; any
-        other is copied. Tied weights may be given under one of their names. If anything is refused, nothing changes.
+        other is copied. Tied weights may be given under one of their names.
         """
         own = self.model.state_dict()
         unknown = sorted(set(weights) - set(own))
@@ -162,12 +161,10 @@ class TransformersEngine:
                 f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of "
                 f"model.state_dict(), {len(own)} of them"
             )
-        for name in weights:
-            shape = weight_like(weights, name).shape
-            if shape != own[name].shape:
-                raise UsageError(f"{name} has shape {list(shape)}; expected {list(own[name].shape)}")
         with torch.no_grad():
             for name, value in weights.items():
+                if value.shape != own[name].shape:
+                    raise UsageError(f"{name} has shape {list(value.shape)}; expected {list(own[name].shape)}")
                 if value.data_ptr() != own[name].data_ptr():
                     own[name].copy_(value)
         self.version = version

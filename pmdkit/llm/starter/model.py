@@ -19,13 +19,14 @@ from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import UsageError
 from pmdkit.llm import evaluate, grading, prompts
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.model import end_tokens, pick_device, prepare_model
 from pmdkit.llm.starter.vocabulary import END, PAD, START, check_pass_rate, check_size, starter_shape, train_vocabulary
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.telemetry import quietly
 from pmdkit.randomness import derive
-from pmdkit.specs.llm import EvaluationTable, RewardTable
+from pmdkit.specs.llm import RewardTable
 from pmdkit.specs.toy import WarmStartTable
 
 
@@ -96,8 +97,10 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
     encoder = prompts.Encoder(tokenizer)
     engine = TransformersEngine(model, end_tokens(model, tokenizer))
     grader = grading.make_grader(RewardTable())
-    table = EvaluationTable(problems=PROBLEMS)
-    evaluation = evaluate.fixed_evaluation(table, problems, encoder, grader, WIDTH, seed)
+    asked = evaluate.held_out_problems(problems, PROBLEMS, seed)
+    evaluation = evaluate.Evaluation(
+        "held-out", asked, encoder.encode, encoder.decode, grader, 1, Sampling(WIDTH), derive(seed, "evaluation")
+    )
 
     def measure() -> float:
         answers = evaluation(engine)

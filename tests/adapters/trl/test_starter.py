@@ -6,13 +6,14 @@ from pathlib import Path
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pmdkit.envs.math import make_math
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.evaluate import fixed_evaluation
+from pmdkit.llm.evaluate import Evaluation, held_out_problems
 from pmdkit.llm.grading import make_grader
 from pmdkit.llm.model import end_tokens
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter.model import make
-from pmdkit.specs.llm import EvaluationTable, RewardTable
+from pmdkit.specs.llm import RewardTable
 
 PAGE = Path(__file__).parents[3] / "docs" / "use" / "trl.md"
 PROBLEMS = 512  # a standard error of 0.02
@@ -36,9 +37,10 @@ def pass_rate(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     problems, grader = make_math({"kind": "arithmetic"}), make_grader(RewardTable())
-    table = EvaluationTable(problems=PROBLEMS)
+    asked = held_out_problems(problems, PROBLEMS, 0)
+    encoder = Encoder(tokenizer)
     try:
-        ask = fixed_evaluation(table, problems, Encoder(tokenizer), grader, 48, 0)
+        ask = Evaluation("held-out", asked, encoder.encode, encoder.decode, grader, 1, Sampling(48), 0)
         answers = ask(TransformersEngine(model, end_tokens(model, tokenizer)))
     finally:
         grader.close()

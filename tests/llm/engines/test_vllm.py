@@ -138,9 +138,8 @@ def test_names_are_those_of_a_saved_model(config, tmp_path):
     names = WeightNames(config)
     found = dict(names.stream(dict(model.state_dict())))
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
-    assert set(found) == set(saved) | tied == set(names.file_shapes)
+    assert set(found) == set(saved) | tied
     assert all(torch.equal(found[name], value) for name, value in saved.items())
-    assert all(tuple(found[name].shape) == shape for name, shape in names.file_shapes.items())
     for name in tied:
         assert torch.equal(found[name], model.state_dict()["model.embed_tokens.weight"])
 

@@ -3,11 +3,12 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.engines.base import EngineConfig
+from pmdkit.llm.engines.base import EngineConfig, Sampling
 from pmdkit.observe.telemetry import quietly
 from pmdkit.randomness import derive
 
@@ -20,6 +21,7 @@ DEFAULT_ENV = {
     "VLLM_LOGGING_LEVEL": "ERROR",  # each update warns of rotary tables, which are not weights
     "TOKENIZERS_PARALLELISM": "false",
 }
+MAX_SEED = 2**63 - 1  # vLLM's seeds are signed
 CPU_CACHE_BYTES = 2**30  # of keys and values: thousands of rows of a model that is small enough for a CPU
 
 
@@ -74,6 +76,18 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
     if taken := sorted(given.keys() & table.options.keys()):
         raise UsageError(f"vllm.options sets {', '.join(taken)}, which pmdkit sets itself; see [vllm] and [rollout]")
     return {**given, **table.options}
+
+
+def sampling_arguments(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
+    """What both engines ask of vLLM for every row; each has a seed of its own."""
+    return {
+        "max_tokens": sampling.width,
+        "temperature": 0.0 if sampling.greedy else sampling.temperature,
+        "top_p": 1.0 if sampling.greedy else sampling.top_p,
+        "logprobs": 0,  # of the sampled token only
+        "stop_token_ids": list(ends),
+        "ignore_eos": True,  # only our own end tokens
+    }
 
 
 def sleep_enabled(config: EngineConfig) -> bool:

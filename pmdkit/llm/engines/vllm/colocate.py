@@ -22,7 +22,6 @@ from pmdkit.llm.engines.vllm.in_process import shut_down_vllm, start_vllm, stdou
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
 
 PROGRESS_SECONDS = 0.1  # between calls of progress
-MAX_SEED = 2**63 - 1  # vLLM's seeds are signed
 
 
 class ColocatedEngine:
@@ -74,15 +73,8 @@ class ColocatedEngine:
         self.check_ready(max(len(prompt) for prompt in prompts) + sampling.width)
         from vllm import SamplingParams
 
-        how = {
-            "max_tokens": sampling.width,
-            "temperature": 0.0 if sampling.greedy else sampling.temperature,
-            "top_p": 1.0 if sampling.greedy else sampling.top_p,
-            "logprobs": 0,  # of the sampled token only
-            "stop_token_ids": self.ends,
-            "ignore_eos": True,  # only our own end tokens
-        }
-        params = [SamplingParams(**how, **self.request_defaults(), seed=int(seed) % MAX_SEED) for seed in seeds]
+        how = arguments.sampling_arguments(sampling, self.ends) | self.request_defaults()
+        params = [SamplingParams(**how, seed=int(seed) % arguments.MAX_SEED) for seed in seeds]
         each = [prompt for prompt in prompts for _ in range(group)]
         report = self.on_finished
         rows = []

@@ -19,6 +19,7 @@ from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.vllm import check_version
+from pmdkit.llm.engines.vllm.arguments import MAX_SEED, sampling_arguments
 from pmdkit.llm.engines.vllm.client import Json, Server, call_each
 from pmdkit.llm.engines.vllm.weight_files import send_weights
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
@@ -26,7 +27,6 @@ from pmdkit.llm.engines.vllm.weight_names import WeightNames
 REQUESTS = 288  # to a server at a time: vLLM generates 256 rows together, the rest wait in its queue
 POLL = 0.25  # seconds between calls of progress, and between checks of a server that starts
 UNDEFINED = -9999.0  # what vLLM writes for a log-probability that is NaN or -inf, which JSON cannot hold
-MAX_SEED = 2**63 - 1  # vLLM's seeds are signed
 # everything that shapes the distribution is set: a server's own defaults may come from its model
 DEFAULTS: Json = {"n": 1, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stream": False}
 DEFAULTS |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -98,19 +98,10 @@ class ServerEngine:
         The server, and the other rows generated at the same time, change its log-probabilities by rounding only.
         """
         base.check_request(prompts, group, seeds, self.vocabulary)
+        how = sampling_arguments(sampling, self.ends)
+        how |= {"return_token_ids": True, "return_tokens_as_token_ids": True}  # a server may have no tokenizer
         bodies = [
-            {
-                "prompt": list(prompts[row // group]),
-                "seed": int(seed) % MAX_SEED,
-                "max_tokens": sampling.width,
-                "temperature": 0.0 if sampling.greedy else sampling.temperature,
-                "top_p": 1.0 if sampling.greedy else sampling.top_p,
-                "logprobs": 0,  # of the sampled token only
-                "stop_token_ids": self.ends,
-                "ignore_eos": True,  # only our own end tokens
-                "return_token_ids": True,
-                "return_tokens_as_token_ids": True,  # beside log-probabilities: a server may have no tokenizer
-            }
+            {"prompt": list(prompts[row // group]), "seed": int(seed) % MAX_SEED, **how}
             for row, seed in enumerate(seeds)
         ]
         report = self.on_finished

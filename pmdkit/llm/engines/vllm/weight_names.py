@@ -28,7 +28,6 @@ class WeightNames:
         architecture: the name of its class in transformers.
         model_shapes: shapes by name in the model; a tied head appears once.
         aliases: maps further names of tied weights to the one in `model_shapes`.
-        file_shapes: shapes by name in files, including aliases.
     """
 
     def __init__(self, config: PretrainedConfig) -> None:
@@ -40,7 +39,6 @@ class WeightNames:
         state = self.skeleton.state_dict(keep_vars=True)
         same = {id(tensor): name for name, tensor in state.items() if name in whole}
         self.aliases = {name: same[id(tensor)] for name, tensor in state.items() if name not in whole}
-        self.file_shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in self.to_file_names(whole.items())}
 
     def check(self, names: Iterable[str]) -> None:
         """Refuse names that do not match those of the model one to one; tied weights may have any of their names."""
