@@ -14,14 +14,7 @@ from pmdkit.errors import UsageError
 from pmdkit.objectives import Objective, load_objective, traits
 from pmdkit.plugins import Trust, Trusted
 from pmdkit.recording import Recording
-from pmdkit_lab.replay.gradient import (
-    POINTS,
-    Gradient,
-    NotRecorded,
-    batch_of,
-    gradient,
-    point,
-)
+from pmdkit_lab.replay.gradient import POINTS, Gradient, NotRecorded, batch_of, gradient, point
 
 DRIVERS = 5  # prompts listed
 NOTHING = 1e-12  # a smaller gradient is rounding error
@@ -87,19 +80,9 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
     own: ReplayRequest | None = None
     with suppress(ValueError):  # the recorded objective cannot be loaded again
         own = make_request(recording, trust=request.trusted)
-    batch = batch_of(request.objective, recording)
-    points: dict[str, Any] = {}
-    gradients: dict[str, Gradient] = {}
-    for name in POINTS:
-        try:
-            where = point(recording, name)
-            gradients[name] = gradient(request.objective, batch, where, about["ministeps"], size, about["sampled"])
-            points[name] = gradient_statistics(gradients[name]) | compare_with_recorded(
-                gradients[name], own, name, recording
-            )
-        except NotRecorded as reason:
-            points[name] = {"missing": str(reason)}
-    driving = gradients.get("seen", gradients.get("old"))
+    found = gradients(request.objective, recording)
+    recorded = {} if own is None else gradients(own.objective, recording)
+    driving = found["old"] if isinstance(found["seen"], str) else found["seen"]
     rate = pass_rate(recording)
     return {
         "step": about["step"],
@@ -113,12 +96,12 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
         "recorded": {
             "objective": about["objective"],
             "ministeps": about["ministeps"],
-            **check_recorded(recording, own),
+            **check_recorded(about, recorded),
         },
         "objective": request.table,
         "anchor": anchor(request, recording),
-        "points": points,
-        "drivers": drivers(driving, recording) if driving is not None else [],
+        "points": {name: at_point(here, recorded.get(name)) for name, here in found.items()},
+        "drivers": [] if isinstance(driving, str) else drivers(driving, recording),
     }
 
 
@@ -129,20 +112,40 @@ def anchor(request: ReplayRequest, recording: Recording) -> str:
     return "the reference policy" if recording.get("logp_ref") is not None else "pi_old, no reference was recorded"
 
 
-def check_recorded(recording: Recording, own: ReplayRequest | None) -> dict[str, Any]:
-    """The losses that the run reported, and those recomputed from the recording for the same request."""
-    reported = [update["loss"] for update in recording.about["updates"]]
-    found: dict[str, Any] = {"losses": reported, "replayed": None, "why": None}
-    if own is None:
+def gradients(objective: Objective, recording: Recording) -> dict[str, Gradient | str]:
+    """The gradient at each recorded policy, or what is missing there."""
+    batch, about, size = batch_of(objective, recording), recording.about, recording["mass"].shape[1]
+    found: dict[str, Gradient | str] = {}
+    for name in POINTS:
+        try:
+            where = point(recording, name)
+            found[name] = gradient(objective, batch, where, about["ministeps"], size, about["sampled"])
+        except NotRecorded as missing:
+            found[name] = str(missing)
+    return found
+
+
+def check_recorded(about: Mapping[str, Any], recorded: Mapping[str, Gradient | str]) -> dict[str, Any]:
+    """The losses that the run reported, and those recomputed from the recording for the same objective."""
+    found: dict[str, Any] = {"losses": [update["loss"] for update in about["updates"]], "replayed": None, "why": None}
+    if not recorded:
         return found | {"why": "the recorded objective cannot be loaded again here"}
-    size, batch = recording["mass"].shape[1], batch_of(own.objective, recording)
-    nothing = not bool((batch.weight != 0).any())  # all groups have equal rewards, and the run dropped them
-    try:
-        where = point(recording, "old" if nothing else "seen")
-        again = gradient(own.objective, batch, where, recording.about["ministeps"], size)
-    except NotRecorded as reason:
-        return found | {"why": str(reason)}
-    return found | {"replayed": again.losses}
+    again = recorded["old"]
+    if isinstance(again, str) or again.rows[1]:  # else all groups have equal rewards, and the run dropped them
+        again = recorded["seen"]
+    return found | ({"why": again} if isinstance(again, str) else {"replayed": again.losses})
+
+
+def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str, Any]:
+    """Statistics of the gradient at one policy, and how it compares with that of the recorded objective there."""
+    if isinstance(here, str):
+        return {"missing": here}
+    statistics = gradient_statistics(here)
+    if recorded is None or isinstance(recorded, str):
+        return statistics | {"cosine": None, "scale": None}
+    norm = float(recorded.moving.norm()) / len(recorded.losses)
+    scale = statistics["norm"] / norm if norm > NOTHING else None
+    return statistics | {"cosine": cosine(here.moving, recorded.moving), "scale": scale}
 
 
 def gradient_statistics(here: Gradient) -> dict[str, Any]:
@@ -160,25 +163,6 @@ def gradient_statistics(here: Gradient) -> dict[str, Any]:
         "silent": silent / counted if counted else None,
         "rows": here.rows[0],
         "rows_missing": here.rows[1] - here.rows[0],
-    }
-
-
-def compare_with_recorded(here: Gradient, own: ReplayRequest | None, name: str, recording: Recording) -> dict[str, Any]:
-    """How the gradient compares with that of the recorded objective at the same policy."""
-    nothing: dict[str, Any] = {"cosine": None, "scale": None}
-    if own is None:
-        return nothing
-    try:
-        batch = batch_of(own.objective, recording)
-        size, about = recording["mass"].shape[1], recording.about
-        where = point(recording, name)
-        other = gradient(own.objective, batch, where, about["ministeps"], size, about["sampled"])
-    except NotRecorded:
-        return nothing
-    norms = [float(one.moving.norm()) / len(one.losses) for one in (here, other)]
-    return {
-        "cosine": cosine(here.moving, other.moving),
-        "scale": norms[0] / norms[1] if norms[1] > NOTHING else None,
     }
 
 
