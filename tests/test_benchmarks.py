@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.nightly import mostly_nightly
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 HARNESS = ("clock", "limits", "machine", "memory", "record", "rows")
-MODULES = ("table", "run", "gpu", "head_ways", "harness", *(f"harness.{name}" for name in HARNESS))
+MODULES = ("table", "run", "gpu", "head_ways", "twins", "harness", *(f"harness.{name}" for name in HARNESS))
 
 
 @pytest.fixture
@@ -29,8 +30,6 @@ def bench(monkeypatch):
 
 def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):
     """Keys are unique, their benchmarks are listed and have a module that names the row, goals can be read."""
-    import tomllib
-
     rows = bench("harness.rows")
     listed = tomllib.loads((BENCHMARKS / "rows.toml").read_text(encoding="utf-8"))["benchmark"]
     claims = rows.claims()
@@ -49,6 +48,28 @@ def test_the_readme_holds_the_tables_of_the_records(bench):
     table = bench("table")
     page = table.README.read_text(encoding="utf-8")
     assert table.inserted(page, table.page_text(table.sittings(), table.accelerators())) == page
+
+
+def test_the_page_of_twins_has_the_table_of_its_record_and_both_sides_have_one_schedule(bench):
+    """The record counts the programs that are there."""
+    twins, record = bench("twins"), json.loads((BENCHMARKS / "results" / "twins.json").read_text())
+    page = (BENCHMARKS.parent / "docs" / "use" / "twins.md").read_text()
+    assert twins.table(record["readings"]) == record["table"]
+    for task, sides in twins.PROGRAMS.items():
+        for side in sides:
+            title, row = {"pmdkit": "pmdkit", "trl": "TRL 1.16"}[side], record["table"][task][side]
+            numbers = f"{row['lines']} | {row['cpu']:.0f} | {row['first']:.2f} | {row['last']:.2f}"
+            assert f"| {title} | {numbers} |" in page
+        recipe = tomllib.loads((BENCHMARKS / "twins" / sides["pmdkit"][0]).read_text())
+        program, schedule = (BENCHMARKS / "twins" / sides["trl"][0]).read_text(), recipe["schedule"]
+        for name, value in (
+            ("max_steps", schedule["steps"]),
+            ("num_generations", schedule["group"]),
+            ("per_device_train_batch_size", schedule["prompts"] * schedule["group"]),
+            ("max_completion_length", recipe["rollout"]["width"]),
+        ):
+            assert f"{name}={value}," in program
+        assert float(program.partition("learning_rate=")[2].partition(",")[0]) == schedule["lr"]
 
 
 PARTS = ["solver", "head", "step", "rollouts", "vllm", "starter-100m", "one-gpu"]

@@ -98,16 +98,6 @@ def test_gradient_descent_does_not_get_there_at_a_small_temperature(optimizer):
     assert (near - exact).abs().max() > 1.0
 
 
-@pytest.mark.slow
-def test_gradient_descent_gets_there_at_a_large_temperature():
-    """From a uniform policy, where every arm has the same curvature."""
-    log_policy, reward = torch.full((1, 4), 0.25, dtype=torch.float64).log(), problem(contexts=1, arms=4)[1]
-    objective = OBJECTIVES["pmd-mean"](tau=1.0)
-    exact, _ = one_step(objective, log_policy, reward, update="exact")
-    near, _ = one_step(objective, log_policy, reward, update="gradient", optimizer="sgd", lr=1.0, passes=3000)
-    torch.testing.assert_close(near, exact, atol=1e-6, rtol=0)
-
-
 def test_linear_policy_with_a_feature_per_arm_is_the_table():
     """With one-hot features the log-linear class holds every policy, so its regression is the table's."""
     log_policy, reward = problem(3, contexts=3, arms=6)

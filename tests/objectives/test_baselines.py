@@ -76,14 +76,3 @@ def test_absent_rows_and_uneven_masses_against_brute_force(pairs, tau):
         log_z = top + math.log(sum(m * math.exp(r / tau - top) for r, m in peers) / weight)
         assert advantage[i].item() == pytest.approx(kept[i][0] - tau * log_z, rel=1e-12, abs=1e-12)
         assert mean[i].item() == pytest.approx(sum(m * r for r, m in peers) / weight, rel=1e-12, abs=1e-12)
-
-
-def test_the_cap_is_the_clamp_of_the_mean():
-    """target_cap = -log 1e-8 against the clamp itself, on e^{(r - max)/tau} where it does not underflow."""
-    reward = torch.tensor([[1.0, -1.0, -1.0, 0.5], [0.0, 0.2, 0.1, 0.3]], dtype=torch.float64)
-    tau = 0.05
-    scaled = ((reward - reward.amax(1, keepdim=True)) / tau).exp()
-    others = torch.stack([scaled[:, [j for j in range(4) if j != i]].mean(1) for i in range(4)], 1)
-    expected = reward - reward.amax(1, keepdim=True) - tau * others.clamp_min(1e-8).log()
-    capped = PMDPart(tau=tau, target_cap=-math.log(1e-8)).advantage(Groups(reward, torch.full_like(reward, 0.25)))
-    torch.testing.assert_close(capped, expected, atol=1e-12, rtol=0)

@@ -15,24 +15,9 @@ from pmdkit.objectives import (
     credit,
     cut,
     parts,
-    row_weight,
     total,
 )
 from pmdkit.testing.objectives import ragged_draws, same, value_and_gradient
-
-
-def test_row_weights_by_hand():
-    """Two prompts of two responses with lengths 1, 3 and 2, 2; the second response of the second prompt is absent."""
-    mass = torch.tensor([[0.5, 0.5], [0.5, 0.0]], dtype=torch.float64)
-    length = torch.tensor([1, 3, 2, 2])
-    for norm, expected in {
-        "none": [1 / 4, 1 / 4, 1 / 2, 0],
-        "length": [1 / 4, 1 / 12, 1 / 4, 0],
-        "max": [1 / 40, 1 / 40, 1 / 20, 0],  # a budget of 10
-        "tokens": [1 / 8, 1 / 8, 1 / 4, 0],  # tokens per prompt: (1 + 3) / 2 and 2, in all 4
-    }.items():
-        weight = row_weight(mass, length, norm, width=10)
-        torch.testing.assert_close(weight, torch.tensor(expected, dtype=torch.float64), atol=1e-15, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -171,16 +171,6 @@ def test_tb_without_a_reference_is_rebel_and_with_one_moves_the_anchor(it):
     same(tb.loss(it.batch(tb)), rebel.loss(shifted.batch(rebel)), "with a reference")
 
 
-def test_tb_with_a_reference_stops_at_the_tilted_reference():
-    """The solution is pi_ref e^{r/tau} / Z wherever pi_old is: the target does not move with the policy."""
-    logits, reward = bandit(0)
-    logp_ref = bandit(1)[0].log_softmax(1)
-    target = (logp_ref + reward / 0.3).log_softmax(1)
-    log_ratio = target - logits.log_softmax(1)
-    gradient = full_support(TB(tau=0.3), log_ratio, logits, reward, logp_ref.reshape(-1, 1))
-    same(gradient, torch.zeros_like(gradient), "TB at its solution")
-
-
 def test_chi2_po_without_chi2_is_pmd_mean(it):
     for tau in (0.01, 1.0):
         chi2, mean = Chi2PO(tau=tau, kl_share=1.0), PMDMean(tau=tau, norm="none")

@@ -44,19 +44,6 @@ def test_an_edited_file_is_read_again(tmp_path):
     assert load_objective(f"{file}:MyLoss").tau == 0.125
 
 
-def test_a_rule_from_a_file(tmp_path):
-    file = write(
-        tmp_path,
-        "from dataclasses import dataclass\n"
-        "@dataclass(frozen=True)\n"
-        "class Half:\n"
-        "    scale: float = 0.5\n"
-        "    def __call__(self, groups):\n"
-        "        return groups.reward.new_full((len(groups.reward),), self.scale)\n",
-    )
-    assert load_objective("pmd-mean", tau={"rule": f"{file}:Half", "scale": 0.25}).tau.scale == 0.25
-
-
 @pytest.mark.parametrize(
     ("name", "options", "word"),
     [

@@ -1,7 +1,6 @@
 """Buckets of the gauge: means over prompts, and merging many steps is the same as one large step."""
 
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
@@ -53,17 +52,6 @@ def test_merged_steps_equal_one_large_step():
         for got, wanted in zip(found, whole, strict=True):
             assert got.keys() == wanted.keys()
             assert got == pytest.approx(wanted, rel=1e-12)
-
-
-def test_gauges_of_older_runs_merge():
-    """The records of the benchmarks have the first four columns only; the others are unknown, never zero."""
-    runs = [run for run in json.loads((RESULTS / "tau.json").read_text())["runs"] if run.get("gauge")]
-    assert "ess" not in runs[0]["gauge"][0]
-    merged = gauge.merge(run["gauge"] for run in runs)
-    assert sum(row["prompts"] for row in merged) == sum(row["prompts"] for run in runs for row in run["gauge"])
-    for row in merged:
-        assert row["log_ratio_neg"] is not None or row["log_ratio_pos"] is not None
-        assert row["ess"] is row["noise_share"] is row["theory_lambda_over_tau"] is None
 
 
 # Groups whose peers misjudge the partition function: against targets, all groups written out, draws, and theory.

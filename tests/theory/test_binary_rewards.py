@@ -60,20 +60,6 @@ def test_the_inverse_has_its_digits_down_to_1e_305():
         assert abs(mp.mpf(float(theory.tau_for_eta(1e-305, 0.5))) / wanted - 1) < 1e-10
 
 
-@pytest.mark.parametrize("method", theory.METHODS)
-def test_binary_equals_the_general_solver(method):
-    """Five successes and fifteen failures of unequal probability: only the pass rate matters."""
-    rng = np.random.default_rng(30)
-    pi, reward = rng.dirichlet(np.ones(20)), np.repeat([1.0, 0.0], [5, 15])
-    solver = theory.pmd_mean if method == "pmd-mean" else theory.pmd_part
-    for tau in (1e-3, 0.05, 1.0, 100.0):
-        short, general = theory.binary(pi[:5].sum(), tau, method), solver(pi, reward, tau)
-        np.testing.assert_allclose(general.log_ratio[:5], short.log_ratio_pos, rtol=1e-11)
-        np.testing.assert_allclose(general.log_ratio[5:], short.log_ratio_neg, rtol=1e-11)
-        left = (1 - short.eta) * pi[5:].sum()
-        np.testing.assert_allclose(general.probs[5:].sum(), left, rtol=1e-9, atol=1e-15)
-
-
 @pytest.mark.parametrize("p", RATES)
 def test_tau_for_eta_inverts_eta(p):
     """tau -> eta -> tau; eta rounds to 1 at small tau, so the trip starts where 1 - eta has six digits."""

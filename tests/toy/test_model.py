@@ -1,7 +1,6 @@
 """The transformer against Hugging Face's Llama and Qwen2, and against itself with and without a cache."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -26,11 +25,6 @@ def lively(config: ModelConfig, seed: int = 1) -> Transformer:
 
 def tokens(rows: int, count: int, config: ModelConfig = SMALL) -> torch.Tensor:
     return torch.randint(config.vocabulary, (rows, count), generator=torch.Generator().manual_seed(0))
-
-
-def inner(model: Transformer) -> Iterator[torch.nn.Parameter]:
-    """The weights below the head."""
-    return (weight for name, weight in model.named_parameters() if not name.startswith("head"))
 
 
 def peer(name: str, config: ModelConfig) -> torch.nn.Module:
@@ -90,30 +84,6 @@ def test_converting_to_float64_keeps_the_positions():
     model, read = lively(SMALL), tokens(2, 12)
     single = model(read)
     torch.testing.assert_close(model.to(torch.float64)(read).float(), single, atol=1e-5, rtol=0)
-
-
-def test_rows_of_a_cache_do_not_change_the_cache_and_rows_of_rows_are_those_rows():
-    model, read = lively(SMALL).double(), tokens(3, 6)
-    with torch.no_grad():
-        whole = model(read)
-        _, cache = model.prefill(read[:, :4], max_length=6)
-        some = cache.select(torch.tensor([2, 0, 2])).select(torch.tensor([1, 2]))
-        part = model.head(model.hidden(read[[0, 2], 4:], some))
-        torch.testing.assert_close(part, whole[[0, 2], 4:], atol=1e-12, rtol=0)
-        torch.testing.assert_close(model.head(model.hidden(read[:, 4:], cache)), whole[:, 4:], atol=1e-12, rtol=0)
-
-
-def test_gradients_flow_through_a_cache_and_copies_of_its_rows():
-    """The same gradient as of reading all at once. 1e-12: float64."""
-    model, read = lively(SMALL).double(), tokens(3, 6)
-    pick = torch.tensor([2, 0, 2, 1])
-    weight = torch.randn(4, 2, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    _, cache = model.prefill(read[:, :4], max_length=6)
-    parts = torch.autograd.grad((model.hidden(read[pick, 4:], cache.select(pick)) * weight).sum(), list(inner(model)))
-    whole = torch.autograd.grad((model.hidden(read[pick])[:, 4:] * weight).sum(), list(inner(model)))
-    for a, b in zip(parts, whole, strict=True):
-        assert b.abs().max() > 0
-        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
 
 
 def test_first_weights_depend_on_the_seed_alone_and_the_first_policy_is_nearly_uniform():

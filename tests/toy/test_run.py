@@ -91,14 +91,6 @@ def test_the_seed_is_all_the_randomness_there_is(tmp_path):
     assert outcomes[0][1] != outcomes[2][1]
 
 
-def test_a_longer_run_begins_with_the_shorter_one(tmp_path):
-    """Resumed with more steps: the bits of one run of as many steps from the start."""
-    train("pmd-mean", steps=6, out=tmp_path / "whole", options=TINY, **FAST)
-    train("pmd-mean", steps=3, out=tmp_path / "parts", options=TINY, **FAST)
-    train("pmd-mean", steps=6, out=tmp_path / "parts", options=TINY, resume=True, **FAST)
-    assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
-
-
 @pytest.mark.slow
 def test_sigterm_in_the_warm_start_leaves_with_75_and_resumes(tmp_path):
     """Phase 0 is not checkpointed half way: it is left at once, nothing is lost, and --resume begins it again."""

@@ -57,10 +57,8 @@ LOSSES = {
     "saturates": lambda s, a, b: -a * torch.tanh(12 * s),
     "falls to a corner": lambda s, a, b: a.abs() * torch.log1p(-b.seq_logp.exp()),
     "rows together, many wells": leaning,
-    "absolute error": lambda s, a, b: (a - 0.05 * s).abs(),
     "old policy": lambda s, a, b: 3 * s.abs() - a * s.exp(),
     "trust region": lambda s, a, b: torch.relu(s.abs() - 1),
-    "weighted sft": lambda s, a, b: -(a - a.min()) * s,
     "token kl": lambda s, a, b: -a * s.exp() + 0.0003 * s.exp() * s,
 }
 
@@ -89,18 +87,6 @@ def test_clip_plus_kl_has_one_interior_minimiser_at_its_kinks():
     np.testing.assert_allclose(np.exp(found.log_ratio), shares(ratio), rtol=1e-9)
 
 
-def test_absolute_error_rests_at_kinks():
-    """|a - tau s|: at the target, or where the slope tau is the price mu z; the targets' own prices decide which."""
-
-    def ratio(mu):
-        target, edge = np.exp(BASE.advantage / 0.05), 0.05 / -mu if mu < 0 else np.inf
-        return np.minimum(target, edge)
-
-    found = stationary_point(Made("absolute error"), BASE)
-    assert found.kind == "minimiser"
-    np.testing.assert_allclose(np.exp(found.log_ratio), shares(ratio), rtol=1e-8)
-
-
 @pytest.mark.slow
 def test_what_is_flat_lowers_or_ignores_the_reward_is_named():
     told = explain(Made("sum of ratios"))
@@ -126,16 +112,6 @@ def test_a_value_that_is_not_what_the_gradient_descends_is_named():
     ratio = np.exp(stationary_point(Made("held back"), BASE).log_ratio)
     np.testing.assert_allclose(BASE.pi * ratio, exact / exact.sum(), atol=1e-9)
     assert stationary_point(PMDMean(), BASE).descends == "loss"
-
-
-@pytest.mark.slow
-def test_a_limit_with_zeros_is_a_boundary():
-    found = stationary_point(Made("weighted sft"), BASE)
-    assert (found.kind, found.exists, found.unique) == ("boundary", False, True)
-    weight = BASE.reward - BASE.reward.min()
-    told = found.to_json(BASE)
-    np.testing.assert_allclose(told["probabilities"], BASE.pi * weight / (BASE.pi @ weight), atol=1e-9)
-    assert told["log_ratio"][0] is None
 
 
 def test_a_probability_too_small_for_a_number_is_still_above_0():

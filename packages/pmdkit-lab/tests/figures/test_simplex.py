@@ -13,15 +13,6 @@ def test_distances_are_those_of_probabilities_up_to_one_factor() -> None:
     np.testing.assert_allclose(page * np.sqrt(2), np.linalg.norm(p - q, axis=1), rtol=1e-12)
 
 
-def test_the_grid_fills_the_inside() -> None:
-    """No policy of the simplex is far from the grid, and no point of the grid is on the edge."""
-    policies = simplex.grid(60)
-    np.testing.assert_allclose(policies.sum(1), 1, rtol=1e-12)
-    assert policies.min() > 0
-    some = np.random.default_rng(1).dirichlet(np.ones(3), 30)
-    assert np.abs(some[:, None] - policies).max(-1).min(1).max() < 1 / 60
-
-
 def test_contours_of_expected_reward_are_straight_and_where_they_should_be() -> None:
     reward = np.array([0.0, 0.7, 1.0])
     ax = Figure().subplots()

@@ -12,7 +12,8 @@ from pmdkit.observe.checkpoint import steps
 from pmdkit_lab.replay.gradient import point
 from pmdkit_lab.replay.recorded import open_step, recorded_steps
 from pmdkit_lab.replay.replay import make_request, replay
-from tests.recorded_runs import toy_run
+
+from .conftest import toy_run
 
 
 @pytest.fixture(params=["bandit", "toy", "llm", "llm_tokens"])
