@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pmdkit.plugins import module_from_file
 from strict_answers import Grader, Item, Verdict, verify
-from strict_answers.extraction import BOXES, MARKER, last_box
+from strict_answers.extraction import BOXES, answer_line, last_box
 
 LABELLED = Path(__file__).parents[1] / "packages" / "strict-answers" / "tests"
 CASES = LABELLED / "suites.jsonl"
@@ -40,7 +40,7 @@ def asked(row: dict) -> tuple[Item | None, bool]:
     if kind == "pair":
         if any(name in text for name in BOXES) and text.count("\\boxed") < 2:
             return Item(text, gold), True
-        if not MARKER.search(text) and "<answer>" not in text:
+        if answer_line(text) is None and "<answer>" not in text:
             return (Item("Answer: " + text, gold), False) if len(text) <= SHORT else (None, False)
     tag = TAG.findall(text)
     if tag:
@@ -49,7 +49,7 @@ def asked(row: dict) -> tuple[Item | None, bool]:
         return Item(text, gold), True
     if "json-answer" in row["tags"] and (found := JSON_ANSWER.findall(text)):
         return Item("Answer: " + unquoted(found[-1]), gold), False
-    if MARKER.search(text):
+    if answer_line(text) is not None:
         return Item(text, gold), False
     if found := A_LINE.search(text):
         return Item("Answer: " + found[1], gold), False

@@ -7,10 +7,8 @@ import re
 
 from strict_answers.brackets import closing
 
-MARKER = re.compile(r"(?<![A-Za-z])answer[ \t]*[*_}`]{0,4}[ \t]*:[ \t]*[*_}`]{0,4}", re.ASCII | re.IGNORECASE)
-"The word in any case, with markdown or the end of \\text{} around the colon, even within a line (Final Answer: 34)."
-TAILS = (64, 400)
-"Characters at the end that are searched first: nearly every answer is there, so long responses cost no more."
+NEAR = 20
+"Characters before a colon that may hold the marker: the word in any case, blanks, markdown or the end of \\text{}."
 SEARCHED = 200_000
 "Characters at the end that are searched for a marker: twice the longest response, and milliseconds at any length."
 BOX = 20_000
@@ -28,20 +26,20 @@ def answer_line(response: str) -> tuple[str, str, str] | None:
     read to where it closes. None without a marker or with nothing after it.
     """
     response = response[-SEARCHED:]
-    last = None
-    for start in (*(len(response) - tail for tail in TAILS if tail < len(response)), 0):
-        for found in MARKER.finditer(response, start):
-            last = found
-        if last is not None:
+    colon = len(response)
+    while (colon := response.rfind(":", 0, colon)) >= 0:  # nearly every answer is near the end
+        word = response[max(colon - NEAR, 0) : colon].rstrip(" \t*_}`")
+        if word[-6:].lower() == "answer" and not (word[-7:-6].isascii() and word[-7:-6].isalpha()):
             break
-    if last is None:
+    else:
         return None
-    rest = response[last.end() :].lstrip(" \t\r\n*_`}")
+    start = response.rfind(word[-6:], 0, colon)
+    rest = response[colon + 1 :].lstrip(" \t\r\n*_`}")
     closer = OPENERS.get(rest[:2])
     end = -1 if closer is None else rest.find(closer, 2)
     end = rest.find("\n", end if end >= 0 and rest[2:end].strip() else 0)
     span, after = (rest.rstrip(), "") if end < 0 else (rest[:end].rstrip(), rest[end:].strip())
-    before, start = "", last.start()
+    before = ""
     if response[start - 1 : start] not in ("", "\n"):
         before = response[max(response.rfind("\n", 0, start) + 1, start - LEAD) : start]
     return (before, span, after) if span else None

@@ -26,6 +26,8 @@ INTRODUCTION = re.compile(
     re.IGNORECASE,
 )
 "An introduction; what follows is judged on its own."
+MEANINGLESS_BLANK = re.compile(r"(?<![0-9,]) +| +(?![0-9])")
+"Any but the one between two digits, and the one that separates a list from thousands."
 HOPE = re.compile(r"\.? ?I hope (?:it|this) is correct\.?$")
 "The closing phrase of answers to a widely used prompt."
 
@@ -131,5 +133,4 @@ def plain_text(opened: str, text: str) -> str | None:
 
 def squeezed(text: str) -> str:
     r"""Text without blanks, full stop and \text{}, for answers that are words. Case matters: x is not X."""
-    text = re.sub(r"(?<=[0-9]) *: *(?=[0-9])", ":", TEXT.sub(r"\1", text))
-    return re.sub(r"(?<![0-9,]) +| +(?![0-9])", "", text).rstrip(".")
+    return MEANINGLESS_BLANK.sub("", TEXT.sub(r"\1", text)).rstrip(".")

@@ -13,10 +13,7 @@ TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|texttt|mathrm|mathbf|mathit|mathsf|operatorname|mbox|rm|emph"
     r"|underline|boldsymbol|bm)\s*\{([^{}]*)\}"
 )
-WRAPPERS = (
-    *("\\boxed", "\\fbox", "\\text", "\\textbf", "\\textit", "\\mathbf", "\\mathrm", "\\bm", "\\boldsymbol"),
-    *("\\mathit", "\\underline", "\\emph", "\\mathsf"),
-)
+WRAPPER = re.compile(r"\\(?:boxed|fbox|text(?:bf|it)?|math(?:bf|rm|it|sf)|bm|boldsymbol|underline|emph)\{")
 EDGES = " \t\r\n*_`\"'“”"
 PAIRS = (
     (r"\(", r"\)"),
@@ -28,6 +25,7 @@ PAIRS = (
     ("(", ")"),
     ("[", "]"),
 )
+CLOSERS = ("$", "}", ")", "]")
 STYLES = re.compile(
     r"\\(?:colorbox|(?:text)?color) ?\{ ?(?!white|transparent)[A-Za-z]+(?:![0-9]+)? ?\} ?"
     r"|\\(?:tiny|(?:script|footnote|normal)size|small|[lL]arge|LARGE|[hH]uge|(?:display|text)style|bf|it|sf|tt|bfseries)"
@@ -35,7 +33,11 @@ STYLES = re.compile(
 )
 "Colours and sizes; what is written in white is hidden."
 SYNONYMS = {"lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":"}
-SYNONYMS |= {"bigcup": r"\cup ", "nicefrac": r"\frac", "sfrac": r"\frac"}
+SYNONYMS |= dict.fromkeys(("lvert", "rvert", "vert"), "|") | {
+    "bigcup": r"\cup ",
+    "nicefrac": r"\frac",
+    "sfrac": r"\frac",
+}
 SYNONYMS |= dict.fromkeys(("lor", "vee"), r"\text{ or }") | dict.fromkeys(("land", "wedge"), r"\text{ and }")
 SYNONYM = re.compile(rf"\\({'|'.join(SYNONYMS)})(?![A-Za-z]) ?")
 ROW_END = re.compile(r"\\\\ ?\[-?[0-9.]+ ?[a-z]{2}\]")
@@ -61,20 +63,21 @@ def strip_decoration(span: str) -> str:
     for _ in range(12):  # more layers than anyone writes; limits.py catches deeper ones
         before = span
         span = span.strip(EDGES).rstrip(".,; \t\n\\") if not span.endswith("...") else span.strip(EDGES)
-        for opener, closer in PAIRS:
-            if len(span) > len(opener) + len(closer) and span.startswith(opener) and span.endswith(closer):
-                inner = span[len(opener) : -len(closer)]
-                if wraps(opener, inner):
-                    span = inner
-                    break
-        for name in WRAPPERS:
-            if span.startswith(name + "{") and closing(span, len(name)) == len(span) - 1:
-                span = span[len(name) + 1 : -1]
+        if span[-1:] in CLOSERS:
+            for opener, closer in PAIRS:
+                if len(span) > len(opener) + len(closer) and span.startswith(opener) and span.endswith(closer):
+                    inner = span[len(opener) : -len(closer)]
+                    if wraps(opener, inner):
+                        span = inner
+                        break
+            if (name := WRAPPER.match(span)) and closing(span, name.end() - 1) == len(span) - 1:
+                span = span[name.end() : -1]
         if span == before:
             break
-    span = span.replace(",\\! ", ",").replace(",\\!", ",")
+    if "\\" in span:
+        span = span.replace(",\\! ", ",").replace(",\\!", ",")
+        span = SPACE.sub(lambda found: "" if found[1] == "!" else " ", span)
     span = TIE.sub(" ", span)
-    span = SPACE.sub(lambda found: "" if found[1] == "!" else " ", span)
     return " ".join(span.split())
 
 

@@ -7,30 +7,11 @@ import re
 
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import parse_number
-from strict_answers.vocabulary import ANNOUNCING, DENYING
+from strict_answers.vocabulary import ANNOUNCING, DISOWNING, NEGATING, REFERRING, STATING, TWISTED
 
+READ = 20_000
+"Characters that are read after an answer."
 VALUE = r"(?:\$|\\[A-Za-z(\[]|[-−+]?[0-9])"
-TAKEN_BACK = re.compile(
-    r"\b(?:is|was|are|were|be|being|am|seems?|looks?|['’][sm]|that|this|it|above)(?: \w+)? "
-    r"(?:wrong(?! to)|incorrect|mistaken|false|invalid|erroneous)\b|\bguess(?:ed|ing)?\b|\bdoubt\b|\bchanged my mind\b"
-    r"|(?:^|[.!?\n(] *)(?:wrong|incorrect|false|no|nope|reject(?:ed)?|edit|update|erratum|revised)\b[:,.!)]"
-    r"|(?:\bnot|n['’]t|\bno longer|\bcannot be)(?: (?:quite|the|be|actually|really|so))* "
-    r"(?:correct|right|true|valid|final|answer|sure|certain|think|believe|trust|use|hold|really)\b|\b(?:uncertain|unsure)\b"
-    r"|(?<!without )(?<!no )\b(?:an?|my|the|some|one)(?: (?!common|typical)\w+)? "
-    r"(?:mistake|error|slip|typo|miscalculation|miscount)\b"
-    r"|\b(?:oops|whoops|apolog\w+|sorry|my bad|never ?mind|correction|(?:up)?on (?:second|further|reflection)|oh no)\b"
-    r"|\b(?:ignore|disregard|discard|forget|retract|withdraw|replace|scratch|strike)"
-    r" (?:(?:the|this|that|it|my|above|what|previous|last) ?)+(?:line|answer|result|value|above|number|\W|$)"
-    r"|\btake (?:that|this|it|my answer) back\b|\b(?:recomput|recalculat)\w*|\bactually,? (?:no|that|this|it|i)\b"
-    r"|\bi(?: \w+)? (?:forgot|overlooked|missed|mis\w+|meant?|retract|withdraw)\b"
-    r"|\blet me (?:redo|reconsider|rethink|try again|start over|fix|correct)\b"
-    rf"|\bshould (?:rather )?(?:be|have been|read)(?: the)? (?:{VALUE}|[a-z])(?!orrect|ight)"
-    rf"|\bor (?:maybe|perhaps|rather|possibly)\b|\bc(?:ould|an) (?:also )?be {VALUE}"
-    rf"|\b(?:alternatively|instead|rather|actually|make (?:it|that))[,:]? {VALUE}",
-    re.IGNORECASE,
-)
-DOUBT = re.compile(r"\b(?:wait|hmm+|hold on)\b", re.IGNORECASE)
-"A check may still settle it: the last number must then be the answer."
 STATED = re.compile(
     r"(?:\b(?:answer|result|value|total|solution|sum|number|it|that|which)"
     r"(?: (?:is|was|equals|becomes|must be)|['’]s| ?[=:])(?: therefore| then| thus| in fact| actually| really)? ?:? ?"
@@ -38,34 +19,86 @@ STATED = re.compile(
     re.IGNORECASE,
 )
 "A value stated once more, to the end of its clause."
-ALONE = re.compile(
-    r"(?:^|\n|[.!?] )[*$( ]*(?:(?:so|thus|hence|therefore|or|and|but|then|now|final(?:ly)?|better|result|answer|exactly"
-    rf"|to be precise)[,:]? )*(?:[A-Za-z]? ?= ?)?(?=\S*[0-9])({VALUE}\S*?)[*$).!]*"
-    r"(?: is (?:the )?(?:correct|right)[^\n]*)?(?=\n|$)",
-    re.IGNORECASE,
+WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?")
+SENTENCE = re.compile(r"[.!?:](?=\s|$)|[;\n]")
+NUMBER = re.compile(r"\\[dt]?frac\{-?[0-9]+\}\{[0-9]+\}|(?<![0-9A-Za-z_.^{])(?<!\{-)[-−]?[0-9]+(?:[.,/][0-9]+)*")
+OTHERS = re.compile(
+    r"\b(?:common|typical|frequent|usual|classic|easy|no|without|any|avoid\w*)(?: \w+)? (?:mistake|error|slip|doubt)"
+    r"|\bno other\b|^\W*(?:all |the )?(?:wrong|incorrect|false) (?!answer|value|result|line|number|sign|one)[a-z]"
 )
-"A line that holds nothing but a value."
-READ = 20_000
-"Characters that are read after an answer."
+"Mistakes that others make, or nobody."
+DENIED = re.compile(
+    r"\b(?:this|that|it|i|answer|above|value|result|do)(?: [a-z]+){0,3}?(?:n['’]t| not| never| cannot| no longer)\b"
+    r"(?! (?:be )?(?:a coincid|need|requir|depend|matter|affect|surpris|hard|difficult|necessary|only|just|possible))"
+    r"|^\W*(?:no|nope|not|never)\b(?! [a-z]+ [a-z]+)|\bnot (?:sure|certain|correct|right|true|valid)\b"
+)
+"Said of the answer, and not of what is needed, or hard."
+DOUBT = re.compile(r"\b(?:wait|hmm+)\b")
+"A check may still settle it: the last number must then be the answer."
+CHANGED = re.compile(
+    r"\b(?:my mind|take (?:that|this|it|my answer) back|on (?:second|further|reflection)|off by|oh no|hold on"
+    r"|let me (?:re\w+|try|start|fix|correct)|should (?:\w+ )?(?:be|have been|read)(?! correct| right)"
+    r"|(?:more|less|greater|larger|smaller|fewer) than (?:that|this|it)"
+    r"|(?:other|two|several|second) (?:possible )?(?:answer|solution|value)s?|counted twice"
+    r"|i (?:\w+ )?(?:forgot|overlooked|missed|mean|mis\w+)|(?:double|halve|square|negate|reverse|flip) (?:it|that))\b"
+    r"|^\W*(?:or|but|unless|(?:(?:now|then|finally),? )?(?:divide|multiply|subtract|add))\b"
+)
+CHECKED = re.compile(r"\b(?:check|verif|confirm|confidence)")
+"Numbers of a check are not stated as answers."
+ASIDE = re.compile(
+    r"\b(?:when|where)\b.*|\b(?:since|because|if|given) [^,]*"
+    r"|(?:\$|\\[\[(])[^$]{0,99}?(?:[0-9)][a-z]|[a-z]\^)[^$]*(?:\$|\\[\])]|$)"
+)
+"Nor are those of a subordinate clause, or of a formula with unknowns."
 
 
 def denied(before: str) -> bool:
     """Whether the words that lead to the marker say that it is no answer: `No answer: 34`, `a wrong answer: 34`."""
-    clause = re.split(r"[.;:!?,\n]", before.rstrip(" *_`#\t-"))[-1]
-    words = re.findall(r"[A-Za-z]+(?:['’][a-z]+)?", clause.lower())
-    if any(word in DENYING or word.endswith(("n't", "n’t")) for word in words):
+    before = re.sub(r"(?:answer)?[\s*_`#:-]*$", "", before.lower())
+    clause = re.split(r"[.;:!?,\n]", before)[-1]
+    words = WORD.findall(clause)
+    if any(word in NEGATING or word in DISOWNING or word.endswith(("n't", "n’t")) for word in words):
         return True
-    attached = re.search(r"([A-Za-z'’]{2,})[)\]]?$", clause)
-    return attached is not None and attached[1].lower() not in ANNOUNCING and "\\" not in clause
+    if TWISTED & set(words[-3:]) - ANNOUNCING or re.search(r"\bof(?: [a-z]+){0,2}$", clause):
+        return True
+    attached = re.search(r"([a-z'’]{2,})[)\]]?$", clause)
+    return attached is not None and attached[1] not in ANNOUNCING and "\\" not in clause
 
 
 def taken_back(after: str, span: str) -> bool:
     """Whether what follows an answer says that it is wrong, offers another one, or states another value."""
     after, value = after[:READ], strip_decoration(span)
-    if TAKEN_BACK.search(after) or re.search(rf"(?i:\bnot|n['’]t) \$?{re.escape(value)}(?![0-9A-Za-z])", after):
+    if any(not same(stated, value) for stated in STATED.findall(after)):
         return True
-    last = re.findall(r"-?[0-9]+(?:[.,/][0-9]+)*", after)[-1:] if DOUBT.search(after) else [value]
-    return not last or any(not same(stated, value) for stated in (*last, *STATED.findall(after), *ALONE.findall(after)))
+    known = {value, *NUMBER.findall(value)}
+    if DOUBT.search(after.lower()) and not any(same(number, value) for number in NUMBER.findall(after)[-1:]):
+        return True
+    return any(disowns(sentence, value, known) for sentence in SENTENCE.split(after.lower()))
+
+
+def disowns(sentence: str, value: str, known: set[str]) -> bool:
+    """Whether a sentence takes an answer back, or ends in another number that it does not count or refer to."""
+    words = WORD.findall(sentence)
+    disowned = DISOWNING & set(words) or DENIED.search(sentence) or CHANGED.search(sentence)
+    if disowned and not OTHERS.search(sentence):
+        return True
+    if f"not {value.lower()}" in sentence.replace("$", ""):
+        return True
+    sentence = ASIDE.sub(" ", sentence)
+    numbers = list(NUMBER.finditer(sentence))
+    if not numbers or same(numbers[-1].group(), value) or CHECKED.search(sentence):
+        return False
+    return not all(found.group() in known or refers(found) for found in numbers)
+
+
+def refers(found: re.Match[str]) -> bool:
+    """Whether a number counts something or refers to a place: 12 rows, step 3, 95%."""
+    start, end = found.span()
+    last = re.search(r"([a-z]+) ?\(?$", found.string[max(start - 20, 0) : start])
+    following = re.match(r"[)]? ?([a-z]+|\\?%)(?: (not|im|too))?", found.string[end : end + 40])
+    if last and last[1] in REFERRING:
+        return True
+    return following is not None and (following[1] not in STATING or following[2] is not None)
 
 
 def same(stated: str, value: str) -> bool:

@@ -101,8 +101,9 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
         return wrong(extracted, "rejected", "dots: the value goes on")
     bare = unquoted(extracted)
-    feet = PLAIN.fullmatch(wanted.text) and re.fullmatch(r"[0-9]+['’]{1,2}", bare)
-    if len(PRIME.findall(bare)) > len(PRIME.findall(gold)) and not feet:
+    primes = PRIME.findall(bare)
+    feet = primes and PLAIN.fullmatch(wanted.text) and re.fullmatch(r"[0-9]+['’]{1,2}", bare)
+    if primes and len(primes) > len(PRIME.findall(gold)) and not feet:
         return wrong(extracted, "rejected", "a prime that the gold does not have")
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")

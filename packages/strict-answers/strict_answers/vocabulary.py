@@ -31,13 +31,33 @@ CHANGING = listed(
     """
 )
 "Words that change the number next to them or retract it: they never count as a noun or a name."
-DENYING = listed(
+NEGATING = listed("no not never none nor neither cannot without except hardly")
+DISOWNING = listed(
     """
-    no not never none nor neither cannot without except wrong incorrect false mistaken opposite previous former bad
-    unlikely rejected impossible tempting invalid supposed guess guessed guessing instead hardly
+    wrong wrongly incorrect incorrectly false falsely mistaken mistake mistakes error errors erroneous invalid inexact
+    slip typo miscalculation miscount misread opposite previous former bad unlikely rejected reject rejecting impossible
+    tempting tempted supposed guess guessed guessing instead rather oops whoops sorry apologies apologize apologise nope
+    correction corrected erratum edit edited update updated revised revision retract retracted withdraw withdrawn ignore
+    ignored disregard discard discarded neglect scratch strike cancel replace doubt doubtful unsure uncertain unknown
+    maybe perhaps possibly alternatively contradicts contradiction contradictory fails fail failed lie refuse trap
+    joking kidding placeholder nevermind recount redo actually untrue unproven unverified unreliable uncounted tentative
     """
 )
-"Words before `Answer:` that say that none follows."
+"Words that disown an answer: before `Answer:` none follows, and after it none is left."
+STATING = listed(
+    """
+    is are was were be and or instead rather after as because since but which that should would must may can could
+    looks seems gives too also though however then works fits it holds not
+    """
+)
+"Words that may follow a number that is stated as a value; any other names what it counts."
+REFERRING = listed(
+    """
+    step steps case cases part equation eq theorem lemma question problem exercise line section page chapter method
+    figure table level approach mod modulo by of for in at from with on option
+    """
+)
+"Words before a number that is no value: step 3, divisible by 5."
 ANNOUNCING = listed(
     """
     final correct right the my your our an so thus hence then therefore is and exact numeric numerical integer decimal

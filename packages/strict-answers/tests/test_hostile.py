@@ -138,6 +138,7 @@ def test_no_repetition_is_slow_to_scan(unit):
         for gold in ("34", r"\sqrt{2}", "(1,2)"):
             grade_by_rules("Answer: " + (unit * 1000)[:990] + tail, gold)
             grade_by_rules("Answer: 34 " + (unit * 1000)[:980] + tail, gold)
+            grade_by_rules("Answer: 34\n" + (unit * 1000)[:980] + tail, gold)
     assert time.process_time() - start < 60
 
 
@@ -148,7 +149,14 @@ def test_four_megabytes_are_refused_in_milliseconds(boxed):
     slow = {}
     for unit in UNITS:
         body = unit * (4_000_000 // len(unit))
-        for text in (body, "Answer: " + body, body + "\nAnswer: 34", rf"\boxed{{{body}}}", body + r"\boxed{34}"):
+        for text in (
+            body,
+            "Answer: " + body,
+            "Answer: 34\n" + body,
+            body + "\nAnswer: 34",
+            rf"\boxed{{{body}}}",
+            body + r"\boxed{34}",
+        ):
             times = []
             for _ in range(5):
                 began = time.process_time()

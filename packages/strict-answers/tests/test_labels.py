@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strict_answers import verify
-from strict_answers.extraction import BOXES, MARKER, last_box
+from strict_answers.extraction import BOXES, answer_line, last_box
 
 HERE = Path(__file__).parent
 ROWS = [json.loads(line) for line in (HERE / "answers.jsonl").read_text("ascii").splitlines()]
@@ -86,7 +86,7 @@ def asked(row):
         return "Answer: " + " ".join((last_box(tags[-1]) or tags[-1]).split()), False
     if any(name in text for name in BOXES) and (row["kind"] == "response" or text.count("\\boxed") < 2):
         return text, True
-    if MARKER.search(text):
+    if answer_line(text) is not None:
         return text, False
     return ("Answer: " + text, False) if row["kind"] == "pair" and len(text) <= SHORT else None
 
