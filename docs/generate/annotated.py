@@ -77,10 +77,10 @@ def pieces(
         yield f"$$ {' '.join(found[1].split())} $$"
     stands = f"**{claim['verdict']}** by {claim['evidence']}: {VERDICTS[claim['verdict']]}."
     yield f"{stands} {claim['note']} (`{claim['id']}`)"
-    if claim["verdict"] == "disagrees":
+    if claim["verdict"] in ("disagrees", "misprint"):
         if claim["id"] not in COUNTEREXAMPLES:
             raise SystemExit(
-                f"{claim['id']} disagrees and has no counterexample to move; add one to counterexamples.py"
+                f"{claim['id']} is {claim['verdict']} and has no counterexample to move; add one to counterexamples.py"
             )
         yield f"{COUNTEREXAMPLES[claim['id']].sees}\n\n{explorable(claim['id'])}"
     yield block(f"{file}: {name}", code, shown)

@@ -144,7 +144,7 @@ def test_on_policy_is_a_little_better(rerun):
     made_again(rerun, "training-curves", "rloo", "pmd-mean")
 
 
-def test_staleness_costs_pmd_mean_little_and_grpo_more(rerun):
+def test_staleness_costs_pmd_mean_little(rerun):
     """text:staleness. 64 updates on one rollout batch: PMD-mean still above 0.95 on every seed; GRPO lower on 5 of
     5."""
     found = stored("staleness")

@@ -8,7 +8,7 @@ from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json
 from pmdkit.errors import UsageError, unknown
 
-STYLES = {"holds": "green", "holds-loosely": "yellow", "undecided": "magenta", "disagrees": "red"}
+STYLES = {"holds": "green", "holds-loosely": "yellow", "undecided": "magenta", "misprint": "blue", "disagrees": "red"}
 
 
 def ledger(*, verdict: str | None = None, json: Flag = False) -> None:

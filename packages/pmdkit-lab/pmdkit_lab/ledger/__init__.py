@@ -10,7 +10,8 @@ VERDICTS = {
     "reproduced-small": "reproduced at the size of a laptop, not at the paper's",
     "not-on-this-hardware": "needs hardware or data that the tests do not have",
     "undecided": "tried here, and neither shown nor refuted by what came out",
-    "disagrees": "what we compute is not what is stated",
+    "misprint": "a slip of a sign or a factor in print that changes nothing else",
+    "disagrees": "what we compute contradicts what is stated",
 }
 EVIDENCE = {
     "proof": "an argument for every case, whose steps or identity the test checks",

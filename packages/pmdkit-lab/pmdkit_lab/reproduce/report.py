@@ -18,7 +18,7 @@ from pmdkit_lab.reproduce.part import SCALES, Part, ReportFolder, Result, clock
 
 HERE = Path(__file__).parent
 # verdicts, in the order shown
-FIRST = ("disagrees", "undecided", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")
+FIRST = ("disagrees", "undecided", "misprint", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")
 SIGNS = ((r"\+-1\b", "±1"), (r"\^2\b", "²"), (r"(?<=\s)<=(?=\s)", "≤"), (r"(?<=\s)>=(?=\s)", "≥"))
 PIXELS = 0.62  # CSS pixels per pixel of a picture with 200 pixels per inch
 MIME = {".svg": "image/svg+xml", ".png": "image/png"}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_rel
 
-from pmdkit import train
+from pmdkit import theory, train
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.resolve import resolve
+from pmdkit_lab.ledger import claims
 from pmdkit_lab.studies import race
 from pmdkit_lab.studies.journal import JOURNAL, read_journal
 from pmdkit_lab.studies.outcomes import (
@@ -192,6 +193,32 @@ def test_the_page_says_what_came_out():
     assert "it is {} of PMD-mean's 72 runs, {} of PMD-part's and {} of GRPO's".format(*copy) in page
     assert f"The protocol allowed {found['budget']['hours']:.0f} hours" in page
     assert f"The race took {sum(sum(each.values()) for each in found['seconds'].values()) / 3600:.2f}" in page
+
+
+def test_the_gap_at_equal_settings_is_there_where_the_exact_steps_agree():
+    """text:chi2_explains_stability: large at tau 0.02, small at 0.5; at the pass rates where sort and the starter begin
+    the exact contractions differ the other way."""
+    found = json.loads((RECORD / "race.json").read_text(encoding="utf-8"))
+    gap = {(row["task"], row["tau"]): row["gap"]["mean"] for row in found["matched"]}
+    small, large = ([value for (_, tau), value in gap.items() if tau == each] for each in (0.02, 0.5))
+    assert (len(small), len(large)) == (4, 4)
+    starts = {task.name: task.options.get("warm_start.pass_rate", 0.3) for task in read_protocol().tasks}
+    for task, p in (("sort", 0.2), ("starter", 0.3)):
+        assert starts[task] == p
+        mean, part = (theory.binary(p, np.array([0.02, 0.5]), method).eta for method in PAIR)
+        assert abs(part - mean)[0] < 1e-4
+        assert (part - mean)[1] == pytest.approx(0.14, abs=0.01)
+        assert gap[task, 0.02] > 10 * abs(gap[task, 0.5])
+    rows = {claim["id"]: claim["note"] for claim in claims()}
+    ends = f"{min(small):.2f} to {max(small):.2f} at tau 0.02"
+    assert ends in rows["text:chi2_explains_stability"]
+    assert f"at most {max(large):.2f} at 0.5" in rows["text:chi2_explains_stability"]
+    every = [row for row in found["matched"] if row["tau"] is None]
+    wins = [f"{100 * row['wins']:.0f}" for row in every]
+    assert "in {}, {}, {} and {} % of 236 pairs".format(*wins) in rows["text:chi2_explains_stability"]
+    assert "{} % (bandit), {} % (copy), {} % (sort) and {} % (starter)".format(*wins) in rows["text:stability"]
+    means = [row["gap"]["mean"] for row in every]
+    assert f"by {min(means):.3f} to {max(means):.3f} of mean pass rate" in rows["text:stability"]
 
 
 def test_outcomes_are_the_stated_words():

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import paired_difference
 from pmdkit.sweeps import record
+from pmdkit_lab.ledger import claims
 from pmdkit_lab.studies.adaptive import FIXED, gains, loses, recommended, tables
 from pmdkit_lab.studies.outcomes import BELOW_MARGIN, verdict
 from pmdkit_lab.studies.paired_tests import equivalence_p_value, holm, paired_power, seeds_for_power
@@ -81,6 +83,20 @@ def test_at_tuned_rates_pmd_mean_leads_the_stale_methods_over_training():
     for other in ("grpo", "gspo"):
         low, high = tuned_difference("main_result", "pmd-mean tau=0.05", other, "last")
         assert low < 0 < high
+
+
+def test_on_policy_loo_advantages_do_as_well_as_those_of_grpo():
+    """Paired by seed, both at their tuned rates; Bonferroni for two measures. The numbers are those of the ledger."""
+    runs = {
+        arm: {r["seed"]: r for r in TUNED["runs"] if (r["arm"], r["lr"]) == (arm, TUNED["tuned"][arm]["lr"])}
+        for arm in ("grpo stale=1", "rloo")
+    }
+    assert [TUNED["arms"][arm]["schedule.ministeps"] for arm in runs] == [1, 1]
+    note = next(claim["note"] for claim in claims() if claim["id"] == "app:on_policy:loo")
+    for measure, words in (("mean", "over training"), ("last", "after it")):
+        grpo, loo = (np.array([own[seed][measure] for seed in range(TUNED["seeds"])]) for own in runs.values())
+        ends = ttest_rel(grpo, loo).confidence_interval(0.975)
+        assert f"{(grpo - loo).mean():.3f} [{ends.low:.3f}, {ends.high:.3f}] {words}" in note
 
 
 STUDY = [read_json(RESULTS / f"adaptive-tau-{tier}.json") for tier in ("bandit", "toy", "starter")]
