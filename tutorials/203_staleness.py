@@ -279,6 +279,40 @@ for name, objective in {
 # <!-- claim: only at its target, 18 nats down ::
 #   said(-PMDPart(tau=0.05).advantage(group)[0, -1] / 0.05) -->
 #
+# How hard is that push? The two losses differ in the baseline alone. Expand the
+# squares, and what is left of the difference is, for *every* policy,
+#
+# $$ L_{part}(\pi) = L_{mean}(\pi) - c\,\mathrm{KL}(\pi_{old}\|\pi) + \mathrm{const},
+#    \qquad c = \tau\log Z - E_{\pi_{old}}r $$
+#
+# PMD-part is PMD-mean with an *anti-anchor*: it pushes away from the policy that drew,
+# in all directions, also in those that the reward says nothing about. PMD-mean pulls
+# back with $\tau$ times the same divergence. So the push wins where $c > \tau$. Groups
+# estimate $\log Z$, so there $c$ is an average over groups. A run writes $c/\tau$ into
+# its column `anchor`, from the rewards alone.
+
+# %%
+seen = {}
+for name in ("PMD-part, tau = 0.05", "PMD-part, tau = 1"):
+    tau = methods[name][1]
+    law = theory.anchor(p=1 / 11, tau=tau, n=16) / tau
+    seen[name] = np.mean([run.metrics[0]["anchor"] for run in runs[name, 64]]), law
+    print(f"{name:21} push over pull {seen[name][0]:.3g}, by the law {law:.3g}")
+threshold = theory.anchor_threshold(p=1 / 11, n=16)
+print(f"the push wins below tau = {threshold:.2f}")
+
+# %% [markdown]
+# At `tau = 0.05` PMD-part pushes away 12 times as hard as it pulls back; at `tau = 1`
+# the push is a twentieth of the pull. At $\pi_{old}$ itself the push has no gradient,
+# so fresh rollouts hardly feel it. But every stale ministep multiplies a drift that
+# noise has begun by $1 + \mathrm{lr}\,f\,(c - \tau)$, where $f$ says how much the
+# policy changes along it. Larger groups do not help: their $c$ is larger. Drag `tau`:
+# <!-- claim: pushes away 12 times as hard as it pulls back :: said(seen["PMD-part, tau
+#   = 0.05"][0]) -->
+# <!-- claim: the push is a twentieth of the pull :: abs(20 * seen["PMD-part, tau =
+#   1"][0] - 1) < 0.1 -->
+# <!-- explore: anchor -->
+#
 # **When `tau` binds.** With 64 ministeps each batch comes close to the end of its
 # regression, as in the second picture of lesson 201. Then the theory says how far a
 # batch can go.
