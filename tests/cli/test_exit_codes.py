@@ -27,7 +27,6 @@ MISTAKES = [
     ("bandit needle --set steps=3 steps=4", 2, "3 and 4"),
     ("bandit shared-features --set update=exact", 2, ""),
     ("bandit needle --objective grpo --set update=exact", 2, ""),
-    ("bandit needle --set run.threads=100000", 2, "run.threads"),
     (f"bandit needle --set run.threads={(os.cpu_count() or 1) + 1}", 2, "run.threads"),
     ("bandit needle -- --steps 3", 2, "before"),
     ("bandit needle --resume", 2, "--out"),

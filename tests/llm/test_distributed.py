@@ -1,14 +1,10 @@
 """The processes of a group: every row is scored once, in equally many passes of about equal work, with one answer."""
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.distributed import ProcessGroup
-from pmdkit.llm.engines.base import Responses, Sampling
-from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
 
 COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
@@ -56,51 +52,3 @@ def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
         assert cost <= budget or len(part) == 1 or (whole and len(groups) == 1)
         if whole:
             assert part == [row for one in sorted(groups) for row in range(one * group, (one + 1) * group)]
-
-
-class Scribe:
-    """An engine whose response is its prompt's token, as often as its seed says."""
-
-    version = 3
-
-    def enter(self, phase):
-        assert phase == "rollout"
-
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        rows = [[prompts[n // group][0]] * int(seed) for n, seed in enumerate(seeds)]
-        width = max(len(row) for row in rows)
-        mask = torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-        if progress is not None:
-            progress(int(mask.sum()), len(rows))
-        return Responses(tokens, -tokens.float() / 100 * mask, mask, tokens[:, 0] > 0, self.version)
-
-
-@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.randoms())
-def test_a_shared_engine_writes_what_one_would(prompts, group, size, random):
-    """Each process's share, put in the order of ranks, is the whole; widths that differ are padded with the end."""
-    asked = [[number + 1] for number in range(prompts)]
-    seeds = np.array([random.randint(1, 6) for _ in range(prompts * group)], dtype=np.uint64)
-    one = Scribe().generate(asked, group, seeds, Sampling(6))
-    heard: list[list[torch.Tensor]] = []
-
-    class Recorded(Of):
-        """First run: note what each process brings. Second run: hand it to everyone."""
-
-        def __init__(self, rank, size, answers=None):
-            super().__init__(rank, size)
-            self.brought, self.answers = [], answers
-
-        def gather(self, tensor):
-            self.brought.append(tensor)
-            return [tensor] if self.answers is None else [parts[len(self.brought) - 1] for parts in self.answers]
-
-    for rank in range(size):
-        process_group = Recorded(rank, size)
-        DistributedEngine(Scribe(), process_group, 0).generate(asked, group, seeds, Sampling(6))
-        heard.append(process_group.brought)
-    for rank in range(size):
-        drawn = DistributedEngine(Scribe(), Recorded(rank, size, heard), 0).generate(asked, group, seeds, Sampling(6))
-        for name in ("tokens", "logp", "mask", "ended"):
-            assert torch.equal(getattr(drawn, name), getattr(one, name)), name
-        assert drawn.version == 3

@@ -25,19 +25,10 @@ def test_the_typed_keywords_are_those_of_the_tables():
 @pytest.mark.nightly
 def test_mypy_refuses_the_marked_lines(tmp_path):
     heavy = "torch.*,transformers.*,scipy.*,matplotlib.*,pandas.*,pyarrow.*,rich.*,pydantic_core.*,numpy.*"
+    # what train takes does not hang on the types of torch: seconds, not minutes
     settings = f"[mypy]\ncache_dir = {tmp_path}\nfollow_imports = silent\n[mypy-{heavy}]\nfollow_imports = skip\n"
-    (tmp_path / "mypy.ini").write_text(
-        settings
-    )  # what train takes does not hang on the types of torch: seconds, not minutes
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--config-file",
-        str(tmp_path / "mypy.ini"),
-        "--no-error-summary",
-        str(FILE),
-    ]
+    (file := tmp_path / "mypy.ini").write_text(settings)
+    command = [sys.executable, "-m", "mypy", "--config-file", str(file), "--no-error-summary", str(FILE)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert {int(line) for line in re.findall(r"user_code\.py:(\d+): error", done.stdout)} == WRONG, done.stdout
 
