@@ -4,8 +4,7 @@
 """
 
 from strict_answers.audit import audit
-from strict_answers.grader import Grader
+from strict_answers.grader import Grader, verify
 from strict_answers.verdict import Item, Verdict
-from strict_answers.verify import verify
 
 __all__ = ["Grader", "Item", "Verdict", "audit", "verify"]

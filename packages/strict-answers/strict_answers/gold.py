@@ -10,8 +10,7 @@ from strict_answers.normalization import TEXT, open_text, strip_decoration, with
 from strict_answers.numerals import parse_number
 from strict_answers.rewriting import braced, exact, radians, written
 from strict_answers.structure import Part
-from strict_answers.symbols import GREEK, unknowns
-from strict_answers.vocabulary import MATHEMATICS
+from strict_answers.vocabulary import GREEK, MATHEMATICS, unknowns
 
 LONGEST = 1000
 "Maximum characters of a span; a longer one is not an answer that anyone asks for."

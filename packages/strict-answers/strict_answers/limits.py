@@ -7,10 +7,9 @@ are rejected as well: math-verify drops what it does not know.
 import re
 from collections.abc import Callable, Iterator
 
-from strict_answers.brackets import closing, depth, round_closing
+from strict_answers.brackets import closing, levels
 from strict_answers.normalization import TEXT
-from strict_answers.symbols import FUNCTIONS, unknowns
-from strict_answers.vocabulary import listed
+from strict_answers.vocabulary import FUNCTIONS, listed, unknowns
 
 LENGTH = 400
 DIGITS = 60
@@ -107,7 +106,7 @@ def find_powers(span: str) -> Iterator[tuple[str, str, str]]:
         rest = span[found.end() :].lstrip()
         before = span[: found.start()].rstrip()[-1:]
         if rest[:1] in ("{", "("):
-            end = closing(rest, 0) if rest[0] == "{" else round_closing(rest)
+            end = closing(rest, 0)
             end = len(rest) - 1 if end is None else end
             yield before, rest[1:end], rest[end + 1 :].lstrip()
         else:
@@ -138,7 +137,7 @@ def big_exponent(span: str) -> bool:
 
 
 RULES: dict[str, Callable[[str], bool]] = {
-    f"brackets nested deeper than {DEPTH}": lambda span: depth(span) > DEPTH,
+    f"brackets nested deeper than {DEPTH}": lambda span: max(levels(span), default=0) > DEPTH,
     f"more than {DIGITS} digits in a row, or a power of ten too large for a float": (
         lambda span: LONG_DIGITS.search(span) is not None
     ),

@@ -18,6 +18,7 @@ from strict_answers.vocabulary import (
     MATHEMATICS,
     MEASURES,
     NOUNS,
+    ROUNDING,
     TAIL_OF,
     TWISTED,
     UNITS,
@@ -53,9 +54,31 @@ CLAUSE = re.compile(
     re.IGNORECASE,
 )
 "As in `The probability that both are red is`: what is counted may be described in any words but those in TWISTED."
+ASKS_TO_ROUND = re.compile(
+    r"(?<![A-Za-z])(?:round|nearest|approximat|estimate|decimal place|significant)", re.IGNORECASE
+)
 WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+(?:['’][a-z]*)?")
 MOST = 24
 "Maximum number of words around a value; an announcement is shorter."
+
+
+class Hints(NamedTuple):
+    """What a problem allows around its answer.
+
+    Attributes:
+        allowed: its words, without those that change a number.
+        rounded: whether it asks for a rounded value, so that "about 34" is a commitment.
+    """
+
+    allowed: frozenset[str] = frozenset()
+    rounded: bool = False
+
+
+@lru_cache(maxsize=256)
+def hints_of(problem: str) -> Hints:
+    """The hints in a problem."""
+    found = frozenset(word.lower() for word in re.findall(r"(?<![\\A-Za-z])[A-Za-z]{3,}", problem))
+    return Hints(found - CHANGING - ROUNDING, ASKS_TO_ROUND.search(problem) is not None)
 
 
 class Framed(NamedTuple):

@@ -8,8 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from strict_answers.messages import Message
-from strict_answers.process import CannotLoad, Judge, OverTime, WorkerFailed, WorkerProcess
+from strict_answers.process import CannotLoad, Judge, Message, OverTime, WorkerFailed, WorkerProcess
 
 CALLS = 1000
 "Requests after which a worker is replaced: sympy caches grow, and a grader may leak."

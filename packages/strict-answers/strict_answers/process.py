@@ -11,14 +11,20 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from strict_answers import messages
-from strict_answers.messages import Message
-
+LARGEST = 1 << 28
+"Bytes of a message; a longer one means a corrupt stream."
 STARTUP = 60.0
 "Seconds for a worker to import what it needs; about half a second on an idle machine."
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT")
 "Environment variables that a worker sees; the others may hold secrets."
+Message = dict[str, Any]
+"A JSON object on a line. No pickle, because a worker reads model output and may run other people's code."
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def encode(message: Message) -> bytes:
+    """A message as a line of ASCII. Lone surrogates in model output survive as JSON escapes."""
+    return json.dumps(message, allow_nan=False).encode() + b"\n"
 
 
 class WorkerFailed(RuntimeError):
@@ -111,7 +117,7 @@ class WorkerProcess:
     def send(self, message: Message, deadline: float) -> None:
         """Send a request; a worker that does not take it by the deadline (monotonic seconds) has failed."""
         self.calls += 1
-        data = memoryview(messages.encode(message))
+        data = memoryview(encode(message))
         while data:
             _, writable, _ = select.select([], [self.requests], [], max(deadline - time.monotonic(), 0))
             if not writable:
@@ -132,10 +138,17 @@ class WorkerProcess:
         if not part:
             raise self.failure()
         self.buffer += part
+        line, ended, rest = self.buffer.partition(b"\n")
+        if not ended and len(line) <= LARGEST:
+            return None
+        self.buffer = rest
         try:
-            return messages.take(self.buffer)
+            message = json.loads(line)
         except ValueError as error:
             raise WorkerFailed(f"the worker sent nonsense: {error}") from error
+        if not isinstance(message, dict):
+            raise WorkerFailed("the worker sent nonsense: a message that is not an object")
+        return message
 
     def failure(self) -> WorkerFailed:
         """Why the pipe is closed."""

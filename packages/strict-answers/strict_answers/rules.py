@@ -10,14 +10,14 @@ from typing import NamedTuple
 from strict_answers import structure
 from strict_answers.extraction import after_box, answer_line, last_box
 from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, spelled, squeezed
-from strict_answers.hints import Hints, hints_of
 from strict_answers.limits import too_complex, unknown_symbol
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import DOTTED, PLAIN, canonical_integer, parse_number
+from strict_answers.phrases import Hints, hints_of
 from strict_answers.retraction import denied, taken_back
 from strict_answers.structure import Part
-from strict_answers.symbols import unknowns
 from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
+from strict_answers.vocabulary import unknowns
 
 NO_HINTS = Hints()
 IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")

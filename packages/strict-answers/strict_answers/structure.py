@@ -4,11 +4,10 @@ import re
 from typing import NamedTuple
 
 from strict_answers import regions
-from strict_answers.brackets import balanced, opens_whole, within
+from strict_answers.brackets import balanced, in_braces, levels, opens_whole
 from strict_answers.numerals import MIXED, mixed_value, read_base
 from strict_answers.phrases import lead_class, unframe
-from strict_answers.symbols import GREEK, LETTERS, unknowns
-from strict_answers.vocabulary import LEAD_OF, listed
+from strict_answers.vocabulary import GREEK, LEAD_OF, LETTERS, listed, unknowns
 
 Part = tuple[str, ...]
 
@@ -113,7 +112,7 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
         return read_chain(pieces[0], known, allowed)
     if any(not piece.strip() for piece in pieces):
         return Reading(refusal="a separator with nothing beside it")
-    if any(within(piece, "\\{", "\\}") for piece in pieces):
+    if any(in_braces(piece) for piece in pieces):
         return Reading(refusal="sets in a list")
     readings = [read_chain(piece, known, allowed) for piece in pieces]
     for reading in readings:
@@ -206,18 +205,11 @@ def ungrouped(found: re.Match[str]) -> str:
 
 def split_list(span: str, separator: re.Pattern[str] = SEPARATOR) -> tuple[list[str], list[str]]:
     """(the pieces between separators outside brackets, the separators)."""
-    level, last = 0, 0
+    last, level = 0, levels(span)
     pieces: list[str] = []
     words: list[str] = []
-    depths: list[int] = []
-    for char in span:
-        depths.append(level)
-        if char in "([{":
-            level += 1
-        elif char in ")]}":
-            level = max(level - 1, 0)
     for found in separator.finditer(span):
-        if depths[found.start()] == 0 and found.start() >= last:
+        if level[found.start()] <= 0:
             piece = span[last : found.start()].strip()
             if not piece and words and words[-1] in ",;" and found[1]:  # an Oxford comma
                 words[-1] = found[1]
@@ -313,7 +305,7 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         core = core[1:-1].strip()
     if REALS.fullmatch(core):
         return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
-    inner = within(core, "\\{", "\\}")
+    inner = in_braces(core)
     if inner is not None and ("\\{" in inner or CUP.search(inner)):
         return Reading(refusal="a set that holds a set")
     without = OUTSIDE.fullmatch(core)
@@ -358,7 +350,7 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
 
 def read_braces(signs: list[str], core: str) -> Reading:
     r"""Both values of an expression with \pm; inside the braces of a set, each element on its own."""
-    inner = within(core, "\\{", "\\}")
+    inner = in_braces(core)
     if inner is None:
         return Reading(tuple(("", sign.removeprefix("+").strip()) for sign in signs), ("", ""))
     parts: list[Part] = []

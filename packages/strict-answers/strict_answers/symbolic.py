@@ -18,7 +18,7 @@ from math_verify import LatexExtractionConfig, parse
 from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 from sympy.core.random import seed  # type: ignore[import-untyped]
 
-from strict_answers.messages import Message
+from strict_answers.process import Message
 
 PLACES = 12
 "math-verify rounds floats to this many places; none reach it, since the rules write decimals as fractions."

@@ -1,4 +1,6 @@
-"""The words that may stand around a value, by class, and those that change it; anything else rejects an answer."""
+"""The words that may stand around a value, by class, and those that change it; the letters and words of formulas."""
+
+import re
 
 
 # fmt: off
@@ -167,17 +169,38 @@ TAIL_CLASSES = {
     "D": "this that last next",
 }
 TAIL_OF = {word: code for code, words in TAIL_CLASSES.items() for word in words.split()}
-# fmt: on
 TWISTED = listed(
     """
     answer answers result value twice half double doubled triple square squared cube cubed root reciprocal negative
     inverse opposite times minus plus percent percentage approximately about roughly
     """
 )
-MATHEMATICS = listed(
+# Letters and words of a formula.
+GREEK = listed(
     """
-    sqrt sin cos tan cot csc log ln exp pi abs floor ceil gcd lcm arcsin arccos arctan sinh cosh tanh and or binom
-    frac infty infinity
+    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon
+    phi varphi chi psi omega
     """
 )
-"Words that belong to a formula."
+FUNCTIONS = listed(
+    """
+    sqrt sin cos tan cot sec csc log ln exp pi abs floor ceil gcd lcm max min sum prod e i lg arcsin arccos arctan
+    arccot sinh cosh tanh coth infty
+    """
+)
+"Letters that spell mathematics, not unknowns."
+MATHEMATICS = FUNCTIONS - listed("sec max min sum prod e i") | listed("and or binom frac infinity")
+"Words that belong to a formula: no abbreviations of units, and none of plain English."
+LETTERS = re.compile(r"(\\?)([A-Za-z]+)")
+# fmt: on
+
+
+def unknowns(text: str) -> frozenset[str]:
+    """Letters that stand for something, Greek ones by name, except for e, i and functions."""
+    found: set[str] = set()
+    for slash, word in LETTERS.findall(text):
+        if slash:
+            found |= {word} & GREEK
+        elif word.lower() not in FUNCTIONS:
+            found |= set(word)
+    return frozenset(found - {"e", "i"})

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from strict_answers.messages import Message, encode
+from strict_answers.process import Message, encode
 
 NEAR = 8 * 2**20
 "A comparison this many bytes below the memory limit counts as over it: math-verify takes a lack of memory for unequal."
