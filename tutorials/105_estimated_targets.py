@@ -33,7 +33,6 @@ from pmdkit import theory
 from pmdkit.figures.style import look, shades
 from pmdkit_lab.figures import style
 from pmdkit_lab.figures.bootstrap import bootstrap
-from pmdkit_lab.finite_samples import expected_log_partition
 from pmdkit_lab.ledger import of_item
 
 style()
@@ -251,11 +250,12 @@ print(f"theory.target_error: {theory.target_error(p, n, tau).mean:.2f} nats^2")
 #   right axis, falls together with the bias.
 error = theory.target_error(p, fine, tau, "pmd-part").mean
 exact_log_z = theory.pmd_part([p, 1 - p], [1.0, 0.0], tau).log_z
-bias = [exact_log_z - expected_log_partition(p, int(k), tau) for k in fine]
+seen = (p + theory.anchor(p, tau, fine)) / tau  # of log Z, by groups on average
+bias = exact_log_z - seen
 
 fig, ax = plt.subplots()
 ax.plot(fine, bias, **look("pmd-part"), label="bias of log Z")
-ax.plot(fine, np.sqrt(error - np.square(bias)), "-", color="0.3", label="its spread")
+ax.plot(fine, np.sqrt(error - bias**2), "-", color="0.3", label="its spread")
 no_luck = ax.twinx()
 no_luck.plot(fine, (1 - p) ** (fine - 1), "k:", label="P(no peer passes)")
 ax.set(xscale="log", xlabel="responses per prompt, n", ylabel="nats", ylim=(0, 20))

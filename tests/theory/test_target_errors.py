@@ -35,21 +35,9 @@ def test_targets_are_the_definition(method, tau):
             np.testing.assert_allclose(targets, by_definition(reward, tau, method), rtol=1e-10, atol=1e-12 / tau)
 
 
-@pytest.mark.parametrize("tau", [1e-4, 1e-3, 0.05, 1.0, 1e4])
-def test_expected_log_partition_is_the_sum_over_successes(tau):
-    p, n = 0.2, 9
-    with mp.workdps(50):
-        a = mp.exp(1 / mp.mpf(tau)) - 1
-        exact = mp.fsum(
-            mp.binomial(n - 1, s) * mp.mpf(p) ** s * (1 - mp.mpf(p)) ** (n - 1 - s) * mp.log(1 + a * s / (n - 1))
-            for s in range(n)
-        )
-    np.testing.assert_allclose(finite_samples.expected_log_partition(p, n, tau), float(exact), rtol=1e-12)
-
-
 def test_small_groups_see_little_of_the_log_partition():
     """E log Z_hat at p = 0.01, tau = 0.05: 0.56, 2.43, 7.54, 15.34 for n = 4, 16, 64, 1024; log Z = 15.39."""
-    got = [finite_samples.expected_log_partition(0.01, n, 0.05) for n in (4, 16, 64, 1024)]
+    got = (0.01 + theory.anchor(0.01, 0.05, [4, 16, 64, 1024])) / 0.05
     np.testing.assert_allclose(got, [0.56, 2.43, 7.54, 15.34], atol=0.005)
     log_z = theory.pmd_part([0.01, 0.99], [1.0, 0.0], 0.05).log_z
     assert got[-1] < log_z < 15.40
@@ -148,8 +136,11 @@ def test_broadcasting_over_rates_groups_and_temperatures():
         (theory.epsilon, (0.1, 16, 1.0)),
         (theory.leave_one_out_targets, ([1.0], 0.1)),
         (theory.leave_one_out_targets, ([1.0, float("nan")], 0.1)),
-        (finite_samples.expected_log_partition, (0.1, 1, 0.1)),
         (theory.simulate_target_error, (0.1, 4, 0.1, "pmd-mean", 0)),
+        (theory.anchor, (0.5, 0.1, 1)),
+        (theory.anchor, (0.5, 0.1, 4, 2.0)),
+        (theory.anchor, ([0.5, 0.1], [0.1] * 3, 4)),
+        (theory.anchor_growth, (0.1, 0.1, 0.1, 1.0, 0)),
     ],
 )
 def test_bad_input_is_refused(function, arguments):
