@@ -50,10 +50,12 @@ def run_figure(run: "Run") -> Figure:
     rows, gauges, summary = measured(run)
     panels = [panel for panel in run_panels(run, rows, gauges, summary).values() if panel is not None]
     with style():
-        figure, key = placed(panels, caption(rows, summary, run.spec.schedule.prompts))
+        words = caption(rows, summary, run.spec.schedule.prompts)
+        figure, key = placed(panels, words)
         figure.suptitle(title(run), fontsize=10)
         key_to_sides(key, rows)
-    figure.set_label(describe(run, rows))
+    steps = f"steps {rows[0]['step']} to {rows[-1]['step']}"
+    figure.set_label(f"Run of {title(run)}; {steps}. {' '.join(words.split())}")  # the alt text
     return figure
 
 
@@ -274,7 +276,7 @@ def belief(ax: Axes, gauges: Rows) -> None:
     ax.legend(handlelength=1.2, fontsize=7, loc="upper center", ncols=2)  # in the space above 1
 
 
-# Title, the sentences under the picture, and alt text.
+# Title, and the sentences under the picture.
 
 
 def title(run: "Run") -> str:
@@ -347,29 +349,6 @@ def came_undone(rows: Rows, prompts: int) -> str:
             "stop earlier; a lower lr puts it off."
         )
     return sentence
-
-
-def describe(run: "Run", rows: Rows) -> str:
-    """Alt text: first and last values of what is drawn."""
-    words = [f"Run of {title(run)}; steps {rows[0]['step']} to {rows[-1]['step']}, drawn over the steps."]
-    names = {
-        "pass_rate": "pass rate of the rollouts",
-        "reward_mean": "mean reward of the rollouts",
-        "log_ratio_pos": "log-ratio of right responses, nats",
-        "theory_log_ratio_pos": "its prediction",
-        "log_ratio_neg": "log-ratio of wrong responses, nats",
-        "theory_log_ratio_neg": "its prediction",
-        "theory_lambda_over_tau": "lambda over tau, reward units",
-        "noise_share": "share of groups whose PMD-part target is noise",
-        "ess": "effective share of a group",
-        "response_length": "mean length of the responses, tokens",
-        "mismatch_mean": "difference of engine and trainer, nats per token",
-    }
-    for key, name in names.items():
-        values = [row[key] for row in rows if row.get(key) is not None]
-        if values:
-            words.append(f"{name[0].upper()}{name[1:]}: first {values[0]:.3g}, last {values[-1]:.3g}.")
-    return " ".join(words)
 
 
 # Axes, headings, and lines that leave gaps.

@@ -16,7 +16,6 @@ from pmdkit.objectives.batch import Groups, Tau, expect
 from pmdkit.objectives.options import check_options, check_range
 from pmdkit.plugins import class_from_path, is_path
 
-LAWS = ("exact", "hard")
 ESTIMATES = ("jeffreys", "pool")
 HALVINGS = 60  # of an interval of length 1: below the spacing of float64
 STRONGEST = 1e3
@@ -68,13 +67,12 @@ class Contraction:
     Source: Theorem 1 of arXiv:2602.05933 for binary rewards, solved for tau: given eta, the two stationarity
     conditions are linear in 1/tau and lambda/tau^2.
     Differs: the paper goes from tau to eta. Its limit for p -> 0 is tau = p / (eta log(1 / (1 - eta))), the rule
-    PassRate without its floor; law="hard" is that limit, used at every p.
+    PassRate without its floor.
 
     Attributes:
         eta: share of the gap to close in one exact update, in (0, 1).
         floor: pass rates below this are raised to it.
         rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
-        law: "exact" or "hard".
         estimate: how draws give the pass rate, "jeffreys" or "pool"; see `pass_rate`.
 
     Good values: eta = 0.5 to 0.9.
@@ -85,21 +83,16 @@ class Contraction:
     eta: float = 0.5
     floor: float = 1e-3
     rewards: tuple[float, float] = (0.0, 1.0)
-    law: str = "exact"
     estimate: str = "jeffreys"
 
     def __post_init__(self) -> None:
         check_range("eta", self.eta, 1e-6, 1 - 1e-6)
         check_rule(self.floor, self.rewards, self.estimate)
-        if self.law not in LAWS:
-            raise ValueError(unknown("law", self.law, LAWS))
 
     def __call__(self, groups: Groups) -> Tensor:
         """[P] tau, reward units."""
         low, high = self.rewards
         p = pass_rate(groups, self.rewards, self.estimate).clamp_min(self.floor)
-        if self.law == "hard":
-            return (high - low) * p / (-self.eta * math.log1p(-self.eta))
         return (high - low) * contraction_tau(p, torch.full_like(p, self.eta))
 
 

@@ -72,18 +72,12 @@ def test_contraction_solves_the_stationarity_conditions(p, eta):
 
 
 def test_a_contraction_by_hand():
-    """By the law for rare successes tau = (high - low) p / (eta log(1 / (1 - eta))), with p at least the floor.
-
-    By the exact one at p = 0.25, eta = 0.5 the ratios are 2.5 and 0.5. With log rho + x rho = Delta / tau for both,
-    x = 2 log 2 - 0.5 / tau from the wrong ones, and 2 / tau = log 2.5 + 5 log 2 from the right ones.
-    """
+    """At p = 0.25, eta = 0.5 the ratios are 2.5 and 0.5. With log rho + x rho = Delta / tau for both, x = 2 log 2 -
+    0.5 / tau from the wrong ones, and 2 / tau = log 2.5 + 5 log 2 from the right ones."""
     reward, mass = ([[1.0, -1.0]], [[0.25, 0.75]])
     groups = Groups(*(torch.tensor(each, dtype=torch.float64) for each in (reward, mass)), sampled=False)
     tau = 2 / (math.log(2.5) + 5 * math.log(2))
     assert Contraction(eta=0.5, rewards=(-1.0, 1.0))(groups).item() == pytest.approx(2 * tau, rel=1e-12)
-    for floor, p in ((1e-3, 0.25), (0.4, 0.4)):
-        rule = Contraction(eta=0.5, rewards=(-1.0, 1.0), law="hard", floor=floor)
-        assert rule(groups).item() == pytest.approx(2 * p / (0.5 * math.log(2)), rel=1e-12)
 
 
 @pytest.mark.parametrize("p", [1e-3, 0.01, 0.1, 0.5, 0.9])
@@ -153,7 +147,7 @@ def test_make_tau():
     [
         *({"rule": "pas-rate"}, {"rule": "pass-rate", "flor": 1}, {"scale": 1}, {"rule": "pass-rate", "scale": 0.0}),
         *({"rule": "pass-rate", "rewards": [1, 0]}, {"rule": "pass-rate", "estimate": "pol"}),
-        *({"rule": "contraction", "eta": 1.0}, {"rule": "contraction", "law": "hrad"}),
+        {"rule": "contraction", "eta": 1.0},
         *({"rule": "kl-budget", "budget": 0.0}, {"rule": "kl-budget", "method": "pmd-men"}),
         {"rule": "chi2-budget", "most": 1.0},
     ],
