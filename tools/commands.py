@@ -1,6 +1,6 @@
 """The commands of pages, run in order as a reader runs them: each page in an empty folder of its own.
 
-`python tests/commands.py README.md docs/use/*.md` prints a line for each with its exit code and seconds, and leaves
+`python tools/commands.py README.md docs/use/*.md` prints a line for each with its exit code and seconds, and leaves
 with 1 where one failed. Every line of a block of a shell is a command, and every block of Python a program. A block
 whose fence names a file, as in ```python title="my.py", is written to that file. What is not to be run is `text`.
 

@@ -56,12 +56,12 @@ def best_of(setting):
     return division and division.serve
 
 
-def close(told, wanted, where=""):
+def assert_close(told, wanted, where=""):
     """Every number equal to TOLERANCE, every word and verdict equal."""
     if isinstance(wanted, dict):
         assert set(told) == set(wanted), where
         for key, value in wanted.items():
-            close(told[key], value, f"{where}/{key}")
+            assert_close(told[key], value, f"{where}/{key}")
     elif isinstance(wanted, bool | str):
         assert told == wanted, where
     else:

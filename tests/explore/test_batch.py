@@ -7,7 +7,7 @@ from pmdkit_lab.planner.predict import best
 from pmdkit_lab.planner.timeline import timeline
 
 from .in_node import in_node
-from .planned import PAPER, close, predicted, tables
+from .planned import PAPER, assert_close, predicted, tables
 
 SETTINGS = [
     PAPER,
@@ -41,7 +41,7 @@ def test_memory_is_that_of_the_planner(golden):
     verdicts = set()
     for _, found, _, wanted in golden:
         memory = wanted.memory
-        close(found["memory"], {
+        assert_close(found["memory"], {
             "phases": memory.phases, "totals": memory.totals, "limit": memory.limit, "room": memory.room,
             "fits": memory.fits,
         })  # fmt: skip
@@ -55,15 +55,15 @@ def test_seconds_are_those_of_the_planner(golden):
     for _, found, _, wanted in golden:
         generation, update = wanted.generation, wanted.update
         names = ("decode", "prefill", "sync", "steps", "queue", "seconds")
-        close(found["generation"], {name: getattr(generation, name) for name in names})
+        assert_close(found["generation"], {name: getattr(generation, name) for name in names})
         names = ("compute", "wire", "optimizer", "visits", "seconds")
-        close(found["update"], {name: getattr(update, name) for name in names})
-        close(found["perToken"], wanted.ms_per_token)
+        assert_close(found["update"], {name: getattr(update, name) for name in names})
+        assert_close(found["perToken"], wanted.ms_per_token)
         for name in ("scoring", "seconds", "tokens", "staleness", "speedup", "overlaps"):
-            close(found[name], getattr(wanted, name), name)
+            assert_close(found[name], getattr(wanted, name), name)
         assert found["engines"] == wanted.generators.engines
         assert (found["generators"], found["trainers"]) == (wanted.generators.count, wanted.trainers.count)
-        close(found["onPolicy"]["perToken"], wanted.on_policy.ms_per_token)
+        assert_close(found["onPolicy"]["perToken"], wanted.on_policy.ms_per_token)
         waiting.add(generation.queue > 0)
         waits_for.add(update.wire > update.compute)
     assert waiting == waits_for == {True, False}  # both branches of both formulas are met
@@ -78,8 +78,8 @@ def test_the_timeline_and_the_ages_are_those_of_the_loop(node):
     """
     for (generating, training, steps, lag, apart), told in zip(cases, in_node(node, code, cases), strict=True):
         wanted = timeline(np.full(steps, generating), np.full(steps, training), lag, apart)
-        close(told[0]["generation"], wanted.generation)
-        close(told[0]["update"], wanted.update)
+        assert_close(told[0]["generation"], wanted.generation)
+        assert_close(told[0]["update"], wanted.update)
         assert told[0]["version"] == wanted.version.tolist()
         for step, ages in zip((0, 1, 2, 5), told[1], strict=True):
             assert ages == [4 * (step - int(wanted.version[step])) + k for k in range(4)]

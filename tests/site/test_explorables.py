@@ -9,7 +9,7 @@ import pytest
 
 from pmdkit import theory
 from tests.explore.by_torch import SHOWN, TOLERANCE, at
-from tests.explore.planned import PAPER, best_of, close, predicted
+from tests.explore.planned import PAPER, assert_close, best_of, predicted
 
 pytestmark = pytest.mark.site
 PAGES = ("simplex", "rollouts", "anchor", "losses", "atlas", "biography", "batch")
@@ -221,7 +221,7 @@ def test_the_batch_planner_shows_the_planner_s_numbers(open_page, cell):
             "speedup/value": one.speedup, "staleness/value": one.staleness,
             "total/rollout": one.memory.totals["rollout"], "total/update": one.memory.totals["update"],
         }  # fmt: skip
-        close({name: cell(page, name) for name in wanted}, wanted)
+        assert_close({name: cell(page, name) for name in wanted}, wanted)
 
     check(PAPER)
     page.fill('[data-key="gpus-field"]', "64")

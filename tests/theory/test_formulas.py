@@ -23,7 +23,7 @@ ADVANTAGE = REWARD - PI @ REWARD
 P, N, DELTA, TAU = 0.3, 5, 0.2, 0.25
 
 
-def close(got, wanted, rtol=1e-12):
+def assert_close(got, wanted, rtol=1e-12):
     np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-15)
 
 
@@ -45,9 +45,9 @@ def test_pmd_part():
     log_z = math.log(PI @ np.exp(REWARD / TAU))
     for pi in (PI, OFF):
         got = theory.pmd_part(pi, REWARD, TAU)
-        close(got.log_z, log_z)
-        close(got.log_ratio, REWARD / TAU - log_z)
-        close(got.probs, PI * np.exp(REWARD / TAU - log_z), 1e-8)
+        assert_close(got.log_z, log_z)
+        assert_close(got.log_ratio, REWARD / TAU - log_z)
+        assert_close(got.probs, PI * np.exp(REWARD / TAU - log_z), 1e-8)
 
 
 @pytest.mark.parametrize("size", [None, np.array([1.0, 3.0, 2.0, 7.0])])
@@ -55,10 +55,10 @@ def test_pmd_mean(size):
     """u + x |y| e^u = Delta / tau, E e^u = 1, lambda = x tau^2: one x for all actions."""
     for pi in (PI, OFF):
         got = theory.pmd_mean(pi, REWARD, TAU, size)
-        close((PI * np.exp(got.log_ratio)).sum(), 1, 1e-11)
-        close(got.probs, PI * np.exp(got.log_ratio), 1e-8)
+        assert_close((PI * np.exp(got.log_ratio)).sum(), 1, 1e-11)
+        assert_close(got.probs, PI * np.exp(got.log_ratio), 1e-8)
         x = (ADVANTAGE / TAU - got.log_ratio) * np.exp(-got.log_ratio) / (1 if size is None else size)
-        close(got.lam, x * TAU**2, 1e-9)
+        assert_close(got.lam, x * TAU**2, 1e-9)
 
 
 # Limits of lambda and of the ratios.
@@ -66,18 +66,18 @@ def test_pmd_mean(size):
 
 def test_lambda_bounds():
     a, b = PI @ np.exp(ADVANTAGE / TAU), PI @ np.exp(2 * ADVANTAGE / TAU)
-    close(theory.lambda_bounds(OFF, REWARD, TAU), [TAU**2 * a * (a - 1) / b, TAU**2 * math.log(a)])
+    assert_close(theory.lambda_bounds(OFF, REWARD, TAU), [TAU**2 * a * (a - 1) / b, TAU**2 * math.log(a)])
 
 
 def test_expansions_at_small_tau():
     got = binary_small_tau(P, 0.1)
-    close([got.log_ratio_neg, got.B, got.lam], [-3.0, 3.0, 0.1 * 0.21])
-    close(got.eta, 1 - math.exp(-3))
-    close(got.log_ratio_pos, math.log(1 / P - 0.7 / P * math.exp(-3)))
+    assert_close([got.log_ratio_neg, got.B, got.lam], [-3.0, 3.0, 0.1 * 0.21])
+    assert_close(got.eta, 1 - math.exp(-3))
+    assert_close(got.log_ratio_pos, math.log(1 / P - 0.7 / P * math.exp(-3)))
     part = binary_small_tau(P, 0.1, "pmd-part")
-    close(part.log_ratio_neg, math.log(math.exp(-10) / P))
-    close(part.log_ratio_pos, math.log(1 / P - 0.7 / P**2 * math.exp(-10)))
-    close(part.B, 10 - math.log(1 / P))
+    assert_close(part.log_ratio_neg, math.log(math.exp(-10) / P))
+    assert_close(part.log_ratio_pos, math.log(1 / P - 0.7 / P**2 * math.exp(-10)))
+    assert_close(part.B, 10 - math.log(1 / P))
     for p in (0.0, 1.0):
         with pytest.raises(ValueError, match=r"inside \(0, 1\)"):
             binary_small_tau(p, 0.1)
@@ -88,24 +88,24 @@ def test_expansions_at_small_tau():
 
 def test_epsilon():
     for p, n, delta in ((P, N, DELTA), (0.01, 16, 0.05)):
-        close(theory.epsilon(p, n, delta), epsilon(p, n, delta))
+        assert_close(theory.epsilon(p, n, delta), epsilon(p, n, delta))
 
 
 def test_bounds_of_target_errors():
     limit, exact = epsilon(P, N, DELTA), theory.binary(P, TAU)
     plus, minus = (1 - P) / TAU - exact.log_ratio_pos, -P / TAU - exact.log_ratio_neg
     wanted = 2 * limit**2 / TAU**2 + 2 * (min(1, P + limit) * (plus**2 - minus**2) + minus**2)
-    close(theory.mean_bound(P, N, TAU, DELTA), wanted, 1e-9)
+    assert_close(theory.mean_bound(P, N, TAU, DELTA), wanted, 1e-9)
     few = epsilon(0.01, 4000, DELTA)  # p + epsilon below 1 here, above it at N
     exact = theory.binary(0.01, TAU)
     plus, minus = 0.99 / TAU - exact.log_ratio_pos, -0.01 / TAU - exact.log_ratio_neg
     wanted = 2 * few**2 / TAU**2 + 2 * ((0.01 + few) * (plus**2 - minus**2) + minus**2)
-    close(theory.mean_bound(0.01, 4000, TAU, DELTA), wanted, 1e-9)
-    close(finite_samples.mean_bound_as_stated(P, N, TAU, DELTA), (limit**2 + P * (1 - P) ** 2) / TAU**2)
+    assert_close(theory.mean_bound(0.01, 4000, TAU, DELTA), wanted, 1e-9)
+    assert_close(finite_samples.mean_bound_as_stated(P, N, TAU, DELTA), (limit**2 + P * (1 - P) ** 2) / TAU**2)
     a = math.exp(1 / TAU) - 1
-    close(theory.part_bound(P, N, TAU, DELTA), min(a * limit / (1 + a * max(P - limit, 0)), 1 / TAU) ** 2)
-    small = epsilon(P, 10**6, DELTA)
-    close(theory.part_bound(P, 10**6, 2.0, DELTA), (math.expm1(0.5) * small / (1 + math.expm1(0.5) * (P - small))) ** 2)
+    assert_close(theory.part_bound(P, N, TAU, DELTA), min(a * limit / (1 + a * max(P - limit, 0)), 1 / TAU) ** 2)
+    a, small = math.expm1(0.5), epsilon(P, 10**6, DELTA)
+    assert_close(theory.part_bound(P, 10**6, 2.0, DELTA), (a * small / (1 + a * (P - small))) ** 2)
 
 
 # Targets of draws, over all groups.
@@ -130,14 +130,14 @@ def test_simulated_target_errors(method):
     for seed, count in enumerate(successes):
         group = (1,) * count + (0,) * (4 - count)
         squared, rewards = table[group], np.array(group)
-        close(got.per_seed[seed], squared.mean(), 1e-9)
+        assert_close(got.per_seed[seed], squared.mean(), 1e-9)
         for side, found in ((1, got.per_seed_positive), (0, got.per_seed_negative)):
             pooled[side] += list(squared[rewards == side])
             assert (rewards == side).any() or np.isnan(found[seed])
             if (rewards == side).any():
-                close(found[seed], squared[rewards == side].mean(), 1e-9)
-    close(got.mean, got.per_seed.mean())
-    close([got.positive, got.negative], [np.mean(pooled[1]), np.mean(pooled[0])], 1e-9)
+                assert_close(found[seed], squared[rewards == side].mean(), 1e-9)
+    assert_close(got.mean, got.per_seed.mean())
+    assert_close([got.positive, got.negative], [np.mean(pooled[1]), np.mean(pooled[0])], 1e-9)
 
 
 # Counts, in exact fractions.
@@ -146,6 +146,6 @@ def test_simulated_target_errors(method):
 def test_chi2():
     new, old = [Fraction(1, 4), Fraction(3, 4), Fraction(0)], [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
     wanted = sum((a - b) ** 2 / b for a, b in zip(new, old, strict=True))
-    close(theory.chi2([float(a) for a in new], [float(b) for b in old]), float(wanted))
-    close(theory.chi2([0.5, 0.5, 0.0], [0.25, 0.75, 0.0]), 1 / 4 + 1 / 12)
+    assert_close(theory.chi2([float(a) for a in new], [float(b) for b in old]), float(wanted))
+    assert_close(theory.chi2([0.5, 0.5, 0.0], [0.25, 0.75, 0.0]), 1 / 4 + 1 / 12)
     assert theory.chi2([0.5, 0.5], [0.0, 1.0]) == np.inf

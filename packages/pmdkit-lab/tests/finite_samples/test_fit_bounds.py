@@ -15,17 +15,17 @@ from pmdkit_lab.finite_samples import erm_bound, one_step_bound, refined_bound, 
 P, N, DELTA = 0.3, 5, 0.2
 
 
-def close(got, wanted):
+def assert_close(got, wanted):
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
 def test_the_erm_bound():
     logs = math.log(2 * 7 / DELTA)
-    close(erm_bound(1.5, 2.0, 0.5, N, DELTA, 7, 0.25), 4 * 1.5 + 4 * 0.25 + 5 * 2.5**2 * logs / (3 * N))
+    assert_close(erm_bound(1.5, 2.0, 0.5, N, DELTA, 7, 0.25), 4 * 1.5 + 4 * 0.25 + 5 * 2.5**2 * logs / (3 * N))
 
 
 def test_the_one_step_bound():
-    close(one_step_bound(P, 0.4, 1.2, 0.03), 0.6 * 0.7 + math.exp(0.6) * math.sqrt(0.06))
+    assert_close(one_step_bound(P, 0.4, 1.2, 0.03), 0.6 * 0.7 + math.exp(0.6) * math.sqrt(0.06))
 
 
 def test_the_refined_bounds():
@@ -33,11 +33,11 @@ def test_the_refined_bounds():
     limit = theory.epsilon(P, N, DELTA / 2)
     wanted = 2 * 0.1 + 14 / 3 * (width + 1 / TAU) ** 2 * logs / N + 2 * limit**2 / TAU**2
     wanted += 4 * limit / TAU * (width + (2 * P + limit + 1 / N) / TAU)
-    close(refined_bound(P, TAU, width, N, DELTA, 7, 0.1), wanted)
+    assert_close(refined_bound(P, TAU, width, N, DELTA, 7, 0.1), wanted)
     limit, logs = theory.epsilon(P, N, DELTA / 3), math.log(3 * 7 / DELTA)
     wanted = 4 * 0.1 + 14 * limit**2 / TAU**2
     wanted += (28 / 3 * (width + 1 / TAU) ** 2 + 32 / 3 * width**2) * logs / N
-    close(refined_bound_sharper(P, TAU, width, N, DELTA, 7, 0.1), wanted)
+    assert_close(refined_bound_sharper(P, TAU, width, N, DELTA, 7, 0.1), wanted)
 
 
 # On a finite class fitted to draws: the ERM lemma, the total-variation step, the one-step theorem, the refined lemma.
