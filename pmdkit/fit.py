@@ -146,7 +146,10 @@ def fit(
     weights other than those the run began with are refused unless `accept_changes`.
     """
     group, main = backend.process_group, backend.process_group.is_main_process
-    backend = replace(backend, callbacks=[*backend.callbacks, *own_callbacks(spec)])
+    own = [class_from_path(name)() for name in spec.run.callbacks]
+    if strange := [type(one).__name__ for one in own if not isinstance(one, TrainerCallback)]:
+        raise UsageError(f"run.callbacks names {strange[0]}; expected a subclass of pmdkit.fit.TrainerCallback")
+    backend = replace(backend, callbacks=[*backend.callbacks, *own])
     context = RunContext(spec, objective, backend, folder, display if main else Display())
     began = time.monotonic()
     with locked(folder) if main else nullcontext():
@@ -306,17 +309,6 @@ def summarise(spec: Spec, folder: RunFolder, rows: list[Row], first: Row, last: 
         "seconds": sum(row["seconds_rollout"] + row["seconds_update"] for row in rows),
         "out": str(folder.path),
     }
-
-
-def own_callbacks(spec: Spec) -> list[TrainerCallback]:
-    """The user's own callbacks, which [run] names."""
-    found: list[TrainerCallback] = []
-    for name in spec.run.callbacks:
-        made = class_from_path(name)()
-        if not isinstance(made, TrainerCallback):
-            raise UsageError(f"run.callbacks names {name}; expected a subclass of pmdkit.fit.TrainerCallback")
-        found.append(made)
-    return found
 
 
 # How a run stops early.

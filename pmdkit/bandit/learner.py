@@ -136,7 +136,6 @@ class BanditLearner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        foreign.check_numbers(state["model"], "the checkpoint")
         with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
             self.policy.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])

@@ -139,21 +139,12 @@ def explain_error(problem: Exception) -> tuple[str, int]:
 
 
 def fail(sentence: str, code: int) -> None:
-    """Print one readable line on stderr and exit: overlong words are cut, and control characters are escaped.
-
-    On a terminal the advice, the part after the first semicolon, has a line of its own.
-    """
+    """Print one readable line on stderr and exit: overlong words are cut, and control characters are escaped."""
     from pmdkit.observe.run_folder import redacted
 
     words = (word if len(word) <= LONGEST_WORD else word[:LONGEST_WORD] + "..." for word in sentence.split())
     line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in redacted(" ".join(words)))
-    if sys.stderr is not None and sys.stderr.isatty():
-        what, _, advice = line.partition("; ")
-        red, dim, plain = ("", "", "") if os.environ.get("NO_COLOR") else ("\x1b[31m", "\x1b[2m", "\x1b[0m")
-        line = f"{red}pmdkit: error:{plain} {what}" + (f"\n  {dim}{advice}{plain}" if advice else "")
-        print(line, file=sys.stderr)
-    else:
-        print("pmdkit: error: " + line, file=sys.stderr)
+    print("pmdkit: error: " + line, file=sys.stderr)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -114,8 +114,6 @@ class BanditTask:
     """
 
     def __init__(self, bandit: Bandit, prompts: int | None = None, seed: int = 0) -> None:
-        if prompts is not None and prompts < 1:
-            raise ValueError(f"prompts is {prompts}; expected an integer >= 1, or None for every context once")
         self.bandit = bandit
         self.count = bandit.contexts if prompts is None else prompts
         self.seed = seed
@@ -124,8 +122,6 @@ class BanditTask:
         """[P] contexts of a step; steps count from 1."""
         import torch
 
-        if step < 1:
-            raise ValueError(f"step is {step}; expected an integer >= 1, as steps are counted from 1")
         size = self.bandit.contexts
         first, end = (step - 1) * self.count, step * self.count
         epochs = range(first // size, (end - 1) // size + 1)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from pmdkit.envs.math import make_math, readers
+from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, leaks
 from pmdkit.envs.math_answers import FunctionGrader
-from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts
 from pmdkit.fit import Display, stop_at_once
@@ -26,6 +26,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import Evaluation, graded_draws, held_out_problems, other_problems
 from pmdkit.llm.model import end_tokens, load_model, pick_device
 from pmdkit.llm.precision import cast_model
+from pmdkit.llm.recipe_checks import check_evaluated
 from pmdkit.observe import files, run_folder
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
@@ -35,7 +36,6 @@ from pmdkit.specs.table import differences
 from pmdkit.stats import measure_at_k
 
 HELD_OUT = "held-out"
-SHIPPED = ("aime24", "aime25")
 PAPER_SAMPLING = (1.0, 0.7)  # temperature and top_p of the evaluations in arXiv:2602.05933, section 5
 RECORD = "responses.jsonl"
 STOPPED = "stopped; every whole turn of responses is kept: go on with the same options and --resume --out {out}"
@@ -67,8 +67,7 @@ class EvalConfig:
         data = self.data or own.data
         if data == HELD_OUT and spec is None:
             raise UsageError("data is 'held-out' and a model folder has no training problems; give aime24 or a file")
-        if data not in (HELD_OUT, *SHIPPED) and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
-            raise UsageError(unknown("data", data, (HELD_OUT, *SHIPPED, "FILE.jsonl", "FILE.parquet")))
+        check_evaluated("data", data)
         as_the_run = spec is not None and (self.data is None or data == HELD_OUT)
         as_in_run = own.temperature or rollout.temperature, own.top_p
         temperature, top_p = as_in_run if as_the_run else PAPER_SAMPLING

@@ -41,7 +41,8 @@ def load_policy(path: Path, trusted: Trusted = NOTHING) -> tuple[Spec, Backend, 
         raise ResumeRefused(f"no checkpoint in {folder.checkpoints}, none was written yet; train first, or --resume")
     state.pop("first", None)
     backend.learner.load_state_dict(state)
-    return spec, backend, step, checkpoint.damage_warnings(folder.checkpoints, damaged)
+    name = f"checkpoint {folder.checkpoints}/step"
+    return spec, backend, step, [f"{name}-{n} is damaged ({why}); an older one is used" for n, why in damaged]
 
 
 def evaluate(spec: Spec, backend: Backend, step: int, k: int, problems: int | None, seed: int) -> dict[str, Any]:

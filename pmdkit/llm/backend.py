@@ -118,6 +118,9 @@ def make_engine(
     tokenizer, central = encoder.tokenizer, rollout.engine in CENTRAL
     ends = end_tokens(model, tokenizer)
     own = process_group.strategy == "fsdp2" or rollout.lag > 0
+    width = max(rollout.width, spec.evaluation.width or 0)
+    # a later turn continues a response of up to the width; all rows are drawn together, as wide as any has room for
+    longest = rollout.max_prompt + width * (1 if rollout.environment is None else 2)
     engine: base.Engine | None = None
     if process_group.is_main_process or not central:
         config = base.EngineConfig(
@@ -127,7 +130,7 @@ def make_engine(
             rollout=rollout,
             vllm=vllm,
             dtype=spec.model.dtype,
-            context=context_length(spec, model),
+            context=min(longest, getattr(model.config, "max_position_embeddings", None) or longest),
             device=pick_device(spec.model.device),
             own=own,
             size=process_group.size,
@@ -146,14 +149,6 @@ def make_engine(
         sync_check=make_sync_check(rollout, spec.model.dtype, encoder, problems) if compared else None,
         response_check=base.ResponseCheck(ends, head.head_weight(model).shape[0]),
     )
-
-
-def context_length(spec: LLMSpec, model: PreTrainedModel) -> int:
-    """Tokens of the longest prompt and response together, capped at the model's context length."""
-    width = max(spec.rollout.width, spec.evaluation.width or 0)
-    # a later turn continues a response of up to the width; all rows are drawn together, as wide as any has room for
-    longest = spec.rollout.max_prompt + width * (1 if spec.rollout.environment is None else 2)
-    return min(longest, getattr(model.config, "max_position_embeddings", None) or longest)
 
 
 def make_sync_check(

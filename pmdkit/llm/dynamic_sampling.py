@@ -50,9 +50,11 @@ def resampled(
     batches, replaced, dropped = 1, 0, 0
     while batches < most and not bool(informative.all()):
         places = (~informative).nonzero()[:, 0]
-        prompts = other_prompts(task, step, batches, len(places), asked)
-        if not len(prompts):
+        free = np.setdiff1d(task.problems.train, np.array(asked))  # what the step has not asked yet
+        if not len(free):
             break
+        order = generator(task.seed, "resampled", step, batches).permutation(len(free))
+        prompts = torch.from_numpy(free[order[: len(places)]])
         more = learner.rollout(prompts, schedule.group, derive(schedule.seed, "rollout", step, "resampled", batches))
         good = differs(graded(task.reward(more), more)).nonzero()[:, 0][: len(places)]
         filled = places[: len(good)]
@@ -73,13 +75,6 @@ def differs(groups: Groups) -> Tensor:
     top = torch.where(groups.present, groups.reward, -torch.inf).max(1).values
     low = torch.where(groups.present, groups.reward, torch.inf).min(1).values
     return top > low
-
-
-def other_prompts(task: MathTask, step: int, batch: int, count: int, asked: list[int]) -> Tensor:
-    """Up to `count` numbers of problems that the step has not asked yet."""
-    free = np.setdiff1d(task.problems.train, np.array(asked))
-    order = generator(task.seed, "resampled", step, batch).permutation(len(free))
-    return torch.from_numpy(free[order[:count]])
 
 
 def rows_of(groups: Tensor, rollouts: Rollouts) -> Tensor:

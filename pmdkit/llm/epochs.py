@@ -39,12 +39,7 @@ def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers
         step: from 1.
         count: problems per step, >= 1.
         seed: of the shuffles; epoch e is drawn from (seed, "order", e).
-
-    Raises:
-        ValueError: no numbers, or a step or count below 1.
     """
-    if not len(numbers) or step < 1 or count < 1:
-        raise ValueError(f"{len(numbers)} numbers, step {step} and count {count}; expected each to be 1 or more")
     size = len(numbers)
     first, end = (step - 1) * count, step * count
     epochs = range(first // size, (end - 1) // size + 1)
@@ -65,16 +60,12 @@ def epoch_order(size: int, epoch: int, count: int, seed: int) -> Numbers:
     order = shuffle(size, begin, seed)
     for number in range(begin + 1, epoch + 1):
         before = number * size % count  # problems of the straddling step that the previous epoch gave
-        order = with_fresh_head(shuffle(size, number, seed), order[size - before :], (count - before) % count)
+        shuffled, taken = shuffle(size, number, seed), order[size - before :]
+        free = np.flatnonzero(~np.isin(shuffled, taken))[: (count - before) % count]  # `taken` is kept out of the head
+        order = np.concatenate([shuffled[free], np.delete(shuffled, free)])
     return order
 
 
 def shuffle(size: int, epoch: int, seed: int) -> Numbers:
     """[size] the shuffle of an epoch."""
     return generator(seed, "order", epoch).permutation(size)
-
-
-def with_fresh_head(order: Numbers, taken: Numbers, head: int) -> Numbers:
-    """The order with `taken` kept out of its first `head` places, otherwise unchanged."""
-    free = np.flatnonzero(~np.isin(order, taken))[:head]
-    return np.concatenate([order[free], np.delete(order, free)])

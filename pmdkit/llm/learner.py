@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit import foreign
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
@@ -319,9 +318,6 @@ class CausalLearner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; with several processes, each reads its shards from disk."""
-        for name in ("model", "adapter", "reference"):
-            held = {key: value for key, value in state.get(name, {}).items() if isinstance(value, Tensor)}
-            foreign.check_numbers(held, "the checkpoint")
         if self.policy.adapters:  # the base is not in it: its files are compared when the run begins
             weights.copy_weights(lora.adapter_weights(self.model), state.get("adapter", {}), self.process_group)
         else:

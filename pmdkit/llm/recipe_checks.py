@@ -44,9 +44,7 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
         )
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
-    data = spec.evaluation.data
-    if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
-        raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
+    check_evaluated("evaluation.data", spec.evaluation.data)
     return spec.model_copy(
         update={
             "schedule": schedule.model_copy(update={"update": "gradient", "prompts": prompts}),
@@ -60,6 +58,12 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     )
 
 
+def check_evaluated(key: str, data: str) -> None:
+    """Refuse data for an evaluation that can be neither one of EVALUATED nor a file."""
+    if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
+        raise UsageError(unknown(key, data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
+
+
 def check_model(spec: LLMSpec) -> None:
     """Refuse a [model] that is neither a folder nor a starter, and what a folder or adapters exclude."""
     model, warm, lora = spec.model, spec.warm_start, spec.lora
@@ -69,8 +73,6 @@ def check_model(spec: LLMSpec) -> None:
             f"model.path is {model.path!r} and model.build {model.build!r}; expected one of them: the folder of a "
             "model, or the starter to build"
         )
-    if model.path is not None and not model.path.strip():
-        raise UsageError("model.path is empty; expected the folder of a model, or a name on the hub")
     if warm.pass_rate > 0 and model.path is not None:
         raise UsageError(
             "warm_start.pass_rate is set for a model from a folder; phase 0 teaches starter models only: "

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import ComponentDied
 from pmdkit.observe import checkpoint, files, shards
-from pmdkit.observe.checkpoint import PARTS, Checkpoints, Damaged, Manifest
+from pmdkit.observe.checkpoint import PARTS, Checkpoints, Damaged
 from pmdkit.observe.shards import StoredTensor
 
 Rows = dict[str, tuple[int, tuple[int, ...]]]
@@ -166,7 +166,10 @@ class ShardedCheckpoints(Checkpoints):
             for name in by_size[self.process_group.rank :: self.process_group.size]:
                 found.check(name)
             found.checked.update(by_size)  # the others by other processes, whose word is gathered below
-            state = stored_state(found)
+            tensors: dict[str, Any] = {part: found.open_part(part) for part in found.parts()}
+            if "pending" in tensors:  # rollouts ahead of their step, which are small; the rest is left on disk
+                tensors["pending"] = {name: stored.read() for name, stored in tensors["pending"].items()}
+            state = checkpoint.join_state(tensors, checkpoint.read_plain(found))
         except Damaged as caught:
             problem = str(caught)
         problems = [one for one in gather_json(problem, self.group) if one is not None]
@@ -194,14 +197,6 @@ def share_of(
             mine.setdefault(part, {})[name] = local.cpu()
             rows.setdefault(part, {})[name] = (first, tuple(tensor.shape))
     return mine, rows
-
-
-def stored_state(found: Manifest) -> dict[str, Any]:
-    """The state of a checkpoint, its large tensors left on disk."""
-    tensors: dict[str, Any] = {part: found.open_part(part) for part in found.parts()}
-    if "pending" in tensors:  # rollouts ahead of their step, which are small
-        tensors["pending"] = {name: stored.read() for name, stored in tensors["pending"].items()}
-    return checkpoint.join_state(tensors, checkpoint.read_plain(found))
 
 
 def read_shard(stored: StoredTensor, target: Tensor) -> None:

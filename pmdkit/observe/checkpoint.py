@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
-from pmdkit.foreign import parse_json
+from pmdkit.foreign import check_numbers, parse_json
 from pmdkit.observe import files, shards
 from pmdkit.observe.run_folder import flatten
 from pmdkit.version import __version__
@@ -206,15 +206,10 @@ def set_aside(folder: Path, step: int, problem: str) -> str:
     return f"checkpoint {path} is damaged ({problem}); it was renamed to {target.name}, and an older one is used"
 
 
-def damage_warnings(folder: Path, damaged: list[tuple[int, str]]) -> list[str]:
-    """A warning for each damaged checkpoint of a folder that is only read."""
-    return [f"checkpoint {folder / f'step-{n}'} is damaged ({why}); an older one is used" for n, why in damaged]
-
-
 def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
     """The state in a checkpoint folder, of the given step or whichever step it records.
 
-    Damaged if anything differs from what was written, ResumeRefused for another run or format.
+    Damaged if anything differs from what was written, ResumeRefused for another run or format, UsageError for NaN.
     """
     manifest = read_manifest(path)
     check_origin(manifest, manifest.step if step is None else step, run_identity(path.parent))
@@ -225,6 +220,8 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
                 tensors[part] = {name: stored.read() for name, stored in manifest.open_part(part).items()}
             else:
                 tensors[part] = load(manifest.read(f"{part}.safetensors"))
+        if part in WEIGHTS:
+            check_numbers(tensors[part], f"{path}/{part}")
     plain = read_plain(manifest)
     for name in manifest.sha256.keys() - manifest.checked:
         manifest.check(name)

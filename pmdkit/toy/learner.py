@@ -132,7 +132,6 @@ class ToyLearner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         found, wanted = state["model"], self.state_dict()["model"]
-        foreign.check_numbers(found, "the checkpoint")
         check_shapes(found, wanted)
         weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
         self.model.load_state_dict(weights)

@@ -38,7 +38,7 @@ def generate(
     Returns:
         responses [N, T], `eos` after the end; logp [N, T] nats, 0 after the end; mask [N, T], True up to the end.
     """
-    check(model, prompts, width)
+    check(model, prompts)
     if not 0 <= eos < model.config.vocabulary:
         raise ValueError(f"eos is token {eos}; expected one of the model's {model.config.vocabulary}, from 0")
     rows = len(prompts) * group
@@ -90,7 +90,7 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
         responses: [N, T], prompt-major.
         mask: [N, T], True from the first token to the end.
     """
-    check(model, prompts, responses.shape[1])
+    check(model, prompts)
     if len(responses) % len(prompts):
         raise ValueError(f"responses has {len(responses)} rows for {len(prompts)} prompts; expected a multiple")
     longest = max(1, int(mask.sum(1).max()))
@@ -142,14 +142,11 @@ def inverse_cdf(log_policy: Tensor, node: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted((cdf / cdf[:, -1:])[node], uniform[:, None], right=True)[:, 0]
 
 
-def check(model: Transformer, prompts: Tensor, width: int) -> None:
-    """Refuse prompts that the model cannot read, and responses that do not fit after them."""
-    context, vocabulary = model.config.context, model.config.vocabulary
+def check(model: Transformer, prompts: Tensor) -> None:
+    """Refuse prompts that the model cannot read."""
+    vocabulary = model.config.vocabulary
     if prompts.ndim != 2 or 0 in prompts.shape:
         raise ValueError(f"prompts has shape {list(prompts.shape)}; expected [P, L], at least one prompt of one token")
-    if prompts.shape[1] + width > context:
-        what = f"a prompt of {prompts.shape[1]} tokens and a response of up to {width}"
-        raise ValueError(f"{what} need a context of {prompts.shape[1] + width}; the model has {context}")
     low, high = (int(x) for x in prompts.aminmax())
     if low < 0 or high >= vocabulary:
         wrong = low if low < 0 else high

@@ -141,8 +141,15 @@ class TokenProblem(ABC):
         return self.all_prompts()
 
     def build(self) -> Self:
-        """The problem itself, after checking that its parts fit together."""
-        check_problem(self)
+        """The problem itself; a ValueError if vocabulary, lengths, prompts, teacher and judge contradict each other."""
+        check_sizes(self)
+        rng = generator(0, "contract")
+        prompts = self.sample(rng, PROBED_PROMPTS)
+        check_prompts(self, prompts, "sample", PROBED_PROMPTS)
+        if self.grid is not None:
+            check_prompts(self, self.grid, "all_prompts", len(self.grid))
+        for prompt in prompts:
+            check_teacher(self, prompt, self.answer(prompt, rng))
         return self
 
 
@@ -191,8 +198,6 @@ class TokenTask:
     """
 
     def __init__(self, problem: TokenProblem, prompts: int, seed: int = 0) -> None:
-        if prompts < 1:
-            raise ValueError(f"prompts is {prompts}; expected an integer >= 1")
         self.problem = problem
         self.count = prompts
         self.seed = seed
@@ -201,8 +206,6 @@ class TokenTask:
         """[P, L] token ids of a step; steps count from 1."""
         import torch
 
-        if step < 1:
-            raise ValueError(f"step is {step}; expected an integer >= 1, as steps are counted from 1")
         return torch.from_numpy(sample_prompts(self.problem, generator(self.seed, "prompts", step), self.count))
 
     def reward(self, rollouts: "Rollouts") -> "Tensor":
@@ -221,9 +224,16 @@ class TokenTask:
         """
         import torch
 
-        if count < 1:
-            raise ValueError(f"count is {count}; expected an integer >= 1")
-        return torch.from_numpy(held_out_prompts(self.problem, generator(self.seed, "held-out"), count))
+        rng = generator(self.seed, "held-out")
+        if self.problem.grid is not None:
+            return torch.from_numpy(rng.permutation(self.problem.grid)[:count])
+        found: dict[bytes, Indices] = {}
+        for _ in range(ROUNDS):
+            for prompt in sample_prompts(self.problem, rng, 256, held_out=True):
+                found.setdefault(prompt.tobytes(), prompt)
+            if len(found) >= count:
+                break
+        return torch.from_numpy(np.stack(list(found.values())[:count]))
 
 
 def is_held_out(prompts: Indices) -> Flags:
@@ -248,31 +258,6 @@ def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, 
             return np.concatenate(kept)
     which = f"{count - missing} of {count} {'held-out' if held_out else 'training'} ones found"
     raise ValueError(f"{problem.name} has too few different prompts: {which}; make it larger, or list all_prompts")
-
-
-def held_out_prompts(problem: TokenProblem, rng: np.random.Generator, count: int) -> Indices:
-    """[at most count, L] different held-out prompts in random order; from all prompts if the problem holds none out."""
-    if problem.grid is not None:
-        return rng.permutation(problem.grid)[:count]
-    found: dict[bytes, Indices] = {}
-    for _ in range(ROUNDS):
-        for prompt in sample_prompts(problem, rng, 256, held_out=True):
-            found.setdefault(prompt.tobytes(), prompt)
-        if len(found) >= count:
-            break
-    return np.stack(list(found.values())[:count])
-
-
-def check_problem(problem: TokenProblem) -> None:
-    """Raise a ValueError if vocabulary, lengths, prompts, teacher and judge of a problem contradict each other."""
-    check_sizes(problem)
-    rng = generator(0, "contract")
-    prompts = problem.sample(rng, PROBED_PROMPTS)
-    check_prompts(problem, prompts, "sample", PROBED_PROMPTS)
-    if problem.grid is not None:
-        check_prompts(problem, problem.grid, "all_prompts", len(problem.grid))
-    for prompt in prompts:
-        check_teacher(problem, prompt, problem.answer(prompt, rng))
 
 
 def check_sizes(problem: TokenProblem) -> None:

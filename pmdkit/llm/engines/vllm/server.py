@@ -5,15 +5,18 @@ replace its weights, so servers belong on loopback or on a private network.
 """
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, cycle
+from itertools import chain, cycle, groupby
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 import httpx
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines import base
@@ -21,8 +24,7 @@ from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, EngineLost, Phase,
 from pmdkit.llm.engines.vllm import check_version
 from pmdkit.llm.engines.vllm.arguments import MAX_SEED, sampling_arguments
 from pmdkit.llm.engines.vllm.client import Json, Server, call_each
-from pmdkit.llm.engines.vllm.weight_files import send_weights
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
 
 REQUESTS = 288  # to a server at a time: vLLM generates 256 rows together, the rest wait in its queue
 POLL = 0.25  # seconds between calls of progress, and between checks of a server that starts
@@ -234,3 +236,36 @@ def checked_logps(logps: Sequence[Any], count: int) -> list[float]:
             "a server answers with log-probabilities that are missing, NaN or -inf: its weights are broken"
         )
     return list(logps)
+
+
+def send_weights(
+    servers: Sequence[Server],
+    names: WeightNames,
+    weights: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
+    folder: str | None,
+) -> None:
+    """Write all weights, one file per layer; then pause the servers, which load them with vLLM's own `reload_weights`.
+
+    Weights that are not finite or not those of the model are refused before any server is touched. `folder` is visible
+    to trainer and servers; None is the system's folder for temporary files. The servers stay paused.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="pmdkit-weights-", dir=folder) as place:
+            stream = names.stream(weights, dtype)
+            for number, (_, some) in enumerate(groupby(stream, key=lambda pair: layer(pair[0]))):
+                # tied tensors share memory, which safetensors does not write
+                tensors = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in some}
+                save_file(tensors, Path(place, f"model-{number:05}.safetensors"))
+
+            def load(server: Server) -> None:
+                server.post("/pause?mode=abort")
+                # a server that began with dummy weights would not read files
+                overrides = {"load_config": {"load_format": "safetensors"}}
+                server.post("/collective_rpc", {"method": "update_config", "kwargs": {"overrides": overrides}})
+                server.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": place}})
+
+            call_each(servers, load)
+    except OSError as problem:
+        place = folder or tempfile.gettempdir()
+        raise EnvironmentLacks(f"no weights in {place}: {problem}; make room, or set vllm.folder") from problem
