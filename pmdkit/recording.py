@@ -6,10 +6,8 @@ Nothing in it depends on the clock, the path or the number of resumes: a recompu
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,7 +81,8 @@ class Recorder(TrainerCallback):
             if group.is_main_process:
                 run.folder.rollouts.mkdir(mode=0o700, exist_ok=True)
                 path = run.folder.rollouts / f"step-{result.step}.safetensors"
-                put(path, encode(self.recording(run, result, seen)))
+                # not flushed, which took ten times as long as everything else: a loss of power may damage the newest
+                files.replace(path, encode(self.recording(run, result, seen)), flush=False)
         self.updated.clear()
 
     def recording(self, run: RunContext, result: StepResult, seen: Tensor | None) -> Recording:
@@ -143,14 +142,6 @@ class UpdateLogp:
         for first, rows, logp in self.parts:
             seen[first * size + np.asarray(rows)] = logp.cpu().numpy()
         return torch.from_numpy(seen[:, 0] if sums else seen)
-
-
-def put(path: Path, data: bytes) -> None:
-    """Write a file atomically. It is not flushed, which took ten times as long as everything else: after a power loss
-    the newest recordings may fail their checksums."""
-    aside = path.with_name(f".{path.name}.part")
-    files.write(aside, data, flush=False)
-    os.replace(aside, path)
 
 
 def gather_rows(seen: Tensor | None, rollouts: Rollouts, process_group: ProcessGroup) -> Tensor | None:

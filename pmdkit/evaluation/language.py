@@ -6,8 +6,8 @@
 import hashlib
 import json
 import math
-import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts
 from pmdkit.fit import Display, stop_at_once
 from pmdkit.llm import grading, prompts
+from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.engines.base import Sampling, check_context
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import Evaluation, graded_draws, held_out_problems, other_problems
@@ -141,12 +142,8 @@ def evaluate(
         seed=derive(config.seed, "eval"),
         rows=grading.make_rows(encoder.messages) if isinstance(grader, FunctionGrader) else None,
     )
-    began = time.monotonic()
-
-    def report(done: int, total: int, tokens: int) -> None:
-        speed = tokens / max(time.monotonic() - began, 1e-3)
-        display.work("evaluation", done, total, f"{tokens:,} tokens, {speed:,.0f}/s")
-
+    pace = ProgressCallback()
+    pace.display = display
     try:
         longest = max(len(evaluation.encode(problem)) for problem in problems)
         check_context(longest, config.width, getattr(model.config, "max_position_embeddings", None))
@@ -162,7 +159,7 @@ def evaluate(
             display.warn(f"{leaked} of {len(problems)} problems are in the run's training set, judging by their text")
         engine = TransformersEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
         with run_folder.locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
-            answers = evaluation(engine, folder.path / RECORD, report)
+            answers = evaluation(engine, folder.path / RECORD, partial(pace.progress, "evaluation"))
     finally:
         display.end()
         grader.close()

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.envs import math_answers
 from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, own_verdict
+from pmdkit.envs.math_answers import FunctionGrader, Grader, Item, RewardRow, Verdict, own_verdict
 from pmdkit.envs.reward_functions import takes_gold
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.contrib.turns import FailedEpisode
@@ -90,15 +89,11 @@ def make_grader(
     table: RewardTerm, score_cut_off: bool = False, process_group: ProcessGroup = SINGLE
 ) -> Grader | SharedGrader:
     """The verifier pool of a [reward]; with several processes, the main one grades for all."""
-    grader, first = None, table if isinstance(table, RewardTable) else RewardTable()
-    if process_group.is_main_process:
-        grader = math_answers.make_grader(
-            table.grade,
-            boxed=first.boxed,
-            workers=table.workers,
-            seconds=table.seconds,
-            memory_mb=table.memory_mb,
-            most_unscored=first.most_unscored,
-            score_cut_off=score_cut_off,
-        )
+    first, grader = table if isinstance(table, RewardTable) else RewardTable(), None
+    pool = {"workers": table.workers, "seconds": table.seconds, "memory_mb": table.memory_mb}
+    pool["most_unscored"] = first.most_unscored
+    if process_group.is_main_process and table.grade == "math":
+        grader = Grader(boxed=first.boxed, **pool)
+    elif process_group.is_main_process:
+        grader = FunctionGrader(table.grade, score_cut_off=score_cut_off, **pool)
     return grader if grader is not None and process_group.size == 1 else SharedGrader(grader, process_group)

@@ -45,7 +45,11 @@ def fill_model(wanted: Mapping[str, Tensor], folder: Path, process_group: Proces
     problem = None
     if process_group.is_main_process:
         try:
-            found = read_weights(folder)
+            if shards.is_cut(folder, "model"):  # our own layout, with the model's names; transformers cannot read it
+                found = {name: stored.read() for name, stored in shards.open_folder(folder, "model")[1].items()}
+                foreign.check_numbers(found, str(folder))
+            else:
+                found = named_weights(load_whole(folder, local=True))
             if other := [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]:
                 raise UsageError(f"the weights of {folder} are not those of its config.json ({other[0]}); {ADVICE}")
         except Exception as caught:  # whatever transformers stumbles over in the files
@@ -53,19 +57,6 @@ def fill_model(wanted: Mapping[str, Tensor], folder: Path, process_group: Proces
     if problem := process_group.broadcast_object(problem):
         raise UsageError(f"model.path {folder} does not load: {problem}")
     copy_weights(wanted, {name: found[name] for name in wanted}, process_group)
-
-
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All weights of a folder in float32, by the names that they have in the model.
-
-    Raises:
-        UsageError: a weight is in no file, or contains NaN.
-    """
-    if shards.is_cut(folder, "model"):  # our own layout, with the model's own names; transformers cannot read it
-        found = {name: stored.read() for name, stored in shards.open_folder(folder, "model")[1].items()}
-        foreign.check_numbers(found, str(folder))
-        return found
-    return named_weights(load_whole(folder, local=True))
 
 
 def load_whole(path: Path | str, local: bool, meta: bool = False) -> PreTrainedModel:

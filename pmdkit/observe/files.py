@@ -47,11 +47,11 @@ def append(path: Path, data: bytes) -> None:
         sync(path.parent)
 
 
-def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Replace a file atomically: a reader sees the old one or the new one, which an OSError leaves unchanged."""
+def replace(path: Path, data: bytes, mode: int = PRIVATE, flush: bool = True) -> None:
+    """Replace a file atomically: a reader sees the old one or the new one. An OSError leaves the old one unchanged."""
     aside = path.with_name(f".{path.name}.part")
     try:
-        write(aside, data, mode)
+        write(aside, data, mode, flush)
         os.replace(aside, path)
     except OSError:
         with suppress(OSError):  # the first error is the one to report
@@ -59,7 +59,8 @@ def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
         if os.path.isdir(path):  # unlike Path.is_dir, it does not raise
             raise UsageError(f"{path} is a folder; expected a file, or nothing yet: move the folder away") from None
         raise
-    sync(path.parent)
+    if flush:
+        sync(path.parent)
 
 
 def make_folder(path: Path) -> None:

@@ -225,10 +225,8 @@ def parse_rows(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of the run."""
-    value = foreign.read_json(path, foreign.LARGE, "this is not a run folder of pmdkit")
-    if not isinstance(value, dict):
-        raise UsageError(f"{path} holds no JSON object; this is not a run folder of pmdkit")
-    return value
+    advice = "this is not a run folder of pmdkit"
+    return foreign.check_fields(foreign.read_json(path, foreign.LARGE, advice), {}, path, advice)
 
 
 def flatten(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -23,6 +23,7 @@ from pmdkit.llm.engines.kv_cache import RaggedKVCache
 from pmdkit.llm.engines.sampling import sample_tokens
 from pmdkit.llm.head import head_operand, head_weight, logits
 from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.micro_batches import token_budget_batches
 from pmdkit.llm.model import load_model
 from pmdkit.llm.packed_attention import PackedLayout
 from pmdkit.llm.packing import check_packing, forward_packed
@@ -135,15 +136,9 @@ class TransformersEngine:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
         scores: list[Tensor] = []
         with self.inference():
-            begin, tokens = 0, 0
-            for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-                size = len(prompt) + len(response)
-                if row > begin and tokens + size > READ_TOKENS:
-                    scores += response_logp(self.model, prompts[begin:row], responses[begin:row]).rows()
-                    begin, tokens = row, 0
-                tokens += size
-            if len(prompts):
-                scores += response_logp(self.model, prompts[begin:], responses[begin:]).rows()
+            for rows in token_budget_batches(prompts, responses, 1, READ_TOKENS, whole_groups=False):
+                some = [prompts[row] for row in rows], [responses[row] for row in rows]
+                scores += response_logp(self.model, *some).rows()
         return [score.float() for score in scores]
 
     def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
