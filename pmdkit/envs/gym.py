@@ -17,7 +17,6 @@ from pmdkit.envs.tokens.problem import TokenProblem, sample_prompts
 from pmdkit.envs.tokens.tasks import make_tokens
 from pmdkit.specs import SPECS
 
-ANSI = {"render_modes": ["ansi"], "render_fps": 4}
 Seed = int | None
 Options = dict[str, Any] | None
 
@@ -27,29 +26,23 @@ class BanditEnv(gymnasium.Env[np.int64, np.int64]):
 
     Args:
         env: name of a spec on the shelf, path of a .toml file, or a Bandit. "needle" unless `kind` is given.
-        render_mode: None or "ansi", a line of text.
         options: options of the environment's kind that replace the spec's; with `kind` no spec is needed.
 
     `info` holds the context's `pass_rate` under the initial policy, and after a step the `expected_reward` and the true
     `success` probability of the arm. Where nothing passes or fails, `pass_rate` and `success` are absent.
     """
 
-    metadata = ANSI
-
-    def __init__(self, env: str | Bandit | None = None, *, render_mode: str | None = None, **options: Any) -> None:
-        self.render_mode = render_mode
+    def __init__(self, env: str | Bandit | None = None, **options: Any) -> None:
         self.bandit: Bandit = problem_of(env, options, make, "bandit", "needle")
         self.observation_space = Discrete(self.bandit.contexts)
         self.action_space = Discrete(self.bandit.arms)
         self.pass_rates = self.bandit.pass_rate(self.bandit.log_policy)
         self.context = np.int64(0)
-        self.last = ""
 
     def reset(self, *, seed: Seed = None, options: Options = None) -> tuple[np.int64, dict[str, Any]]:
         """A context, drawn uniformly."""
         super().reset(seed=seed)
         self.context = self.np_random.integers(self.bandit.contexts)
-        self.last = ""
         return self.context, self.about_context()
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
@@ -60,12 +53,7 @@ class BanditEnv(gymnasium.Env[np.int64, np.int64]):
         info = self.about_context() | {"expected_reward": float(self.bandit.reward[self.context, action])}
         if self.bandit.success is not None:
             info["success"] = float(self.bandit.success[self.context, action])
-        self.last = f": arm {action} paid {reward:g}"
         return self.context, reward, True, False, info
-
-    def render(self) -> str | None:
-        """One line with the context, the arm pulled and its reward."""
-        return f"context {self.context}{self.last}" if self.render_mode == "ansi" else None
 
     def about_context(self) -> dict[str, Any]:
         """The part of `info` that is known before an arm is pulled."""
@@ -80,21 +68,10 @@ class TokenEnv(gymnasium.Env[Indices, np.int64]):
     Args:
         env: name of a spec on the shelf, path of a .toml file, or a TokenProblem. "modular-sum" unless `kind` is given.
         held_out: use only held-out prompts instead of those for training.
-        render_mode: None or "ansi", the prompt and the response as text.
         options: options of the environment's kind that replace the spec's; with `kind` no spec is needed.
     """
 
-    metadata = ANSI
-
-    def __init__(
-        self,
-        env: str | TokenProblem | None = None,
-        *,
-        held_out: bool = False,
-        render_mode: str | None = None,
-        **options: Any,
-    ) -> None:
-        self.render_mode = render_mode
+    def __init__(self, env: str | TokenProblem | None = None, *, held_out: bool = False, **options: Any) -> None:
         self.problem: TokenProblem = problem_of(env, options, make_tokens, "toy", "modular-sum")
         self.held_out = held_out
         words, length = len(self.problem.vocabulary), self.problem.prompt_length + self.problem.width
@@ -121,12 +98,6 @@ class TokenEnv(gymnasium.Env[Indices, np.int64]):
         mask = np.arange(self.problem.width) < self.generated
         reward = float(self.problem.grade(prompt[None], response[None], mask[None])[0, 0]) if over else 0.0
         return self.tokens.copy(), reward, over, False, {}
-
-    def render(self) -> str | None:
-        """Prompt -> response."""
-        prompt, response = np.split(self.tokens, [self.problem.prompt_length])
-        shown = f"{self.problem.text(prompt)} -> {self.problem.text(response)}".rstrip()
-        return shown if self.render_mode == "ansi" else None
 
 
 def problem_of(

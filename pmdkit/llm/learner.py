@@ -172,9 +172,9 @@ class CausalLearner:
 
     def gathered_weights(self) -> weights.GatheredWeights:
         """The weights as engines take them; each is gathered when it is accessed."""
-        adapted = self.policy.adapters
-        given = lora.engine_weights(self.model, self.engine) if adapted else weights.named_weights(self.model)
-        return weights.GatheredWeights(given)
+        # an engine that runs this very model has its adapters; any other gets merged weights
+        merged = self.policy.adapters and getattr(self.engine.engine, "model", None) is not self.model
+        return weights.GatheredWeights(lora.MergedWeights(self.model) if merged else weights.named_weights(self.model))
 
     def expected_logp(self) -> ExpectedLogp | None:
         """What the weight-sync check expects of an engine with the current weights; engines score at temperature 1."""

@@ -4,7 +4,7 @@ Only adapters are trained. Merged weights have stock names.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -143,14 +143,6 @@ class MergedWeights(weights.LazyWeights):
 def stock_name(name: str) -> str:
     """The name of a layer or weight in the model without adapters."""
     return ".".join(part for part in name.split(".") if part != "base_layer")
-
-
-def engine_weights(model: PreTrainedModel, engine: Any) -> Mapping[str, Tensor]:
-    """The weights to publish: an engine that runs this very model has the adapters; any other gets merged weights."""
-    inner = engine
-    while inner is not None and getattr(inner, "model", None) is not model:
-        inner = getattr(inner, "engine", None)  # engines that distribute work wrap another one
-    return weights.named_weights(model) if inner is not None else MergedWeights(model)
 
 
 def adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:

@@ -57,7 +57,7 @@ class ShardedCheckpoints(Checkpoints):
         self.writing: Future[None] | None = None
 
     def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
-        """Begin checkpoints/step-N as `checkpoint.save_step` would write it; a thread finishes it.
+        """Begin checkpoints/step-N as one process would write it; a thread finishes it.
 
         DTensors in the state are sharded over the processes, other tensors are the same in each. The main process
         writes the extra files.
@@ -140,7 +140,7 @@ class ShardedCheckpoints(Checkpoints):
             raise SaveLost("the main process could not begin a checkpoint; the last one is intact")
 
     def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
-        """Like `checkpoint.load_newest`, in every process; weights and optimizer are `StoredTensor`s, not read yet."""
+        """As in one process, in every process; weights and optimizer are `StoredTensor`s, not read yet."""
         group, main = self.process_group, self.process_group.is_main_process
         if main:
             checkpoint.remove_leftovers(self.folder)

@@ -53,42 +53,41 @@ class Checkpoints:
         self.folder = folder
 
     def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
-        """See the function of that name."""
-        return load_newest(self.folder)
+        """Step and state of the newest checkpoint that is whole, a warning for each newer one; 0 and {} without any.
+
+        A damaged one is renamed to step-N.corrupt, never deleted. ResumeRefused if there are checkpoints, all damaged.
+        """
+        remove_leftovers(self.folder)
+        step, state, damaged = find_newest(self.folder)
+        return step, state, [set_aside(self.folder, *one) for one in damaged]
 
     def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
-        """See `save_step`; an error may be raised only by the next `wait`."""
-        save_step(self.folder, step, state, keep, extra_files)
+        """Write checkpoints/step-N and delete the oldest beyond `keep`; an OSError leaves the ones before it unchanged.
+
+        `state` is that of a learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference`,
+        `adapter` and `pending` (tensors), and plain values. `extra_files` are those that transformers needs to load the
+        folder. With several processes an error may be raised only by the next `wait`.
+        """
+        folder, (tensors, plain) = self.folder, split_state(state)
+        contents = {f"{part}.safetensors": encode_tensors(held) for part, held in tensors.items()}
+        contents |= {"state.json": files.encode(plain), **(extra_files or {})}
+        aside = folder / f".step-{step}.part"
+        try:
+            remove_leftovers(folder)
+            aside.mkdir(mode=0o700)
+            sums = write_files(aside, contents)
+            acknowledge(folder, step, sums)
+        except OSError as problem:  # a full disk: remove the unfinished one, keep the checkpoints before it
+            with suppress(OSError):  # the first error is the one to report
+                files.remove(aside)
+            raise files.explain_error(problem, folder / f"step-{step}", sum(map(len, contents.values()))) from problem
+        prune(folder, step, keep)
 
     def wait(self) -> None:
         """Wait until everything saved is acknowledged; nothing is being written afterwards."""
 
 
 # Saving.
-
-
-def save_step(
-    folder: Path, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None
-) -> None:
-    """Write checkpoints/step-N and delete the oldest beyond `keep`; an OSError leaves the ones before it unchanged.
-
-    `state` is that of a learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference`, `adapter`
-    and `pending` (tensors), and plain values. `extra_files` are those that transformers needs to load the folder.
-    """
-    tensors, plain = split_state(state)
-    contents = {f"{part}.safetensors": encode_tensors(held) for part, held in tensors.items()}
-    contents |= {"state.json": files.encode(plain), **(extra_files or {})}
-    aside = folder / f".step-{step}.part"
-    try:
-        remove_leftovers(folder)
-        aside.mkdir(mode=0o700)
-        sums = write_files(aside, contents)
-        acknowledge(folder, step, sums)
-    except OSError as problem:  # a full disk: remove the unfinished one, keep the checkpoints before it
-        with suppress(OSError):  # the first error is the one to report
-            files.remove(aside)
-        raise files.explain_error(problem, folder / f"step-{step}", sum(map(len, contents.values()))) from problem
-    prune(folder, step, keep)
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> dict[str, tuple[str, int]]:
@@ -165,18 +164,8 @@ def join_state(tensors: Mapping[str, Mapping[str, Any]], plain: dict[str, Any]) 
 # Loading.
 
 
-def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
-    """Step and state of the newest checkpoint that is whole, and a warning for each newer one; 0 and {} without any.
-
-    A damaged one is renamed to step-N.corrupt, never deleted. ResumeRefused if there are checkpoints, all damaged.
-    """
-    remove_leftovers(folder)
-    step, state, damaged = find_newest(folder)
-    return step, state, [set_aside(folder, *one) for one in damaged]
-
-
 def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]]]:
-    """Like `load_newest`, with (step, problem) of each damaged one; nothing is changed."""
+    """Like `Checkpoints.load_newest`, with (step, problem) of each damaged one; nothing is changed."""
     damaged: list[tuple[int, str]] = []
     for step in reversed(steps(folder)):
         try:

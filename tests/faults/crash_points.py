@@ -84,15 +84,15 @@ class StruckRun:
 
     def go(self, fault: Fault | None = None, acknowledge: Callable[[Path], Any] = str) -> list[Call]:
         """The command, up to its end or to a fault; `acknowledge` has the folder of each checkpoint that is saved."""
-        save = checkpoint.save_step
+        save = checkpoint.Checkpoints.save
         self.live.mkdir(exist_ok=True)
 
-        def save_step(folder: Path, step: int, *more: Any, **rest: Any) -> None:
-            save(folder, step, *more, **rest)
-            acknowledge(folder / f"step-{step}")
+        def saved(self: checkpoint.Checkpoints, step: int, *more: Any) -> None:
+            save(self, step, *more)
+            acknowledge(self.folder / f"step-{step}")
 
         with (
-            mock.patch.object(checkpoint, "save_step", save_step),
+            mock.patch.object(checkpoint.Checkpoints, "save", saved),
             mock.patch("pmdkit.observe.run_folder.describe_machine", return_value={}),  # looking up versions takes long
             Calls(self.live, fault) as calls,
         ):
@@ -138,7 +138,7 @@ class StruckRun:
             assert str(self.out) in said, said
             assert code == 1 or (code == 3 and not (self.out / "config.json").exists()), f"exit code {code}: {said}"
             assert "to write" in said or fault.when != "half" or fault.error not in (ENOSPC, EDQUOT), said
-        step, loaded, warnings = checkpoint.load_newest(self.out / "checkpoints")
+        step, loaded, warnings = checkpoint.Checkpoints(self.out / "checkpoints").load_newest()
         assert warnings == []
         assert step >= int(self.acknowledged.read_text()), f"step {step} is the newest that loads"
         if loaded:

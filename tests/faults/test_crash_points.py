@@ -50,7 +50,7 @@ def run(folder: Path, marks: list[int], calls: Calls) -> None:
     out.begin({"seed": 3})
     for step in (1, 2, 3):
         out.append_metrics(row(step))
-        checkpoint.save_step(out.checkpoints, step, state(step), keep=2)
+        checkpoint.Checkpoints(out.checkpoints).save(step, state(step), keep=2)
         marks.append(len(calls.made))
     files.replace(out.summary, files.encode({"steps": 3}))
 

@@ -154,7 +154,7 @@ def test_what_may_not_be_read_is_not_damaged(finished, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(home, name, closed)
             with pytest.raises(EnvironmentLacks):
-                checkpoint.load_newest(Path("checkpoints"))
+                checkpoint.Checkpoints(Path("checkpoints")).load_newest()
     assert checkpoint.list_names(Path("checkpoints")) == before
 
 

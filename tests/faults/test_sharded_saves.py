@@ -164,7 +164,7 @@ def test_as_many_or_other_processes_read_only_their_rows(saved, place, size, wri
     if written_by == "one":
         folder = place / "run"
         folder.mkdir()
-        checkpoint.save_step(folder, 2, whole_state(2), keep=2)
+        checkpoint.Checkpoints(folder).save(2, whole_state(2), keep=2)
 
     def work(group: AccelerateGroup) -> int:
         step, state, warnings = group.checkpoints(folder).load_newest()
@@ -266,7 +266,7 @@ def test_a_rank_killed_at_any_call_of_a_save(rank, every, place):
         codes = in_ranks(2, work, place)
         assert codes[rank] in (-signal.SIGKILL, 0), (at, when, codes)  # "half" of a call that is no write
         assert codes[1 - rank] in (LOST, 0), (at, when, codes, (place / f"says-{1 - rank}").read_text())
-        step, state, warnings = checkpoint.load_newest(folder)
+        step, state, warnings = checkpoint.Checkpoints(folder).load_newest()
         assert step in (1, 2), (at, when)
         assert warnings == []
         assert same(state, step), (at, when)

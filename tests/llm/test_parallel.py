@@ -27,7 +27,7 @@ def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("found")
     start = out / "alone"
     start.mkdir()
-    checkpoint.save_step(start, 1, learner(SINGLE, "qwen2", "pmd-mean", "adamw").state_dict(), keep=9)
+    checkpoint.Checkpoints(start).save(1, learner(SINGLE, "qwen2", "pmd-mean", "adamw").state_dict(), keep=9)
     go_on(SINGLE, start)  # writes step 2, whose optimizer has a state
     shutil.rmtree(start / "step-1")
     for strategy in STRATEGIES:

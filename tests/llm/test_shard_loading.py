@@ -75,7 +75,7 @@ def run_of(tmp_path: Path, model) -> Path:
         "version": 3,
     }
     beside = {"config.json": (tmp_path / "about" / "config.json").read_bytes(), "README.md": b"# card\n"}
-    checkpoint.save_step(run / "checkpoints", 3, state, keep=2, extra_files=beside)
+    checkpoint.Checkpoints(run / "checkpoints").save(3, state, keep=2, extra_files=beside)
     return run
 
 

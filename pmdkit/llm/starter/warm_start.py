@@ -13,7 +13,7 @@ from pmdkit.errors import Diverged, PmdkitError, UsageError
 from pmdkit.llm import logprobs, packing, weights
 from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.starter.vocabulary import CallingTeacher, Teacher, operands
-from pmdkit.observe.checkpoint import load_newest, save_step
+from pmdkit.observe.checkpoint import Checkpoints
 from pmdkit.randomness import generator
 from pmdkit.specs.toy import WarmStartTable
 
@@ -72,7 +72,7 @@ def warm_start(
     step = 0
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        step, state, warnings = load_newest(folder)
+        step, state, warnings = Checkpoints(folder).load_newest()
         for warning in warnings:
             note(warning)
         if step:
@@ -115,5 +115,5 @@ def warm_start(
             note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
         if folder is not None and reached < options.pass_rate and step // SAVE > before // SAVE:
             state = {"model": weights.named_weights(model), "optimizer": optimizer.state_dict()}
-            save_step(folder, step, state, keep=1)
+            Checkpoints(folder).save(step, state, keep=1)
     return reached
