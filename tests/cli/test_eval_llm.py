@@ -177,7 +177,7 @@ def test_mistakes_are_one_line_and_write_nothing(call, run, model, file, capsys)
         ([model, "--data", "held-out"], 2, "held-out"),
         ([run, "--data", "nowhere.jsonl"], 2, "nowhere.jsonl"),
         ([run, "--data", "blank.jsonl"], 2, "blank.jsonl"),
-        ([run, "--width", 5000], 2, "--width 9"),
+        ([run, "--width", 5000], 2, "room for 9"),
         ([run, "--top-p", 1.1], 2, "1.1"),
         ([run, "--temperature", 0], 2, "32"),
         ([run, "--device", "abacus"], 2, "abacus"),
