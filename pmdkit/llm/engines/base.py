@@ -198,7 +198,7 @@ def check_context(longest: int, width: int, context: int | None) -> None:
     """Refuse prompts of up to `longest` tokens that leave no room for a response of `width` in a model's context."""
     if context is not None and longest + width > context:
         raise UsageError(
-            f"the longest prompt leaves room for {max(0, context - longest)} tokens in the model's context of {context}, "
+            f"the longest prompt leaves room for {max(0, context - longest)} tokens in the context of {context}, "
             f"and a response may have {width}: shorten the responses, or leave out long prompts"
         )
 
