@@ -26,11 +26,6 @@ def simplex_cases():
 
 CALLS = """
 const test = {
-  both: async (pi, reward, tau, steps) => {
-    const { pmdMean, pmdPart } = await load("pmd.js");
-    const { iterate } = await load("geometry.js");
-    return { mean: iterate(pmdMean, pi, reward, tau, steps), part: iterate(pmdPart, pi, reward, tau, steps) };
-  },
   histogram: async (seed, p, n, groups) => {
     const dice = new (await load("targets.js")).Dice(seed);
     const counts = Array(n + 1).fill(0);
@@ -119,20 +114,6 @@ def test_level_lines_have_their_level(javascript):
             inside = np.array([point for point in points if point is not None])
             assert len(inside) > 8
             assert_close(function(inside / inside.sum(1, keepdims=True), pi), level, rtol=2e-5)
-
-
-def test_iterates_are_the_steps_one_after_the_other(javascript):
-    pi, reward, tau = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.3
-    (path,) = javascript("test", "both", [[pi, reward, tau, 4]])
-    for method, solve in (("mean", theory.pmd_mean), ("part", theory.pmd_part)):
-        now = pi
-        for step in path[method][1:]:
-            then = solve(now, reward, tau).probs
-            assert_close(step["probs"], then)
-            assert_close(step["value"], then @ reward)
-            assert_close(step["kl"], theory.kl(then / then.sum(), now))
-            assert_close(step["chi2"], theory.chi2(then / then.sum(), now))
-            now = then / then.sum()
 
 
 def test_binary_rewards_are_the_theory(javascript):

@@ -7,6 +7,8 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -50,6 +52,18 @@ KINDS = {
     "llama": (LlamaForCausalLM, lambda: LlamaConfig(**SIZES)),
     "mistral": (MistralForCausalLM, lambda: MistralConfig(**SIZES, sliding_window=None)),
 }
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that a tensor had, while it is entered."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for tensor in (x for x in tree_leaves(out) if torch.is_tensor(x)):
+            self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return out
 
 
 def build(kind: str, dtype: torch.dtype = torch.float32, spread: float = 8.0, seed: int = 0) -> PreTrainedModel:

@@ -3,11 +3,12 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pmdkit.llm import packed_attention
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
 from pmdkit.llm.packed_attention import Attention, PackedLayout
+
+from .conftest import Largest
 
 LENGTHS, AFTER = (9, 14, 1, 7, 12, 5), (-1, 0, 0, 0, -1, -1)
 EXACT = {"atol": 1e-12, "rtol": 0}
@@ -72,19 +73,6 @@ def test_values_and_gradients_are_those_of_one_dense_softmax(window, sinks, most
     exact = gradients(lambda: dense(layout, *tensors[:3], how), tensors)
     for one, other in zip(ours, exact, strict=True):
         torch.testing.assert_close(one, other, **EXACT)
-
-
-class Largest(TorchDispatchMode):
-    """The most numbers that a tensor had."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(tensor, Tensor):
-                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return out
 
 
 @pytest.mark.slow

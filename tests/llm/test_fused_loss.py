@@ -6,8 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from pmdkit.llm.fused_loss import fused_linear_loss, fused_total
 from pmdkit.llm.head import head_logp, head_weight
@@ -15,7 +13,7 @@ from pmdkit.llm.logprobs import response_logp, to_rows
 from pmdkit.llm.packing import use_packing
 from pmdkit.objectives import OBJECTIVES, Groups, coefficient, credit, total, traits
 
-from .conftest import EOS, build
+from .conftest import EOS, Largest, build
 
 PROMPTS = [[3, 4, 5]] * 4 + [[9]] * 4
 RESPONSES = [
@@ -90,21 +88,6 @@ def test_any_lengths_buffer_and_temperature_give_the_same_gradient(
         torch.testing.assert_close(one, other, atol=rounding * max(1.0, float(other.abs().max())), rtol=0)
 
 
-class Sizes(TorchDispatchMode):
-    """What every operation hands out: numbers per tensor, and matrix products."""
-
-    def __init__(self):
-        super().__init__()
-        self.largest, self.products = 0, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        self.products += func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.addmm_)
-        sizes = [x.untyped_storage().nbytes() // x.element_size() for x in tree_leaves(out) if torch.is_tensor(x)]
-        self.largest = max([self.largest, *sizes])
-        return out
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [8, 64])
 def test_memory_does_not_grow_with_the_number_of_tokens(length):
@@ -113,9 +96,9 @@ def test_memory_does_not_grow_with_the_number_of_tokens(length):
     for rows in (8, 64):
         objective, batch = make("pmd-mean", [length] * rows, 2)
         states, weight, targets = drawn([length] * rows, width, size)
-        with Sizes() as seen:
+        with Largest() as seen:
             fused_linear_loss(states, weight, targets, [length] * rows, objective, batch, chunk).loss.backward()
-        assert seen.largest == max(chunk * size, length * rows * width)
+        assert seen.numbers == max(chunk * size, length * rows * width)
 
 
 @pytest.mark.parametrize("head_tokens", [4, 64])

@@ -1,11 +1,9 @@
 """The appendix of the paper again, in plain numpy loops that share nothing with the package."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from pmdkit.objectives import (
     CISPO,
@@ -14,13 +12,9 @@ from pmdkit.objectives import (
     GSPO,
     RLOO,
     DrGRPO,
-    Groups,
     PMDMean,
     PMDPart,
-    credit,
-    cut,
     response_loss,
-    total,
 )
 from tests.objectives.loops import ragged, tensors
 
@@ -164,15 +158,3 @@ class TestAppendix:
             for t, (a, b) in enumerate(zip(new[x][i], old[x][i], strict=True)):
                 expected = -min(math.exp(a - b), 5.0) * advantage / tokens
                 assert logp.grad[n, t].item() == pytest.approx(expected, rel=1e-12, abs=1e-15)
-
-
-def test_ministeps_of_the_paper_average_over_their_own_prompts():
-    """A part of 2 prompts out of 6, cut from the batch, is the appendix loss of those 2 prompts."""
-    reward, old, new = case = draws_of(3, prompts=6)
-    objective = PMDMean(tau=0.1, scale="paper")
-    reward_t, logp, logp_old, mask = padded(*case)
-    groups = Groups(reward_t, torch.full_like(reward_t, 1 / 4))
-    batch = replace(credit(objective, groups, logp_old, mask), logp=logp)
-    part = cut(batch, slice(2, 4), 6, 4)
-    expected = pmd(reward[2:4], old[2:4], new[2:4], 0.1, leave_one_out)
-    assert total(objective, part).item() == pytest.approx(expected, rel=1e-12)

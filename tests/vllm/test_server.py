@@ -140,16 +140,8 @@ def test_half_of_an_update_is_caught_by_the_canary(fresh, starter):
 def run_of(url, out, steps, lag=1):
     """A run of the command line on a server, its lag included."""
     settings = ("rollout.engine=vllm-server", f'vllm.urls=["{url}"]', f"vllm.timeout={SECONDS}", f"rollout.lag={lag}")
-    command = [
-        sys.executable,
-        "-m",
-        "pmdkit",
-        "llm",
-        str(ROOT / "tests/llm/tiny.toml"),
-        "--json",
-        "--steps",
-        str(steps),
-    ]
+    recipe = str(ROOT / "tests/llm/tiny.toml")
+    command = [sys.executable, "-m", "pmdkit", "llm", recipe, "--json", "--steps", str(steps)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "packages/strict-answers")))}
     return subprocess.Popen(
         [*command, "--out", str(out), "--set", *settings],
