@@ -1,4 +1,4 @@
-"""Write the generated pages of the site: executed lessons, the paper index, the ledger, static pictures.
+"""Write the generated pages of the site: executed lessons, the claims of the paper, static pictures.
 
 Run it before `mkdocs build`. Everything that it writes is ignored by git, see docs/.gitignore.
 """
@@ -8,15 +8,14 @@ import time
 from pathlib import Path
 
 from generate.adaptive_tau import write_adaptive_tau
-from generate.annotated import write_annotated
+from generate.claims_page import write_claims
 from generate.explore_figures import write_explore_figures
 from generate.gallery import write_gallery
-from generate.ledger import write_ledger
 from generate.lessons import write_lessons
 from generate.one_step import write_one_step
-from generate.paper_index import write_paper_index
 from generate.race import write_race
 from generate.slides import executed_lesson, lessons_of, write_slides
+from generate.sources import write_sources
 from generate.terminal import write_terminal
 from generate.verbs import write_verbs
 
@@ -38,9 +37,8 @@ def main() -> None:
     executed = {number: executed_lesson(*places, number) for number in lessons_of(plan)}
     print(f"slides: {write_slides(plan, executed, DOCS / 'teach' / 'slides')} for 90 minutes")
     functions = [item for name in theory.__all__ if inspect.isfunction(item := getattr(theory, name))]
-    print(f"paper index: {write_paper_index(DOCS / 'paper_index.md', OBJECTIVES, functions)} rows")
-    print(f"ledger: {write_ledger(DOCS / 'paper' / 'ledger.md', ledger.claims())} claims")
-    print(f"annotated: {write_annotated(DOCS / 'paper' / 'annotated.md', ledger.claims())} statements")
+    print(f"sources: {write_sources(DOCS / 'paper' / 'index.md', OBJECTIVES, functions)} rows")
+    print(f"ledger: {write_claims(DOCS / 'paper' / 'index.md', ledger.claims())} claims")
     print(f"gallery: {write_gallery(DOCS / 'paper' / 'figures.md')} figures and tables")
     study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
     print(f"adaptive tau: {study} cells")

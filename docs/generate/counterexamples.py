@@ -1,4 +1,4 @@
-"""Counterexamples with sliders for every row of the ledger that disagrees, for the annotated paper.
+"""Counterexamples with sliders for every row of the ledger where the paper is contradicted or misprinted.
 
 Each has sliders, rows of numbers and a text that says what to see; `compute` makes the numbers with pmdkit itself. The
 page shows those at the first setting to readers without JavaScript; docs/explore/math/counterexamples.js computes the

@@ -1,4 +1,4 @@
-// A slider or two under every disagreement of the annotated paper. Labels, limits and constants come with the page.
+// A slider or two under every row of the ledger where the paper is contradicted or misprinted. Labels, limits and constants come with the page.
 
 import { slider } from "../explore/common/controls.js";
 import { mount, readout, scheduler, sentence } from "../explore/common/figure.js";

@@ -9,7 +9,7 @@ import pytest
 from check import problems
 from finish import finished, list_versions
 from generate import address, terminal
-from generate.annotated import paper_equations, told, write_annotated
+from generate.claims_page import by_section, paper_equations, sections, write_claims
 from generate.cloud import FOLDER, cloud_files
 from generate.lessons import write_page
 from generate.one_step import traced
@@ -110,34 +110,36 @@ def test_the_check_of_the_site_sees_what_a_browser_would_fetch(tmp_path, page, r
 
 
 @pytest.mark.slow
-def test_the_annotated_paper_shows_equation_code_and_test(tmp_path):
-    """Every theorem, proposition, lemma and table, and every disagreement; code is pulled from where a claim says."""
-    count = write_annotated(tmp_path / "annotated.md", claims())
-    statements = re.split(r"^\?\?\? ", (tmp_path / "annotated.md").read_text(), flags=re.MULTILINE)[1:]
-    assert len(statements) == count == sum(len(section["statement"]) for section in told())
-    for statement in statements:
-        assert statement.count("data-counterexample=") == statement.startswith(("disagrees", "misprint"))
-    claimed = {statement["claim"] for section in told() for statement in section["statement"]}
+def test_the_page_of_the_paper_has_every_row_once_and_shows_equation_code_and_test(tmp_path):
+    """Code of every theorem, proposition, lemma and table; sliders where the paper is contradicted or misprinted."""
+    assert write_claims(tmp_path / "index.md", claims()) == len(claims())
+    rows = re.split(r"^\?\?\? claim ", (tmp_path / ".claims.md").read_text(), flags=re.MULTILINE)[1:]
+    assert len(rows) == len(claims())
+    for claim in claims():
+        (row,) = (row for row in rows if f"(`{claim['id']}`)\n" in row)
+        assert row.startswith(f"verdict-{claim['verdict']} evidence-{claim['evidence']} kind-{claim['kind']} ")
+        assert row.count("data-counterexample=") == (claim["verdict"] in ("disagrees", "misprint"))
+    told = {row["claim"] for section in sections() for row in section.get("statement", ())}
     wanted = {item["id"] for item in items() if item["kind"] in ("theorem", "proposition", "lemma", "table")}
     steps = {"lem:bernstein_excess_self_bounding"}  # a tool of a proof
-    assert {name for name in wanted - steps if not any(c == name or c.startswith(f"{name}:") for c in claimed)} == set()
-    assert {claim["id"] for claim in claims() if claim["verdict"] == "disagrees"} <= claimed
+    assert {name for name in wanted - steps if not any(c == name or c.startswith(f"{name}:") for c in told)} == set()
+    page = (ROOT / "docs" / "paper" / "index.md").read_text(encoding="utf-8")
+    assert re.findall(r"\.claims\.md:(\w+)", page) == ["counts", "filter", *by_section(claims())]
     with pytest.raises(SystemExit):
-        write_annotated(tmp_path / "annotated.md", claims()[:3])
+        write_claims(tmp_path / "index.md", claims()[:3])
 
 
 def test_the_paper_equation_stands_under_its_own_statement():
     displays = {row["id"]: row["tex"] for row in equations()}
-    known = {claim["id"]: claim for claim in claims()}
-    first = {}
-    for section in told():
-        for statement in section["statement"]:
-            found = paper_equations(statement, known[statement["claim"]], displays)
-            first.setdefault(statement["claim"], " ".join(found))
-    assert r"\chi^2" not in first["eq:pmd_kl_subproblem"]
-    assert r"\exp\Big(\frac{\Delta_y}{\tau}-W\Big(\frac{\lambda}{\tau^2}" in first["thm:pmdmean_solution"]
-    assert r"\frac{\lambda}{2\tau}\chi^2" in first["prop:mixed_subproblem"]
-    assert first["fact:smaller_target_error"] == "", "a finding of our own is no equation of the paper"
+    found = {
+        claim["id"]: " ".join(paper_equations(told, claim, displays))
+        for rows in by_section(claims()).values()
+        for claim, told in rows
+    }
+    assert r"\chi^2" not in found["eq:pmd_kl_subproblem"]
+    assert r"\exp\Big(\frac{\Delta_y}{\tau}-W\Big(\frac{\lambda}{\tau^2}" in found["thm:pmdmean_solution"]
+    assert r"\frac{\lambda}{2\tau}\chi^2" in found["prop:mixed_subproblem"]
+    assert found["fact:smaller_target_error"] == "", "a finding of our own is no equation of the paper"
 
 
 def test_versions_are_listed_by_their_numbers_and_the_newest_release_comes_first(tmp_path):

@@ -16,13 +16,13 @@ from tests.nightly import mostly_nightly
 pytestmark = pytest.mark.site
 
 KINDS = [
-    "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "paper/", "paper/annotated/",
-    "paper/ledger/", "paper/figures/", "use/", "use/command-line/", "use/verbs/", "use/environments/", "use/plan/",
+    "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "paper/",
+    "paper/figures/", "use/", "use/command-line/", "use/verbs/", "use/environments/", "use/plan/",
     "use/adaptive-tau/", "teach/", "api/objectives/", "design/",
 ]  # fmt: skip
 SCREENS = {"light": ("default", 1200), "dark": ("slate", 1200), "phone": ("default", 390)}
 OFTEN = ["", "learn/lessons/103/", "use/verbs/"]  # a change waits for them on every screen
-LONG = ("paper/ledger/", "paper/annotated/", "api/objectives/", "learn/metrics/")  # a minute or more each: at night
+LONG = ("paper/", "api/objectives/", "learn/metrics/")  # a minute or more each: at night
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_no_page_says_anything_on_the_console(look, site):
         look("" if name == "." else f"{name}/").close()
 
 
-def test_a_counterexample_of_the_annotated_paper_moves(look):
-    page = look("paper/annotated/")
-    page.evaluate("document.querySelectorAll('details.disagrees').forEach(fold => { fold.open = true })")
+def test_a_counterexample_to_the_paper_moves(look):
+    page = look("paper/")
+    page.evaluate("document.querySelectorAll('details.verdict-disagrees').forEach(fold => { fold.open = true })")
     host = page.locator('[data-explore="counter-prop-tgt-err-clean-a"]')
     ratio = host.locator('[data-cell="ratio/value"]')
     before = float(ratio.get_attribute("data-value"))
@@ -145,6 +145,16 @@ def test_a_counterexample_of_the_annotated_paper_moves(look):
     page.wait_for_timeout(200)
     assert float(ratio.get_attribute("data-value")) > 1.05 * before
     assert page.locator("[data-counterexample]:not([data-ready=true])").count() == 0
+
+
+def test_the_rows_of_the_ledger_are_filtered(look):
+    page = look("paper/")
+    page.select_option("select[name=verdict]", "undecided")
+    wanted = page.locator("details.verdict-undecided").count()
+    assert page.locator("details.claim:visible").count() == wanted > 0
+    assert page.locator("form.claims-filter output").inner_text().startswith(f"{wanted} of ")
+    page.fill("input[name=words]", "no row has these words")
+    assert page.locator("details.claim:visible").count() == 0
 
 
 def test_the_slides_run_in_a_browser_with_pictures_and_notes(look):

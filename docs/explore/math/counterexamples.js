@@ -1,4 +1,4 @@
-// The numbers beside the sliders of the annotated paper, one function per disagreement of the ledger. No DOM here.
+// The numbers beside the sliders of the page of the paper, one function per counterexample. No DOM here.
 // The twin of docs/generate/counterexamples.py, which computes the same with pmdkit. Golden-tested against it.
 
 import { binary } from "./pmd.js";
