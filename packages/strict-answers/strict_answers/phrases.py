@@ -39,12 +39,7 @@ TAIL = re.compile(
     r"|)"
     r"(?:C|L|Id[nU]|[dD]U|P[Un])*"  # in total, left, in the class, that day
 )
-PHRASES = (
-    (re.compile(r"(?<![A-Za-z])in total(?![A-Za-z])"), "total"),
-    (re.compile(r"(?<![A-Za-z])in all(?![A-Za-z])"), "total"),
-    (re.compile(r"(?<![A-Za-z])square(?:d)? units?(?![A-Za-z])"), "units"),
-    (re.compile(r"(?<![A-Za-z])units? squared(?![A-Za-z])"), "units"),
-)
+IN_ALL = re.compile(r"\bin (?:total|all)\b")
 THS = re.compile(r"[a-z]*ths")
 "Shares, such as hundredths."
 NOT_SHARES = frozenset(["months", "paths", "baths", "moths", "lengths", "depths"])
@@ -211,9 +206,7 @@ def known_noun(word: str, allowed: frozenset[str]) -> bool:
 def refuse_tail(text: str, allowed: frozenset[str]) -> str | None:
     """Why the words after a value are not a known unit or noun, or None."""
     text = re.sub(r"[$*`\"(){}\\,]|\\[,; ]|~", " ", text).rstrip(" .;!")
-    for pattern, phrase in PHRASES:
-        text = pattern.sub(phrase, text)
-    tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", text)
+    tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", IN_ALL.sub("total", text))
     codes = ""
     for place, token in enumerate(tokens):
         code = tail_class(token, place, tokens, allowed)

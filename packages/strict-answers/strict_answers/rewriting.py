@@ -7,7 +7,8 @@ from fractions import Fraction
 from strict_answers.numerals import DOTTED, MIXED, PERIOD, mixed_value, period_value
 
 EXACT_DECIMAL = re.compile(r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?![0-9.])")
-SHORT_FRAC = re.compile(r"\\[dtc]?frac ?(?:([0-9A-Za-z])|(\{[^{}]*\})) ?(?:([0-9A-Za-z])|(\{))")
+SHORT_TOP = re.compile(r"\\[dtc]?frac ?([0-9A-Za-z])")
+SHORT_BOTTOM = re.compile(r"\\[dtc]?frac ?(\{[^{}]*\}) ?([0-9A-Za-z])")
 BINOMIAL = re.compile(r"\\[td]?binom ?\{([^{}]*[A-Za-z][^{}]*)\} ?\{ ?([1-4]) ?\}")
 PRODUCT_OF_CALLS = re.compile(r"\\(ln|log|lg|sin|cos|tan) ?([0-9]+|[a-z]|\\pi)(?= ?(?:\\cdot|\\times|\*))")
 "The parser takes what follows the sign into the function: \\ln 2 \\cdot 4 is not \\ln 8."
@@ -75,16 +76,4 @@ def as_fraction(value: Fraction | None, found: re.Match[str]) -> str:
 
 def braced(span: str) -> str:
     r"""Write \frac12 as \frac{1}{2}, so that no adjacent digits mean two numbers."""
-    for _ in range(8):
-        before = span
-        span = SHORT_FRAC.sub(
-            lambda m: (
-                rf"\frac{{{m[1]}}}" + (f"{{{m[3]}}}" if m[3] else "{")
-                if m[1]
-                else rf"\frac{m[2]}" + (f"{{{m[3]}}}" if m[3] else "{")
-            ),
-            span,
-        )
-        if span == before:
-            break
-    return span
+    return SHORT_BOTTOM.sub(r"\\frac\1{\2}", SHORT_TOP.sub(r"\\frac{\1}", span))

@@ -323,9 +323,9 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         return Reading(parts or (("", core),), ("",) * max(len(parts), 1))
     if RELATIONS.search(core):
         return read_inequality(core)
-    if PLUS_MINUS.search(core) and len(PLUS_MINUS.findall(core)) == 1 and "(" not in core[:1]:
-        signs = [PLUS_MINUS.sub(sign, core).strip() for sign in "+-"]
-        return read_braces(signs, core)
+    if inner is None and len(PLUS_MINUS.findall(core)) == 1 and "(" not in core[:1]:
+        both = (PLUS_MINUS.sub(sign, core).strip().removeprefix("+").strip() for sign in "+-")
+        return Reading(tuple(("", value) for value in both), ("", ""))
     if inner is not None:
         pieces, _ = split_list(inner)
         if any(not piece for piece in pieces):
@@ -348,43 +348,22 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
     return Reading((("", core),), ("",))
 
 
-def read_braces(signs: list[str], core: str) -> Reading:
-    r"""Both values of an expression with \pm; inside the braces of a set, each element on its own."""
-    inner = in_braces(core)
-    if inner is None:
-        return Reading(tuple(("", sign.removeprefix("+").strip()) for sign in signs), ("", ""))
-    parts: list[Part] = []
-    for piece in split_list(inner)[0]:
-        both = [PLUS_MINUS.sub(sign, piece) for sign in "+-"] if PLUS_MINUS.search(piece) else [piece]
-        parts += [("", value.strip().removeprefix("+").strip()) for value in both]
-    return Reading(tuple(parts), ("",) * len(parts))
-
-
 def read_inequality(core: str) -> Reading:
     """x < 2, 2 > x and 1 < x <= 5 as intervals; any other relation unchanged, for the parser."""
     signs = RELATIONS.findall(core)
     sides = [side.strip() for side in RELATIONS.split(core)]
-    raw = Reading((("raw", core),), ("",))
-    if len(signs) not in (1, 2) or not all(sides):
-        return raw
-    if len(signs) == 1:
-        if VARIABLE.fullmatch(sides[1]) and not VARIABLE.fullmatch(sides[0]):
-            strict = signs[0] in STRICT
-            exchanged = (">" if strict else "≥") if signs[0] in LESS else ("<" if strict else "≤")
-            sides, signs = sides[::-1], [exchanged]
-        name, bound = sides
-        if not VARIABLE.fullmatch(name) or unknowns(bound) & unknowns(name):
-            return raw
-        strict = signs[0] in STRICT
-        if signs[0] in LESS:
-            part = ("(,)" if strict else "(,]", "-\\infty", bound)
-        else:
-            part = ("(,)" if strict else "[,)", bound, "\\infty")
-        return Reading((part,), ("",), variable=name)
-    low, name, high = sides
-    if not VARIABLE.fullmatch(name) or (signs[0] in LESS) is not (signs[1] in LESS):
-        return raw
+    name = sides[len(sides) == 3 or (VARIABLE.fullmatch(sides[1]) is not None and not VARIABLE.fullmatch(sides[0]))]
+    bounds = [side for side in sides if side != name]
+    if (
+        len(sides) > 3
+        or not all(sides)
+        or len({sign in LESS for sign in signs}) > 1
+        or not VARIABLE.fullmatch(name)
+        or any(unknowns(bound) & unknowns(name) for bound in bounds)
+    ):
+        return Reading((("raw", core),), ("",))
     if signs[0] not in LESS:
-        low, high, signs = high, low, signs[::-1]
-    tag = ("(" if signs[0] in STRICT else "[") + "," + (")" if signs[1] in STRICT else "]")
-    return Reading(((tag, low, high),), ("",), variable=name)
+        sides, signs = sides[::-1], signs[::-1]
+    place, ends, signs = sides.index(name), ["-\\infty", *sides, "\\infty"], ["<", *signs, "<"]
+    tag = ("(" if signs[place] in STRICT else "[") + "," + (")" if signs[place + 1] in STRICT else "]")
+    return Reading(((tag, ends[place], ends[place + 2]),), ("",), variable=name)
