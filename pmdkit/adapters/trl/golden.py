@@ -25,13 +25,10 @@ PAD, FIRST = 0, 1  # token ids: padding; from here on, the number of a row or pr
 
 
 def path(case: Case) -> Result:
-    """Losses of the ministeps, and the gradient with respect to every token's log-probability."""
-    trainer = recorded(case, micro=len(case["reward"][0]))
-    return trainer.losses, trainer.gradient()
+    """Losses of the ministeps, and the gradient with respect to every token's log-probability.
 
-
-def recorded(case: Case, micro: int) -> "Recorded":
-    """A trainer that has trained once on the case's responses, `micro` of them in a micro-batch."""
+    TRL trains once on the case's responses, a group in a micro-batch.
+    """
     prompts, size = len(case["reward"]), len(case["reward"][0])
     updates = case["ministeps"]
     words = {"pad": PAD} | {f"p{k}": FIRST + k for k in range(prompts * size)}
@@ -46,9 +43,9 @@ def recorded(case: Case, micro: int) -> "Recorded":
             output_dir=folder,
             use_cpu=True,
             bf16=False,
-            per_device_train_batch_size=micro,
-            steps_per_generation=prompts * size // micro,
-            gradient_accumulation_steps=prompts * size // micro // updates,
+            per_device_train_batch_size=size,
+            steps_per_generation=prompts,
+            gradient_accumulation_steps=prompts // updates,
             num_generations=size,
             max_steps=updates,
             max_completion_length=case["width"] or max(map(len, case["logp"])),
@@ -64,7 +61,7 @@ def recorded(case: Case, micro: int) -> "Recorded":
         trainer = Recorded(case, model, config, tokenizer)
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-    return trainer
+    return trainer.losses, trainer.gradient()
 
 
 @contextmanager
