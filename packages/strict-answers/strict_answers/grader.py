@@ -40,8 +40,8 @@ class Grader:
     A response submitted ahead of `grade` gets the same verdict, only earlier. Only verdicts are kept: a response on
     which a worker failed is judged again by `grade`, which gives the second chance and writes the journal.
 
-    A grader of your own is a subclass: it gives `__init__` a `judge` of its own, and overrides `prepare`, `key`,
-    `parse` and `probe_request`.
+    A grader of your own is a subclass: it gives `__init__` a `judge` of its own, and overrides `prepare`, `key` and
+    `parse`.
 
     Args:
         boxed: take the answer from the last \\boxed{} instead of the last Answer: line.

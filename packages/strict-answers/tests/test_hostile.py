@@ -13,14 +13,13 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hostile import PARSERLESS, answers, attacks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strict_answers import Grader, Item, audit, vocabulary
+from strict_answers import Grader, Item, audit
 from strict_answers.rules import Pending, grade_by_rules
 from strict_answers.verdict import printable
 
@@ -90,37 +89,12 @@ def test_no_text_raises(text, gold, boxed, truncated):
         grade_by_rules(response, gold, boxed=boxed, truncated=truncated)
 
 
-VOCABULARY = sorted(
-    vocabulary.CHANGING
-    | vocabulary.UNITS
-    | vocabulary.HEADS
-    | vocabulary.ADJECTIVES
-    | set(vocabulary.LEAD_OF)
-    | set(vocabulary.TAIL_OF)
-)
-SIGNS = sorted(
-    vocabulary.listed(
-        r"""
-        34 0 1/2 \frac{1}{2} x = < \leq , ; ( ) [ ] { } \{ \} $ . ... % \pm _ ^ ° i - + or and : | ' \cup \in \text{
-        \overline{ 0.(3) ₂ ½ \ ~ Tom AB f(x) é _{5} \emptyset ’s / per
-        """
-    )
-)
-GOLDS = ["34", "(1,2)", r"\{1,2\}", "x<2", r"\frac12", "x^2+1", "42_5", r"\emptyset", r"\text{Tom}", "x=1,y=2"]
-
-
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None, derandomize=True)
-@given(
-    st.lists(st.one_of(st.sampled_from(VOCABULARY), st.sampled_from(SIGNS)), max_size=12),
-    st.sampled_from(["", " "]),
-    st.sampled_from(GOLDS),
-)
-def test_no_sentence_raises(parts, blank, gold):
-    """Neither as an answer nor as a gold."""
-    text = blank.join(parts)
-    grade_by_rules(f"Answer: {text}", gold, problem="Round to the nearest blorp.")
-    grade_by_rules("Answer: x", text)
+def test_nothing_made_of_answers_raises():
+    """Neither as an answer, of which nothing is known or allowed, nor as a gold."""
+    for gold, response in itertools.islice(answers(5), 3000):
+        grade_by_rules(response, gold, problem="Round to the nearest blorp.")
+        grade_by_rules("Answer: x", response.removeprefix("Answer: "))
 
 
 # Nothing is slow.
@@ -177,16 +151,8 @@ TIMED_OUT = 1 / 400
 "Share of answers that may pass the limits and then run over their time."
 
 
-class Judged(NamedTuple):
-    """What was decided, by which path, in how much processor time of worker and caller together."""
-
-    correct: bool | None
-    path: str
-    seconds: float
-
-
 def judge_one(grader, gold, response):
-    """One verdict and what it cost; a worker that was killed has cost all it may."""
+    """(correct, path, seconds of the processor, here and in the worker); one that was killed has cost all it may."""
     if not any(process.ready and process.popen.poll() is None for process in grader.pool.processes):
         grader.probe()  # a start of a process is no part of a verdict
     worker = grader.pool.processes[0]
@@ -195,7 +161,7 @@ def judge_one(grader, gold, response):
     verdict = grader.grade([Item(response, gold)])[0]
     spent = time.process_time() - began
     spent += time.clock_gettime(clock) - before if worker in grader.pool.processes else 0.8 * (verdict.correct is None)
-    return Judged(verdict.correct, verdict.path, spent)
+    return verdict.correct, verdict.path, spent
 
 
 def resident():
@@ -218,21 +184,14 @@ def test_answers_by_chance():
         assert resident() - early <= 20
     with Grader() as grader:
         again = [judge_one(grader, gold, text) for gold, text in rows[::-1]][::-1]
-    assert max(one.seconds for one in found) <= MOST
-    paths = Counter(one.path for one in found)
+    assert max(seconds for _, _, seconds in found) <= MOST
+    paths = Counter(path for _, path, _ in found)
     assert paths["timeout"] <= TIMED_OUT * COUNT
     assert paths["rejected"] > 0.3 * COUNT, "otherwise nothing is tested here"
     assert paths["symbolic"] > 0.1 * COUNT
     differ = [(row, *pair) for row, *pair in zip(rows, found, again, strict=True) if pair[0][:2] != pair[1][:2]]
-    assert not [case for case in differ if None not in (case[1].correct, case[2].correct)], differ
+    assert not [case for case in differ if None not in (case[1][0], case[2][0])], differ
     assert len(differ) <= TIMED_OUT * COUNT, "at the limit of time one may waver"
-
-
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(text=st.text(max_size=300), gold=st.text(max_size=40))
-@pytest.mark.slow
-def test_no_text_wears_a_worker_out(grader, text, gold):
-    assert judge_one(grader, gold, f"Answer: {text}").seconds <= MOST
 
 
 @pytest.mark.nightly

@@ -13,63 +13,38 @@ from strict_answers import verify
 from strict_answers.extraction import BOXES, answer_line, last_box
 
 HERE = Path(__file__).parent
-ROWS = [json.loads(line) for line in (HERE / "answers.jsonl").read_text("ascii").splitlines()]
-SPLITS = ("build", "held-out")
 
 
-@pytest.fixture(scope="module")
-def judged(judge):
-    return [(row, judge("Answer: " + row["answer"], row["gold"])[0]) for row in ROWS]
+def labelled(name):
+    """(gold, response, label) of a split of answers.jsonl, the answers of models apart, or of third.jsonl."""
+    for line in (HERE / ("third.jsonl" if "third" in name else "answers.jsonl")).read_text("ascii").splitlines():
+        row = json.loads(line)
+        if "third" in name:
+            for gold, answer, correct in row[name]:
+                yield gold, answer if row["kind"] == "response" else f"Answer: {answer}", correct
+        elif name == row["split"] + " of models" * (row["kind"] == "model"):
+            yield row["gold"], "Answer: " + row["answer"], row["correct"]
 
 
-def errors(judged, split, model, correct):
-    """Answers of one label that got another verdict."""
-    return [
-        (row["gold"], row["answer"])
-        for row, verdict in judged
-        if row["split"] == split and (row["kind"] == "model") is model and row["correct"] is correct is not verdict
-    ]
-
-
-def test_the_set_is_large_balanced_and_has_no_row_twice():
-    held_out = [row for row in ROWS if row["split"] == "held-out" and row["kind"] != "model"]
-    assert [sum(row["correct"] is right for row in held_out) for right in (True, False)] == [240, 240]
-    assert sum(row["kind"] == "model" for row in ROWS) >= 300
-    assert len({(row["gold"], row["answer"]) for row in ROWS}) == len(ROWS) > 2300
-
-
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    ("name", "size", "accepted", "refused"),
+    [
+        ("build", 1300, 12, 6),
+        ("held-out", 480, 12, 6),
+        ("build of models", 150, 2, 4),
+        ("held-out of models", 150, 2, 4),
+        ("third-build", 600, 2, 7),
+        ("third-judged", 600, 2, 7),
+    ],
+)
 @pytest.mark.slow
-def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judged, split):
-    """Bounds of a set of 480: 12 and 6. The build split is three times as large and keeps them too."""
-    accepted, refused = errors(judged, split, False, False), errors(judged, split, False, True)
-    assert len(accepted) <= 12, accepted
-    assert len(refused) <= 6, refused
-
-
-@pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.slow
-def test_final_answers_of_models(judged, split):
-    total = sum(row["split"] == split and row["kind"] == "model" for row in ROWS)
-    missed = [error for correct in (True, False) for error in errors(judged, split, True, correct)]
-    assert len(missed) <= 0.03 * total, missed
-
-
-THIRD = [json.loads(line) for line in (HERE / "third.jsonl").read_text("ascii").splitlines()]
-
-
-@pytest.mark.parametrize("split", ["third-build", "third-judged"])
-@pytest.mark.slow
-def test_generated_answers_half_of_which_no_rule_was_made_for(judge, split):
-    """Bounds of a hidden set of 954 wrong and 381 right answers, 5 and 15, halved."""
-    wrong = {True: [], False: []}
-    for row in THIRD:
-        for gold, answer, correct in row[split]:
-            response = answer if row["kind"] == "response" else "Answer: " + answer
-            if judge(response, gold)[0] is not correct:
-                wrong[correct].append((gold, answer))
-    assert len(wrong[False]) <= 2, wrong
-    assert len(wrong[True]) <= 7, wrong
+def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judge, name, size, accepted, refused):
+    """No rule was made for what is held out, or judged. Bounds of third.jsonl: those of a hidden set, halved."""
+    rows = set(labelled(name))
+    missed = [row for row in rows if judge(row[1], row[0])[0] is not row[2]]
+    assert len(rows) >= size
+    assert sum(not correct for *_, correct in missed) <= accepted, missed
+    assert sum(correct for *_, correct in missed) <= refused, missed
 
 
 TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)

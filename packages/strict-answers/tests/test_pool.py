@@ -230,15 +230,6 @@ def test_verify_works_from_any_thread():
 
 
 @pytest.mark.slow
-def test_a_file_of_the_current_folder_is_not_taken_for_the_library(tmp_path, monkeypatch):
-    """A worker starts with -P: a json.py beside the data does not run."""
-    (tmp_path / "json.py").write_text("raise SystemExit('taken')")
-    monkeypatch.chdir(tmp_path)
-    with Grader() as grader:
-        assert grader.probe().correct is True
-
-
-@pytest.mark.slow
 def test_a_resumed_run_gets_the_same_verdicts(tmp_path):
     """Also for a time-out, and without asking a worker; a torn last line is dropped; another judge is asked anew."""
     path = tmp_path / "journal.jsonl"

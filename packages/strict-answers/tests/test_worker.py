@@ -75,14 +75,3 @@ with Grader() as grader:
 print({name.partition(".")[0] for name in sys.modules} & {"sympy", "math_verify", "latex2sympy2_extended", "antlr4"})
 """
     assert run(code).split("\n")[:2] == ["[True, False, True] True", "set()"]
-
-
-@pytest.mark.nightly
-def test_no_number_is_infinite_whatever_a_simplification_says():
-    """Undecided, math-verify draws numbers and says at times that cosh(oo) is 28: in no process, of any hash seed."""
-    code = r"""
-from strict_answers.symbolic import compare
-print({compare(span, gold) for gold in ("28", "34", "0.5") for span in (r"\cosh{\infty}", r"e^{\infty}", r"34+\infty")})
-"""
-    for number in "123":
-        assert run(code, PYTHONHASHSEED=number) == "{(False, 'the values differ')}\n"
