@@ -31,9 +31,10 @@ class PMDPart:
 
     Good values: tau >= (reward gap) / log G keeps a success that the group missed from dominating Z: 0.36 for {0, 1}
     and 16 draws. The paper's own values, 0.005 to 0.1 with rewards of +-1, are far below that.
-    Watch: with tau far below the reward gap, tau log Z is the highest reward of the group: nearly every row is pushed
-    down. With a cap, the single success among 16 at rewards +-1 and tau = 0.005 has advantage 0.09 instead of 2. A cap
-    biases the first step, and so does a tau rule that sees a response's own draw.
+    Watch: this is PMD-mean with a push away from pi_old, stronger than the pull below `theory.anchor_threshold`. With
+    tau far below the reward gap, tau log Z is the highest reward of the group: nearly every row is pushed down. With a
+    cap, the single success among 16 at rewards +-1 and tau = 0.005 has advantage 0.09 instead of 2. A cap biases the
+    first step, and so does a tau rule that sees a response's own draw.
     """
 
     level: ClassVar[str] = "response"

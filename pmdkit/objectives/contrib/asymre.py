@@ -21,7 +21,8 @@ class AsymRE:
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units x nats.
 
     Attributes:
-        shift: delta in reward units. Below 0 the loss is REINFORCE plus -shift times a supervised loss on all draws.
+        shift: delta in reward units. Below 0 the loss is REINFORCE plus -shift times a supervised loss on all draws, an
+            anchor KL(pi_old || pi); above 0 a push away, as PMD-part's (`theory.anchor`).
         baseline: "mean" includes a response's own reward, "loo" leaves it out.
         norm: length rule, see `row_weight`.
 
