@@ -31,8 +31,9 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit import theory
-from pmdkit.figures.style import BLACK, COLOURS, GREY, look
+from pmdkit.figures.style import BLACK, GREY
 from pmdkit_lab.figures import simplex, style
+from pmdkit_lab.figures.looks import COLOURS, look
 
 style()
 names = ["A", "B", "C", "D"]

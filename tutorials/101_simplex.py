@@ -31,8 +31,8 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit import theory
-from pmdkit.figures.style import look
 from pmdkit_lab.figures import simplex, style
+from pmdkit_lab.figures.looks import look
 
 style()
 pi = np.array([0.1, 0.3, 0.6])  # the policy before the update

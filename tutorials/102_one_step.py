@@ -26,8 +26,8 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit import theory
-from pmdkit.figures.style import look, shades
 from pmdkit_lab.figures import style
+from pmdkit_lab.figures.looks import look, shades
 
 style()
 p0, tau = 0.01, 0.05  # a pass rate, and a temperature in reward units

@@ -26,8 +26,8 @@ from scipy.optimize import minimize
 
 import pmdkit_course as learn
 from pmdkit import theory
-from pmdkit.figures.style import look, shades
 from pmdkit_lab.figures import style
+from pmdkit_lab.figures.looks import look, shades
 from pmdkit_lab.small_tau import hard_prompt
 
 style()

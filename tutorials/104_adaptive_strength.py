@@ -25,8 +25,8 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit import theory
-from pmdkit.figures.style import look, shades
 from pmdkit_lab.figures import style
+from pmdkit_lab.figures.looks import look, shades
 
 style()
 np.set_printoptions(precision=3, suppress=True)

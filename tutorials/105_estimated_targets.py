@@ -30,9 +30,9 @@ from scipy.stats import binom
 
 import pmdkit_course as learn
 from pmdkit import theory
-from pmdkit.figures.style import look, shades
 from pmdkit_lab.figures import style
 from pmdkit_lab.figures.bootstrap import bootstrap
+from pmdkit_lab.figures.looks import look, shades
 from pmdkit_lab.ledger import of_item
 
 style()

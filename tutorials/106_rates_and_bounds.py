@@ -25,9 +25,9 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit import theory
-from pmdkit.figures.style import look, shades
 from pmdkit_lab import finite_samples
 from pmdkit_lab.figures import style
+from pmdkit_lab.figures.looks import look, shades
 from pmdkit_lab.ledger import of_item
 from pmdkit_lab.small_tau import binary_small_tau
 

@@ -31,11 +31,11 @@ from scipy.stats import ttest_ind
 import pmdkit_course as learn
 from pmdkit import train
 from pmdkit.envs import Bandit
-from pmdkit.figures.style import COLOURS, look
 from pmdkit.objectives import GRPO, RLOO, PMDMean, PMDPart
 from pmdkit.specs import find
 from pmdkit.stats import mean_interval, paired_difference
 from pmdkit_lab.figures import style
+from pmdkit_lab.figures.looks import COLOURS, look
 
 style()
 np.set_printoptions(precision=3, suppress=True)

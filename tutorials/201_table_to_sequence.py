@@ -34,9 +34,10 @@ import pmdkit_course as learn
 from pmdkit import theory, train
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.tokens import TokenTask, make_tokens
-from pmdkit.figures.style import look, shades, style
+from pmdkit.figures.style import style
 from pmdkit.objectives import Groups, PMDMean, credit
 from pmdkit.toy.learner import ToyLearner
+from pmdkit_lab.figures.looks import look, shades
 
 style()
 folder = tempfile.mkdtemp()  # where the runs are kept

@@ -33,10 +33,11 @@ import numpy as np
 import pmdkit_course as learn
 from pmdkit import train
 from pmdkit.envs.tokens import TokenTask, make_tokens
-from pmdkit.figures.style import shades, style
+from pmdkit.figures.style import style
 from pmdkit.observe import checkpoint
 from pmdkit.toy.model import Transformer
 from pmdkit.toy.sampling import generate
+from pmdkit_lab.figures.looks import shades
 
 style()
 folder = tempfile.mkdtemp()  # where the runs are kept

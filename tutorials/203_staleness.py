@@ -29,8 +29,9 @@ import torch
 
 import pmdkit_course as learn
 from pmdkit import theory, train
-from pmdkit.figures.style import shades, style
+from pmdkit.figures.style import style
 from pmdkit.objectives import Groups, PMDMean, PMDPart
+from pmdkit_lab.figures.looks import shades
 from pmdkit_lab.figures.tables import MILLISECONDS
 
 style()

@@ -27,7 +27,7 @@ import numpy as np
 import pmdkit_course as learn
 from pmdkit import train
 from pmdkit.evaluation.sampling import load_policy, sample_held_out
-from pmdkit.figures.style import BLUE, COLOURS, GREY, ORANGE, style
+from pmdkit.figures.style import BLUE, GREY, ORANGE, style
 from pmdkit.observe import gauge
 from pmdkit.stats import (
     GradedDraws,
@@ -38,6 +38,7 @@ from pmdkit.stats import (
     pass_at_k,
 )
 from pmdkit_lab.figures import table
+from pmdkit_lab.figures.looks import COLOURS
 from pmdkit_lab.figures.scores import over_draws, over_problems
 from pmdkit_lab.figures.tables import GSPO, SCORES
 from pmdkit_lab.figures.training_curves import setting

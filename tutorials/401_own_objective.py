@@ -31,13 +31,14 @@ from scipy.optimize import brentq
 
 import pmdkit_course as learn
 from pmdkit import train
-from pmdkit.figures.style import BLACK, BLUE, GREY, ORANGE, look, style
+from pmdkit.figures.style import BLACK, BLUE, GREY, ORANGE, style
 from pmdkit.objectives import load_objective
 from pmdkit.stats import interval_text, mean_interval
 from pmdkit.sweeps.compare import collect, compare, wins
 from pmdkit.testing import check_objective
 from pmdkit_lab.explain import RATIOS, explain
 from pmdkit_lab.explain.report import facts, headline
+from pmdkit_lab.figures.looks import look
 
 style()
 folder = Path(tempfile.mkdtemp())  # for the objective and the runs

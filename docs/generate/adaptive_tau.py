@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from pmdkit.figures.style import Drawing
 from pmdkit.observe.run_folder import read_json
+from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.studies.adaptive import tables
 from pmdkit_lab.studies.pictures import PICTURES, draw
 

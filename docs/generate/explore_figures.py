@@ -1,6 +1,6 @@
 """The static pictures of the explorables, from pmdkit itself: what a reader without JavaScript, or on paper, sees.
 
-Each module of docs/generate/explorables/ draws one: `draw() -> pmdkit.figures.style.Drawing`, named like its page.
+Each module of docs/generate/explorables/, named like its page, has a `draw()` that returns a Drawing of pmdkit_lab.
 """
 
 import html

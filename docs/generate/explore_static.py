@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pmdkit.figures.style import LOOKS, Drawing
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.resolve import resolve
 from pmdkit.specs import Spec
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import LOOKS
 from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE
 from pmdkit_lab.planner.model_size import SHAPES
 from pmdkit_lab.planner.workload import PROMPT, QUANTILES, sizes_of, work_of

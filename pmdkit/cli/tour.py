@@ -36,6 +36,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         seed: seed of the draws.
     """
     from pmdkit import console
+    from pmdkit.figures.style import save
     from pmdkit.figures.tour import draw
     from pmdkit.fit import Display
     from pmdkit.observe import run_folder
@@ -68,8 +69,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
         curve = f"{rates[0]:.3f} {console.sparkline(rates, 24)} {rates[-1]:.3f}"
         screen.print(f"  {name:17} {curve}  {len(run.metrics)} batches")
-    drawing = draw(runs, objective, tau)
-    picture = drawing.save(folder.path / "tour")[0]
+    picture = save(draw(runs, objective, tau), folder.path / "tour")[0]
     for sentence in summary(runs):
         screen.print(sentence)
     screen.print(f"[bold]picture: {shown(picture)}[/bold]", soft_wrap=True)

@@ -1,8 +1,7 @@
-"""How figures look and are saved: a common style, a look for each method, and a Drawing with alt text."""
+"""How figures look and are saved: a palette, a common style, and the same bytes for the same figure."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,36 +17,7 @@ from pmdkit.observe import files
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
 
-LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: all distinct even without colour
-    "pmd-mean": (BLUE, "-", "o"),
-    "pmd-part": (VERMILLION, (0, (5, 1.6)), "s"),
-    "rloo": (GREEN, (0, (1, 1.2)), "^"),
-    "grpo": (ORANGE, (0, (6, 1.5, 1, 1.5)), "D"),
-    "dr-grpo": (ORANGE, (0, (3, 1, 1, 1, 1, 1)), "d"),
-    "dapo": (ORANGE, (0, (8, 3)), "p"),
-    "gspo": (SKY, (0, (4, 1, 1, 1)), "v"),
-    "cispo": (SKY, (0, (2, 1)), "<"),
-    "chi2-po": (PURPLE, (0, (8, 1.5, 2, 1.5)), "P"),
-    "rebel": (PURPLE, (0, (3, 2)), "X"),
-    "tb": (BLACK, (0, (1, 2)), ">"),
-    "dro": (BLACK, (0, (5, 3)), "h"),
-    "pmd-token": (BLUE, (0, (7, 1)), "8"),
-    "qrpo": (VERMILLION, (0, (2, 2.5)), "*"),
-    "sppo": (VERMILLION, (0, (6, 1, 2, 1)), "H"),
-    "opmd": (GREEN, (0, (4, 4)), "1"),
-    "rec": (GREEN, (0, (5, 1, 1, 1)), "2"),
-    "asymre": (GREEN, (0, (2, 1, 1, 1)), "3"),
-    "topr": (GREEN, (0, (9, 2)), "4"),
-    "grpo-kl": (ORANGE, (0, (1, 3)), "+"),
-    "sapo": (SKY, (0, (6, 2, 2, 2)), "x"),
-    "gmpo": (SKY, (0, (1, 0.8)), "|"),
-    "reinforce-pp": (ORANGE, (0, (10, 1.5, 1, 1.5)), "."),
-    "pmd-between": (BLUE, (0, (12, 2)), "_"),
-}
-COLOURS = {method: colour for method, (colour, _, _) in LOOKS.items()}
 RIGHT, WRONG = GREEN, PURPLE
-
-TITLES = {"pmd-mean": "PMD-mean", "pmd-part": "PMD-part"}
 
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -69,8 +39,8 @@ RC: dict[str, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.prop_cycle": cycler(
-        color=[colour for colour, *_ in list(LOOKS.values())[:4]],
-        linestyle=[dash for _, dash, _ in list(LOOKS.values())[:4]],
+        color=[BLUE, VERMILLION, GREEN, ORANGE],
+        linestyle=["-", (0, (5, 1.6)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5))],
     ),
     "grid.color": "0.9",
     "grid.linewidth": 0.6,
@@ -93,44 +63,6 @@ def style() -> AbstractContextManager[Any]:
     undo = ExitStack()
     undo.callback(params.update, before)
     return undo
-
-
-def look(method: str, marker: bool = False) -> dict[str, Any]:
-    """Keywords for `plot` that draw a method as in every other figure; grey dots for an unknown method."""
-    colour, dash, symbol = LOOKS.get(method, (GREY, (0, (1, 1.5)), "*"))
-    return {"color": colour, "linestyle": dash} | ({"marker": symbol} if marker else {})
-
-
-def shades(count: int) -> list[Any]:
-    """Colours from dark to light for a swept quantity; their order survives greyscale."""
-    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, count)))
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A finished figure, with the text that a page shows beside it.
-
-    Attributes:
-        figure: made without pyplot; a notebook shows it, and no display is needed.
-        alt: what the picture shows, for readers who cannot see it.
-        sentence: what to notice.
-        data: the arrays drawn, by name.
-    """
-
-    figure: Figure
-    alt: str
-    sentence: str
-    data: Mapping[str, np.ndarray[Any, Any]]
-
-    def __post_init__(self) -> None:
-        self.figure.set_label(self.alt)
-
-    def save(self, path: str | Path) -> list[Path]:
-        """Write PNG and SVG; `path` has no suffix."""
-        return save(self.figure, path)
-
-    def _repr_png_(self) -> bytes:
-        return render(self.figure, "png")
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, Drawing, style
+from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, style
 from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ TRANSFORMER = "small transformer"
 LANGUAGE_MODEL = "language model"
 
 
-def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
+def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Figure:
     """Draw pass rates of tier 1, first-step log-ratios beside the theory, and pass rates of tiers 2 and 3.
 
     Args:
@@ -32,49 +32,42 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
         method: "pmd-mean" or "pmd-part", whose curve is the prediction.
         tau: temperature on rewards {0, 1}.
     """
-    data: dict[str, np.ndarray] = {}
     with style():
         figure = Figure(figsize=(10.0, 7.2))
         (left, middle), (right, last) = figure.subplots(2, 2)
-        curves(left, {name: runs[name] for name in LOOKS}, data)
+        curves(left, {name: runs[name] for name in LOOKS})
         left.set(xscale="log", xlabel="rollout batch", ylabel="pass rate, mean over problems")
         left.set_title("Tier 1: a table, three ways")
         left.legend(loc="lower right")
-        first_steps(middle, {name: runs[name] for name in LOOKS}, method, tau, data)
+        first_steps(middle, {name: runs[name] for name in LOOKS}, method, tau)
         middle.set_title(f"One step, {format_tau(tau)}")
         middle.legend(loc="lower left", fontsize=7)
         for ax, name, title in (
             (right, TRANSFORMER, "Tier 2: a small transformer"),
             (last, LANGUAGE_MODEL, "Tier 3: a language model"),
         ):
-            curves(ax, {name: runs[name]}, data)
+            curves(ax, {name: runs[name]})
             ax.set(xlabel="rollout batch", ylabel="pass rate")
             ax.set_title(f"{title}, {runs[name].spec.name}")
-    sentence = (
-        "Top left: the exact update needs a few batches, draws need many. Top right: a step pushes wrong answers down "
-        "hard only where the pass rate is high; one small step from draws covers little of that way. Below: the same "
-        "objective object teaches a small transformer, and a Qwen2 of the library transformers that answers in words, "
-        "from rewards alone."
-    )
-    alt = (
+    figure.set_label(
         "Top left, mean pass rate against rollout batch for the exact update, Newton on the expectation, and draws."
         " Top right, log-ratio of right and wrong responses after the first step against the pass rate before: points"
         " of the exact update and of Newton lie on the theory's curves, points from draws are near zero. Below, pass "
         "rate of a small transformer and of a language model against rollout batch."
     )
-    return Drawing(figure, alt, sentence, data)
+    return figure
 
 
-def curves(ax: Axes, runs: Mapping[str, "Run"], data: dict[str, np.ndarray]) -> None:
+def curves(ax: Axes, runs: Mapping[str, "Run"]) -> None:
     """Draw the pass rate of every step's rollouts, then the evaluation after the last step."""
     for name, run in runs.items():
         colour, dash, *_ = LOOKS.get(name, (BLUE, "-"))
-        data[name] = np.array([*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]])
-        ax.plot(np.arange(1, len(data[name]) + 1), data[name], linestyle=dash, color=colour, label=name)
+        rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
+        ax.plot(np.arange(1, len(rates) + 1), rates, linestyle=dash, color=colour, label=name)
     ax.set(ylim=(0, 1.03))
 
 
-def first_steps(ax: Axes, runs: Mapping[str, "Run"], method: str, tau: float, data: dict[str, np.ndarray]) -> None:
+def first_steps(ax: Axes, runs: Mapping[str, "Run"], method: str, tau: float) -> None:
     """Draw the log-ratios of the first step against the pass rate, with the theory's curves."""
     p = np.linspace(0.004, 0.996, 400)
     exact = theory.binary(p, tau, method)
@@ -87,7 +80,6 @@ def first_steps(ax: Axes, runs: Mapping[str, "Run"], method: str, tau: float, da
         rates = [bucket["pass_rate"] for bucket in buckets]
         for key, colour in (("log_ratio_pos", RIGHT), ("log_ratio_neg", WRONG)):
             values = np.array([np.nan if bucket[key] is None else bucket[key] for bucket in buckets])
-            data[f"{name} {key}"] = values
             face = "none" if name == "full expectation" else colour
             label = f"first step {name}" if key == "log_ratio_pos" else None
             ax.plot(rates, values, marker, color=colour, markerfacecolor=face, markersize=size, label=label)

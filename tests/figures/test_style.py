@@ -6,9 +6,10 @@ import matplotlib
 import pytest
 from PIL import Image
 
-from pmdkit.figures.style import LOOKS, RC, look
+from pmdkit.figures.style import RC
 from pmdkit.objectives import OBJECTIVES
 from pmdkit_lab import figures
+from pmdkit_lab.figures.looks import LOOKS, look
 from tests.nightly import mostly_nightly
 
 

@@ -4,7 +4,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.figures.style import BLACK, GREY, TITLES, Drawing, look, style
+from pmdkit.figures.style import BLACK, GREY, style
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import TITLES, look
 
 P, GROUP, TAU, MINISTEPS, RATE = 0.2, 16, 0.05, 16, 0.2  # the page starts with the same values
 TAUS = np.geomspace(0.005, 2, 181)

@@ -3,7 +3,8 @@
 from generate.explorables.simplex import PI, REWARD, TAU, draw_updates, solutions
 from matplotlib.figure import Figure
 
-from pmdkit.figures.style import Drawing, style
+from pmdkit.figures.style import style
+from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.figures.solutions import policy_text
 
 

@@ -7,8 +7,9 @@ import torch
 from generate.explore_static import Explorable, objective_tables
 from matplotlib.figure import Figure
 
-from pmdkit.figures.style import GREY, TITLES, look, style
+from pmdkit.figures.style import GREY, style
 from pmdkit.objectives import OBJECTIVES, Batch, total
+from pmdkit_lab.figures.looks import TITLES, look
 
 SHOWN = ("pmd-mean", "rloo", "grpo", "cispo", "chi2-po")
 NAMES = TITLES | {"rloo": "RLOO", "grpo": "GRPO", "cispo": "CISPO", "chi2-po": "chi2-PO"}

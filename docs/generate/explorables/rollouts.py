@@ -5,7 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.figures.style import COLOURS, RIGHT, TITLES, WRONG, Drawing, look, style
+from pmdkit.figures.style import RIGHT, WRONG, style
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import COLOURS, TITLES, look
 
 P, GROUP, TAU = 0.05, 16, 0.05  # the lab starts with the same values
 NS = np.unique(np.geomspace(2, 1024, 55).round().astype(int))  # six an octave: it holds GROUP

@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pmdkit import theory
-from pmdkit.figures.style import BLACK, COLOURS, TITLES, Drawing, look, style
+from pmdkit.figures.style import BLACK, style
 from pmdkit_lab.figures import simplex
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import COLOURS, TITLES, look
 from pmdkit_lab.figures.solutions import policy_text
 
 PI, REWARD, TAU = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2  # the explorer starts with the same values

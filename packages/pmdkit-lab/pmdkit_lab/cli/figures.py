@@ -27,9 +27,9 @@ def figure(*names: str, out: Path = Path("figures-out"), trust: Texts = None, js
 
         picture_of_a_run(Path(names[0]), trust=trust, json=json)
         return
-    from pmdkit.figures.style import Drawing
     from pmdkit.observe.run_folder import make_writable
     from pmdkit_lab.figures import FIGURES, TABLES, draw, table
+    from pmdkit_lab.figures.drawing import Drawing
 
     everything = FIGURES | TABLES
     for name in names:

@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from pmdkit.errors import UsageError, unknown
-from pmdkit.figures.style import COLOURS, Drawing, look, save, style
+from pmdkit.figures.style import save, style
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import COLOURS, look
 from pmdkit_lab.figures.tables import Table
 
 __all__ = ["COLOURS", "FIGURES", "TABLES", "Drawing", "Entry", "Table", "draw", "look", "save", "style", "table"]

@@ -9,8 +9,10 @@ from scipy.integrate import solve_ivp
 from scipy.special import log_softmax, softmax
 
 from pmdkit import theory
-from pmdkit.figures.style import BLACK, COLOURS, TITLES, Drawing, look, shades, style
+from pmdkit.figures.style import BLACK, style
 from pmdkit_lab.figures import simplex
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import COLOURS, TITLES, look, shades
 from pmdkit_lab.figures.simplex import Array
 from pmdkit_lab.small_tau import binary_small_tau
 

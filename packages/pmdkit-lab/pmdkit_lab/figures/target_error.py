@@ -6,9 +6,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pmdkit import theory
-from pmdkit.figures.style import COLOURS, TITLES, Drawing, look, style
+from pmdkit.figures.style import style
 from pmdkit.stats import Array
 from pmdkit_lab.figures.bootstrap import bootstrap
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import COLOURS, TITLES, look
 
 TAU, SEEDS = 0.05, 100  # from the caption
 PS = np.array([0.01, 0.02, 0.05, 0.1, 0.2])  # the caption gives the ends

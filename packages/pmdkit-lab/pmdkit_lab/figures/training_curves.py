@@ -16,8 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.figures.style import COLOURS, GREY, TITLES, Drawing, look, shades, style
+from pmdkit.figures.style import GREY, style
 from pmdkit.stats import interval_text, mean_interval
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import COLOURS, TITLES, look, shades
 from pmdkit_lab.figures.panels import Array, as_array, band, interval_bar, rows_of_names
 
 STORED = Path(__file__).parent / "stored"

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pmdkit.errors import ResumeRefused, UsageError
-from pmdkit.figures.style import Drawing
 from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
+from pmdkit_lab.figures.drawing import Drawing
 
 # where a number in the report comes from, as shown next to it
 SCALES = {

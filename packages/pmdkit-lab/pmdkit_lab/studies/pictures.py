@@ -8,9 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit.errors import UsageError, unknown
-from pmdkit.figures.style import BLACK, GREEN, GREY, VERMILLION, Drawing, look, style
+from pmdkit.figures.style import BLACK, GREEN, GREY, VERMILLION, style
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import interval_text, mean_interval
+from pmdkit_lab.figures.drawing import Drawing
+from pmdkit_lab.figures.looks import look
 from pmdkit_lab.figures.panels import Array, as_array, interval_bar, rows_of_names
 from pmdkit_lab.studies.adaptive import FIXED, Row, gains, loses, recommended, tables
 from pmdkit_lab.studies.experiments import EXPERIMENTS

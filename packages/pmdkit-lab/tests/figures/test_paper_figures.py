@@ -6,10 +6,10 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 
 from pmdkit import theory
-from pmdkit.figures.style import Drawing
 from pmdkit_lab import figures
 from pmdkit_lab.figures import solutions, target_error
 from pmdkit_lab.figures.bootstrap import bootstrap
+from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.small_tau import binary_small_tau
 
 METHODS = ("pmd-mean", "pmd-part")

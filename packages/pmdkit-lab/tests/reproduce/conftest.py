@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pmdkit.figures.style import Drawing, style
+from pmdkit.figures.style import style
 from pmdkit.launchers import ONE
+from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.reproduce import Part, ProgressLog, reproduce
 from pmdkit_lab.reproduce.part import ClaimCheck, Sheet, keep
 from pmdkit_lab.reproduce.parts import ledger_claims
