@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pmdkit.cli.options import Flag, Whole
 from pmdkit.cli.output import print_json
+from pmdkit.cli.sweep import log
 from pmdkit.errors import CheckFailed, PmdkitError, UsageError
 from pmdkit.observe.run_folder import new_folder, read_json
 
@@ -57,7 +58,7 @@ def reproduce(
 
     torch.set_num_threads(1)
     place = new_folder(None, "reproduce").path if out is None else out
-    summary = runner.reproduce(seconds, place, makes_runs, resume, runner.ProgressLog(), parts.PARTS, began)
+    summary = runner.reproduce(seconds, place, makes_runs, resume, log, parts.PARTS, began)
     if json:
         print_json(summary)
     else:

@@ -1,9 +1,8 @@
 """Runs the parts of a reproduction within the budget, each once and in order of value, updating the report."""
 
-import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,7 +81,7 @@ def reproduce(
     out: Path,
     launcher: Launcher,
     resume: bool,
-    progress: "ProgressLog",
+    log: Callable[[str], None],
     parts: Sequence[Part],
     began: float | None = None,
 ) -> dict[str, Any]:
@@ -93,7 +92,7 @@ def reproduce(
         out: new or empty, or with `resume` the folder of a reproduction. A finished one is left unchanged.
         launcher: makes the runs of parts that have any, a given number at a time.
         resume: skip parts that are done; failed ones are tried again.
-        progress: shows what happens.
+        log: called with a line about what happens.
         parts: parts in order of value.
         began: start of the budget on the clock of time.monotonic, if it was before this call.
     """
@@ -107,14 +106,23 @@ def reproduce(
         state = Reproduction(folder, config, parts, planned, launcher, results, began)
         state.before = sum(result["seconds"] for result in results.values() if result["state"] == "done")
         waiting = [part for part in planned if not state.done(part)]
-        outside = {
-            part.name: budget_of(part, parts, jobs) for part in parts if part not in planned and not state.done(part)
-        }
-        progress.begin(config["budget_seconds"], jobs, planned, len(planned) - len(waiting), outside)
+        work = clock(sum(part.cost(jobs) for part in planned))
+        at_a_time = f"{jobs} runs at a time" if jobs > 1 else "one run at a time"
+        already = len(planned) - len(waiting)
+        log(
+            f"budget {clock(config['budget_seconds'])}, {at_a_time}: {len(planned)} parts, estimated at {work}"
+            + f"; {already} of them are already done and left alone" * (already > 0)
+        )
+        outside = [part for part in parts if part not in planned and not state.done(part)]
+        if outside:
+            names = [f"{part.name} ({budget_of(part, parts, jobs)})" for part in outside[:NAMED]]
+            more = f" and {len(outside) - NAMED} more" * (len(outside) > NAMED)
+            log(f"left out, with the budget each needs: {', '.join(names)}{more}")
         try:
             with sigterm_interrupts():
-                for part in waiting:
-                    if run_part(state, part, progress):
+                for number, part in enumerate(waiting, already + 1):
+                    ran = run_part(state, part, lambda line, at=number: log(f"[{at}/{len(planned)}] {line}"))
+                    if ran:
                         conclude(state)
         except (KeyboardInterrupt, Stopped):
             conclude(state)
@@ -126,28 +134,32 @@ def reproduce(
         return conclude(state)
 
 
-def run_part(state: Reproduction, part: Part, progress: "ProgressLog") -> bool:
-    """Run one part, or report why it cannot run; returns whether it ran."""
+def run_part(state: Reproduction, part: Part, log: Callable[[str], None]) -> bool:
+    """Run one part, or say why it cannot run; returns whether it ran. Long parts tell what they do."""
     reason = state.obstacle(part)
     if reason is not None:
         state.late[part.name] = reason
-        progress.skip(part, reason)
+        log(f"{part.name}: left out, {reason}")
         return False
     place = state.folder.of(part)
     place.mkdir(parents=True, exist_ok=True)
-    progress.start(part, part.cost(state.launcher.jobs) * state.speed, state.left)
+    if part.parallel:
+        needs = clock(max(1.0, part.cost(state.launcher.jobs) * state.speed))
+        log(f"{part.name} begins, about {needs}: {part.about}")
     began = time.monotonic()
     try:
-        pieces = part.make(PartContext(state.folder.path, place, state.launcher, progress.message))
+        details = log if part.parallel else lambda line: None
+        pieces = part.make(PartContext(state.folder.path, place, state.launcher, details))
     except Stopped:
         raise
     except Exception as problem:
         words = str(problem) if isinstance(problem, PmdkitError) else f"{type(problem).__name__}: {problem}"
         state.results[part.name] = state.folder.fail(part, time.monotonic() - began, words, traceback.format_exc())
-        progress.fail(part, words)
+        log(f"{part.name}: failed: {words}")
         return True
-    state.results[part.name] = state.folder.keep(part, time.monotonic() - began, pieces)
-    progress.done(part, state.results[part.name]["seconds"], state.left)
+    seconds = time.monotonic() - began
+    state.results[part.name] = state.folder.keep(part, seconds, pieces)
+    log(f"{part.name}: {seconds:.1f} s, {clock(max(0.0, state.left))} left")
     return True
 
 
@@ -194,55 +206,3 @@ def summarise(state: Reproduction) -> dict[str, Any]:
         "ledger": {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
         "env": run_folder.read_json(state.folder.env),
     }
-
-
-class ProgressLog:
-    """Progress as a log on stderr: one line for each part, and the messages of long parts."""
-
-    def begin(
-        self, budget: float, jobs: int, planned: Sequence[Part], already: int, outside: Mapping[str, str]
-    ) -> None:
-        """Announce what fits the budget, before the first part."""
-        self.count, self.number, self.part = len(planned), already, planned[0]
-        about = clock(sum(part.cost(jobs) for part in planned))
-        several = f"{jobs} runs at a time" if jobs > 1 else "one run at a time"
-        self.note(f"budget {clock(budget)}, {several}: {len(planned)} parts, estimated at {about}")
-        if already:
-            self.note(f"{already} of them are already done and left alone")
-        if outside:
-            names = [f"{name} ({needed})" for name, needed in outside.items()]
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            self.note(f"left out, with the budget each needs: {', '.join(names[:NAMED])}{more}")
-
-    def start(self, part: Part, seconds: float, left: float) -> None:
-        """A part begins; parallel ones, which are long, are announced."""
-        self.number, self.part = self.number + 1, part
-        if part.parallel:
-            self.note(f"{self.place} {part.name} begins, about {clock(max(1.0, seconds))}: {part.about}")
-
-    @property
-    def place(self) -> str:
-        """The position in the list of planned parts."""
-        return f"[{self.number}/{self.count}]"
-
-    def message(self, sentence: str) -> None:
-        """Show a message of a part; those of short parts are dropped."""
-        if self.part.parallel:
-            self.note(sentence)
-
-    def done(self, part: Part, seconds: float, left: float) -> None:
-        """A part ended."""
-        self.note(f"{self.place} {part.name}: {seconds:.1f} s, {clock(max(0.0, left))} left")
-
-    def skip(self, part: Part, reason: str) -> None:
-        """A part is left out."""
-        self.number += 1
-        self.note(f"{self.place} {part.name}: left out, {reason}")
-
-    def fail(self, part: Part, reason: str) -> None:
-        """A part failed."""
-        self.note(f"{self.place} {part.name}: failed: {reason}")
-
-    def note(self, line: str) -> None:
-        """Print one line."""
-        print(f"pmdkit: {line}", file=sys.stderr, flush=True)

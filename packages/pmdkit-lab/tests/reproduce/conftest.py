@@ -9,16 +9,11 @@ from matplotlib.figure import Figure
 from pmdkit.figures.style import style
 from pmdkit.launchers import ONE
 from pmdkit_lab.figures.drawing import Drawing
-from pmdkit_lab.reproduce import Part, ProgressLog, reproduce
+from pmdkit_lab.reproduce import Part, reproduce
 from pmdkit_lab.reproduce.part import ClaimCheck, Sheet, keep
 from pmdkit_lab.reproduce.parts import ledger_claims
 
 PLENTY = 3600.0  # seconds: no test waits for a deadline
-
-
-class Quiet(ProgressLog):
-    def note(self, line):
-        """Not into the output of the tests."""
 
 
 def picture(context):
@@ -64,6 +59,6 @@ def go():
     """A reproduction in this process."""
 
     def run(parts, out, budget=PLENTY, resume=False):
-        return reproduce(budget, out, ONE, resume, Quiet(), parts)
+        return reproduce(budget, out, ONE, resume, lambda line: None, parts)
 
     return run
