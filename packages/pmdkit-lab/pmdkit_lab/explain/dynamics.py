@@ -12,7 +12,6 @@ from pmdkit.objectives import Groups, Objective, credit, total
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS, LONG, RARE, Array, TabularPrompt, binary_prompts, population_loss
 
 P_SHOWN = 0.1
-SHOWN: Array = np.linspace(-3, 3, 121)  # nats
 OUTWARD: Array = np.concatenate([[0.0], np.geomspace(1e-5, 5e3, 400)])
 STEP_SIZES: Array = np.concatenate([[0.0], np.geomspace(1e-6, 2e4, 600)])  # nats by which right moves away from wrong
 FLAT = 1e-14  # of the ratio: a push below this is rounding on a plateau
@@ -26,13 +25,13 @@ class Force:
     """The coefficient in front of grad log pi(y) for a right and a wrong response, p = 0.1, rewards {0, 1}.
 
     Attributes:
-        right, wrong: [121] coefficient at log ratios SHOWN, in units of the advantage; > 0 pushes up.
+        right, wrong: coefficient at ratio 1, in units of the advantage; > 0 pushes up.
         right_end, wrong_end: log ratio at which the push ends, nats; NaN where it never does.
         right_back, wrong_back: whether a response beyond that is pushed back; otherwise it is left alone.
     """
 
-    right: Array
-    wrong: Array
+    right: float
+    wrong: float
     right_end: float
     wrong_end: float
     right_back: bool
@@ -90,7 +89,7 @@ class ExactSteps:
 
 def force(objective: Objective) -> Force:
     """How a rare right and a rare wrong response are pushed while all others stay at pi_old."""
-    right, wrong = (push(objective, SHOWN, reward, P_SHOWN) for reward in (1.0, 0.0))
+    right, wrong = (float(push(objective, np.zeros(1), reward, P_SHOWN)[0]) for reward in (1.0, 0.0))
     ends = [push_end(objective, reward, sign) for reward, sign in ((1.0, 1.0), (0.0, -1.0))]
     return Force(right, wrong, ends[0][0], ends[1][0], ends[0][1], ends[1][1])
 
@@ -195,33 +194,19 @@ def exact_steps(objective: Objective, p: Array) -> ExactSteps:
     Args:
         p: [P] pass rates in (0, 1).
     """
-    low, high = np.zeros(len(p)), np.full(len(p), np.nan)
-    moving = np.ones(len(p), bool)
     sign = np.where(drive(objective, p, np.zeros(len(p)))[0] < 0, -1.0, 1.0)
-    # most flows rest early: far steps are computed only where needed
-    for first in range(0, len(STEP_SIZES), 120):
-        block = STEP_SIZES[first : first + 120]
-        steps = np.outer(sign[moving], block)
-        push, ratio = drive(objective, np.repeat(p[moving], len(block)), steps.ravel())
-        push, ratio = push.reshape(-1, len(block)), ratio.reshape(-1, len(block))
-        stopped = push <= FLAT * ratio
-        stopped &= (push < 0) | (block <= FADED)
-        for row, column in zip(np.flatnonzero(moving), range(len(push)), strict=True):
-            hits = np.flatnonzero(stopped[column])
-            if len(hits):
-                place = first + int(hits[0])
-                low[row], high[row] = STEP_SIZES[max(place - 1, 0)], STEP_SIZES[place]
-                moving[row] = False
-        if not moving.any():
-            break
-    found = np.flatnonzero(~np.isnan(high))
+    push, ratio = drive(objective, np.repeat(p, len(STEP_SIZES)), np.outer(sign, STEP_SIZES).ravel())
+    stopped = (push <= FLAT * ratio).reshape(len(p), -1)
+    stopped &= (push < 0).reshape(len(p), -1) | (STEP_SIZES <= FADED)
+    found = np.flatnonzero(stopped.any(1))
+    place = stopped[found].argmax(1)
     rates, ways = p[found], sign[found]
 
     def stopped_at(steps: Array) -> NDArray[np.bool_]:
         push, ratio = drive(objective, np.repeat(rates, steps.shape[1]), (ways[:, None] * steps).ravel())
         return (push <= FLAT * ratio).reshape(steps.shape)
 
-    places = first_true(stopped_at, low[found], high[found])
+    places = first_true(stopped_at, STEP_SIZES[np.maximum(place - 1, 0)], STEP_SIZES[place])
     right, wrong = np.full(len(p), np.nan), np.full(len(p), np.nan)
     right[found], wrong[found] = apart(rates, ways * places)
     return ExactSteps(p, right, wrong, (sign > 0).astype(float))

@@ -64,7 +64,6 @@ class Explanation:
         level: "token" where the loss is one number per token, "response" where it is one per response.
         integrable: whether its gradient is that of its loss; if not, all of this is about what the gradient descends.
         whole_batch: whether its advantage depends on the other prompts of a batch; here each prompt is its own batch.
-        whole_groups: whether it compares the responses of a group.
         reference: whether it uses a reference policy; here pi_ref = pi_old.
         rests: graded problem to where it rests.
         curves: graded problem to its f'; only where the objective has a minimiser.
@@ -81,7 +80,6 @@ class Explanation:
     level: str
     integrable: bool
     whole_batch: bool
-    whole_groups: bool
     reference: bool
     rests: dict[str, StationaryPoint]
     curves: dict[str, RegulariserCurve]
@@ -220,7 +218,6 @@ def explain(objective: Objective | str, **options: Any) -> Explanation:
         level=known.level,
         integrable=smooth,
         whole_batch=known.whole_batch,
-        whole_groups=known.whole_groups,
         reference=known.uses_reference,
         rests=rests,
         curves=curves,

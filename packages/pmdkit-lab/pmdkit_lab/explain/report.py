@@ -251,10 +251,9 @@ def pushing(e: Explanation) -> str:
     """Where a push ends and what happens beyond."""
     force = e.force
     ends = []
-    middle = len(force.right) // 2
     for name, end, back, push, sign in (
-        ("right", force.right_end, force.right_back, force.right[middle], 1),
-        ("wrong", force.wrong_end, force.wrong_back, force.wrong[middle], -1),
+        ("right", force.right_end, force.right_back, force.right, 1),
+        ("wrong", force.wrong_end, force.wrong_back, force.wrong, -1),
     ):
         if push == 0:
             ends.append(f"a {name} one is not pushed at ratio 1")
@@ -312,8 +311,6 @@ def caveats(e: Explanation) -> list[str]:
             "Its advantage depends on the other prompts of a batch; here every prompt is a batch of its own. Among "
             "several, the rewards of each change the advantages of all."
         )
-    if e.whole_groups:
-        notes.append("It compares the responses of a group: micro-batches must hold whole groups.")
     if np.isnan(e.tau) and "tau" in e.options:
         notes.append("tau is a rule: lambda and eta are at the temperature that it gives each prompt.")
     wrong = [name for name, theory in e.theory.items() if not theory.error < 1e-6]
