@@ -79,10 +79,10 @@ def read_gold(gold: str) -> Gold:
         entries = (matrix[0], *map(spelled, matrix[1:]))
         return Gold(text, opened, same, None, percent, (entries,), (), "", unknowns(opened), plain)
     equation = equation_of(opened)
-    reading = structure.read(opened)
-    if reading.refusal is not None and TEXT.search(bare) and TEXT.sub("", bare).strip():
-        reading = structure.read(opened_span(TEXT.sub(" ", bare)))  # the gold has a unit that is in no list
-    if reading.members or reading.refusal is not None or "\\begin" in opened:
+    reading = structure.attempt(opened)
+    if reading is None and TEXT.search(bare) and TEXT.sub("", bare).strip():
+        reading = structure.attempt(opened_span(TEXT.sub(" ", bare)))  # the gold has a unit that is in no list
+    if reading is None or reading.members or "\\begin" in opened:
         relation = re.search(r"[=<>≤≥]|\\(?:[lg]eq?|n?eq?|lt|gt|begin)(?![a-z])", opened) is not None
         raw = (("raw" if relation else "", opened),)
         return Gold(text, opened, same, None, percent, raw, (), "", unknowns(opened), plain, equation)
@@ -97,8 +97,7 @@ def read_gold(gold: str) -> Gold:
 
 def equation_of(opened: str) -> str:
     """Left side minus right side of an equation between unknowns; "" for x = 5 and f(x) = x^2, which give a value."""
-    difference = structure.difference(opened)
-    sides = opened.split("=")
+    difference, sides = structure.difference(opened), opened.split("=")
     if difference is None or structure.CALL.fullmatch(sides[0].strip()):
         return ""
     return spelled(difference) if all(map(unknowns, sides)) or len(unknowns(opened)) > 1 else ""

@@ -177,31 +177,21 @@ class Grader:
         """One verdict per item, in order. Whatever an item holds, it raises nothing and changes no other verdict."""
         with self.lock:
             self.judge_ahead(len(self.waiting))  # all at once; after this the thread finds nothing to do
-            verdicts: list[Verdict | None] = []
-            requests: dict[str, WorkerRequest] = {}  # equal items are judged once
-            places: dict[str, list[int]] = {}
-            for place, item in enumerate(items):
-                prepared = self.prepared[item] if item in self.prepared else self.prepare(item)
-                if isinstance(prepared, WorkerRequest):
-                    key = self.key(item)
-                    before = self.journal.get(key) if self.journal else None
-                    if before is None:
-                        requests[key] = prepared
-                        places.setdefault(key, []).append(place)
-                    verdicts.append(before)
-                else:
-                    verdicts.append(prepared)
-            for item in items:
+            prepared = {item: self.prepared.get(item) or self.prepare(item) for item in dict.fromkeys(items)}
+            for item in prepared:
                 self.prepared.pop(item, None)
+            verdicts = {item: found for item, found in prepared.items() if isinstance(found, Verdict)}
+            asked = {item: found for item, found in prepared.items() if isinstance(found, WorkerRequest)}
+            keys = {item: self.key(item) for item in asked}
+            before = self.journal.verdicts if self.journal else {}
+            requests = {keys[item]: request for item, request in asked.items() if keys[item] not in before}
             judged = {key: self.judged.pop(key) for key in requests if key in self.judged}
             from_workers, left = set(judged), {key: requests[key] for key in requests if key not in judged}
             if left:
                 found_now, answered = self.ask_workers(left)
                 judged, from_workers = judged | found_now, from_workers | answered
-            for key, verdict in judged.items():
-                for place in places[key]:
-                    verdicts[place] = verdict
-            found = [verdict for verdict in verdicts if verdict is not None]
+            verdicts |= {item: before.get(key) or judged[key] for item, key in keys.items()}
+            found = [verdicts[item] for item in items]
             outage = sum(not verdict.scored for verdict in found) > max(1, self.most_unscored * len(found))
             if self.journal is not None and requests:  # before anyone sees them; nothing if no worker could start
                 kept = [key for key in requests if key in from_workers and (judged[key].scored or not outage)]

@@ -15,16 +15,8 @@ TEXT = re.compile(
 )
 WRAPPER = re.compile(r"\\(?:boxed|fbox|text(?:bf|it)?|math(?:bf|rm|it|sf)|bm|boldsymbol|underline|emph)\{")
 EDGES = " \t\r\n*_`\"'“”"
-PAIRS = (
-    (r"\(", r"\)"),
-    (r"\[", r"\]"),
-    ("$$", "$$"),
-    ("$", "$"),
-    ("{", "}"),
-    (r"\left(", r"\right)"),
-    ("(", ")"),
-    ("[", "]"),
-)
+PAIRS = [(r"\(", r"\)"), (r"\[", r"\]"), ("$$", "$$"), ("$", "$"), ("{", "}")]
+PAIRS += [(r"\left(", r"\right)"), ("(", ")"), ("[", "]")]
 CLOSERS = ("$", "}", ")", "]")
 STYLES = re.compile(
     r"\\(?:colorbox|(?:text)?color) ?\{ ?(?!white|transparent)[A-Za-z]+(?:![0-9]+)? ?\} ?"

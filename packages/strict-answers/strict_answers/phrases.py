@@ -7,6 +7,7 @@ a plural noun after a number, and a capitalised name before a verb. `CHANGING` g
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -76,16 +77,16 @@ def hints_of(problem: str) -> Hints:
     return Hints(found - CHANGING - ROUNDING, ASKS_TO_ROUND.search(problem) is not None)
 
 
-class Framed(NamedTuple):
-    """The value within the words around it, or why these words are not known."""
+Classify = Callable[[str, int, list[str], frozenset[str]], str]
 
-    core: str
-    refusal: str | None = None
+
+class Refused(ValueError):
+    """Why a text is no answer, whatever the gold."""
 
 
 @lru_cache(maxsize=4096)
-def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[str] = frozenset()) -> Framed:
-    r"""The value in a span of words: "The area is $34$ cm^2" holds 34.
+def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[str] = frozenset()) -> str:
+    r"""The value in a span of words: "The area is $34$ cm^2" holds 34. Refused if a word around it is not known.
 
     Args:
         span: without \text and dollars around the whole.
@@ -94,27 +95,25 @@ def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[s
     """
     words = [word for word in WORD.finditer(span) if is_word(word, span, known) or is_unit_letter(word, span)]
     if not words:
-        return Framed(span)
+        return span
     if len(words) > MOST:
-        return Framed(span, f"{len(words)} words around the value")
+        raise Refused(f"{len(words)} words around the value")
     start = first_sign(span)
     lead = [word for word in words if word.start() < start]
     cut = lead[-1].end() if lead else 0
     head, rest = span[:cut], span[cut:]
-    colon = re.match(r"[ *_]*:", rest)
-    if colon:
+    if colon := re.match(r"[ *_]*:", rest):
         head, rest = head + ":", rest[colon.end() :]
     after = [word for word in WORD.finditer(rest) if is_word(word, rest, known) or is_unit_letter(word, rest)]
     core, tail = (rest, "") if not after else (rest[: after[0].start()], rest[after[0].start() :])
-    if lead and (refusal := refuse_lead(head, allowed)) is not None:
-        return Framed(span, refusal)
+    if lead:
+        check_lead(head, allowed)
     if after:
         if not core.strip(" $({\\"):
-            return Framed(span, f"'{after[0].group()}' is not known around a value")
-        if (refusal := refuse_tail(tail, allowed)) is not None:
-            return Framed(span, refusal)
+            raise Refused(f"'{after[0].group()}' is not known around a value")
+        check_tail(tail, allowed)
         core = re.sub(r"[ ,(~]+$", "", core) if core.count("(") > core.count(")") else core.rstrip(" ,~")
-    return Framed(re.sub(r"^[,: ]*(?:\.(?= ))?[,: ]*", "", core.strip()).strip())
+    return re.sub(r"^[,: ]*(?:\.(?= ))?[,: ]*", "", core.strip()).strip()
 
 
 def is_word(found: re.Match[str], span: str, known: frozenset[str]) -> bool:
@@ -147,23 +146,32 @@ def first_sign(span: str) -> int:
     return found.start() if found else len(span)
 
 
-def refuse_lead(text: str, allowed: frozenset[str]) -> str | None:
-    """Why the words before a value are not a known announcement, or None."""
+def check_lead(text: str, allowed: frozenset[str]) -> None:
+    """Refused if the words before a value are not a known announcement."""
     text = re.sub(r"[$*`\"]|\\[,; ]", " ", text)
     tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|:|[^\sA-Za-z,.]", text)
     clause = CLAUSE.fullmatch(" ".join(tokens))
-    if clause is not None and not TWISTED & set(clause[1].lower().split()):
-        return None
-    codes = ""
-    for place, token in enumerate(tokens):
-        code = lead_class(token, place, tokens, allowed)
-        if code == "?":
-            return f"'{token}' is not known before a value"
-        codes += code
-    of_what = codes.endswith("p") and not MEASURES & set(map(str.lower, tokens[-2:-1]))  # the sum of 34 is not 34
-    if LEAD.fullmatch(codes) and not of_what:
-        return None
-    return f"'{' '.join(tokens)[:60]}' is not known before a value"
+    if clause is None or TWISTED & set(clause[1].lower().split()):
+        codes = classes(tokens, lead_class, allowed, "before")
+        of_what = codes.endswith("p") and not MEASURES & set(map(str.lower, tokens[-2:-1]))  # the sum of 34 is not 34
+        if not LEAD.fullmatch(codes) or of_what:
+            raise Refused(f"'{' '.join(tokens)[:60]}' is not known before a value")
+
+
+def check_tail(text: str, allowed: frozenset[str]) -> None:
+    """Refused if the words after a value are not a known unit or noun."""
+    text = re.sub(r"[$*`\"(){}\\,]|\\[,; ]|~", " ", text).rstrip(" .;!")
+    tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", IN_ALL.sub("total", text))
+    if not TAIL.fullmatch(classes(tokens, tail_class, allowed, "behind")):
+        raise Refused(f"'{' '.join(tokens)[:60]}' is not known behind a value")
+
+
+def classes(tokens: list[str], classify: Classify, allowed: frozenset[str], place: str) -> str:
+    """The classes of words around a value; Refused if one has none."""
+    codes = [classify(token, number, tokens, allowed) for number, token in enumerate(tokens)]
+    if "?" in codes:
+        raise Refused(f"'{tokens[codes.index('?')]}' is not known {place} a value")
+    return "".join(codes)
 
 
 def lead_class(token: str, place: int, tokens: list[str], allowed: frozenset[str]) -> str:
@@ -201,21 +209,6 @@ def known_noun(word: str, allowed: frozenset[str]) -> bool:
         return False
     plural = len(word) > 3 and word.isascii() and word.isalpha() and word.endswith("s") and word[-2] not in "sui"
     return word in NOUNS or word in allowed or plural or (len(word) > 5 and word.endswith("ing"))
-
-
-def refuse_tail(text: str, allowed: frozenset[str]) -> str | None:
-    """Why the words after a value are not a known unit or noun, or None."""
-    text = re.sub(r"[$*`\"(){}\\,]|\\[,; ]|~", " ", text).rstrip(" .;!")
-    tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", IN_ALL.sub("total", text))
-    codes = ""
-    for place, token in enumerate(tokens):
-        code = tail_class(token, place, tokens, allowed)
-        if code == "?":
-            return f"'{token}' is not known behind a value"
-        codes += code
-    if TAIL.fullmatch(codes):
-        return None
-    return f"'{' '.join(tokens)[:60]}' is not known behind a value"
 
 
 def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str]) -> str:

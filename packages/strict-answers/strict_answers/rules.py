@@ -13,7 +13,7 @@ from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, 
 from strict_answers.limits import too_complex, unknown_symbol
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import DOTTED, PLAIN, canonical_integer, parse_number
-from strict_answers.phrases import Hints, hints_of
+from strict_answers.phrases import Hints, Refused, hints_of
 from strict_answers.retraction import denied, taken_back
 from strict_answers.structure import Part
 from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
@@ -93,23 +93,31 @@ def plain_integers(span: str, gold: str) -> Verdict:
 
 @lru_cache(maxsize=2048)
 def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
-    """Apply the rules of conventions.TABLE in order; cached, since answers within a group repeat."""
+    """The verdict on a span, or the comparison that a worker must make; cached, since answers in a group repeat."""
+    try:
+        return apply_rules(extracted, gold, hints)
+    except Refused as refusal:
+        return wrong(extracted, "rejected", str(refusal))
+
+
+def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
+    """Apply the rules of conventions.TABLE in order."""
     span, wanted = strip_decoration(extracted), read_gold(gold)
     path: Path = "integer" if wanted.integer is not None else "symbolic"
     if not span:
         return wrong(extracted, "none", "nothing is left of the answer but decoration")
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
-        return wrong(extracted, "rejected", "dots: the value goes on")
+        raise Refused("dots: the value goes on")
     bare = unquoted(extracted)
     primes = PRIME.findall(bare)
     feet = primes and PLAIN.fullmatch(wanted.text) and re.fullmatch(r"[0-9]+['’]{1,2}", bare)
     if primes and len(primes) > len(PRIME.findall(gold)) and not feet:
-        return wrong(extracted, "rejected", "a prime that the gold does not have")
+        raise Refused("a prime that the gold does not have")
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")
     if signs := PERCENT.findall(span):
         if not wanted.percent or len(signs) > 1:
-            return wrong(extracted, "rejected", "a percent sign that the gold does not have")
+            raise Refused("a percent sign that the gold does not have")
         span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
     letter, text = without_choice(opened_span(span), wanted)
     if squeezed(text) == wanted.squeezed[1]:
@@ -133,11 +141,9 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         if matrix is not None:
             return compare_members(extracted, (((matrix[0], *map(spelled, matrix[1:])),),), wanted)
         if re.search(r"\{(?:[vV]matrix|array)\}|\||=|\\\{", text):
-            return wrong(extracted, "rejected", "a determinant, a set or a chain, and no matrix")
+            raise Refused("a determinant, a set or a chain, and no matrix")
         return for_worker(extracted, ((("raw", text),),), wanted._replace(parts=(("raw", wanted.opened),)))
     reading = structure.read(text, wanted.letters, hints.allowed)
-    if reading.refusal is not None:
-        return wrong(extracted, "rejected", reading.refusal)
     if wanted.names and "" in reading.names and len(reading.parts) == len(wanted.names) > 1:
         reading = reading._replace(parts=(("(,)", *(part[-1] for part in reading.parts)),), names=("",))
     elif len(wanted.parts) == 1 and wanted.parts[0][0] == "(,)":
@@ -145,11 +151,11 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     barred = any(name.startswith(("\\bar", "\\overline", "\\Re", "\\Im")) for name in reading.names)
     number = len(wanted.parts) == 1 and wanted.parts[0][0] == "" and not IMAGINARY.search(wanted.text)
     if other_names(reading.names, wanted.names) or (barred and not number):
-        return wrong(extracted, "rejected", "other names than those of the gold")
+        raise Refused("other names than those of the gold")
     if wanted.variable and any(part[0] == "raw" for part in reading.parts):
         wanted = wanted._replace(parts=(("raw", wanted.opened),))
     if wanted.variable and reading.variable and wanted.variable != reading.variable:
-        return wrong(extracted, "rejected", f"an inequality in another unknown than '{wanted.variable}'")
+        raise Refused(f"an inequality in another unknown than '{wanted.variable}'")
     members = tuple(
         tuple((part[0], *map(spelled, part[1:])) for part in member) for member in (*reading.members, reading.parts)
     )
@@ -174,8 +180,8 @@ def without_choice(text: str, wanted: Gold) -> tuple[str, str]:
     if re.search(r"[(\[][A-H][)\]]|(?<![A-Za-z\\])[A-H][.)]", value):
         return "", text
     if wants_letter:
-        reading = structure.read(value)
-        is_choice = not reading.refusal and len(reading.parts) == 1 and CHOSEN_VALUE.match(value) is not None
+        reading = structure.attempt(value)
+        is_choice = reading is not None and len(reading.parts) == 1 and CHOSEN_VALUE.match(value) is not None
     else:
         is_choice = letter not in wanted.letters
     return (letter, strip_decoration(value)) if is_choice else ("", text)
@@ -200,9 +206,9 @@ def compare_members(extracted: str, members: tuple[tuple[Part, ...], ...], wante
     for member in members:
         if len(member) != len(wanted.parts):
             reason = "several answers where the gold has one" if len(wanted.parts) == 1 else "another number of answers"
-            return wrong(extracted, "rejected", reason)
+            raise Refused(reason)
         if sorted((part[0], len(part)) for part in member) != shape:
-            return wrong(extracted, "rejected", "another kind of object than the gold")
+            raise Refused("another kind of object than the gold")
     if len(wanted.parts) == 1 and wanted.parts[0][0] in ("base", "empty"):
         same = all(member == wanted.parts for member in members)
         return decided(same, extracted, "symbolic", "digits and bases compared" if same else "other digits or base")
@@ -226,8 +232,6 @@ def for_worker(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Go
     for member in members:
         for part in member:
             for piece in part[1:]:
-                if (reason := too_complex(piece, wanted.text)) is not None:
-                    return wrong(extracted, "rejected", f"not parsed: {reason}")
-                if (reason := unknown_symbol(piece, wanted.text)) is not None:
-                    return wrong(extracted, "rejected", reason)
+                if reason := too_complex(piece, wanted.text) or unknown_symbol(piece, wanted.text):
+                    raise Refused(reason)
     return Pending(members, wanted.parts, printable(extracted, SHOWN))

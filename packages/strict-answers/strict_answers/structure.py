@@ -1,12 +1,13 @@
 """What an answer consists of, read without a parser: lists, sets, tuples, intervals, chains of equalities."""
 
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from strict_answers import regions
 from strict_answers.brackets import balanced, in_braces, levels, opens_whole
 from strict_answers.numerals import MIXED, mixed_value, read_base
-from strict_answers.phrases import lead_class, unframe
+from strict_answers.phrases import Refused, lead_class, unframe
 from strict_answers.vocabulary import GREEK, LEAD_OF, LETTERS, listed, unknowns
 
 Part = tuple[str, ...]
@@ -20,7 +21,6 @@ class Reading(NamedTuple):
         names: for each part the name before its equals sign, or "".
         members: the other members of a chain of equalities, each as parts; they must equal the gold too.
         variable: the variable, if it is an inequality.
-        refusal: why it is not an answer, whatever the gold.
         alternatives: whether the parts are joined by `or`.
     """
 
@@ -28,7 +28,6 @@ class Reading(NamedTuple):
     names: tuple[str, ...] = ()
     members: tuple[tuple[Part, ...], ...] = ()
     variable: str = ""
-    refusal: str | None = None
     alternatives: bool = False
 
 
@@ -95,42 +94,49 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
     Args:
         known: unknowns of the gold; a left-hand side made of others is a name.
         allowed: words of the problem.
+
+    Raises:
+        Refused: it is no answer, whatever the gold.
     """
     if EMPTY.fullmatch(span.strip(" .")):
         return Reading((("empty",),), ("",))
     if (builder := BUILDER.fullmatch(span)) is not None:
         inner = read(builder[2], known, allowed)
         listed_values = set(inner.names) <= {builder[1], ""} and inner.names[:1] == (builder[1],)
-        if inner.refusal is None and not inner.members and (inner.variable == builder[1] or listed_values):
+        if not inner.members and (inner.variable == builder[1] or listed_values):
             return inner._replace(names=("",) * len(inner.parts))
-        return Reading(refusal="a set of something else")
+        raise Refused("a set of something else")
     span = joined_thousands(span)
     if span[:1] == "(" and "=" in span and re.match(r"\( ?[A-Za-z] ?=", span) and opens_whole(span):
         span = span[1:-1].strip()  # (x = 1, y = 2)
     pieces, words = split_list(span)
     if len(pieces) == 1:
         return read_chain(pieces[0], known, allowed)
-    if any(not piece.strip() for piece in pieces):
-        return Reading(refusal="a separator with nothing beside it")
     if any(in_braces(piece) for piece in pieces):
-        return Reading(refusal="sets in a list")
+        raise Refused("sets in a list")
     readings = [read_chain(piece, known, allowed) for piece in pieces]
-    for reading in readings:
-        if reading.refusal is not None:
-            return reading
-        if reading.members:
-            return Reading(refusal="a chain of equalities in a list")
+    if any(reading.members for reading in readings):
+        raise Refused("a chain of equalities in a list")
     parts = tuple(part for reading in readings for part in reading.parts)
     names = tuple(name for reading in readings for name in reading.names)
     variables = {reading.variable for reading in readings}
     if variables != {""}:
         if len(variables) > 1:
-            return Reading(refusal="inequalities in several unknowns")
+            raise Refused("inequalities in several unknowns")
         if set(words) == {"or"}:
             return Reading(united(parts), names, variable=variables.pop(), alternatives=True)
         common = outside(*(outside(reading.parts) for reading in readings)) if set(words) <= {"and", ","} else ()
-        return Reading(common, ("",), variable=variables.pop()) if common else Reading(refusal="no common values")
+        if not common:
+            raise Refused("no common values")
+        return Reading(common, ("",), variable=variables.pop())
     return Reading(parts, names, alternatives="or" in words)
+
+
+def attempt(span: str) -> Reading | None:
+    """The parts of a span, or None if it is refused."""
+    with suppress(Refused):
+        return read(span)
+    return None
 
 
 def united(parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -170,8 +176,10 @@ def difference(span: str) -> str | None:
         or RELATIONS.search(span)
     ):
         return None
-    left = unframe(sides[0], known=unknowns(sides[0]))
-    return None if left.refusal is not None or not left.core else f"{left.core} - ({sides[1]})"
+    with suppress(Refused):
+        left = unframe(sides[0], known=unknowns(sides[0]))
+        return f"{left} - ({sides[1]})" if left else None
+    return None
 
 
 def as_tuple(reading: Reading) -> Reading:
@@ -218,6 +226,8 @@ def split_list(span: str, separator: re.Pattern[str] = SEPARATOR) -> tuple[list[
                 words.append(found[1] or found.group())
             last = found.end()
     pieces.append(span[last:].strip())
+    if words and not all(pieces):
+        raise Refused("a separator with nothing beside it")
     return pieces, words
 
 
@@ -227,25 +237,22 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
     if unequal is not None and (parts := outside(read_value(unequal[2], known, allowed).parts)):
         return Reading(parts, ("",) * len(parts), variable=unequal[1])
     if LINKS.search(span):
-        return Reading(refusal="a link that is not an equality")
+        raise Refused("a link that is not an equality")
     members = [member.strip() for member in re.split(r"(?<![<>=!:])=(?![<>=])", span)]
     if len(members) > 1 and not members[0]:
         del members[0]  # "= 34"
     if not all(members):
-        return Reading(refusal="an equals sign with nothing beside it")
+        raise Refused("an equals sign with nothing beside it")
     if len(members) == 2 and SHORT_NAME.fullmatch(members[1]) and not is_name(members[0], known, allowed):
         members.reverse()  # 34 = x
     names = [member for member in members[:-1] if is_name(member, known, allowed)]
     values = [member for member in members[:-1] if member not in names] + members[-1:]
     readings = [read_value(value, known, allowed) for value in values]
-    for reading in readings:
-        if reading.refusal is not None:
-            return reading
     final = readings[-1]
     name = re.sub(r"[\s{}]", "", names[0]) if names else ""
     name = name[1:-1] if name.startswith("(") else name
     if "," in name and sorted(name.split(",")) != name.split(","):
-        return Reading(refusal="coordinates in another order")
+        raise Refused("coordinates in another order")
     if len(final.parts) == 1:
         final = final._replace(names=(name,))
     return final._replace(members=tuple(reading.parts for reading in readings[:-1]))
@@ -287,9 +294,7 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
     based = read_base(span)
     if based is None:
-        core, refusal = unframe(ORDINAL.sub("", span), allowed, known)
-        if refusal is not None:
-            return Reading(refusal=refusal)
+        core = unframe(ORDINAL.sub("", span), allowed, known)
         based = read_base(core)
     else:
         core = span
@@ -307,14 +312,14 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
     inner = in_braces(core)
     if inner is not None and ("\\{" in inner or CUP.search(inner)):
-        return Reading(refusal="a set that holds a set")
+        raise Refused("a set that holds a set")
     without = OUTSIDE.fullmatch(core)
     if without is not None and (parts := outside(read_value(without[1], known, allowed).parts)):
         return Reading(parts, ("",) * len(parts))
     operands, signs = split_list(core, CUP)
     if signs:
         readings = [read(piece, known, allowed) for piece in operands]
-        if any(piece.refusal or piece.members for piece in readings):
+        if any(piece.members for piece in readings):
             return Reading((("", core),), ("",))
         if set(signs) <= {"cup", "∪"}:
             parts = united(tuple(dict.fromkeys(part for piece in readings for part in piece.parts)))
@@ -327,24 +332,21 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         both = (PLUS_MINUS.sub(sign, core).strip().removeprefix("+").strip() for sign in "+-")
         return Reading(tuple(("", value) for value in both), ("", ""))
     if inner is not None:
-        pieces, _ = split_list(inner)
-        if any(not piece for piece in pieces):
-            return Reading(refusal="a separator with nothing beside it")
-        parts = tuple(part for piece in pieces for part in read_value(piece, known, allowed).parts)
+        parts = tuple(part for piece in split_list(inner)[0] for part in read_value(piece, known, allowed).parts)
         if any(
             part[0] in ("empty", "[,)", "(,]", "[,]", "raw") or (part[0] and "infty" in str(part)) for part in parts
         ):
-            return Reading(refusal="a set that holds a set")
+            raise Refused("a set that holds a set")
         return Reading(parts, ("",) * len(parts))
     bracket = core[:1]
     if bracket in PAIRED and core[-1] in ")]" and opens_whole(core):
         pieces, words = split_list(core[1:-1])
         if len(pieces) > 1:
-            if any(not piece for piece in pieces) or not set(words) <= {",", ";"}:
-                return Reading(refusal="a separator with nothing beside it")
+            if not set(words) <= {",", ";"}:
+                raise Refused("words between coordinates")
             return Reading(((f"{bracket},{core[-1]}", *pieces),), ("",))
     if any(mixed_value(found) is None for found in MIXED.finditer(core)):
-        return Reading(refusal="a whole number before a fraction that is not a proper one")
+        raise Refused("a whole number before a fraction that is not a proper one")
     return Reading((("", core),), ("",))
 
 

@@ -9,6 +9,11 @@ def listed(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def plurals(text: str) -> frozenset[str]:
+    """The words of a text, and each with an s."""
+    return listed(text) | {word + "s" for word in text.split()}
+
+
 CHANGING = listed(
     """
     rounding doubling squaring adding subtracting halving tripling negating dividing multiplying estimating excluding
@@ -70,19 +75,18 @@ ANNOUNCING = listed(
 "Words that may stand directly before `Answer:`."
 ROUNDING = frozenset(["about", "approximately", "approx", "around", "roughly", "nearly", "≈"])
 "Words of approximation, which only a problem that asks for rounding allows."
-UNITS = listed(
+UNITS = plurals(
     """
-    mm cm dm m km kms in ft yd mi nm um inch inches foot feet yard yards mile miles meter meters metre metres
-    centimeter centimeters centimetre centimetres millimeter millimeters millimetre millimetres kilometer kilometers
-    kilometre kilometres mg g gm gms kg kgs lb lbs oz t gram grams kilogram kilograms milligram milligrams ounce
-    ounces pound pounds ton tons tonne tonnes ml mL l L cl liter liters litre litres milliliter milliliters millilitre
-    gallon gallons quart quarts pint pints cup cups teaspoon teaspoons tablespoon tablespoons s sec secs second
-    seconds min mins minute minutes h hr hrs hour hours day days week weeks month months year years yr yrs decade
-    decades century centuries ms mph kmh kph degree degrees deg radian radians rad celsius fahrenheit kelvin acre
-    acres hectare hectares ha unit units cent cents dollar dollars usd euro euros eur gbp rupee rupees rs yuan yen
-    peso pesos buck bucks dime dimes nickel nickels penny pennies pence joule joules watt watts newton newtons volt
-    volts amp amps ampere amperes ohm ohms hertz hz pascal pascals mole moles kw kwh mb gb kb byte bytes calorie
-    calories kilowatt kilowatts mAh knot knots
+    yard mile meter metre centimeter centimetre millimeter millimetre kilometer kilometre gram kilogram milligram
+    ounce pound ton tonne liter litre milliliter millilitre gallon quart pint cup teaspoon tablespoon second minute
+    hour day week month year decade degree radian acre hectare unit cent dollar euro rupee peso buck dime nickel
+    joule watt newton volt amp ampere ohm mole byte calorie kilowatt knot pascal
+    """
+) | listed(
+    """
+    mm cm dm m km kms in ft yd mi nm um inch inches foot feet mg g gm gms kg kgs lb lbs oz t ml mL l L cl s sec secs
+    min mins h hr hrs yr yrs century centuries ms mph kmh kph deg rad celsius fahrenheit kelvin ha usd eur gbp rs
+    yuan yen penny pennies pence hertz hz kw kwh mb gb kb mAh
     """
 )
 NOUNS = listed(
