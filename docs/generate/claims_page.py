@@ -102,7 +102,8 @@ def counts(claims: Sequence[Mapping[str, str]]) -> str:
 
 def filter_form(claims: Sequence[Mapping[str, str]]) -> str:
     """The form that filters the rows; docs/paper/filter.js shows it and makes it work."""
-    fields = {"verdict": VERDICTS, "evidence": EVIDENCE, "kind": dict.fromkeys(claim["kind"] for claim in claims)}
+    kinds = dict.fromkeys(claim["kind"] for claim in claims)
+    fields: dict[str, list[str]] = {"verdict": [*VERDICTS], "evidence": [*EVIDENCE], "kind": [*kinds]}
     selects = "".join(
         f'<label>{name} <select name="{name}"><option value="">any</option>'
         + "".join(f"<option>{value}</option>" for value in values)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
+from pmdkit import errors
 from pmdkit.calls import Call
 from pmdkit.errors import Diverged, UsageError
 from pmdkit.launchers import ONE, Launcher
@@ -199,10 +200,14 @@ def race(
 def begin(path: Path, stated: Options, may_change: str = "") -> None:
     """Record what a race is started under; refuse to continue one that was started under something else."""
     begun = run_folder.read_json(path) if path.exists() else stated
-    if begun | {may_change: None} != stated | {may_change: None}:
+    changed = [key for key in {**begun, **stated} if key != may_change and begun.get(key) != stated.get(key)]
+    if changed:
+        words = ", ".join(
+            f"{key} {errors.short(begun.get(key))} and not {errors.short(stated.get(key))}" for key in changed
+        )
         raise UsageError(
-            f"the race in {path.parent} was begun under the protocol {begun}, but this one is {stated}; nothing was "
-            "changed: go on with the same race.toml, objective and --short, or give another --out"
+            f"the race in {path.parent} was begun under {words}; nothing was changed: go on with the same race.toml, "
+            "objective and --short, or give another --out"
         )
     files.replace(path, json.dumps(stated).encode() + b"\n")
 

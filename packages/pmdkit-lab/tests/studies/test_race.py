@@ -344,7 +344,7 @@ def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     assert (tmp_path / "parts" / JOURNAL).read_bytes().count(b"\n") == 1
     with pytest.raises(UsageError, match="use --resume"):
         race.race(tmp_path / "parts", TINY)
-    with pytest.raises(UsageError, match="was begun under the protocol"):
+    with pytest.raises(UsageError, match="was begun under sha256"):
         race.race(tmp_path / "parts", replace(TINY, sha256="other"), resume=True)
     resumed = race.race(tmp_path / "parts", TINY, resume=True)
     untimed = [
