@@ -19,28 +19,19 @@ def band(ax: Axes, x: Array, seeds: Array, label: str, **look: Any) -> Array:
     return columns
 
 
-def interval_bar(
-    ax: Axes, place: float, seeds: Array, ends: Array, *, sideways: bool = False, aside: float = 0.0, **look: Any
-) -> None:
-    """Draw every seed as a faint dot, and the mean with its interval.
+def interval_bar(ax: Axes, place: float, seeds: Array, ends: Array, *, aside: float = 0.0, **look: Any) -> None:
+    """Draw, in a row at height `place`, every seed as a faint dot, and the mean with its interval.
 
     Args:
-        place: position on the axis perpendicular to the values.
         seeds: [S] values.
         ends: [3] mean, low, high; the interval is left out where low is NaN.
-        sideways: draw the values along the x axis.
-        aside: how far from `place` the dots of the seeds are drawn.
+        aside: how far below the row the dots of the seeds are drawn.
     """
     mean, low, high = (float(end) for end in ends)
     reach = [[0.0], [0.0]] if np.isnan(low) else [[mean - low], [high - mean]]
-    dots: list[Any] = [np.full(len(seeds), place + aside), seeds]
-    bar: list[Any] = [[place], [mean]]
-    if sideways:
-        dots.reverse()
-        bar.reverse()
-    ax.plot(*dots, "o", color=look["color"], alpha=0.35, markersize=3, markeredgewidth=0)
-    options: dict[str, Any] = {**look, "linestyle": "none", "xerr" if sideways else "yerr": reach}
-    ax.errorbar(*bar, capsize=3, markersize=5, **options)
+    dots = np.full(len(seeds), place + aside)
+    ax.plot(seeds, dots, "o", color=look["color"], alpha=0.35, markersize=3, markeredgewidth=0)
+    ax.errorbar([mean], [place], xerr=reach, capsize=3, markersize=5, **look | {"linestyle": "none"})
 
 
 def as_array(end: MeanInterval) -> Array:

@@ -343,7 +343,7 @@ def after_training(
     for place, method in enumerate(methods):
         seeds = np.array(method.runs["last"]) if measure is None else np.array(method.runs["measured"])[:, measure]
         ends = data[name.format(method.key)] = as_array(mean_interval(seeds)).clip(0.0, 1.0)
-        interval_bar(ax, place, seeds, ends, sideways=True, aside=0.2, **method.look)
+        interval_bar(ax, place, seeds, ends, aside=0.2, **method.look)
     rows_of_names(ax, [method.label if not measure else "" for method in methods])
 
 

@@ -6,6 +6,7 @@ A division of the cluster says how many accelerators only generate while the oth
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from pmdkit.specs import LLMSpec
@@ -15,6 +16,7 @@ from pmdkit_lab.planner.timing import EngineSize, Generation, Update, generation
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
 
 MOST = 4096  # accelerators; more would not be useful advice
+SUGGESTIONS = 4
 NARROWEST = 256  # tokens; a mathematical answer with its reasoning is seldom shorter
 
 
@@ -185,7 +187,7 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
             "engine_memory_share": work.share,
             **asdict(prediction.efficiency),
         },
-        "advice": [asdict(made) for made in advice(prediction)],
+        "advice": advice(prediction),
     }
 
 
@@ -207,26 +209,15 @@ def division(prediction: Prediction) -> dict[str, Any]:
 Change = tuple[str, str, Prediction]  # the option, the change as written on the command line, the prediction with it
 
 
-@dataclass(frozen=True)
-class Advice:
-    """Changes that make the plan fit.
+def advice(prediction: Prediction) -> list[dict[str, Any]]:
+    """Up to SUGGESTIONS that fit: those that change the fewest options, fastest first, then one with other hardware.
 
-    Attributes:
-        words: the changes as written on the command line.
-        gib: GiB of the fullest phase with them.
-        seconds: seconds per step with them. A narrower response is less work, not faster work.
+    Each has the changes as written on the command line, the GiB of the fullest phase and the seconds per step with
+    them. A narrower response is less work, not faster work.
     """
-
-    words: str
-    gib: float
-    seconds: float
-
-
-def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
-    """Up to `most` suggestions: those that change the fewest options, fastest first, then one with other hardware."""
     if prediction.memory.fits:
         return []
-    found: list[Advice] = []
+    fitting: list[tuple[str, Prediction]] = []
     tried: list[tuple[list[str], str, Prediction]] = [([], "", prediction)]
     for _ in range(3):  # one option, then two, then three
         tried = [
@@ -235,17 +226,15 @@ def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
             for option, more, changed in settings(before)
             if option > max(options, default="")  # each set of options once
         ]
-        found = [as_advice(words, changed) for _, words, changed in tried if changed.memory.fits]
-        if found:
+        fitting = [(words, changed) for _, words, changed in tried if changed.memory.fits]
+        if fitting:
             break
-    found = sorted(found, key=lambda made: made.seconds)[: most - 1]
-    larger = (as_advice(words, changed) for _, words, changed in hardware(prediction) if changed.memory.fits)
-    return found + [made for made in (next(larger, None),) if made is not None]
-
-
-def as_advice(words: str, changed: Prediction) -> Advice:
-    """A plan that fits, as advice."""
-    return Advice(words, max(changed.memory.totals.values()), changed.seconds)
+    fitting = sorted(fitting, key=lambda made: made[1].seconds)[: SUGGESTIONS - 1]
+    fitting += islice(((words, changed) for _, words, changed in hardware(prediction) if changed.memory.fits), 1)
+    return [
+        {"words": words, "gib": max(changed.memory.totals.values()), "seconds": changed.seconds}
+        for words, changed in fitting
+    ]
 
 
 def settings(p: Prediction) -> Iterator[Change]:

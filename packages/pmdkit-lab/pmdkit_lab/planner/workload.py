@@ -1,7 +1,6 @@
 """The workload of a recipe: the sizes of its model, its batch, and its response lengths."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,6 @@ from pmdkit.errors import UsageError, unknown
 from pmdkit.randomness import generator
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import HEAD_TOKENS
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
-    from pmdkit_lab.planner.model_size import ModelShape
 
 
 @dataclass(frozen=True)
@@ -71,19 +65,15 @@ class Sizes:
         return (self.weights - ends) / self.layers
 
 
-def sizes_of(spec: LLMSpec, config: "ModelShape | PretrainedConfig | None" = None) -> Sizes:
+def sizes_of(spec: LLMSpec) -> Sizes:
     """Sizes of the model of a resolved recipe, from its configuration alone.
-
-    Args:
-        spec: the recipe.
-        config: the configuration of its model, if the caller has it.
 
     Raises:
         EnvironmentLacks: the configuration is neither shipped, nor in a folder, nor available from the hub.
     """
     from pmdkit_lab.planner.model_size import activations, adapters, cache_bytes, count, shape_of
 
-    config = shape_of(spec) if config is None else config
+    config = shape_of(spec)
     weights, active = count(config)
     width = 2 if getattr(spec.model, "dtype", "float32") == "bfloat16" else 4
     adapter, merged = adapters(spec, config)

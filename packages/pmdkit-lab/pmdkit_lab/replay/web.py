@@ -46,13 +46,13 @@ class PromptHistory:
         return len(self.groups), sum(spread)
 
 
-def write_web(run: Path, folder: Path, most: int = MOST_BYTES) -> tuple[Path, dict[str, Any]]:
+def write_web(run: Path, folder: Path) -> tuple[Path, dict[str, Any]]:
     """Write FOLDER/biography.json from all recorded steps of a run; returns its path and what it holds.
 
     Raises:
-        UsageError: nothing was recorded, a recording cannot be read, or one prompt alone is larger than `most`.
+        UsageError: nothing was recorded, a recording cannot be read, or one prompt alone is larger than MOST_BYTES.
     """
-    data = run_as_json(run, most)
+    data = run_as_json(run)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAME
     files.write(path, (encode(data) + "\n").encode(), files.PUBLIC)

@@ -49,7 +49,7 @@ def experiment(record: Record) -> Drawing:
                 values = summary_values(runs, metric)
                 data[f"{name}, {title}"] = as_array(mean_interval(values))
                 shown = look(runs[0]["options"]["objective.name"], marker=True)
-                interval_bar(ax, place, values, data[f"{name}, {title}"], sideways=True, **shown)
+                interval_bar(ax, place, values, data[f"{name}, {title}"], **shown)
             ax.set(xlabel=f"pass rate, {title}", xlim=(-0.02, 1.02))
             rows_of_names(ax, list(settings))
             listed = (f"{name} {interval_text(data[f'{name}, {title}'])}" for name in settings)
@@ -126,7 +126,7 @@ def race_matched(record: Record) -> Drawing:
         for place, row in zip(places, rows, strict=True):
             ends = np.array([row["gap"][key] for key in ("mean", "low", "high")])
             looks = {**look(PAIR[0], marker=True), "alpha": 1.0 if row["tau"] is None else 0.5}
-            interval_bar(ax, place, np.empty(0), ends, sideways=True, **looks)
+            interval_bar(ax, place, np.empty(0), ends, **looks)
             ax.text(1.06 * right, place, f"{row['wins']:.0%} of {row['pairs']}", va="center", fontsize=8)
             data[f"{row['task']} {'all' if row['tau'] is None else row['tau']}"] = ends
         ax.text(1.06 * right, -0.9, "ahead in", va="center", fontsize=8)
@@ -164,7 +164,7 @@ def race(record: Record) -> Drawing:
             for place, name in enumerate(names):
                 row = places[task][name]
                 ends = np.array([row["gain"][key] for key in ("mean", "low", "high")])
-                interval_bar(ax, place, np.empty(0), ends, sideways=True, color=race_colour(name), marker="o")
+                interval_bar(ax, place, np.empty(0), ends, color=race_colour(name), marker="o")
                 if wider := row["gain_with_tuning"]:
                     ax.plot((wider["low"], wider["high"]), (place, place), "-", color=race_colour(name), linewidth=0.6)
                 data[f"gain {task} {name}"] = ends

@@ -1,7 +1,6 @@
-"""What is drawn over seeds is their mean with the interval of `pmdkit.stats`, upright and on its side."""
+"""What is drawn over seeds is their mean with the interval of `pmdkit.stats`."""
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 
 from pmdkit.stats import interval_text, mean_interval
@@ -20,15 +19,13 @@ def test_a_band_is_the_interval_at_each_place():
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), mean)
 
 
-@pytest.mark.parametrize("sideways", [False, True])
-def test_seeds_and_their_interval_are_drawn_beside_each_other(sideways):
+def test_seeds_and_their_interval_are_drawn_beside_each_other():
     ax = Figure().subplots()
     ends = as_array(mean_interval(SEEDS[:, 0]))
-    interval_bar(ax, 3.0, SEEDS[:, 0], ends, sideways=sideways, aside=0.2, color="C0")
-    dots = ax.lines[0].get_xydata()[:, ::-1] if sideways else ax.lines[0].get_xydata()
-    np.testing.assert_array_equal(dots, np.stack([np.full(5, 3.2), SEEDS[:, 0]], 1))
+    interval_bar(ax, 3.0, SEEDS[:, 0], ends, aside=0.2, color="C0")
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.stack([SEEDS[:, 0], np.full(5, 3.2)], 1))
     (segment,) = ax.collections[0].get_segments()
-    np.testing.assert_allclose(segment[:, ::-1] if sideways else segment, [[3.0, ends[1]], [3.0, ends[2]]])
+    np.testing.assert_allclose(segment, [[ends[1], 3.0], [ends[2], 3.0]])
 
 
 def test_a_single_seed_has_no_interval():
