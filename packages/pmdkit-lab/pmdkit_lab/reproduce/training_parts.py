@@ -7,16 +7,13 @@ them.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from pmdkit.errors import PmdkitError
-from pmdkit.stats import PairedDifference, interval_text, mean_interval, paired_difference
 from pmdkit.sweeps import grid, record
 from pmdkit.sweeps.run import sweep
 from pmdkit_lab.figures import FIGURES, draw, training_curves
-from pmdkit_lab.reproduce.part import PartContext, Piece, Sheet, keep
+from pmdkit_lab.reproduce.part import PartContext, Piece, keep
 from pmdkit_lab.studies import experiments, pictures
-from pmdkit_lab.studies.settings import by_setting, summary_values
+from pmdkit_lab.studies.settings import by_setting
 
 KEYS = ("pass_rate", "log_ratio_min", "response_length")
 
@@ -77,7 +74,6 @@ def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str,
 
 
 SEEDS = (0, 1, 2)
-SEED_RANGE = f"{len(SEEDS)} seeds, {SEEDS[0]} to {SEEDS[-1]}"
 
 # The starter: a tiny Qwen2, built and taught on the spot, then trained with PMD-mean, PMD-part and GRPO. With the same
 # seed all three start from the same model, so that they are paired.
@@ -90,36 +86,12 @@ STARTER_ABOUT = "PMD-mean, PMD-part and GRPO on a tiny language model."
 
 
 def starter(context: PartContext) -> list[Piece]:
-    """The starter trained with three objectives: its figure, and the results in numbers, paired by seed."""
+    """The starter trained with three objectives: its figure, in the place of the one from stored runs."""
     trials = grid.variants("llm", RECIPE, list(STARTER_METHODS.values()), SEEDS, STARTER_OPTIONS)
     described = {"about": STARTER_ABOUT, "env": RECIPE, "settings": STARTER_METHODS}
     settings = by_setting(run_all(context, "starter", trials, described))
     lists = {name: in_lists(found, ("pass_rate", "response_length")) for name, found in settings.items()}
-    name = "fig7-starter"  # replaces the one from stored runs
+    name = "fig7-starter"
     drawing = draw(name, {RECIPE: {"env": RECIPE, "settings": lists}})
-    base = summary_values(settings["pmd-mean"], "pass_rate_last")
-    rows = []
-    for name, runs in settings.items():
-        last = summary_values(runs, "pass_rate_last")
-        against = "-" if name == "pmd-mean" else paired_text(paired_difference(base, last), ".3f")
-        ends = [
-            mean_interval(summary_values(runs, key)) for key in ("pass_rate_first", "pass_rate_last", "pass_rate_mean")
-        ]
-        low = float(np.mean(summary_values(runs, "log_ratio_min")))
-        rows.append(
-            [training_curves.method_title(name), *(interval_text(end, ".3f") for end in ends), against, f"{low:.1f}"]
-        )
-    heads = [
-        "method", "held-out pass rate before", "after", "mean over training", "after, minus PMD-mean",
-        "smallest log-ratio (nats)",
-    ]  # fmt: skip
-    see = "Brackets: 95 % intervals over seeds. The smallest log-ratio is that over all steps, averaged over seeds."
-    return [
-        keep(drawing, context.folder, name, FIGURES[name].about.rstrip("."), "starter", SEED_RANGE),
-        Sheet("starter-runs", "The starter in numbers", "starter", SEED_RANGE, heads, rows, see),
-    ]
-
-
-def paired_text(pair: PairedDifference, form: str = ".2f") -> str:
-    """`-0.10 [-0.20, 0.00], larger on 1 of 5 seeds`."""
-    return f"{interval_text(pair.difference, form)}, larger on {pair.wins} of {pair.pairs} seeds"
+    about = f"{len(SEEDS)} seeds, {SEEDS[0]} to {SEEDS[-1]}"
+    return [keep(drawing, context.folder, name, FIGURES[name].about.rstrip("."), "starter", about)]

@@ -51,6 +51,15 @@ def test_training_figures_are_drawn_from_the_runs_of_the_report(context, request
     assert "5 seeds" in draw("fig8-toy").figure.get_suptitle()
 
 
+@pytest.mark.slow
+def test_the_starter_is_drawn_from_its_runs(context, request, monkeypatch):
+    stored = json.loads((request.config.rootpath / "benchmarks" / "results" / "starter.json").read_text())
+    monkeypatch.setattr(training_parts, "run_all", lambda *asked: stored)
+    (picture,) = training_parts.starter(context)
+    assert (picture.name, picture.about) == ("fig7-starter", "3 seeds, 0 to 2")
+    assert (context.folder / "fig7-starter.svg").exists()
+
+
 @pytest.mark.nightly  # minutes: a whole experiment
 @pytest.mark.slow
 def test_an_experiment_is_run_and_drawn(context, monkeypatch):
