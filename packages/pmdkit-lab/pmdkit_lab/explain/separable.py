@@ -295,9 +295,8 @@ def hull_bracket(on: Curves) -> Bracket:
     The lower convex hull of a curve holds its smallest values for every multiplier. Handing out probability along the
     hulls, cheapest stretch first, ends at the multiplier at which all of it is handed out.
     """
-    size = len(on.pi)
-    z = np.exp(on.u)
-    prices, amounts, owners, firsts, lasts = [], [], [], [], []
+    size, z = len(on.pi), np.exp(on.u)
+    rises, amounts, ends = [], [], []  # of the stretches of each hull: price, probability, and places of the corners
     for y in range(size):
         inside = np.flatnonzero(on.u[:, y] >= LOW)
         below = on.value[: inside[0], y]
@@ -307,25 +306,17 @@ def hull_bracket(on: Curves) -> Bracket:
         if np.isfinite(zero):
             places, xs, ys = np.append(-1, places), np.append(0.0, xs), np.append(zero, ys)
         corners = lower_hull(xs, ys)
-        rise = np.diff(ys[corners]) / np.diff(xs[corners])
-        prices.append(rise)
+        rises.append(np.diff(ys[corners]) / np.diff(xs[corners]))
         amounts.append(on.pi[y] * np.diff(xs[corners]))
-        owners.append(np.full(len(rise), y))
-        firsts.append(places[corners[:-1]])
-        lasts.append(places[corners[1:]])
-    price, amount, owner, first, last = (np.concatenate(each) for each in (prices, amounts, owners, firsts, lasts))
+        ends.append(places[corners])
+    price, amount = np.concatenate(rises), np.concatenate(amounts)
     order = np.argsort(price, kind="stable")
-    given = amount[order].cumsum()
-    full = int(np.searchsorted(given, 1 - 1e-12))
+    full = int(np.searchsorted(amount[order].cumsum(), 1 - 1e-12))
     mu = price[order][min(full, len(order) - 1)]
     # chords of a smooth curve differ from its slopes by the square of the grid spacing
     slack = 2e-4 * (on.scale + abs(mu))
-    low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    for y in range(size):
-        mine = np.flatnonzero(owner == y)
-        under, over = price[mine] < mu - slack, price[mine] <= mu + slack
-        low[y] = last[mine][under][-1] if under.any() else first[mine][0]
-        high[y] = last[mine][over][-1] if over.any() else first[mine][0]
+    low = np.array([ends[y][(rises[y] < mu - slack).sum()] for y in range(size)])
+    high = np.array([ends[y][(rises[y] <= mu + slack).sum()] for y in range(size)])
     return Bracket(low, high, float(mu))
 
 
@@ -383,22 +374,16 @@ def zoom(
 
 def common_price(price: Array, mass: Array) -> tuple[float, float]:
     """The lowest and the highest price at which the responses can hold all probability, as far as the grid can tell."""
-    values = np.unique(price)
-    columns = range(price.shape[1])
+    values, columns = np.unique(price), range(price.shape[1])
 
-    def held(mu: float, side: Literal["left", "right"]) -> float:
-        """Probability held up to the first ratio above the price ("right"), or the last below it ("left")."""
-        places = [int(np.searchsorted(price[:, y], mu, side)) - (side == "left") for y in columns]
-        return float(sum(mass[min(max(k, 0), len(price) - 1), y] for y, k in zip(columns, places, strict=True)))
+    def held(side: Literal["left", "right"]) -> Array:
+        """[V] probability held at each price: up to the first ratio above it ("right"), or the last below ("left")."""
+        places = [np.searchsorted(price[:, y], values, side) - (side == "left") for y in columns]
+        shares = [mass[k.clip(0, len(price) - 1), y] for y, k in zip(columns, places, strict=True)]
+        return np.sum(shares, 0)
 
-    a, b = 0, len(values) - 1  # smallest value with held("right") >= 1
-    while a < b:
-        middle = (a + b) // 2
-        a, b = (a, middle) if held(values[middle], "right") >= 1 else (middle + 1, b)
-    c, d = 0, len(values) - 1  # largest with held("left") <= 1
-    while c < d:
-        middle = (c + d + 1) // 2
-        c, d = (middle, d) if held(values[middle], "left") <= 1 else (c, middle - 1)
+    a = min(int((held("right") < 1).sum()), len(values) - 1)
+    c = max(int((held("left") <= 1).sum()) - 1, 0)
     return float(min(values[a], values[c])), float(max(values[a], values[c]))
 
 
