@@ -2,8 +2,6 @@
 
 from importlib.metadata import entry_points
 
-from pmdkit.errors import EnvironmentLacks
-
 HOMES = {
     **dict.fromkeys(("explain", "replay", "plan", "ledger", "reproduce", "race"), "pmdkit-lab"),
     "learn": "pmdkit-course",
@@ -17,13 +15,6 @@ def verbs() -> dict[str, tuple[str, str]]:
     for point in entry_points(group="pmdkit.verbs"):
         found |= point.load()
     return found
-
-
-def check_installed(verb: str) -> None:
-    """Raise EnvironmentLacks, with the package and the command that installs it, if no companion brings a verb."""
-    if verb not in verbs():
-        package = HOMES[verb]
-        raise EnvironmentLacks(f"pmdkit {verb} is in the package {package}, which is not installed: {install(package)}")
 
 
 def install(package: str) -> str:

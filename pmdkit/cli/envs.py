@@ -20,7 +20,9 @@ def envs(*, json: Flag = False) -> None:
     for tier in find.SHELVES:
         for name in find.names(tier):
             path = find.spec_file(name, tier)
-            about = first_paragraph(path.read_text(encoding="utf-8"))
+            lines = path.read_text(encoding="utf-8").splitlines()
+            head = takewhile(lambda line: line.startswith("# ") and not line.startswith("# Shows:"), lines)
+            about = " ".join(line.removeprefix("#").strip() for line in head)
             entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
     if json:
         print_json(entries)
@@ -32,10 +34,3 @@ def envs(*, json: Flag = False) -> None:
     console.print(table)
     folder = find.root() / "envs"
     console.print(f"Specs: {folder}. Copy one, change it, and give its path in place of a name.", soft_wrap=True)
-
-
-def first_paragraph(text: str) -> str:
-    """The comment at the head of a spec, up to the line that says what it shows."""
-    lines = text.splitlines()
-    head = takewhile(lambda line: line.startswith("# ") and not line.startswith("# Shows:"), lines)
-    return " ".join(line.removeprefix("#").strip() for line in head)

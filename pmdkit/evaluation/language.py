@@ -128,7 +128,7 @@ def evaluate(
     if config.data == HELD_OUT:
         assert spec is not None
         assert train is not None
-        short, _ = prompts.limit_prompts(train, encoder, rollout.max_prompt)
+        short = prompts.limit_prompts(train, encoder, rollout.max_prompt)
         name, problems = HELD_OUT, held_out_problems(short, config.problems, spec.run.seed)
     grader = grading.make_grader(reward)
     evaluation = Evaluation(

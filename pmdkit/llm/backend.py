@@ -169,7 +169,7 @@ def make_encoder(
 ) -> tuple[Encoder, MathProblems]:
     """The encoder from problems to prompt tokens, and the problems whose prompts are short enough."""
     encoder = encoder_of(spec.prompt, tokenizer)
-    return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
+    return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)
 
 
 def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:

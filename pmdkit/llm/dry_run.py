@@ -21,8 +21,8 @@ def check(spec: LLMSpec) -> None:
         verifier = backend.make_verifier(spec)
         opened.callback(verifier.close)
         task = backend.make_task(spec, model, encoder, problems, verifier)
-        if task.rewards is not None:
-            opened.callback(task.rewards.close)
+        for grader in task.graders[1:]:
+            opened.callback(grader.close)
         episodes = backend.make_turns(spec, model, encoder, problems)
         evaluation = backend.make_evaluation(spec, encoder, problems, verifier, episodes)
     first = [problems.problem(number) for number in task.prompts(1).tolist()]

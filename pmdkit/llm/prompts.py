@@ -196,8 +196,8 @@ def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], 
     return lru_cache(maxsize=65_536)(lambda number: encoder.encode(problems.problem(number)))
 
 
-def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple[MathProblems, int]:
-    """The problems whose prompts have at most `limit` tokens, and how many were left out; nothing is truncated.
+def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> MathProblems:
+    """The problems whose prompts have at most `limit` tokens; the others are counted, and nothing is truncated.
 
     Raises:
         UsageError: no problem is left, or one cannot be encoded; the message names its id.
@@ -226,4 +226,4 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
     counts = Counter(problems.counts)
     if dropped:
         counts[f"dropped: prompt over {limit} tokens"] += dropped
-    return replace(problems, train=train, held_out=held_out, counts=dict(counts)), dropped
+    return replace(problems, train=train, held_out=held_out, counts=dict(counts))

@@ -92,18 +92,6 @@ class RewardSum:
         """Each part of one response, for the record."""
         return {name: None if bool(part[n].isnan()) else float(part[n]) for name, part in self.parts.items()}
 
-    def close(self) -> None:
-        """End the processes of the other graders."""
-        for term in self.terms:
-            if term.grader is not None:
-                term.grader.close()
-
-    def keep_verdicts(self, journal: Any) -> None:
-        """Let the other graders write their verdicts to the journal of the first."""
-        for term in self.terms:
-            if term.grader is not None:
-                term.grader.journal = journal
-
 
 def make_reward_sum(table: RewardTable, rollout: RolloutTable, process_group: ProcessGroup = SINGLE) -> RewardSum:
     """The reward sum of a recipe."""

@@ -64,6 +64,12 @@ class MathTask:
     def __post_init__(self) -> None:
         self.low, self.high = SCALES[self.scale]
 
+    @property
+    def graders(self) -> list[Grader | SharedGrader]:
+        """Those of all parts of the reward."""
+        others = [] if self.rewards is None else [term.grader for term in self.rewards.terms]
+        return [self.grader, *(grader for grader in others if grader is not None)]
+
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks; steps count from 1."""
         if not self.problems.sources:

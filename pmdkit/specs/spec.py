@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from pmdkit.errors import UsageError, did_you_mean, short, unknown
+from pmdkit.errors import UsageError, short, unknown
 from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.specs import find
 from pmdkit.specs.table import Count, Positive, Strict, check_plain, check_table
@@ -185,17 +185,14 @@ def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
 def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
     """Section and field of a dotted key; a bare key is looked up in every section."""
     section, _, field = key.partition(".")
-    options = [f"{s}.{name}" for s, model in known.items() for name in (model.model_fields if model else tables[s])]
-    if field and section not in tables:
-        if did_you_mean(section, tables) is None:
-            raise UsageError(unknown("option", key, options))
-        raise UsageError(unknown("section", section, tables) + f", in option '{key}'")
+    fields = {s: list(model.model_fields if model else tables[s]) for s, model in known.items()}
+    options = [f"{s}.{name}" for s, names in fields.items() for name in names]
     if field:
-        model = known[section]
-        if model is not None and field not in model.model_fields:
-            raise UsageError(unknown("option", key, (f"{section}.{name}" for name in model.model_fields)))
-        return section, field
-    fields = {s: set(model.model_fields if model else tables[s]) for s, model in known.items()}
+        # the keys of [env] and [objective] are checked by those who build from them
+        if section in tables and (known[section] is None or field in fields[section]):
+            return section, field
+        near = [option for option in options if option.startswith(f"{section}.")]
+        raise UsageError(unknown("option", key, near or options))
     homes = [s for s, names in fields.items() if key in names]
     for section in ("schedule", "run"):  # lr is also a key of the warm start, and seed one of many environments
         if section in homes:

@@ -116,15 +116,15 @@ def numbered(texts, held_out=0):
 def test_long_prompts_are_dropped_and_counted_never_cut():
     overhead = len(ENCODER.encode(asked("")))
     problems = numbered(["1", "1" * 50, "2", "2" * 50, "3"], held_out=2)
-    limited, dropped = limit_prompts(problems, ENCODER, overhead + 10)
-    assert (list(limited.train), list(limited.held_out), dropped) == ([0, 2], [4], 2)
+    limited = limit_prompts(problems, ENCODER, overhead + 10)
+    assert (list(limited.train), list(limited.held_out)) == ([0, 2], [4])
     assert limited.counts == {"read: rows": 5, f"dropped: prompt over {overhead + 10} tokens": 2}
     assert limited.train.dtype == np.int64
-    everything, none = limit_prompts(problems, ENCODER, 10_000)
-    assert (list(everything.train), none, everything.counts) == ([0, 1, 2], 0, problems.counts)
+    everything = limit_prompts(problems, ENCODER, 10_000)
+    assert (list(everything.train), everything.counts) == ([0, 1, 2], problems.counts)
     longest = max(len(ENCODER.encode(problems.problem(i))) for i in range(5))
-    assert limit_prompts(problems, ENCODER, longest)[1] == 0
-    assert limit_prompts(problems, ENCODER, longest - 1)[1] >= 1
+    assert limit_prompts(problems, ENCODER, longest).counts == problems.counts
+    assert len(limit_prompts(problems, ENCODER, longest - 1).counts) == len(problems.counts) + 1
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_messages_before_a_problem_are_in_its_prompt_and_stay_text():
     plain = encoder_of(PromptTable(template="{problem_statement}", chat=False), TOKENIZER)
     assert TOKENIZER.decode(plain.encode(asked("3?", *history))) == "Be short.\n\n1 + 1?\n\n2<|im_end|>\n\n3?"
     problems = MathProblems("mine", [asked("3?", *history)].__getitem__, np.arange(1), np.arange(0))
-    assert limit_prompts(problems, encoder, len(ids))[1] == 0
+    assert not limit_prompts(problems, encoder, len(ids)).counts
     for options in ({"system": "Be long."}, {"chat": True}):  # a second system message; a longer prompt
         with pytest.raises(UsageError):
             limit_prompts(problems, encoder_of(PromptTable(**options), TOKENIZER), len(ids))

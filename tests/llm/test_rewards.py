@@ -149,7 +149,8 @@ def test_parts_add_up_and_no_verdict_stays_a_third_value(own_file, monkeypatch):
     assert found["pass_rate"] == 1 / 3
     assert found["rewards/trl_style/mean"] == 0.5
     assert rewards.of_response(1)["trl_style"] is None
-    rewards.close()
+    for grader in task.graders:
+        grader.close()
 
 
 def with_columns(problem):

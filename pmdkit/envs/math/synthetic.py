@@ -76,30 +76,16 @@ class Arithmetic:
 
     def problem(self, number: int) -> Problem:
         """The text and the answer of one problem."""
-        if not 0 <= number < self.problems:
-            raise ValueError(f"problem number is {number}; expected 0 to {self.problems - 1}")
         operands = self.operands(number)
-        wording = derive(0, self.name, "wording", number) % wording_count(self.stories)
-        text = word_problem(operands, wording, self.stories)
+        openings = [(story, turn) for story in STORIES[: self.stories] for turn in range(len(story.links))]
+        wording = derive(0, self.name, "wording", number) % (len(openings) * len(NAMES) * len(THINGS))
+        wording, name = divmod(wording, len(NAMES))
+        opening, things = divmod(wording, len(THINGS))
+        story, turn = openings[opening]
+        text = story.text(operands, NAMES[name], THINGS[things], turn)
         return Problem(f"{self.name}-{number:05d}", text, str(sum(operands)))
 
     def operands(self, number: int) -> tuple[int, ...]:
         """The numbers that one problem adds, in order."""
         low, high = 10 ** (self.digits - 1), 10**self.digits
         return tuple(low + derive(0, self.name, number, place) % (high - low) for place in range(self.numbers))
-
-
-def wording_count(stories: int) -> int:
-    """The number of ways to word the first `stories` stories."""
-    return sum(len(story.links) for story in STORIES[:stories]) * len(NAMES) * len(THINGS)
-
-
-def word_problem(numbers: Sequence[int], wording: int, stories: int) -> str:
-    """The story of these numbers in one of the `wording_count(stories)` wordings."""
-    wording, name = divmod(wording, len(NAMES))
-    turn, things = divmod(wording, len(THINGS))
-    for story in STORIES[:stories]:
-        if turn < len(story.links):
-            return story.text(numbers, NAMES[name], THINGS[things], turn)
-        turn -= len(story.links)
-    raise ValueError(f"wording is {wording}; expected a number below {wording_count(stories)} for {stories} stories")

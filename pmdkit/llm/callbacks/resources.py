@@ -17,13 +17,12 @@ class ResourcesCallback(TrainerCallback):
 
     def on_init_end(self, run: RunContext) -> None:
         """Set where verdicts are recorded."""
-        self.task.grader.journal = open_journal(run.folder.path / "verdicts.jsonl")
-        if self.task.rewards is not None:
-            self.task.rewards.keep_verdicts(self.task.grader.journal)
+        journal = open_journal(run.folder.path / "verdicts.jsonl")
+        for grader in self.task.graders:
+            grader.journal = journal
 
     def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
         """Close them."""
-        self.task.grader.close()
-        if self.task.rewards is not None:
-            self.task.rewards.close()
+        for grader in self.task.graders:
+            grader.close()
         (self.learner.queue or self.learner.engine).close()

@@ -62,24 +62,16 @@ class TransformersEngine:
         model: permanently switched to packed attention here, and checked. It may be the one that is trained.
         eos: tokens that end a response and belong to it; the first also pads rows.
         cache_tokens: limit on the rows generated at a time, times the longest prompt plus the width.
-        version: of the weights that the model has now.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        eos: int | Sequence[int],
-        *,
-        cache_tokens: int = CACHE_TOKENS,
-        version: int = 0,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, eos: int | Sequence[int], *, cache_tokens: int = CACHE_TOKENS) -> None:
         self.model = model
         self.eos = [eos] if isinstance(eos, int) else list(eos)
         self.vocabulary = head_weight(model).shape[0]
         if not self.eos or not all(0 <= token < self.vocabulary for token in self.eos):
             raise UsageError(f"eos is {eos}; expected tokens from 0 to {self.vocabulary - 1}, at least one")
         self.cache_tokens = cache_tokens
-        self.version = version
+        self.version = 0
         self.on_finished: base.Finished | None = None
         check_packing(model)
 
