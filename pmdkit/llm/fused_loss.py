@@ -30,12 +30,10 @@ class FusedLoss(NamedTuple):
 
     Attributes:
         loss: scalar, float64, with gradient: `total` of the objective.
-        logp: [sum of T_n] nats, one response after another, without gradient.
-        seq_logp: [N] nats, float64, their sums as the objective saw them, without gradient.
+        seq_logp: [N] log-probabilities of responses, nats, float64, without gradient.
     """
 
     loss: Tensor
-    logp: Tensor
     seq_logp: Tensor
 
 
@@ -82,12 +80,12 @@ def fused_linear_loss(
     counts = batch.mask.sum(1).tolist()
     assert all(n in (0, length) for n, length in zip(counts, lengths, strict=True)), "0 is a row that does not count"
     coefficients = ResponseCoefficients(objective, batch, states)
-    loss, logp = FusedHeadLoss.apply(states, weight, targets, tuple(lengths), coefficients, head_tokens, temperature)
-    return FusedLoss(loss, logp, coefficients.seq_logp)
+    loss = FusedHeadLoss.apply(states, weight, targets, tuple(lengths), coefficients, head_tokens, temperature)
+    return FusedLoss(loss, coefficients.seq_logp)
 
 
 class FusedHeadLoss(torch.autograd.Function):
-    """Loss and log-probabilities. The forward pass computes the gradients too; the backward pass returns them."""
+    """The loss. The forward pass computes the gradients too; the backward pass returns them."""
 
     @staticmethod
     def forward(  # noqa: D102
@@ -99,16 +97,15 @@ class FusedHeadLoss(torch.autograd.Function):
         coefficients: "ResponseCoefficients",
         head_tokens: int,
         temperature: float,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
         head = ChunkedHead(*matmul_operands(states, weight), targets, head_tokens, temperature)
-        logp = forward_backward(head, lengths, coefficients, head_tokens)
+        forward_backward(head, lengths, coefficients, head_tokens)
         # a weight in float32 gets the sums in float32, whatever the precision of the products
         ctx.gradients = head.grad_states.to(states.dtype), head.grad_weight.to(weight.dtype)
-        ctx.mark_non_differentiable(logp)
-        return coefficients.loss, logp
+        return coefficients.loss
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
         assert ctx.gradients is not None, "the gradients of a fused head are given away once"
         of_states, of_weight = ctx.gradients
         ctx.gradients = None  # .grad then takes the buffer itself instead of a copy of it
@@ -151,17 +148,15 @@ class ResponseCoefficients:
 
 def forward_backward(
     head: ChunkedHead, lengths: tuple[int, ...], coefficients: ResponseCoefficients, head_tokens: int
-) -> Tensor:
-    """[M] log-probabilities; afterwards the head holds the complete gradients."""
+) -> None:
+    """Score all rows; afterwards the coefficients hold the whole loss, and the head the complete gradients."""
     bounds, starts = coefficients.bounds(), [0, *torch.tensor(lengths).cumsum(0).tolist()]
     spare: Tensor | None = None
-    logp: list[Tensor] = []
     for rows in buffer_runs(bounds, starts, head_tokens):
         place, own = slice(starts[rows.start], starts[rows.stop]), lengths[rows]
         if place.stop - place.start <= head_tokens:
             # all rows are in the buffer: dL = sum_n c_n d log pi(y_n), three products
-            logp.append(head.forward(place))
-            c = coefficients(rows, logp[-1].split(own))
+            c = coefficients(rows, head.forward(place).split(own))
             backward_unless_zero(head, place, per_token(c, own))
         elif len(own) == 1:
             # one response longer than the buffer: d log pi(y) chunk by chunk, times c at the end, three products
@@ -170,18 +165,16 @@ def forward_backward(
             for chunk in chunks(place, head_tokens):
                 parts.append(head.forward(chunk))
                 head.backward(chunk, torch.ones_like(parts[-1]), spare)
-            logp.append(torch.cat(parts))
-            c = coefficients(rows, [logp[-1]])
+            c = coefficients(rows, [torch.cat(parts)])
             head.grad_states[place] *= c.to(head.grad_states)
             head.grad_weight.addcmul_(spare, c.to(spare)[:, None])
         else:
             # a group longer than the buffer: every c needs all of its log pi, so the logits are computed twice
-            logp.append(torch.cat([head.forward(chunk) for chunk in chunks(place, head_tokens)]))
-            c_token = per_token(coefficients(rows, logp[-1].split(own)), own)
+            logp = torch.cat([head.forward(chunk) for chunk in chunks(place, head_tokens)])
+            c_token = per_token(coefficients(rows, logp.split(own)), own)
             for chunk, c in zip(chunks(place, head_tokens), c_token.split(head_tokens), strict=True):
                 head.forward(chunk)
                 backward_unless_zero(head, chunk, c)
-    return torch.cat(logp)
 
 
 def backward_unless_zero(head: ChunkedHead, place: slice, c: Tensor) -> None:

@@ -68,9 +68,6 @@ class LazyWeights(Mapping[str, Tensor]):
     def __init__(self, source: Mapping[str, Tensor]) -> None:
         self.source = source
 
-    def __getitem__(self, name: str) -> Tensor:
-        return self.source[name]
-
     def __contains__(self, name: object) -> bool:
         return name in self.source  # Mapping's own would access the weight
 

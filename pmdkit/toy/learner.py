@@ -152,11 +152,6 @@ class HeldOutEvaluation:
     draws: int
     seed: int
 
-    def __call__(self, learner: ToyLearner) -> dict[str, float | None]:
-        """`pass_rate` and `reward`, the same number: rewards are 0 and 1."""
-        rate = self.pass_rate(learner)
-        return {"pass_rate": rate, "reward": rate}
-
     def pass_rate(self, learner: ToyLearner) -> float:
         """Share of right responses, averaged over the prompts."""
         model, width, eos = learner.model, learner.width, learner.eos

@@ -150,7 +150,7 @@ def test_half_precision_scores_1024_tokens_to_five_thousandths_of_a_nat():
     objective, batch = make("pmd-mean", [1024, 1024], 1)
     twice = torch.cat((states, states)), weight, torch.cat((targets, targets))
     for precise in (
-        fused_linear_loss(*twice, [1024] * 2, objective, batch, 100).logp[:1024],
+        fused_linear_loss(*twice, [1024] * 2, objective, batch, 100).seq_logp[:1],
         head_logp(states, weight, targets),
     ):
         assert abs(float(precise.detach().double().sum() - exact)) < 0.005

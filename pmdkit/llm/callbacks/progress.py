@@ -6,25 +6,22 @@ from pmdkit.fit import Display, RunContext, TrainerCallback
 
 
 class ProgressCallback(TrainerCallback):
-    """Shows how fast a phase is and how long it will take; without a display it does nothing.
+    """Shows how fast a phase is and how long it will take.
 
     The learner and the evaluation get its method `progress` before the run, and with it the display, exists.
     """
 
     def __init__(self) -> None:
-        self.display: Display | None = None
+        self.display = Display()
         self.phase = ""
         self.began = 0.0
 
     def on_init_end(self, run: RunContext) -> None:
-        """Use the display of the run, if it shows anything."""
-        if type(run.display) is not Display:  # its subclasses show something
-            self.display = run.display
+        """Use the display of the run."""
+        self.display = run.display
 
     def progress(self, phase: str, done: float, total: float, tokens: int) -> None:
         """Show how much of a phase is done, with how many tokens written."""
-        if self.display is None:
-            return
         now = time.monotonic()
         if phase != self.phase or done == 0 == tokens:
             self.phase, self.began = phase, now

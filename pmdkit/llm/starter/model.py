@@ -22,7 +22,7 @@ from pmdkit.llm import evaluate, grading, prompts
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.model import end_tokens, pick_device, prepare_model
-from pmdkit.llm.starter.vocabulary import END, PAD, START, check_pass_rate, check_size, starter_shape, train_vocabulary
+from pmdkit.llm.starter.vocabulary import END, PAD, START, check_size, starter_shape, train_vocabulary
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.telemetry import quietly
 from pmdkit.randomness import derive
@@ -86,8 +86,6 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
     problems, weights, seconds, out.
     """
     check_size(size)
-    if pass_rate:
-        check_pass_rate(pass_rate)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not an empty folder; nothing is overwritten: give a new one")
     began = time.monotonic()
