@@ -39,7 +39,7 @@ def resolve_old_logprobs(
         # are still the engine's.
         difference = torch.where(rollouts.mask, trainer - rollouts.logp_old, 0.0)
         found = mismatch_metrics(difference, rollouts.mask)
-        weights = None if correction == "none" else importance_weights(difference, rollouts.mask, correction, cap)
+        weights = None if correction == "none" else importance_weights(difference, correction, cap)
         return replace(
             rollouts,
             logp_old=trainer.to(rollouts.logp_old.dtype) if old == "recompute" else rollouts.logp_old,
@@ -49,7 +49,7 @@ def resolve_old_logprobs(
         )
 
 
-def importance_weights(difference: Tensor, mask: Tensor, correction: str, cap: float) -> Tensor:
+def importance_weights(difference: Tensor, correction: str, cap: float) -> Tensor:
     """[N, T] weights for the token kinds of `resolve_old_logprobs`, [N] for the sequence kinds; no gradient.
 
     `difference` is [N, T] log pi_trainer / pi_engine, 0 off the mask.

@@ -10,9 +10,9 @@ saving and loading send pickled plans between processes.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,18 @@ class ShardedCheckpoints(Checkpoints):
         mine, rows = share_of(tensors, self.process_group)
         shard = self.process_group.rank + 1, self.process_group.size
         contents = {shards.shard_name(part, *shard): checkpoint.encode_tensors(held) for part, held in mine.items()}
-        with self.main_alone() as main:
-            if main:
+        problem: OSError | None = None
+        if self.process_group.is_main_process:
+            try:
                 checkpoint.remove_leftovers(self.folder)
                 (self.folder / f".step-{step}.part").mkdir(mode=0o700)
+            except OSError as caught:
+                problem = caught
+        failed = self.process_group.any_rank(problem is not None)
+        if problem is not None:
+            raise problem
+        if failed:
+            raise SaveLost("the main process could not begin a checkpoint; the last one is intact")
         beside = {"state.json": files.encode(plain), **(extra_files or {})}
         self.writing = self.writer.submit(self.write, step, contents, rows, beside, keep)
 
@@ -124,20 +132,6 @@ class ShardedCheckpoints(Checkpoints):
             raise error
         if failed:
             raise SaveLost(f"another process could not write its part of step {step}; the last checkpoint is intact")
-
-    @contextmanager
-    def main_alone(self) -> Iterator[bool]:
-        """A block that acts in the main process only; if it fails there, it fails in all processes."""
-        problem: OSError | None = None
-        try:
-            yield self.process_group.is_main_process
-        except OSError as caught:
-            problem = caught
-        failed = self.process_group.any_rank(problem is not None)
-        if problem is not None:
-            raise problem
-        if failed:
-            raise SaveLost("the main process could not begin a checkpoint; the last one is intact")
 
     def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
         """As in one process, in every process; weights and optimizer are `StoredTensor`s, not read yet."""

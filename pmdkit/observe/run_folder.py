@@ -19,6 +19,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
 from pmdkit.observe import files, gauge
+from pmdkit.specs.table import differences
 
 PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 DEEPEST = 256  # parts of a path; Python's own functions for whole trees recurse once per level
@@ -280,7 +281,7 @@ def redacted(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
         return {key: redacted(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted(inner, name) for inner in value]
+        return type(value)(redacted(inner, name) for inner in value)
     if not isinstance(value, str):
         return value
     if value and SECRET.search(name):
@@ -302,11 +303,8 @@ def redacted_command(arguments: Sequence[str]) -> list[str]:
     return shown
 
 
-def refuse_secrets(config: Any, place: str = "") -> None:
+def refuse_secrets(config: dict[str, Any]) -> None:
     """Raise UsageError if a configuration holds a secret, which would be written down and copied with the folder."""
-    if isinstance(config, dict | list | tuple):
-        for key, inner in config.items() if isinstance(config, dict) else [(place, inner) for inner in config]:
-            refuse_secrets(inner, f"{place}.{key}".strip(".") if isinstance(config, dict) else place)
-    elif redacted(config, place) != config:
+    for place in differences(config, redacted(config)):
         remedy = "leave it out, and pass it in an environment variable (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
         raise UsageError(f"{place} looks like a password or a key, and a run saves its configuration; {remedy}")

@@ -60,9 +60,8 @@ def test_weights_are_the_ratio_of_trainer_and_engine(old):
 
 def test_a_mask_drops_both_tails_and_truncation_only_the_upper():
     difference = torch.tensor([[-2.0], [0.0], [2.0]])
-    on = torch.ones(3, 1, dtype=torch.bool)
-    assert importance_weights(difference, on, "sequence-mask", 2.0).tolist() == [0.0, 1.0, 0.0]
-    kept = importance_weights(difference, on, "sequence-truncate", 2.0).tolist()
+    assert importance_weights(difference, "sequence-mask", 2.0).tolist() == [0.0, 1.0, 0.0]
+    kept = importance_weights(difference, "sequence-truncate", 2.0).tolist()
     assert kept == pytest.approx([math.exp(-2), 1.0, 2.0])
 
 

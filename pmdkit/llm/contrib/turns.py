@@ -117,10 +117,11 @@ class Row:
         self.mask += [logp is not None] * len(tokens)
 
 
+@dataclass
 class Turns:
     """Plays episodes through any engine.
 
-    Args:
+    Attributes:
         environment: called in the main process only, once per finished turn; its reply is sent to all. Of a class each
             episode gets an instance.
         rollout: how many turns, and how the environment is called.
@@ -130,32 +131,24 @@ class Turns:
         process_group: all processes play the same episodes.
     """
 
-    def __init__(
-        self,
-        environment: Environment | type[Environment],
-        rollout: RolloutTable,
-        encoder: Encoder,
-        ends: Sequence[int],
-        problem: Callable[[int], Problem],
-        process_group: ProcessGroup = SINGLE,
-    ) -> None:
-        self.name = str(rollout.environment)
-        if not encoder.chat:
+    environment: Environment | type[Environment]
+    rollout: RolloutTable
+    encoder: Encoder
+    ends: Sequence[int]
+    problem: Callable[[int], Problem]
+    process_group: ProcessGroup = SINGLE
+    frames: dict[tuple[str, ...], list[list[int]]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        rollout, self.name = self.rollout, str(self.rollout.environment)
+        if not self.encoder.chat:
             raise UsageError(
                 f"rollout.environment is {self.name}, and prompts have no chat format; an environment's messages need "
                 "one: take a model whose tokenizer has a chat template, and leave prompt.chat out"
             )
-        self.environment = environment
         # a failed call may have changed an instance: it is not called again
-        retries = 0 if isinstance(environment, type) else rollout.environment_retries
+        retries = 0 if isinstance(self.environment, type) else rollout.environment_retries
         self.calls = ConcurrentCalls(rollout.environment_seconds, retries, rollout.environment_concurrency)
-        self.most_failed = rollout.environment_most_failed
-        self.encoder = encoder
-        self.ends = list(ends)
-        self.problem = problem
-        self.most = rollout.max_turns
-        self.process_group = process_group
-        self.frames: dict[tuple[str, ...], list[list[int]]] = {}
 
     def generate(self, engine: Engine, prompts: Tensor, request: GenerateRequest) -> tuple[Responses, list[Episode]]:
         """Play episodes of the problems with these numbers, prompt-major."""
@@ -183,7 +176,7 @@ class Turns:
             for problem in [problems[n // request.group]]
         ]
         active, call = rows, request
-        for number in range(1, self.most + 1):
+        for number in range(1, self.rollout.max_turns + 1):
             drawn = engine.generate(call.prompts, call.group, call.seeds, call.sampling, call.progress)
             lengths = drawn.mask.sum(1).tolist()
             parts = zip(active, lengths, drawn.tokens.tolist(), drawn.logp.tolist(), drawn.ended.tolist(), strict=True)
@@ -221,13 +214,12 @@ class Turns:
             ended=torch.tensor([not row.cut_off for row in rows]),
             version=drawn.version,
         )
-        failures = [row.failure for row in rows if row.failure]
-        if len(failures) > max(1, self.most_failed * len(rows)):
+        failures, most = [row.failure for row in rows if row.failure], self.rollout.environment_most_failed
+        if len(failures) > max(1, most * len(rows)):
             raise ComponentDied(
-                f"the environment failed in {len(failures)} of {len(rows)} episodes, above the share of "
-                f"{self.most_failed:g} (rollout.environment_most_failed); the first: {failures[0]}; repair it, or, if "
-                "it is slow, raise rollout.environment_seconds or lower rollout.environment_concurrency, then go on "
-                "with --resume"
+                f"the environment failed in {len(failures)} of {len(rows)} episodes, above the share of {most:g} "
+                f"(rollout.environment_most_failed); the first: {failures[0]}; repair it, or, if it is slow, raise "
+                "rollout.environment_seconds or lower rollout.environment_concurrency, then go on with --resume"
             )
         episodes = []
         for row in rows:
@@ -250,7 +242,7 @@ class Turns:
                 row.reward = value
                 continue
             tokens = self.encode(value)
-            row.cut_off = number == self.most or len(row.tokens) + len(tokens) >= width
+            row.cut_off = number == self.rollout.max_turns or len(row.tokens) + len(tokens) >= width
             if not row.cut_off:
                 row.append(value, tokens)
                 active.append(row)
@@ -297,7 +289,7 @@ class Turns:
     ) -> tuple[list[int], list[bool]]:
         """Tokens after the prompt, and their mask, of an episode that a teacher plays in the policy's place."""
         row = Row((), 0, problem, self.encoder.messages(problem))
-        for number in range(1, self.most + 1):
+        for number in range(1, self.rollout.max_turns + 1):
             text = [*self.encoder.data(respond(row.messages)), end]
             row.append([{"role": "assistant", "content": self.encoder.decode(text)}], text, [0.0] * len(text))
             if not self.reply([row], number, 2**31):
