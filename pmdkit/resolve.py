@@ -55,8 +55,8 @@ def with_objective(spec: AnySpec, changes: Mapping[str, Any], given: Objective |
     name = named({"name": changes.get("objective.name", known)})
     if name == known:
         return spec
-    options = field_names(given or load_objective(name))
-    kept = {key: value for key, value in spec.objective.items() if key == "tau" and key in options}
+    takes_tau = "tau" in describe(given or load_objective(name))
+    kept = {key: value for key, value in spec.objective.items() if key == "tau" and takes_tau}
     return spec.model_copy(update={"objective": {"name": name, **kept}})
 
 
@@ -78,7 +78,7 @@ def objective_of(spec: Spec) -> Objective:
     """The objective of a spec; the error for a misspelt option gives its dotted name."""
     name = named(spec.objective)
     options = {key: value for key, value in spec.objective.items() if key != "name"}
-    known = ["name", *dict.fromkeys([*field_names(load_objective(name)), *regulariser.OPTIONS])]
+    known = dict.fromkeys(["name", *describe(load_objective(name)), *regulariser.OPTIONS])
     for key in options:
         if key not in known:
             raise UsageError(unknown("option", f"objective.{key}", (f"objective.{option}" for option in known)))
@@ -92,11 +92,6 @@ def named(table: Mapping[str, Any]) -> str:
         got = "not set" if name is None else short(name)
         raise UsageError(f"objective.name is {got}; expected one of pmdkit objectives, or your own as file.py:Class")
     return name
-
-
-def field_names(objective: Objective) -> list[str]:
-    """The options of an objective."""
-    return [field.name for field in fields(objective)]  # type: ignore[arg-type]
 
 
 def describe(objective: Objective, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -81,14 +81,9 @@ def train(
     Returns:
         Run: .metrics .summary .policy .path .figure() .evaluate() .to_pandas()
     """
-    known = not isinstance(objective, type) and (isinstance(objective, str) or is_dataclass(objective))
-    for name, value, holds, wanted in (
-        ("objective", objective, known, "a name of pmdkit objectives, my.py:MyLoss, or an object such as PMDMean()"),
-        ("backend", backend, isinstance(backend, str), "bandit, toy or llm"),
-        ("env", env, isinstance(env, str | Path), "a name of pmdkit envs, or the path of a .toml file"),
-    ):
-        if not holds:
-            raise UsageError(f"{name} is {short(value)}; expected {wanted}")
+    if isinstance(objective, type) or not (isinstance(objective, str) or is_dataclass(objective)):
+        wanted = "a name of pmdkit objectives, my.py:MyLoss, or an object such as PMDMean()"
+        raise UsageError(f"objective is {short(objective)}; expected {wanted}")
     changes: dict[str, Any] = {}
     if isinstance(objective, str):
         changes["objective.name"] = objective
@@ -100,7 +95,7 @@ def train(
         from pmdkit.console import default_display
 
         display = default_display()
-    return start(backend, str(env), changes, out, resume, display or Display(), given, trust, accept_changes)
+    return start(str(backend), str(env), changes, out, resume, display or Display(), given, trust, accept_changes)
 
 
 def start(

@@ -31,9 +31,7 @@ def head_logp(
     The logits are divided by the temperature, as for draws. Four matrix products. A loss per response needs only three:
     `pmdkit.llm.fused_loss`.
     """
-    with torch.no_grad():
-        states_cast, weight_cast = matmul_operands(states, weight)
-    logp: Tensor = HeadLogp.apply(states, weight, states_cast, weight_cast, targets, head_tokens, temperature)
+    logp: Tensor = HeadLogp.apply(states, weight, targets, head_tokens, temperature)
     return logp
 
 
@@ -129,23 +127,22 @@ class ChunkedHead:
 class HeadLogp(torch.autograd.Function):
     """[M] log-probability of each target; the backward pass recomputes the logits of each chunk.
 
-    Arguments: states [M, d] and weight [V, d], the same two cast for the product, targets [M], the rows of a chunk, and
-    the temperature. Gradients come back in the precision of the first two, not of the product.
+    Arguments: states [M, d], weight [V, d], targets [M], the rows of a chunk, and the temperature. Gradients come back
+    in the precision of the first two, not of the product.
     """
 
     @staticmethod
     def forward(  # noqa: D102
         ctx: Any,
-        given: Tensor,
-        head: Tensor,
         states: Tensor,
         weight: Tensor,
         targets: Tensor,
         head_tokens: int,
         temperature: float,
     ) -> Tensor:
+        ctx.head_tokens, ctx.temperature, ctx.dtypes = head_tokens, temperature, (states.dtype, weight.dtype)
+        states, weight = matmul_operands(states, weight)
         ctx.save_for_backward(states, weight, targets)
-        ctx.head_tokens, ctx.temperature, ctx.dtypes = head_tokens, temperature, (given.dtype, head.dtype)
         chunked = ChunkedHead(states, weight, targets, head_tokens, temperature, gradients=False)
         return torch.cat([chunked.forward(rows) for rows in chunks(slice(0, len(states)), head_tokens)])
 
@@ -158,7 +155,7 @@ class HeadLogp(torch.autograd.Function):
             chunked.forward(rows)
             chunked.backward(rows, grad[rows], chunked.grad_weight)
         of_states, of_weight = ctx.dtypes
-        return chunked.grad_states.to(of_states), chunked.grad_weight.to(of_weight), *[None] * 5
+        return chunked.grad_states.to(of_states), chunked.grad_weight.to(of_weight), *[None] * 3
 
 
 def chunks(rows: slice, size: int) -> list[slice]:

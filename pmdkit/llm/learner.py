@@ -181,9 +181,11 @@ class CausalLearner:
         check = self.engine.sync_check
         if check is None:
             return None
+        lengths = torch.tensor([len(response) for response in check.responses])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
         with torch.no_grad():
-            logp = self.policy.logp(check.prompts, check.responses, 1, max(map(len, check.responses)))
-        return [row[: len(response)] for row, response in zip(logp, check.responses, strict=True)]
+            logp = self.policy.logp(check.prompts, check.responses, 1, mask)
+        return [row[on] for row, on in zip(logp, mask, strict=True)]
 
     # Log-probabilities.
 
@@ -193,15 +195,13 @@ class CausalLearner:
         The policy is the one that draws: its logits are the model's divided by rollout.temperature, for pi_old, the
         reference and the current policy alike.
         """
-        where = rollouts.mask.shape[1], rollouts.mask
-        return self.policy.logp(*self.rows(rollouts), *where, temperature=self.sampling.temperature)
+        return self.policy.logp(*self.rows(rollouts), rollouts.mask, self.sampling.temperature)
 
     def with_reference(self, rollouts: EngineRollouts) -> EngineRollouts:
         """The rollouts with log-probabilities under the reference policy, if there is one."""
         if self.policy.reference_root is None:
             return rollouts
-        where = rollouts.mask.shape[1], rollouts.mask
-        logp_ref = self.policy.reference_logp(*self.rows(rollouts), *where, self.sampling.temperature)
+        logp_ref = self.policy.reference_logp(*self.rows(rollouts), rollouts.mask, self.sampling.temperature)
         return replace(rollouts, logp_ref=logp_ref)
 
     def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[list[int]], int]:
@@ -283,8 +283,7 @@ class CausalLearner:
             return self.policy.empty_pass(root, prompts, responses)
         some = batch[torch.tensor(rows)]
         if traits(objective).level == "token":
-            width = batch.mask.shape[1]
-            logp = self.policy.logp_of_rows(root, prompts, responses, rows, width, batch.mask, temperature)
+            logp = self.policy.logp_of_rows(root, prompts, responses, rows, batch.mask, temperature)
             loss = total(objective, replace(some, logp=logp))
         else:
             mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]

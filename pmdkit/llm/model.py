@@ -44,7 +44,12 @@ def load_model(
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
             tokenizer.encode("1")  # some settings of a wrong type fail only here
             if empty or (meta and not here):
-                model = shard_loading.make_empty_model(folder if here else download(path, local, weights=not meta))
+                if not here:
+                    from huggingface_hub import snapshot_download
+
+                    wanted = ["*.json"] if meta else ["*.json", "*.safetensors"]
+                    folder = Path(snapshot_download(path, local_files_only=local, allow_patterns=wanted))
+                model = shard_loading.make_empty_model(folder)
             elif here and shards.is_cut(folder, "model"):
                 model = shard_loading.make_empty_model(folder)
                 if not meta:
@@ -62,14 +67,6 @@ def load_model(
             "download it first, then name its folder"
         ) from problem
     return prepare_model(model, None if empty or meta else device), tokenizer
-
-
-def download(path: str, local: bool, weights: bool = True) -> Path:
-    """The folder of a hub model in this machine's cache, downloaded unless `local`."""
-    from huggingface_hub import snapshot_download
-
-    wanted = ["*.json", "*.safetensors"] if weights else ["*.json"]
-    return Path(snapshot_download(path, local_files_only=local, allow_patterns=wanted))
 
 
 def prepare_model(

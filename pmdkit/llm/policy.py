@@ -63,23 +63,20 @@ class CausalPolicy:
         prompts: Sequence[Tokens],
         responses: Sequence[Tokens],
         size: int,
-        width: int,
-        mask: Tensor | None = None,
-        root: nn.Module | None = None,
+        mask: Tensor,
         temperature: float = 1.0,
+        root: nn.Module | None = None,
     ) -> Tensor:
-        """[N, width] log-probabilities of N responses, `size` to a prompt, with gradient unless it is disabled.
+        """[N, T] log-probabilities of N responses, `size` to a prompt, with gradient unless it is disabled.
 
-        `mask` [N, T] says which tokens are the policy's; without one, all. `root` is that of another model than the
-        policy's. The policy's logits are the model's, divided by the temperature.
+        `mask` [N, T] says which tokens are the policy's. Its logits are the model's, divided by the temperature. `root`
+        is that of another model than the policy's.
         """
         # A gather has no gradient: with gradients enabled, each process scores all rows.
         group, root = SINGLE if torch.is_grad_enabled() else self.process_group, root or self.root
         plans = shard_by_tokens(group, prompts, responses, size, self.token_budget, whole_groups=False)
-        mine = [
-            self.logp_of_rows(root, prompts, responses, rows, width, mask, temperature) for rows in plans[group.rank]
-        ]
-        logp = torch.zeros(len(responses), width, dtype=torch.float64)
+        mine = [self.logp_of_rows(root, prompts, responses, rows, mask, temperature) for rows in plans[group.rank]]
+        logp = torch.zeros(mask.shape, dtype=torch.float64)
         for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
             logp = logp.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
         return logp
@@ -89,13 +86,12 @@ class CausalPolicy:
         prompts: Sequence[Tokens],
         responses: Sequence[Tokens],
         size: int,
-        width: int,
         mask: Tensor,
         temperature: float = 1.0,
     ) -> Tensor:
         """Like `logp`, under the reference policy, which must exist."""
         with torch.no_grad(), lora.adapters_disabled(self.model) if self.adapters else nullcontext():
-            return self.logp(prompts, responses, size, width, mask, self.reference_root, temperature)
+            return self.logp(prompts, responses, size, mask, temperature, self.reference_root)
 
     def logp_of_rows(
         self,
@@ -103,17 +99,16 @@ class CausalPolicy:
         prompts: Sequence[Tokens],
         responses: Sequence[Tokens],
         rows: Sequence[int],
-        width: int,
-        mask: Tensor | None = None,
+        mask: Tensor,
         temperature: float = 1.0,
     ) -> Tensor:
         """[n, T] log-probabilities of some rows in one forward pass, float64 on the CPU; 0 off the mask."""
         if not rows:
-            return (self.empty_pass(root, prompts, responses) * torch.zeros(0, width)).double()
+            return (self.empty_pass(root, prompts, responses) * torch.zeros(0, mask.shape[1])).double()
         some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-        scored = None if mask is None else scored_tokens(mask[rows], answers)
+        scored = scored_tokens(mask[rows], answers)
         scores = root(lambda model: response_logp(model, some, answers, scored=scored, temperature=temperature))
-        return to_rows(scores.logp, scores.lengths, width, scored).double().cpu()
+        return to_rows(scores.logp, scores.lengths, mask.shape[1], scored).double().cpu()
 
     def empty_pass(self, root: nn.Module, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> Tensor:
         """0, with a gradient of 0 for every weight: the forward pass of a process that has no rows.

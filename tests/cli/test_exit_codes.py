@@ -23,7 +23,7 @@ MISTAKES = [
     ("bandit needle --ministeps 2", 2, ""),
     ("bandit needle --set arms", 2, "key=value"),
     ("bandit needle --set objective.taw=0.1", 2, "'objective.tau'"),
-    ("bandit needle --set Schedule.steps=5", 2, "'schedule'"),
+    ("bandit needle --set Schedule.steps=5", 2, "'schedule.steps'"),
     ("bandit needle --set steps=3 steps=4", 2, "3 and 4"),
     ("bandit shared-features --set update=exact", 2, ""),
     ("bandit needle --objective grpo --set update=exact", 2, ""),

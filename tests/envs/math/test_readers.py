@@ -171,7 +171,7 @@ def test_the_hub_is_read_through_datasets(monkeypatch):
 def test_a_missing_library_is_told_with_its_pip_line(tmp_path, monkeypatch, module, path):
     write(tmp_path / "a.parquet", PLAIN)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(EnvironmentLacks, match=f"pip install {module}"):
+    with pytest.raises(EnvironmentLacks, match=f"{module}.*pip install"):
         MathFile(path).build()
 
 
