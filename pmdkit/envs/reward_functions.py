@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import json
 import math
-import symtable
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -189,15 +188,14 @@ def takes_gold(grade: str) -> bool:
     if not file:
         return grade == "math"
     try:
-        code = Path(file).read_text(encoding="utf-8")
-        tree, names = ast.parse(code), symtable.symtable(code, file, "exec").get_identifiers()
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):  # a worker says what is wrong with it
         return True
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             reward = OwnReward(stand_in(node), 0.0)
             return reward.positional or reward.wanted.get("gold", False)
-    return name in names
+    return True
 
 
 def stand_in(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> Callable[..., Any]:

@@ -82,7 +82,7 @@ def test_which_rewards_need_gold_answers_is_known_without_running_their_file(tmp
         "async def later(response): ...\n"
         "made = pair\n"
     )
-    taking = {"pair", "by_name", "made"}
+    taking = {"pair", "by_name", "made", "absent"}
     for name in ("pair", "by_name", "optional", "column", "anything", "later", "made", "absent"):
         assert takes_gold(f"{file}:{name}") == (name in taking), name
     table = RewardTable(grade=f"{file}:column", others=[{"grade": f"{file}:later"}])
