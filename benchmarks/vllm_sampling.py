@@ -21,7 +21,7 @@ from harness.clock import rate, ratios, turns
 from harness.rows import Measured
 from rollout_cases import CASES, PROMPT, Case
 
-from pmdkit.llm.engines.vllm.in_process import shut_down_vllm, start_vllm
+from pmdkit.llm.engines.vllm.colocate import shut_down_vllm, start_vllm
 
 
 def engine(case: Case, folder: Path) -> Any:

@@ -127,7 +127,8 @@ class BanditLearner:
         logp_old = rollouts.logp_old.view(shape)
         logp_ref = self.reference[rollouts.prompts]
         change = solve(objective, logp_old, logp_ref, batch.advantage.view(shape), tau).log_ratio
-        self.policy.assign(rollouts.prompts, logp_old + torch.from_numpy(np.ascontiguousarray(change)))
+        step = torch.from_numpy(np.ascontiguousarray(change))
+        self.policy.apply_step(rollouts.prompts, step, logp_old + step)
         return report
 
     def state_dict(self) -> dict[str, Any]:
@@ -155,11 +156,6 @@ class TablePolicy(nn.Module):
         """[P, A] log-probabilities of the contexts [P]."""
         return self.logits[contexts].log_softmax(1)
 
-    @torch.no_grad()
-    def assign(self, contexts: Tensor, log_policy: Tensor) -> None:
-        """Set the policy of some contexts directly, which no network can do."""
-        self.logits[contexts] = log_policy
-
     def newton_step(
         self, contexts: Tensor, logp: Tensor, gradient: Tensor, curvature: Tensor, damping: float
     ) -> tuple[Tensor, Tensor]:
@@ -174,9 +170,10 @@ class TablePolicy(nn.Module):
         change = (pi * q - gradient) / safe
         return change, change
 
+    @torch.no_grad()
     def apply_step(self, contexts: Tensor, step: Tensor, logp: Tensor) -> None:
-        """Set the log-probabilities [P, A] that the step leads to."""
-        self.assign(contexts, logp)
+        """Set the log-probabilities [P, A] that the step leads to, directly, which no network can do."""
+        self.logits[contexts] = logp
 
 
 class LinearPolicy(nn.Module):

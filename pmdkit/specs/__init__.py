@@ -4,9 +4,8 @@ from typing import Any
 
 from pmdkit.errors import UsageError, unknown
 from pmdkit.plugins import NOTHING, Trusted
-from pmdkit.specs.bandit import BanditSpec
 from pmdkit.specs.llm import LLMSpec
-from pmdkit.specs.spec import RunTable, ScheduleTable, Spec
+from pmdkit.specs.spec import BanditSpec, RunTable, ScheduleTable, Spec
 from pmdkit.specs.toy import ModelTable, ToySpec
 
 __all__ = [

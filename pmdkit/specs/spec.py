@@ -166,6 +166,12 @@ class Spec(Strict):
         return self.build(tables, self.name)
 
 
+class BanditSpec(Spec):
+    """A run of tier 1, which needs no further tables: logits, or logits linear in features, on a contextual bandit."""
+
+    tier: Literal["bandit"] = "bandit"
+
+
 def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
     """Set a field of a table in place; "tau.scale" is the option `scale` of the rule that `tau` names."""
     name, dot, option = field.partition(".")

@@ -12,7 +12,7 @@ from pmdkit import train
 from pmdkit.console import LiveDisplay, LogDisplay
 from pmdkit.errors import UsageError, printable
 from pmdkit.fit import Display
-from pmdkit.specs.bandit import BanditSpec
+from pmdkit.specs import BanditSpec
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x0b\x0c\u202e\u2066\u2028\ud800\x7f\x00[red]no[/red][/]\r"
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
