@@ -4,6 +4,7 @@ It is written to be read.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -15,7 +16,7 @@ from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import derive
 from pmdkit.specs import ToySpec
-from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner, build_model, warm_start
+from pmdkit.toy.learner import ToyLearner, build_model, held_out_pass_rate, warm_start
 from pmdkit.toy.model import check_heads
 
 EVALUATION = 256  # held-out prompts, four draws each: a standard error of about 0.02 on the pass rate
@@ -38,7 +39,8 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
         passes=schedule.passes,
         reference=traits(objective).uses_reference,
     )
-    evaluation = HeldOutEvaluation(problem, task.held_out(EVALUATION), DRAWS, derive(seed, "evaluation"))
+    asked = task.held_out(EVALUATION)
+    rate = partial(held_out_pass_rate, learner, problem, asked, DRAWS, derive(seed, "evaluation"))
 
     metrics = StepMetrics(objective)
     callbacks: list[TrainerCallback] = []
@@ -51,7 +53,7 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
         )
 
     def prepare(note: Callable[[str], None]) -> None:
-        warm_start(learner.model, problem, warm, seed, lambda: evaluation.pass_rate(learner), note)
+        warm_start(learner.model, problem, warm, seed, rate, note)
         if learner.reference is not None:
             learner.reference.load_state_dict(learner.model.state_dict())
 
@@ -61,7 +63,7 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
         schedule=Schedule(schedule.steps, schedule.group, schedule.ministeps, seed),
         metrics=metrics.row,
         # rewards are 0 and 1, so that both are the same number
-        evaluate=lambda: dict.fromkeys(("pass_rate", "reward"), evaluation.pass_rate(learner)),
+        evaluate=lambda: dict.fromkeys(("pass_rate", "reward"), rate()),
         policy=lambda: learner.model,
         warm_start=prepare if warm.pass_rate > 0 else None,
         callbacks=callbacks,

@@ -5,10 +5,9 @@ Below it are its evaluation on held-out problems, the model that it starts from,
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -142,27 +141,14 @@ class ToyLearner:
             self.version = int(state["version"])
 
 
-@dataclass(frozen=True)
-class HeldOutEvaluation:
-    """The fixed evaluation of a run on held-out `prompts` [P, L], or all of them if the problem has few: exact if
-    responses can be enumerated, else by the same draws at every call."""
+def held_out_pass_rate(learner: ToyLearner, problem: TokenProblem, prompts: Tensor, draws: int, seed: int) -> float:
+    """Share of right responses to held-out prompts [P, L], or to all of them if the problem has few, averaged.
 
-    problem: TokenProblem
-    prompts: Tensor
-    draws: int
-    seed: int
-
-    def pass_rate(self, learner: ToyLearner) -> float:
-        """Share of right responses, averaged over the prompts."""
-        model, width, eos = learner.model, learner.width, learner.eos
-        mass: np.ndarray | None = None
-        if learner.space is not None:
-            rollouts = learner.enumerate(self.prompts, self.seed)
-            responses, mask, mass = rollouts.responses, rollouts.mask, rollouts.mass.numpy()
-        else:
-            responses, _, mask = generate(model, self.prompts, self.draws, width, eos, self.seed)
-        right = checked_rewards(self.problem, *(x.cpu().numpy() for x in (self.prompts, responses, mask)))
-        return float(right.mean() if mass is None else (mass * right).sum(1).mean())
+    Exact if responses can be enumerated, else by the same draws at every call.
+    """
+    rollouts = learner.rollout(prompts, draws if learner.space is None else None, seed)
+    right = checked_rewards(problem, *(x.cpu().numpy() for x in (prompts, rollouts.responses, rollouts.mask)))
+    return float((rollouts.mass.numpy() * right).sum(1).mean())
 
 
 def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transformer:
