@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
@@ -37,7 +38,7 @@ from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, encode_numbers, encoder_of, limit_prompts
-from pmdkit.llm.recipe_checks import PROMPTS, check_machine
+from pmdkit.llm.recipe_checks import PROMPTS, check_engine
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Schedule, Stream, inline
@@ -58,7 +59,9 @@ GAUGED = 128  # responses of each step that are rescored after it, at least two 
 
 def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
-    check_machine(spec)
+    check_engine(spec.rollout.engine, spec.vllm.urls)
+    if spec.lora.rank:
+        need("peft", "[lora]")
     alone = spec.parallel.processes == launched_ranks() == 1
     process_group = SINGLE if alone else collectives.make_process_group(spec)
     problems = load_problems(spec)

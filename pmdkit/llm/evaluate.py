@@ -100,7 +100,8 @@ class Evaluation:
             answers = self.ask(engine, some, report)
             tokens += sum(answer.tokens for answer in answers)
             if record is not None:
-                append(record, answers)
+                files.make_folder(record.parent)
+                files.append(record, encode_answers(answers))
             for answer in answers:
                 done.setdefault(answer.id, []).append(answer)
         return [answer for problem in self.problems for answer in done[problem.id]]
@@ -180,12 +181,6 @@ def answer_text(answer: Answered) -> str:
 def encode_answers(answers: Iterable[Answered]) -> bytes:
     """The lines of a record."""
     return b"".join(json.dumps(asdict(answer)).encode() + b"\n" for answer in answers)
-
-
-def append(record: Path, answers: Sequence[Answered]) -> None:
-    """Append answers to a record and flush them."""
-    files.make_folder(record.parent)
-    files.append(record, encode_answers(answers))
 
 
 def read_record(record: Path, k: int) -> dict[str, list[Answered]]:

@@ -220,8 +220,7 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> MathP
         for numbers in (problems.train, problems.held_out)
     )
     dropped = len(problems.train) + len(problems.held_out) - len(train) - len(held_out)
-    lost_all = (len(problems.train) and not len(train)) or (len(problems.held_out) and not len(held_out))
-    if lost_all:
+    if (len(problems.train) and not len(train)) or (len(problems.held_out) and not len(held_out)):
         raise UsageError(f"no prompt of {problems.name} has {limit} tokens or fewer; raise the limit on prompts")
     counts = Counter(problems.counts)
     if dropped:

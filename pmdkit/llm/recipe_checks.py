@@ -142,15 +142,8 @@ def resolve_parallel(table: ParallelTable, device: str) -> ParallelTable:
     return table.model_copy(update={"processes": here, "strategy": "fsdp2" if sharded else table.strategy})
 
 
-def check_machine(spec: LLMSpec) -> None:
-    """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
-    check_engine(spec.rollout.engine, spec.vllm.urls)
-    if spec.lora.rank:
-        need("peft", "[lora]")
-
-
 def check_engine(engine: str, urls: Sequence[str]) -> None:
-    """Raise if the engine of a recipe cannot run: vLLM is missing here or too old, or no server is named."""
+    """Raise, before anything is loaded, if an engine cannot run: vLLM is missing or too old, or no server is named."""
     if engine == "vllm-server" and not urls:
         raise UsageError(
             "vllm.urls is empty; rollout.engine = 'vllm-server' needs the addresses of running servers, such as "

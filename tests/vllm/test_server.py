@@ -16,7 +16,7 @@ import torch
 
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineLost, Sampling
-from pmdkit.llm.engines.vllm.server import make
+from pmdkit.llm.engines.vllm.server import ServerEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.weight_sync_check import TOLERANCE, WeightSyncCheck
 from pmdkit.testing import check_engine
@@ -70,7 +70,7 @@ def server(folder):
 
 @pytest.fixture(scope="module")
 def engine(starter, server):
-    made = make(starter.wanted("vllm-server", urls=[server[1]], timeout=SECONDS))
+    made = ServerEngine(starter.wanted("vllm-server", urls=[server[1]], timeout=SECONDS))
     with pytest.raises(UsageError):  # no weights yet
         drawn_by(made)
     yield made
@@ -93,7 +93,7 @@ def test_servers_keep_the_contract_to_the_bit(fresh, starter):
 
 def test_two_addresses_share_the_prompts(fresh, starter):
     """The same server twice: every row is answered once, and is the one that a single server writes."""
-    twice = make(starter.wanted("vllm-server", urls=[fresh.servers[0].url] * 2, timeout=SECONDS))
+    twice = ServerEngine(starter.wanted("vllm-server", urls=[fresh.servers[0].url] * 2, timeout=SECONDS))
     twice.publish(starter.weights(), 0)
     one = drawn_by(twice)
     twice.close()  # the server runs on
@@ -116,7 +116,7 @@ def test_progress_may_stop_a_rollout(fresh):
 
 def test_a_server_with_other_settings_or_weights_is_refused(fresh, starter):
     with pytest.raises(EnvironmentLacks):
-        make(starter.wanted("vllm-server", urls=[fresh.servers[0].url], context=512))
+        ServerEngine(starter.wanted("vllm-server", urls=[fresh.servers[0].url], context=512))
     with pytest.raises(UsageError):
         fresh.generate(PROMPTS, 1, np.arange(4, dtype=np.uint64), Sampling(1000))
     fresh.servers[0].post("/update_weight_version", {"new_version": "of somebody else"})

@@ -7,7 +7,7 @@ from typing import Any
 from pmdkit import foreign
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.fit import Display, RunContext, StepResult, TrainerCallback
-from pmdkit.llm.evaluate import Answered, Evaluation, append
+from pmdkit.llm.evaluate import Answered, Evaluation, encode_answers
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files, run_folder
@@ -69,8 +69,8 @@ class EvaluationCallback(TrainerCallback):
             lambda done, total, tokens: self.progress("evaluation", done, total, tokens),
         )
         if record is not None and self.process_group.size > 1:
-            record.unlink(missing_ok=True)
-            append(record, answers)
+            files.make_folder(record.parent)
+            files.replace(record, encode_answers(answers))
         return answers
 
     def scores(self, answers: list[Answered]) -> dict[str, float | None]:

@@ -2,13 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from pmdkit.fit import RunContext, StepResult, TrainerCallback
 from pmdkit.llm.task import MathTask
-from pmdkit.loop import Rollouts
-from pmdkit.objectives import Groups
 from pmdkit.observe import files
 
 COMPLETIONS = ("problem", "response", "answer", "extracted", "reward", "reason")
@@ -25,15 +21,9 @@ class ResponsesCallback(TrainerCallback):
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
         """Record the step if it is due."""
-        if run.backend.process_group.is_main_process and result.step % self.every == 0:
-            path = run.folder.rollouts / f"step-{result.step}.jsonl"
-            lines = self.record(path, result.rollouts, result.groups)
-            shown = [{key: line[key] for key in COMPLETIONS} for line in lines[:SHOWN]]
-            if run.reporters is not None:
-                run.reporters.log_table(result.step, "completions", shown)
-
-    def record(self, path: Path, rollouts: Rollouts, groups: Groups) -> list[dict[str, Any]]:
-        """Write every response of a step; returns the lines."""
+        if not run.backend.process_group.is_main_process or result.step % self.every:
+            return
+        rollouts, groups = result.rollouts, result.groups
         size = rollouts.mass.shape[1]
         numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
         rewards, parts = groups.reward.flatten().tolist(), self.task.rewards
@@ -57,6 +47,9 @@ class ResponsesCallback(TrainerCallback):
                 "reason": verdict.reason,
             }
             lines.append(line)
+        path = run.folder.rollouts / f"step-{result.step}.jsonl"
         files.make_folder(path.parent)
         files.replace(path, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-        return lines
+        if run.reporters is not None:
+            shown = [{key: line[key] for key in COMPLETIONS} for line in lines[:SHOWN]]
+            run.reporters.log_table(result.step, "completions", shown)

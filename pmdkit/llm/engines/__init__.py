@@ -4,7 +4,7 @@
 ENGINES = {
     "transformers": "pmdkit.llm.engines.transformers:make",
     "vllm": "pmdkit.llm.engines.vllm.colocate:ColocatedEngine",
-    "vllm-server": "pmdkit.llm.engines.vllm.server:make",
+    "vllm-server": "pmdkit.llm.engines.vllm.server:ServerEngine",
 }
 
 # engines that exist in the main process only, which controls them for all processes

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.specs.llm import RolloutTable, VLLMTable
 
-NO_WEIGHTS = -1  # version of an engine without weights
 CPU = torch.device("cpu")
+NO_WEIGHTS = -1  # version of an engine without weights
 Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]

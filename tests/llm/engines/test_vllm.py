@@ -16,7 +16,7 @@ from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig, EngineLost
 from pmdkit.llm.engines.vllm import arguments, check_version
 from pmdkit.llm.engines.vllm.client import Server
-from pmdkit.llm.engines.vllm.server import make
+from pmdkit.llm.engines.vllm.server import ServerEngine
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
 from pmdkit.llm.recipe_checks import check_engine
 from pmdkit.resolve import resolve
@@ -196,4 +196,4 @@ def test_a_server_that_fails_hangs_or_is_gone_is_a_lost_engine():
             Server(f"http://127.0.0.1:{free.getsockname()[1]}", 0.5).get("/health")
         assert gone.value.exit_code == 7
         with pytest.raises(EnvironmentLacks):  # at the start of a run
-            make(wanted(urls=[f"http://127.0.0.1:{free.getsockname()[1]}"], timeout=0.1))
+            ServerEngine(wanted(urls=[f"http://127.0.0.1:{free.getsockname()[1]}"], timeout=0.1))

@@ -38,45 +38,18 @@ HOW_TO_START = (
 )
 
 
-def make(config: EngineConfig) -> "ServerEngine":
-    """The engine of a run. Waits until all servers answer, and notes the names of their models."""
-    seconds = config.vllm.timeout
-    servers = [Server(url, seconds) for url in config.vllm.urls]
-    until = time.monotonic() + seconds
-    for server in servers:
-        while True:
-            try:
-                server.get("/health")
-                break
-            except EngineLost as problem:  # it may still be loading
-                if time.monotonic() > until:
-                    raise EnvironmentLacks(f"{problem}; waited for {seconds:g} s (vllm.timeout)") from problem
-                time.sleep(POLL)
-        try:
-            check_version(str(server.get("/version").get("version")))
-            server.model = str(server.get("/v1/models")["data"][0]["id"])
-            settings: Json = server.get("/server_info?config_format=json")["vllm_config"]["model_config"]
-        except (EngineLost, UsageError, KeyError) as problem:
-            raise EnvironmentLacks(f"{problem}; {HOW_TO_START}") from problem
-        # vLLM's default, raw_logprobs, is the distribution before temperature and top-p
-        mode, longest = settings.get("logprobs_mode"), settings.get("max_model_len") or 0
-        if mode != "processed_logprobs" or longest <= config.context:  # scoring a whole row asks for one token more
-            raise EnvironmentLacks(
-                f"the server at {server.url} has logprobs_mode {mode} and max_model_len {longest}; expected "
-                f"processed_logprobs and at least {config.context + 1}: {HOW_TO_START}"
-            )
-    return ServerEngine(config, servers)
-
-
 class ServerEngine:
     """Generates and scores responses with several servers, data parallel: each answers a part of the prompts.
+
+    Made once all servers answer.
 
     Attributes:
         tag: weight version that all servers have confirmed; "" if there is none, or a publish was interrupted.
     """
 
-    def __init__(self, config: EngineConfig, servers: Sequence[Server]) -> None:
-        self.servers = list(servers)
+    def __init__(self, config: EngineConfig) -> None:
+        until = time.monotonic() + config.vllm.timeout
+        self.servers = [connect(url, config, until) for url in config.vllm.urls]
         self.ends = list(config.ends)
         self.vocabulary = int(config.model.config.get_text_config().vocab_size)
         self.requests = config.vllm.rows or REQUESTS
@@ -227,6 +200,34 @@ class ServerEngine:
     def close(self) -> None:
         """Leave the servers running."""
         self.tag = ""
+
+
+def connect(url: str, config: EngineConfig, until: float) -> Server:
+    """A server that can serve a run, and the name of its model; one that may still be loading is waited for."""
+    seconds = config.vllm.timeout
+    server = Server(url, seconds)
+    while True:
+        try:
+            server.get("/health")
+            break
+        except EngineLost as problem:
+            if time.monotonic() > until:
+                raise EnvironmentLacks(f"{problem}; waited for {seconds:g} s (vllm.timeout)") from problem
+            time.sleep(POLL)
+    try:
+        check_version(str(server.get("/version").get("version")))
+        server.model = str(server.get("/v1/models")["data"][0]["id"])
+        settings: Json = server.get("/server_info?config_format=json")["vllm_config"]["model_config"]
+    except (EngineLost, UsageError, KeyError) as problem:
+        raise EnvironmentLacks(f"{problem}; {HOW_TO_START}") from problem
+    # vLLM's default, raw_logprobs, is the distribution before temperature and top-p
+    mode, longest = settings.get("logprobs_mode"), settings.get("max_model_len") or 0
+    if mode != "processed_logprobs" or longest <= config.context:  # scoring a whole row asks for one token more
+        raise EnvironmentLacks(
+            f"the server at {server.url} has logprobs_mode {mode} and max_model_len {longest}; expected "
+            f"processed_logprobs and at least {config.context + 1}: {HOW_TO_START}"
+        )
+    return server
 
 
 def checked_logps(logps: Sequence[Any], count: int) -> list[float]:
