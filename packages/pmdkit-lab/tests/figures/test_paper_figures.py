@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import binom
 
 from pmdkit import theory
 from pmdkit_lab import figures
-from pmdkit_lab.figures import solutions, target_error
+from pmdkit_lab.figures import solutions
 from pmdkit_lab.figures.bootstrap import bootstrap
 from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.small_tau import binary_small_tau
@@ -116,12 +115,16 @@ def test_figure_2_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
 
 
 def test_target_errors_as_they_are_drawn_and_told(drawings: dict[str, Drawing]) -> None:
-    """Points and intervals of the seeds that are said, in both panels; words of groups of 16."""
+    """Lines are the theory, points and intervals those of the seeds that are said; words are of groups of 16."""
     tau, ps, ns = 0.05, np.array([0.01, 0.02, 0.05, 0.1, 0.2]), 2 ** np.arange(2, 11)
     whole, split = drawings["target-error"], drawings["target-error-split"]
     assert whole.figure.get_size_inches().tolist() == split.figure.get_size_inches().tolist() == [7, 4], "two panels"
     for method in METHODS:
         draws = theory.simulate_target_error(ps[:, None], ns, tau, method, 100, 0)
+        exact = theory.target_error(ps[:, None], whole.data["n line"].astype(int), tau, method)
+        for data, key, line in ((whole.data, "", exact.mean), (split.data, "right ", exact.positive)):
+            np.testing.assert_array_equal(data[f"{key}exact {method}"], line)
+        np.testing.assert_array_equal(split.data[f"wrong exact {method}"], exact.negative)
         scale = np.exp(theory.binary(ps, tau, method).B_plus)[:, None]
         sides = {
             "right ": (draws.positive, draws.per_seed_positive, draws.positives),
@@ -137,39 +140,8 @@ def test_target_errors_as_they_are_drawn_and_told(drawings: dict[str, Drawing]) 
             for name, values in zip(("low", "high"), bootstrap(per_seed, weights), strict=True):
                 np.testing.assert_array_equal(split.data[f"{side}{name} {method}"], values)
     part, mean = (theory.target_error([0.01, 0.2], 16, tau, method) for method in ("pmd-part", "pmd-mean"))
+    assert part.mean[0] > 50 * mean.mean[0], "far larger for small p"
+    assert part.mean[1] < mean.mean[1], "and smaller at 0.2"
     assert f"its error is {part.mean[0]:.0f} nats^2 against PMD-mean's {mean.mean[0]:.1f}" in whole.sentence
     assert f"at p = 0.2 it is {part.mean[1]:.0f} against {mean.mean[1]:.0f}" in whole.sentence
     assert f"{mean.positive[0]:.0f} nats^2 against {mean.negative[0]:.1f} for wrong ones" in split.sentence
-
-
-def by_enumeration(p: float, n: int, method: str) -> dict[str, tuple[float, float]]:
-    """Mean and variance over groups of the error sums, from each group with k successes written out."""
-    exact = theory.binary(p, target_error.TAU, method)
-    ideal = np.array([exact.log_ratio_neg, exact.log_ratio_pos])
-    k = np.arange(n + 1)
-    weight = binom.pmf(k, n, p)
-    groups = (np.arange(n) < k[:, None]).astype(int)
-    squared = (theory.leave_one_out_targets(groups, target_error.TAU, method) - ideal[groups]) ** 2
-    values = {
-        "": squared.mean(1),
-        "right ": (squared * groups).sum(1)
-        / (n * p),  # E of the numerator over E of the denominator of the pooled mean
-        "wrong ": (squared * (1 - groups)).sum(1) / (n * (1 - p)),
-    }
-    return {key: (weight @ v, weight @ v**2 - (weight @ v) ** 2) for key, v in values.items()}
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_lines_are_exact_and_points_are_draws_of_them(drawings: dict[str, Drawing], method: str) -> None:
-    """Lines to 1e-9 against enumeration of all groups, points within 4 standard errors, known from it too."""
-    together, split = drawings["target-error"].data, drawings["target-error-split"].data
-    for i, p in enumerate(target_error.PS):
-        for j, n in enumerate(target_error.NS[:6]):
-            at = list(together["n line"]).index(n)
-            moments = by_enumeration(p, int(n), method)
-            for key, (mean, _) in moments.items():
-                data = split if key else together
-                np.testing.assert_allclose(data[f"{key}exact {method}"][i, at], mean, rtol=1e-9)
-            mean, variance = moments[""]
-            point = together[f"mean {method}"][i, j]
-            assert abs(point - mean) < 4 * np.sqrt(variance / target_error.SEEDS), (p, n)
