@@ -72,8 +72,10 @@ class Asked:
         """Whether answers agree as the exercise compares them."""
         return all_same(given, wanted, self.exercise.tolerance, self.exercise.exact)
 
-    def explains(self, given: Sequence[Any], wanted: Sequence[Any], found: Callable[[int], Any]) -> bool:
-        """Whether a candidate is the wrong answer on all inputs, and another than the right one on at least two."""
+    def explains(
+        self, given: Sequence[Any], wanted: Sequence[Any], found: Callable[[int], Any], least: int = 2
+    ) -> bool:
+        """Whether a candidate is the wrong answer on all inputs, and another than the right one on some of them."""
         tolerance = max(self.exercise.tolerance, 1e-9)  # of an exact answer too: the candidate is a float
         if not all(found(n) is not None and same(g, found(n), tolerance, exact=False) for n, g in enumerate(given)):
             return False
@@ -81,28 +83,55 @@ class Asked:
         if constant or all(g is not None and not g.any() for g in map(as_numbers, given)):
             return False  # whoever answers the same, or 0, to everything may have meant anything
         telling = sum(not same(found(n), w, tolerance, exact=False) for n, w in enumerate(wanted))
-        return telling >= min(3 if self.exercise.exact else 2, len(wanted))
+        return telling >= min(3 if self.exercise.exact and least > 1 else least, len(wanted))
+
+
+def large_count(wanted: Any) -> bool:
+    """Whether a right answer is a whole number that nobody gives by chance."""
+    return isinstance(wanted, int | np.integer) and abs(wanted) >= 5 * COUNTING
 
 
 def diagnose(exercise: Exercise, known: Known, given: Sequence[Any]) -> Diagnosis | None:
     """The slip that explains a wrong answer on every input, or None."""
-    asked, wanted = Asked(exercise, known), known.wanted
-    if any(form(g, w) for g, w in zip(given, wanted, strict=True)):
-        values = None if is_parts(wanted[0]) else of_values(asked, given, wanted, (identity, of_form))
-        return values or of_mistakes(asked, given)
+    return slip_of(Asked(exercise, known), given, WEAK) or outside_special(Asked(exercise, known), given)
+
+
+def slip_of(asked: Asked, given: Sequence[Any], weak: Sequence[Test]) -> Diagnosis | None:
+    """The slip behind some answers; the weak tests are asked last."""
+    wanted = asked.known.wanted
     if is_parts(wanted[0]):
-        return of_parts(asked, [list(as_parts(g) or ()) for g in given], [list(w) for w in wanted])
+        parts = [list(as_parts(g) or ()) for g in given]
+        return of_parts(asked, parts, [list(w) for w in wanted], weak)
+    if any(form(g, w) for g, w in zip(given, wanted, strict=True)):
+        return of_values(asked, given, wanted, (identity, of_form)) or of_mistakes(asked, given)
+    mistake = of_mistakes(asked, given)
+    if mistake is not None and mistake.kind == "slip":  # an exercise's own words are the best
+        return mistake
     return (
         of_values(asked, given, wanted, (identity,))
-        or of_mistakes(asked, given)
+        or mistake
         or of_two_mistakes(asked, given)
-        or of_values(asked, given, wanted, WEAK)
+        or of_values(asked, given, wanted, weak)
     )
 
 
-def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]]) -> Diagnosis | None:
+def outside_special(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
+    """A slip that explains the answers to all inputs but those that are special in one way."""
+    for i, name in enumerate(asked.names):
+        for says, holds in SPECIAL:
+            plain = [n for n, case in enumerate(asked.cases) if not holds(case[i])]
+            if 2 <= len(plain) < len(given):
+                rest = Asked(asked.exercise, asked.known.only(plain))
+                if found := slip_of(rest, [given[n] for n in plain], ()):
+                    return Diagnosis(found.kind, f"Leaving aside where `{name}` {says}: {found.says}")
+    return None
+
+
+def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]], tests: Sequence[Test]) -> Diagnosis | None:
     """Several values: in another order, or with a slip in some of them."""
     count = len(wanted[0])
+    if any(len(g) != len(w) for g, w in zip(given, wanted, strict=True)):
+        return None
     if any(len(w) != count for w in wanted) or isinstance(wanted[0][0], str):
         if all(sorted(map(str, g)) == sorted(map(str, w)) for g, w in zip(given, wanted, strict=True)):
             return Diagnosis("order", "The words are right, but in a different order.")
@@ -115,7 +144,7 @@ def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]]) -> D
     if found := of_mistakes(asked, [tuple(g) for g in given]):
         return found
     strong = [of_values(asked, *columns[i], (identity,)) or of_mistakes(asked, columns[i][0], i) for i in off]
-    weak = [each or of_values(asked, *columns[i], WEAK) for each, i in zip(strong, off, strict=True)]
+    weak = [each or of_values(asked, *columns[i], (of_form, *tests)) for each, i in zip(strong, off, strict=True)]
     found_all = [each for each in weak if each is not None]
     if len(found_all) < len(off):
         return None
@@ -141,25 +170,28 @@ def of_mistakes(asked: Asked, given: Sequence[Any], part: int | None = None) -> 
 
     wanted, found = [of_part(w) for w in asked.known.wanted], []
     for mistake in asked.known.mistakes:
-        if asked.explains(given, wanted, lambda n, answer=mistake.answer: of_part(answer(n))):  # type: ignore[misc]
-            if mistake.slip is not None:  # an exercise's own words are the best
+        least = 1 if mistake.kind in ("edge", "rounding") else 2  # these show where an input is special
+        if asked.explains(given, wanted, lambda n, answer=mistake.answer: of_part(answer(n)), least):  # type: ignore[misc]
+            if mistake.slip is not None:
                 return Diagnosis("slip", mistake.says)
             found.append(mistake)
     if len(found) > 2:  # that the arguments are others is simpler than a change within the solution
         found = [mistake for mistake in found if mistake.arguments] or found
     says = list(dict.fromkeys(mistake.says for mistake in found))
-    if len(says) == 2:
-        return Diagnosis(found[0].kind, f"One of two mistakes. Either: {says[0]} Or: {says[1]}")
-    alike = len({mistake.kind for mistake in found}) == 1
-    return Diagnosis(found[0].kind, says[0]) if alike else None
+    if len(says) < 2:
+        return Diagnosis(found[0].kind, says[0]) if found else None
+    number = "two" if len(says) == 2 else "several"
+    return Diagnosis(found[0].kind, f"One of {number} mistakes that come to the same. Either: {says[0]} Or: {says[1]}")
 
 
 def of_two_mistakes(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
-    """A slip of the exercise, and a general one on top of it."""
+    """A known mistake, and a general one on top of it; of answers that are whole or words, a slip of the exercise."""
     for mistake in asked.known.mistakes:
-        answers = [mistake.answer(n) for n in range(len(given))] if mistake.slip is not None else [None]
-        if all(answer is not None for answer in answers):
-            second = of_values(asked, given, answers, (identity,))
+        if mistake.slip is None and (asked.exercise.exact or mistake.arguments):
+            continue
+        answers = [mistake.answer(n) for n in range(len(given))]
+        if all(answer is not None for answer in answers) and not asked.agree(answers, asked.known.wanted):
+            second = of_values(asked, given, answers, (identity,) if mistake.slip is None else (identity, of_range))
             if second is not None:
                 then = second.says.replace("the right answer", "that")
                 return Diagnosis(
@@ -211,8 +243,19 @@ def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candid
     yield "complement", "This is 1 minus the right answer.", each(lambda w: 1 - w)
     yield "function", "This is the exponential of the right answer; is a logarithm missing?", each(np.exp)
     yield "function", "This is the logarithm of the right answer; is an exponential missing?", each(np.log)
-    yield "aggregate", "This is the mean of the numbers that are asked for.", each(np.mean)
-    yield "aggregate", "This is the sum of the numbers that are asked for.", each(np.sum)
+    yield "complement", "This is the right answer minus 1.", each(lambda w: w - 1)
+    yield "complement", "This is the right answer plus 1.", each(lambda w: w + 1)
+    yield "odds", "This is w / (1 - w) for the right answer w: odds, where a probability is asked for.", each(odds)
+    yield "odds", "This is w / (1 + w) for the right answer w.", each(lambda w: w / (1 + w))
+    yield (
+        "scale",
+        "The proportions are right, but here the numbers are divided by their sum.",
+        each(lambda w: w / w.sum()),
+    )
+    yield "scale", "The proportions are right, but the largest is made 1.", each(lambda w: w / w.max())
+    yield "scale", "The proportions are right, but the length of the vector is made 1.", each(lambda w: w / norm(w))
+    yield "shift", "The mean of the numbers is taken off, and should not be.", each(lambda w: w - w.mean())
+    yield "order", "This is the running sum of the right answer.", each(lambda w: w.cumsum() if w.ndim == 1 else w)
     for number, other in ((2, "2"), (10, "10")):
         for logarithm in (math.log(number), 1 / math.log(number)):
             says = f"Wrong by the factor {logarithm:.4g}: a natural logarithm and one to base {other} are mixed up."
@@ -235,6 +278,16 @@ def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candid
                 yield "factor", f"Entry by entry, this is the right answer {says.format(name)}.", found
     for kind, says, factors in sizes(asked):
         yield kind, says, [w * f for w, f in zip(wanted, factors, strict=True)]
+
+
+def odds(w: np.ndarray) -> np.ndarray:
+    """Of a probability."""
+    return w / (1 - w)
+
+
+def norm(w: np.ndarray) -> float:
+    """Euclidean length of all entries."""
+    return float(np.sqrt((w * w).sum()))
 
 
 def simple_factor(given: Numbers, wanted: Numbers) -> float | None:
@@ -271,11 +324,24 @@ def sizes(asked: Asked) -> Iterator[tuple[str, str, np.ndarray]]:
                 yield "off-by-one", f"With n for {length}: this divides by {says} is right.", factor
 
 
+REDUCTIONS: tuple[tuple[str, Callable[[np.ndarray], Any]], ...] = (
+    ("mean", np.mean),
+    ("sum", np.sum),
+    ("first", lambda x: x.flat[0]),
+    ("last", lambda x: x.flat[-1]),
+    ("largest", np.max),
+    ("smallest", np.min),
+)
+
+
 def of_form(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """The wrong shape: many numbers instead of one, or columns instead of rows."""
-    for name, reduce in (("mean", np.mean), ("sum", np.sum)):
-        if asked.agree([np.asarray(reduce(g)) for g in given], wanted):
-            return Diagnosis("form", f"The {name} of your numbers is right.")
+    for name, reduce in REDUCTIONS:
+        if all(w.ndim == 0 and g.ndim for g, w in zip(given, wanted, strict=True)):
+            if asked.agree([np.asarray(reduce(g)) for g in given], wanted):
+                return Diagnosis("aggregate", f"The {name} of your numbers is right.")
+        elif asked.explains(given, wanted, [np.asarray(reduce(w)) for w in wanted].__getitem__):
+            return Diagnosis("aggregate", f"This is only the {name} of the numbers that are asked for.")
     for case, g, w in zip(asked.cases, given, wanted, strict=True):
         for name, value in zip(asked.names, case, strict=True):
             shape = tuple(getattr(value, "shape", ()))
@@ -299,22 +365,41 @@ def proportion(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | Non
 
 
 def of_range(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """Right within a range, and one and the same number for all that lies beyond an end of it."""
-    if any(w.ndim for w in wanted) or not all(map(np.isfinite, wanted)):
+    """Right or nearly so within a range, and one and the same number for all that lies beyond an end of it."""
+    if any(g.shape != w.shape for g, w in zip(given, wanted, strict=True)):
         return None
-    right = [asked.agree([g], [w]) for g, w in zip(given, wanted, strict=True)]
-    if sum(right) < 2:
+    got, due = (np.concatenate([np.ravel(x) for x in numbers]) for numbers in (given, wanted))
+    if not np.isfinite(due).all():
         return None
-    inside = [float(w) for w, ok in zip(wanted, right, strict=True) if ok]
-    off = [(float(g), float(w)) for g, w, ok in zip(given, wanted, right, strict=True) if not ok]
-    above, below = [g for g, w in off if w > max(inside)], [g for g, w in off if w < min(inside)]
-    if len(above) + len(below) < max(len(off), 2) or any(
-        np.ptp(end) > 1e-6 * max(end) for end in (above, below) if end
-    ):
+    tolerance = 0.0 if asked.exercise.exact else NEAR
+    right = np.isclose(got, due, tolerance, 0.0)
+    exactly = np.isclose(got, due, asked.exercise.tolerance if tolerance else 0.0, 0.0)
+    if len(set(due[right])) < 2 or right.all():
         return None
-    number, where = (above[0], f"above {max(inside):.4g}") if above else (below[0], f"below {min(inside):.4g}")
+    above, below = ~right & (due > due[right].max()), ~right & (due < due[right].min())
+    ends = [got[end] for end in (above, below) if end.any()]
+    if not np.array_equal(right, ~(above | below)) or any(np.ptp(end) > 1e-6 * abs(end).max() for end in ends):
+        return None
+    if asked.exercise.exact and above.sum() + below.sum() == 1 and not (above.any() and due.max() > COUNTING):
+        return None  # one small count is wrong: anything may have happened
+    where = f"above {due[right].max():.4g}" if above.any() else f"below {due[right].min():.4g}"
+    coarse = "" if exactly[right].all() else " Elsewhere it is close, but not close enough: is the search a coarse one?"
     return Diagnosis(
-        "range", f"It is {number:.4g} wherever the answer is {where}: does a search or a range end too early?"
+        "range",
+        f"It is {ends[0][0]:.4g} wherever the answer is {where}: does a search or a range end too early?{coarse}",
+    )
+
+
+def constant(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+    """One and the same number for all inputs, or one of two for many."""
+    if any(g.ndim or not np.isfinite(g) for g in given):
+        return None
+    got, due = ({f"{float(x):.4g}" for x in numbers if not x.ndim} for numbers in (given, wanted))
+    if len(due) < 2 * len(got) + 1 or len(got) > 2:
+        return None
+    only = " or ".join(sorted(got))
+    return Diagnosis(
+        "constant", f"It is {only} for every input: is an argument left out, or is it the end of a search?"
     )
 
 
@@ -343,7 +428,10 @@ def counted(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
             return Diagnosis("off-by-one", f"One too {word} wherever the answer is not 0.")
     if set(gaps) in ({0.0, 1.0}, {0.0, -1.0}) and np.any(sizes[gaps != 0] >= COUNTING):
         more = "many" if gaps.max() > 0 else "few"
-        return Diagnosis("rounding", f"Right on some inputs and one too {more} on others: which way should it round?")
+        return Diagnosis(
+            "rounding",
+            f"Right on some inputs and one too {more} on others: look at what is rounded, and at the limits.",
+        )
     return None
 
 
@@ -358,11 +446,18 @@ def at_the_edge(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | No
             return Diagnosis("edge", "Right, except where the answer is 0.")
         if asked.exercise.exact:  # whole numbers and words agree on some inputs by chance
             return None
-        for i, name in enumerate(asked.names):
-            for says, holds in SPECIAL:
-                found = [holds(case[i]) for case in asked.cases]
-                if all(found[n] for n in failing) and not any(found[n] for n in passing):
-                    return Diagnosis("edge", f"Right, except where `{name}` {says}.")
+        special = {
+            f"`{name}` {says}": {n for n in range(len(given)) if holds(asked.cases[n][i])}
+            for i, name in enumerate(asked.names)
+            for says, holds in SPECIAL
+        }
+        pairs = [(one, other) for one in special for other in special]  # (one, one) first says it in fewer words
+        for one, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
+            if special[one] | special[other] == set(failing):
+                return Diagnosis("edge", f"Right, except where {one}{'' if one == other else f', and where {other}'}.")
+        for one, other in pairs:
+            if set(failing) <= special[one] | special[other] and len(special[one] | special[other]) < len(given) - 1:
+                return Diagnosis("edge", f"Right wherever neither {one}, nor {other}.")
     if not asked.exercise.exact and (place := edge_entries(asked, given, wanted)):
         return Diagnosis("edge", place)
     return None
@@ -385,7 +480,7 @@ SPECIAL: tuple[tuple[str, Callable[[Any], bool]], ...] = (
     ("is 0", holding(lambda x: x.ndim == 0 and x == 0)),
     ("has one entry", holding(lambda x: x.ndim > 0 and x.shape[-1] == 1)),
     ("holds a number below 1e-6", holding(lambda x: np.any((x != 0) & (np.abs(x) < 1e-6)))),
-    ("holds a number above 100", holding(lambda x: np.any(np.isfinite(x) & (np.abs(x) > 100)))),
+    ("holds a number above 100 in size", holding(lambda x: np.any(np.isfinite(x) & (np.abs(x) > 100)))),
     ("is the same everywhere", holding(lambda x: x.ndim > 0 and x.size > 1 and np.all(x == x.flat[0]))),
 )
 
@@ -428,10 +523,15 @@ def nearly(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
         errors.append(float(np.max(np.abs(g - w), initial=0.0) / max(np.abs(w).max(initial=0.0), 1e-300)))
     if max(errors) >= NEAR or sum(error > asked.exercise.tolerance for error in errors) < 2:
         return None
+    gaps = np.concatenate([np.ravel(g - w) for g, w in zip(given, wanted, strict=True)])
+    if np.any(gaps > 0) and np.any(gaps < 0):
+        why = "is something rounded, approximated, or searched for on a coarse grid?"
+    else:  # a systematic error: a grid of which one end is taken, or another formula
+        size = "large" if np.any(gaps > 0) else "small"
+        why = f"always too {size}. Is a formula used that holds nearly, a small term left out, or the search coarse?"
     return Diagnosis(
-        "rounding",
-        f"Never off by more than {100 * max(errors):.2g} %, but never close enough: is something rounded, "
-        "approximated, or searched for on a coarse grid?",
+        "near",
+        f"Never off by more than {100 * max(errors):.2g} %, but not close enough: {why}",
     )
 
 
@@ -452,5 +552,5 @@ def first_off(given: Any, wanted: Any, tolerance: float, exact: bool) -> tuple[s
     return f"entry {list(place)}", g[place], w[place]
 
 
-WEAK: tuple[Test, ...] = (of_range, proportion, counted, at_the_edge, nearly)
+WEAK: tuple[Test, ...] = (of_range, proportion, counted, at_the_edge, nearly, constant)
 "Tests that are asked last: what they find may have several causes."

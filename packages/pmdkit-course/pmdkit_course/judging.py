@@ -117,24 +117,50 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
             False, f"Got a value of type {kind}; expected the function `{exercise.name}` itself, not called."
         )
     about = known(exercise, seed)
-    cases, wanted = about.cases, about.wanted
-    try:
-        with within(exercise.deadline):
-            given = [call(answer, case) for case in cases]
-    except TooLong:
-        return AnswerVerdict(False, f"Not done after {exercise.deadline:g} s; is there an endless loop?")
-    except Failed as failure:
-        return AnswerVerdict(False, str(failure))
+    answers, trouble = answered(exercise, answer, about)
+    if trouble:
+        return of_the_others(exercise, about, answers, trouble)
+    cases, wanted, given = about.cases, about.wanted, list(answers.values())
     if all(one is ... for one in given):
         return AnswerVerdict(False, UNTOUCHED)
     complaint = next((c for g, w in zip(given, wanted, strict=True) if (c := form(g, w))), None)
     if complaint is None and all_same(given, wanted, exercise.tolerance, exercise.exact):
         return AnswerVerdict(True, RIGHT)
     for mistake in about.mistakes:
-        wrong = [mistake.answer(n) for n in range(len(cases))] if mistake.slip is not None else [None]
-        if all(w is not None for w in wrong) and all_same(given, wrong, exercise.tolerance, exercise.exact):
+        wrong = (mistake.answer(n) if mistake.slip is not None else None for n in range(len(cases)))
+        if all(w is not None and not differs(exercise, g, w) for g, w in zip(given, wrong, strict=True)):
             return AnswerVerdict(False, mistake.says, mistake.slip)
     return general(exercise, about, given, complaint)
+
+
+def answered(exercise: Exercise, answer: Answer, about: Known) -> tuple[dict[int, Any], str]:
+    """The answers to those inputs that it has an answer to, and why it has none to the first of the others."""
+    answers, trouble = {}, ""
+    try:
+        with within(exercise.deadline):
+            for n, case in enumerate(about.cases):
+                try:
+                    answers[n] = call(answer, case)
+                except Failed as failure:
+                    trouble = trouble or str(failure)
+                    if not trouble.startswith("It raised"):  # its process is gone
+                        break
+    except TooLong:
+        trouble = trouble or f"Not done after {exercise.deadline:g} s; is there an endless loop, or a needless one?"
+    return answers, trouble
+
+
+def of_the_others(exercise: Exercise, about: Known, answers: dict[int, Any], trouble: str) -> AnswerVerdict:
+    """The verdict on an answer that has none to some inputs, with what is wrong with those that it has."""
+    part, given = about.only(list(answers)), list(answers.values())
+    # small counts and words agree by chance, unless there are many of them
+    few = exercise.exact and 2 * len(given) < len(about.cases) and not any(map(diagnosis.large_count, part.wanted))
+    if len(given) < 3 or few:
+        return AnswerVerdict(False, trouble)
+    if all_same(given, part.wanted, exercise.tolerance, exercise.exact):
+        return AnswerVerdict(False, f"{trouble} Its {len(given)} other answers are right.", kind="raised")
+    found = diagnosis.diagnose(exercise, part, given)
+    return AnswerVerdict(False, f"{trouble} {found.says}", kind=found.kind) if found else AnswerVerdict(False, trouble)
 
 
 def general(exercise: Exercise, about: Known, given: list[Any], complaint: str | None) -> AnswerVerdict:

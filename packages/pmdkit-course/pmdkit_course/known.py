@@ -6,8 +6,8 @@ import inspect
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,11 @@ class Known:
     wanted: tuple[Any, ...]
     mistakes: tuple[Mistake, ...]
 
+    def only(self, places: Sequence[int]) -> "Known":
+        """The same for some of the inputs."""
+        mistakes = (replace(m, answer=lambda n, answer=m.answer: answer(places[n])) for m in self.mistakes)
+        return Known(tuple(self.cases[n] for n in places), tuple(self.wanted[n] for n in places), tuple(mistakes))
+
 
 @functools.lru_cache(4)
 def known(exercise: Exercise, seed: int) -> Known:
@@ -89,8 +94,10 @@ def rounded(value: Any) -> Any:
     numbers = to_numpy(value)
     if getattr(numbers, "dtype", np.array(numbers).dtype).kind != "f":
         return value
-    # what somebody wrote down, such as 1 - 1e-6, is short enough
-    found = np.vectorize(lambda x: float(f"{x:.4g}") if len(repr(float(x))) > 8 else x, otypes=[float])(numbers)
+    # what somebody wrote down, such as 1 - 1e-6 or 2^33, is short enough
+    found = np.vectorize(lambda x: float(f"{x:.4g}") if len(repr(float(x))) > 8 and x % 1 else x, otypes=[float])(
+        numbers
+    )
     if np.ndim(numbers) and np.all(numbers <= 0) and np.isclose(np.exp(numbers).sum(), 1, 0, 1e-9):
         return value
     if np.ndim(numbers) and np.isclose(numbers.sum(), 1, 0, 1e-9):
@@ -153,8 +160,13 @@ def other_arguments(exercise: Exercise, cases: tuple[Case, ...]) -> Iterator[tup
             for factor in (math.log(2), 1 / math.log(2)):
                 says = f"{right} for {factor:.4g} times the `{name}`: are bits and nats mixed up?"
                 yield "base", says, with_other(i, partial(operator.mul, factor))
+            for factor in (0.01, 100.0):
+                says = f"{right} for {factor:g} times the `{name}`: are shares and percent mixed up?"
+                yield "factor", says, with_other(i, partial(operator.mul, factor))
             yield "inverse", f"{right} for 1 / `{name}`.", with_other(i, lambda x: 1 / x if x else math.inf)
             yield "square", f"{right} for `{name}` squared.", with_other(i, lambda x: x * x)
+        if (number or array) and all(np.all((case[i] >= 0) & (case[i] <= 1)) for case in cases):
+            yield "complement", f"{right} for 1 - `{name}`.", with_other(i, partial(operator.sub, 1))
         if number or array:
             yield "sign", f"{right} for `{name}` with the opposite sign.", with_other(i, operator.neg)
         if array and all(case[i].ndim == 2 for case in cases):

@@ -6,7 +6,7 @@ variant returns on every input has made a mistake with the same effect, whatever
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,8 @@ from pmdkit_course.exercises import Answer, Exercise
 from pmdkit_course.source import module_of, solution_source
 
 Change = tuple[str, str, ast.expr]  # kind, sentence, and what stands in the place of an expression
+Sort = tuple[type, tuple[int, ...]]  # type and shape of an argument
+Put = Callable[[ast.expr], None]  # sets an expression in the place of another
 
 CALLS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "log": (
@@ -54,17 +56,39 @@ CALLS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("rounding", "math.floor({0}) + 1", "Rounded up past a whole number: one that is exact is not to be raised."),
         ("rounding", "round({0})", "Rounded to the nearest whole number where it should be rounded up."),
     ),
-    "logsumexp": (("function", "np.max({0})", "The largest term stands for the logarithm of the sum."),),
+    "logsumexp": (
+        ("function", "np.max({0})", "The largest term stands for the logarithm of the sum."),
+        ("term", "np.log(np.exp({0} - np.max({0})).sum())", "What is taken out of a sum is not put back."),
+    ),
     "delete": (("own", "({0})", "A response's own reward is among its peers."),),
     "max": (
         ("clip", "{1}", "A lower limit is missing."),
         ("order", "min({0}, {1})", "The smaller counts where the larger should."),
     ),
-    "argmax": (("order", "{0}.argmin()", "The smallest is chosen where the largest belongs."),),
-    "sum": (("aggregate", "{0}.mean()", "A mean is taken where a sum belongs."),),
-    "mean": (("aggregate", "{0}.sum()", "A sum is taken where a mean belongs."),),
+    "ppf": (
+        ("quantile", "norm.ppf({0})", "A quantile of the normal distribution stands where Student's t belongs."),
+        ("quantile", "norm.ppf({0}).round(2)", "A quantile of the normal distribution stands for Student's t."),
+        ("quantile", "t.ppf(2 * {0} - 1, {1})", "A quantile leaves the whole error on one side; it is for both."),
+        ("quantile", "t.ppf((1 + {0}) / 2, {1})", "A quantile leaves half of the error that is meant."),
+        ("quantile", "t.ppf(1 - {0}, {1})", "A quantile of the wrong end: the two ends are exchanged."),
+        ("quantile", "1.0", "One standard error stands where so many belong as Student's t asks for."),
+    ),
 }
 "What stands for a call of a function by somebody who slips; {0} is its first argument, {1} its second."
+RANGES = (
+    ("range({}, {} - 1)", "A range ends one too early."),
+    ("range({}, {} + 1)", "A range goes on for one too long."),
+    ("range({} + 1, {})", "A range begins one too late."),
+    ("range({}, {} // 2 + 1)", "A range ends half way."),
+)
+METHODS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "argmax": (("order", "argmin", "The smallest is chosen where the largest belongs."),),
+    "max": (("order", "min", "The smallest value stands where the largest belongs."),),
+    "sum": (("aggregate", "mean", "A mean is taken where a sum belongs."),),
+    "mean": (("aggregate", "sum", "A sum is taken where a mean belongs."),),
+    "std": (("square", "var", "A variance stands where its root, the standard deviation, belongs."),),
+}
+"The same for methods, which keep their arguments."
 FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.GtE,
     ast.GtE: ast.Gt,
@@ -78,27 +102,41 @@ def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, 
     if exercise.name not in module_of(exercise.solution)[1]:
         return  # a lambda has no source of its own
     tree = ast.parse(solution_source(exercise))
-    for function in [node for node in tree.body if isinstance(node, ast.FunctionDef)]:
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    called = {ast.unparse(node.func) for node in ast.walk(functions[exercise.name]) if isinstance(node, ast.Call)}
+    for function in [node for name, node in functions.items() if name == exercise.name or name in called]:
         own = function.name == exercise.name  # a learner does not know the arguments of a helper
         arguments = {
             a.arg: (type(v), np.shape(to_numpy(v))) for a, v in zip(function.args.args, case, strict=False) if own
         }
+        quantities = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        alike: dict[str, list[tuple[Put, ast.expr]]] = {}  # an expression that occurs twice may be mistaken twice
         for put, node in places(function):
-            for kind, says, other in changes(node, arguments):
-                put(other)
-                names: dict[str, object] = {}
-                code = compile(ast.fix_missing_locations(copy.deepcopy(tree)), "<variant>", "exec")
-                put(node)
-                exec("import math\nimport numpy as np", names)
-                exec(code, names)
-                answer = names[exercise.name]
-                assert callable(answer)
-                yield kind, says, answer
+            alike.setdefault(ast.unparse(node), []).append((put, node))
+        for each in alike.values():
+            for changed in [[place] for place in each] + ([each] if len(each) > 1 else []):
+                for kind, says, other in changes(changed[0][1], arguments, quantities):
+                    for put, _ in changed:
+                        put(other)
+                    answer = compiled(tree, exercise.name)
+                    for put, node in changed:
+                        put(node)
+                    yield kind, says, answer
 
 
-def places(function: ast.FunctionDef) -> list[tuple[Callable[[ast.expr], None], ast.expr]]:
+def compiled(tree: ast.Module, name: str) -> Answer:
+    """The function of that name in a module."""
+    names: dict[str, object] = {}
+    exec("import math\nimport numpy as np\nfrom scipy.stats import norm, t", names)
+    exec(compile(ast.fix_missing_locations(copy.deepcopy(tree)), "<variant>", "exec"), names)
+    answer = names[name]
+    assert callable(answer)
+    return answer
+
+
+def places(function: ast.FunctionDef) -> list[tuple[Put, ast.expr]]:
     """Every expression of a function, its docstring aside, with the setter of its place."""
-    found: list[tuple[Callable[[ast.expr], None], ast.expr]] = []
+    found: list[tuple[Put, ast.expr]] = []
     for parent in (inner for statement in function.body for inner in ast.walk(statement)):
         for field, value in ast.iter_fields(parent):
             if isinstance(value, ast.expr):
@@ -108,7 +146,7 @@ def places(function: ast.FunctionDef) -> list[tuple[Callable[[ast.expr], None], 
     return [(put, node) for put, node in found if isinstance(getattr(node, "ctx", ast.Load()), ast.Load)]
 
 
-def changes(node: ast.expr, arguments: Mapping[str, object]) -> Iterator[Change]:
+def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str]) -> Iterator[Change]:
     """What may stand by mistake where an expression stands in the solution."""
 
     def other(text: str, *parts: ast.expr) -> ast.expr:
@@ -118,6 +156,8 @@ def changes(node: ast.expr, arguments: Mapping[str, object]) -> Iterator[Change]
         """An argument by its name, and anything else without giving it away."""
         return f"`{part.id}`" if isinstance(part, ast.Name) and part.id in arguments else noun
 
+    if isinstance(node, ast.BinOp | ast.Call):
+        yield from extra_factors(node, arguments, other)
     if isinstance(node, ast.BinOp):
         left, right, op = node.left, node.right, node.op
         if isinstance(op, ast.Add | ast.Sub):
@@ -137,6 +177,13 @@ def changes(node: ast.expr, arguments: Mapping[str, object]) -> Iterator[Change]
             if isinstance(op, ast.Sub):
                 yield "sign", "A difference is taken the wrong way round.", other("{} - {}", right, left)
                 yield "term", "A term is missing, the one that something is subtracted from.", right
+                yield "function", "A ratio is taken where a difference belongs.", other("{} / {}", left, right)
+            else:
+                yield (
+                    "function",
+                    "Two numbers are multiplied where they should be added.",
+                    other("{} * {}", left, right),
+                )
         elif isinstance(op, ast.Mult | ast.Div | ast.FloorDiv):
             times = isinstance(op, ast.Mult)
             done, due = ("divided", "multiplied") if times else ("multiplied", "divided")
@@ -159,6 +206,7 @@ def changes(node: ast.expr, arguments: Mapping[str, object]) -> Iterator[Change]
                 )
             else:
                 yield "inverse", "A fraction is upside down.", other("{} / {}", right, left)
+                yield "function", "A difference is taken where a ratio belongs.", other("{} - {}", left, right)
             for part in (left, right):
                 text = "{} * {} * {}" if times else "{} / {} / {}"
                 if word(part, "") and (times or part is right):
@@ -189,14 +237,33 @@ def changes(node: ast.expr, arguments: Mapping[str, object]) -> Iterator[Change]
         yield "edge", "Which side does the limit itself belong to?", limit
     elif isinstance(node, ast.IfExp):
         yield "edge", "A special case is left out.", node.body
+    elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".shape"):
+        yield (
+            "axis",
+            "The length of one axis stands where that of the other belongs.",
+            other("{}[1 - {}]", node.value, node.slice),
+        )
     elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Compare):
         yield "selection", "Entries count that should be left out.", node.value
     elif isinstance(node, ast.Name) and node.id in arguments:
         for name in arguments:
             if name != node.id and arguments[name] == arguments[node.id]:
                 yield "order", f"`{name}` stands where `{node.id}` belongs.", ast.Name(name, ast.Load())
+    elif isinstance(node, ast.Name) and node.id in quantities:
+        for name in sorted(quantities - {node.id}):
+            yield "order", "One quantity stands where another belongs.", ast.Name(name, ast.Load())
     elif isinstance(node, ast.Call):
         yield from changed_calls(node, other)
+
+
+def extra_factors(node: ast.expr, arguments: Mapping[str, Sort], other: Callable[..., ast.expr]) -> Iterator[Change]:
+    """One factor too many: a number among the arguments that the expression does not hold."""
+    held = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    for name, (kind, shape) in arguments.items():
+        if name not in held and shape == () and issubclass(kind, int | float | np.number):
+            factor = ast.Name(name, ast.Load())
+            yield "factor", f"One factor too many: `{name}` is multiplied by.", other("{} * {}", node, factor)
+            yield "factor", f"One factor too many: `{name}` is divided by.", other("{} / {}", node, factor)
 
 
 def changed_calls(node: ast.Call, other: Callable[..., ast.expr]) -> Iterator[Change]:
@@ -208,10 +275,25 @@ def changed_calls(node: ast.Call, other: Callable[..., ast.expr]) -> Iterator[Ch
         _, chosen, otherwise = node.args
         yield "edge", "A distinction is missing: one rule is used everywhere.", chosen
         yield "edge", "A distinction is missing: the other rule is used everywhere.", otherwise
+    elif name == "range":
+        first, end = ([ast.Constant(0)] if len(node.args) == 1 else []) + node.args[:2]
+        for text, says in RANGES:
+            yield "range", says, other(text, first, end)
     elif parts and not any(k.arg == "key" for k in node.keywords):
         for kind, text, says in CALLS.get(name, ()):
             if "{1}" not in text or len(parts) > 1:
                 yield kind, says, other(text, *parts)
+    if method and isinstance(node.func, ast.Attribute):
+        for kind, text, says in METHODS.get(name, ()):
+            changed = copy.deepcopy(node)
+            changed.func = ast.Attribute(node.func.value, text, ast.Load())
+            yield kind, says, changed
+        if name == "mean" and not node.args:
+            yield "function", "The median stands where the mean belongs.", other("np.median({})", node.func.value)
+        if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value in (0, 1):
+            changed = copy.deepcopy(node)
+            changed.args = [ast.Constant(1 - node.args[0].value)]
+            yield "axis", "The wrong axis: it runs along the other one.", changed
     for i, keyword in enumerate(node.keywords):
         changed = copy.deepcopy(node)
         if keyword.arg == "ddof":

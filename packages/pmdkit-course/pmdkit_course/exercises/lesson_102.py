@@ -1,6 +1,10 @@
 """Exercises of lesson 102: how far one exact step goes."""
 
+import math
+from collections.abc import Callable
+
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from pmdkit import theory
@@ -10,18 +14,38 @@ from pmdkit_course.exercises import Array, Exercise
 def steps_needed(p0: float, tau: float, goal: float) -> int:
     """Half of the tau, because the gap between the rewards is 2 instead of 1.
 
-    Entry 0 of the path is the pass rate before the first step, so a place in the path is a number of steps.
+    `theory.trajectory(p0, tau / 2, steps)` has the same pass rates, from that before the first step on. It needs a
+    number of steps, to be doubled until one of them is above the goal.
     """
-    return count(p0, tau / 2, goal, "pmd-mean")
+    return count(p0, tau / 2, goal, mean_step)
 
 
-def count(p0: float, tau: float, goal: float, method: str) -> int:
-    """The place where the exact trajectory, in rewards 0 and 1, first exceeds the goal."""
-    for steps in (25, 500):  # a long path takes its time, and most need a short one
-        above = theory.trajectory(p0, tau, steps, method) > goal
-        if above.any():
-            break
-    return int(np.argmax(above))
+def count(p: float, tau: float, goal: float, step: Callable[[float, float], float]) -> int:
+    """Steps until a pass rate first exceeds the goal, in rewards 0 and 1; 0 if 12,000 are not enough."""
+    for steps in range(12_000):
+        if p > goal:
+            return steps
+        p = step(p, tau)
+    return 0
+
+
+def mean_step(p: float, tau: float) -> float:
+    """The pass rate after a step of PMD-mean, from its equation for right and wrong responses.
+
+    Wrong ones have the log-ratio -w, so lambda / tau^2 = (w - p / tau) e^w; the ratio of right ones makes the sum 1.
+    """
+
+    def excess(w: float) -> float:
+        ratio = (1 - (1 - p) * math.exp(-w)) / p
+        return math.log(ratio) + (w - p / tau) * math.exp(w) * ratio - (1 - p) / tau
+
+    w = brentq(excess, p / tau, p / tau + p * (1 - p) / tau**2 + 1, xtol=1e-15)
+    return 1 - (1 - p) * math.exp(-w)
+
+
+def part_step(p: float, tau: float) -> float:
+    """The pass rate after a step of PMD-part, which multiplies the odds by e^(1 / tau)."""
+    return p / (p + (1 - p) * math.exp(-1 / tau))
 
 
 def log_partition(reward: Array, mass: Array, tau: float) -> float:
@@ -69,35 +93,40 @@ EXERCISES = (
         id="102.1",
         solution=steps_needed,
         inputs=lambda rng: [
+            (0.002, 24.0, 0.95),
+            (0.001, 12.0, 0.9),
             (0.001, 0.4, 0.9),
             *((10 ** rng.uniform(-5, -3), tau, 0.95) for tau in (0.6, 1.0, 1.6)),
             (0.5, 1.0, 0.4),
             (0.5, 1.0, 0.5),  # at the goal is not above it
-            (0.001, 12.0, 0.9),
-            (0.002, 24.0, 0.95),
+            (0.3, 3.0, 0.8),
+            (0.05, 0.2, 0.6),
+            (0.5, 5000.0, 0.9),  # 5,494 steps: no range that seems long enough is safe
         ],
         slips={
             "That is this tau for rewards 0 and 1. What is it on a scale of -1 and 1?": lambda p0, tau, goal: count(
-                p0, tau, goal, "pmd-mean"
+                p0, tau, goal, mean_step
             ),
             "The wrong way: is a given tau large or small beside a gap of 2?": lambda p0, tau, goal: count(
-                p0, 2 * tau, goal, "pmd-mean"
+                p0, 2 * tau, goal, mean_step
             ),
             "A pass rate is a share of right answers, whatever the rewards: it is not on the scale of -1 and 1.": (
                 lambda p0, tau, goal: steps_needed(p0, tau, (goal + 1) / 2),
                 lambda p0, tau, goal: steps_needed((p0 + 1) / 2, tau, (goal + 1) / 2),
+                lambda p0, tau, goal: steps_needed((p0 + 1) / 2, tau, goal),
             ),
             "A prompt that is just at the goal is not above it.": lambda p0, tau, goal: steps_needed(
                 p0, tau, np.nextafter(goal, 0) if p0 == goal else goal
             ),
-            "That is PMD-part.": lambda p0, tau, goal: count(p0, tau / 2, goal, "pmd-part"),
+            "That is PMD-part.": lambda p0, tau, goal: count(p0, tau / 2, goal, part_step),
             "One too many: the trajectory starts before the first step.": lambda p0, tau, goal: (
                 steps_needed(p0, tau, goal) + 1
             ),
         },
         hints=(
             "The exact step depends on reward / tau only. Which tau with a gap of 1 equals this one with a gap of 2?",
-            "theory.trajectory(p0, tau, 300, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True.",
+            "theory.trajectory(p0, tau, 300, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True. "
+            "If there is none, 300 steps are not enough: double them until there is.",
         ),
         exact=True,
         deadline=60.0,

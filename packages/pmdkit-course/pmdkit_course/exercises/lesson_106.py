@@ -95,8 +95,13 @@ EXERCISES = (
             "That divides by the formula. The share is of the exact eta.": lambda p, share: crossing(
                 p, lambda p, tau: theory.binary(p, tau).eta / -np.expm1(-p / tau) - 1 - share
             ),
-            "That compares PMD-mean with PMD-part.": lambda p, share: crossing(
-                p, lambda p, tau: theory.binary(p, tau).eta / theory.binary(p, tau, "pmd-part").eta - 1 + share
+            "That compares with PMD-part, and not with the exact eta of PMD-mean.": (
+                lambda p, share: crossing(
+                    p, lambda p, tau: theory.binary(p, tau).eta / theory.binary(p, tau, "pmd-part").eta - 1 + share
+                ),
+                lambda p, share: crossing(
+                    p, lambda p, tau: 1 + np.expm1(-p / tau) / theory.binary(p, tau, "pmd-part").eta - share
+                ),
             ),
             "That is where eta itself equals the share.": (
                 lambda p, share: -p / np.log(1 - share),

@@ -32,6 +32,7 @@ def models(rng: np.random.Generator) -> list[tuple[float, float, float]]:
     return [
         (7.6e9, 80.0, 20.0),
         (7.6e9, 40.0, 20.0),
+        (8.0 * GIB, 80.0, 8.0),  # 128 GiB in shares of exactly 64
         (8e12, 80.0, 40.0),
         (4e13, 80.0, 30.0),
         *drawn,

@@ -146,8 +146,9 @@ EXERCISES = (
         slips={
             "That is the slope of KL, the limit of a large cap. "
             "The cap must show: no reward reaches e^cap.": lambda z, tau, cap: tau * np.log(z),
-            "tanh leads from the reward to the log ratio. You are asked the way back.": lambda z, tau, cap: (
-                cap * tau * np.tanh(np.log(z) / cap)
+            "tanh leads from the reward to the log ratio. You are asked the way back.": (
+                lambda z, tau, cap: cap * tau * np.tanh(np.log(z) / cap),
+                lambda z, tau, cap: cap * np.tanh(np.log(z) / (cap * tau)),
             ),
             "That is Delta / (cap tau), without units. f' is a reward.": lambda z, tau, cap: np.arctanh(
                 np.log(z) / cap
