@@ -243,8 +243,9 @@ def candidates(asked: Asked, given: Numbers, wanted: Numbers) -> Iterator[Candid
     yield "complement", "This is 1 minus the right answer.", each(lambda w: 1 - w)
     yield "function", "This is the exponential of the right answer; is a logarithm missing?", each(np.exp)
     yield "function", "This is the logarithm of the right answer; is an exponential missing?", each(np.log)
-    yield "complement", "This is the right answer minus 1.", each(lambda w: w - 1)
-    yield "complement", "This is the right answer plus 1.", each(lambda w: w + 1)
+    if not asked.exercise.exact:  # of whole numbers `counted` says more
+        yield "complement", "This is the right answer minus 1.", each(lambda w: w - 1)
+        yield "complement", "This is the right answer plus 1.", each(lambda w: w + 1)
     yield "odds", "This is w / (1 - w) for the right answer w: odds, where a probability is asked for.", each(odds)
     yield "odds", "This is w / (1 + w) for the right answer w.", each(lambda w: w / (1 + w))
     yield (

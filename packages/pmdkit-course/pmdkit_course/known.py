@@ -160,14 +160,15 @@ def other_arguments(exercise: Exercise, cases: tuple[Case, ...]) -> Iterator[tup
             for factor in (math.log(2), 1 / math.log(2)):
                 says = f"{right} for {factor:.4g} times the `{name}`: are bits and nats mixed up?"
                 yield "base", says, with_other(i, partial(operator.mul, factor))
-            for factor in (0.01, 100.0):
-                says = f"{right} for {factor:g} times the `{name}`: are shares and percent mixed up?"
-                yield "factor", says, with_other(i, partial(operator.mul, factor))
+            if all(0 <= case[i] <= 1 for case in cases):
+                for factor in (0.01, 100.0):
+                    says = f"{right} for {factor:g} times the `{name}`: are shares and percent mixed up?"
+                    yield "factor", says, with_other(i, partial(operator.mul, factor))
             yield "inverse", f"{right} for 1 / `{name}`.", with_other(i, lambda x: 1 / x if x else math.inf)
             yield "square", f"{right} for `{name}` squared.", with_other(i, lambda x: x * x)
         if (number or array) and all(np.all((case[i] >= 0) & (case[i] <= 1)) for case in cases):
             yield "complement", f"{right} for 1 - `{name}`.", with_other(i, partial(operator.sub, 1))
-        if number or array:
+        if array or (number and not isinstance(first[i], int)):
             yield "sign", f"{right} for `{name}` with the opposite sign.", with_other(i, operator.neg)
         if array and all(case[i].ndim == 2 for case in cases):
             says = f"{right} for `{name}` with rows and columns exchanged: the wrong axis."

@@ -177,7 +177,8 @@ def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str])
             if isinstance(op, ast.Sub):
                 yield "sign", "A difference is taken the wrong way round.", other("{} - {}", right, left)
                 yield "term", "A term is missing, the one that something is subtracted from.", right
-                yield "function", "A ratio is taken where a difference belongs.", other("{} / {}", left, right)
+                if not isinstance(right, ast.Constant):
+                    yield "function", "A ratio is taken where a difference belongs.", other("{} / {}", left, right)
             else:
                 yield (
                     "function",
@@ -206,7 +207,8 @@ def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str])
                 )
             else:
                 yield "inverse", "A fraction is upside down.", other("{} / {}", right, left)
-                yield "function", "A difference is taken where a ratio belongs.", other("{} - {}", left, right)
+                if not isinstance(right, ast.Constant):
+                    yield "function", "A difference is taken where a ratio belongs.", other("{} - {}", left, right)
             for part in (left, right):
                 text = "{} * {} * {}" if times else "{} / {} / {}"
                 if word(part, "") and (times or part is right):

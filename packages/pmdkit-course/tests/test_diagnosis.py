@@ -46,12 +46,16 @@ GUARDED = asked(lambda x, mask: np.where(mask, x, 0.0), [(RNG.normal(size=n), np
         (SCALED, lambda x, tau: len(x) * x**3 / tau, "aggregate"),
         (SCALED, lambda x, tau: (x**3 / tau)[::-1], "order"),
         (SCALED, lambda x, tau: (x**3 / tau).sum(), "aggregate"),
-        (SCALED, lambda x, tau: np.round(x**3 / tau, 2), "rounding"),
+        (SCALED, lambda x, tau: (x**3 / tau)[-1], "aggregate"),
+        (SCALED, lambda x, tau: x**3 / tau / (x**3 / tau).sum(), "scale"),
+        (SCALED, lambda x, tau: np.round(x**3 / tau, 2), "near"),
         (SCALED, lambda x, tau: np.append((x**3 / tau)[:-1], 0.0), "edge"),
         (COUNTED, lambda n, group: 3 * n + group + 1, "off-by-one"),
         (COUNTED, lambda n, group: 3 * n + group - 0.4, "rounding"),
         (COUNTED, lambda n, group: 3 * group + n, "order"),
         (COUNTED, lambda n, group: 3 * (n - 1) + group, "off-by-one"),
+        (COUNTED, lambda n, group: min(3 * n + group, 60), "range"),
+        (COUNTED, lambda n, group: 41, "constant"),
         (PARTED, lambda x: (x.std(), x.mean()), "order"),
         (PARTED, lambda x: (x.mean(), x.var()), "square"),
         (TABLE, lambda x: x.cumsum(0), "axis"),
@@ -69,7 +73,6 @@ def test_a_general_slip_is_named(question, answer, kind):
     [
         (SCALED, lambda x, tau: np.sinh(x) + tau),
         (SCALED, lambda x, tau: np.zeros(len(x))),
-        (COUNTED, lambda n, group: 41),
         (PARTED, lambda x: (x.max(), x.min())),
     ],
 )
@@ -77,6 +80,30 @@ def test_another_idea_is_not_named(question, answer):
     verdict = judge(question, answer)
     assert verdict.kind == ""
     assert verdict.says.startswith("Not this.")
+
+
+def test_an_answer_that_fails_on_an_input_is_named_by_the_others():
+    """And not by two of them, which agree with many a slip."""
+    question = asked(lambda x: x**2, [(x,) for x in (1.0, 2.0, 3.0, 4.0)])
+    verdict = judge(question, lambda x: -(x**2) if x < 4 else 1 / 0)
+    assert ("ZeroDivisionError" in verdict.says, verdict.kind) == (True, "sign")
+    assert judge(question, lambda x: -(x**2) if x < 3 else 1 / 0).kind == ""
+    assert not judge(question, lambda x: x**2 if x < 4 else 1 / 0).right
+
+
+def test_an_error_of_one_sign_is_not_called_rounding():
+    """A formula that holds nearly is off to one side, a coarse grid to both."""
+    question = asked(lambda x: x, [(x,) for x in (1.0, 2.1, 3.2, 4.3)])
+    assert "formula" in judge(question, lambda x: x - 0.01 * x**1.5).says
+    assert "formula" not in judge(question, lambda x: round(x / 0.15) * 0.15).says
+
+
+def test_any_number_of_steps_that_is_fixed_is_too_few():
+    """102.1, on the inputs alone: the range of an answer ends where one of them needs more steps."""
+    question = exercise("102.1")
+    for horizon in (10, 100, 1000, 5000):
+        verdict = judge(question, lambda *case, end=horizon: n if (n := question.solution(*case)) <= end else 0)
+        assert (verdict.right, verdict.kind) == (False, "range")
 
 
 def test_one_input_alone_names_nothing():

@@ -55,13 +55,6 @@ EXERCISES = (
             ),
             "These do not sum to 0, yet adding a constant to all logits changes nothing. What is subtracted from the "
             "reward?": lambda pi, reward: pi * reward,
-            "The signs are right. But a response that is rarely "
-            "given can hardly change the mean: what is missing?": lambda pi, reward: reward - pi @ reward,
-            "That is the mean over the list of responses, each counted once. The policy does not give all of them "
-            "equally often.": lambda pi, reward: pi * (reward - reward.mean()),
-            "That is the slope of a loss, which falls where the mean reward rises.": lambda pi, reward: (
-                -pi * (reward - pi @ reward)
-            ),
             "That is how a logit moves its own response. It also "
             "lowers all the others, and their rewards count.": lambda pi, reward: pi * (1 - pi) * reward,
             "That is the slope along the probabilities, as if each "
@@ -85,9 +78,6 @@ EXERCISES = (
         slips={
             "Right but for a response that was dropped, where you "
             "get 0 times the log of 0. What is x log x at 0?": unguarded_in_nats,
-            "These are bits, from a logarithm to base 2. A nat belongs to the natural logarithm.": lambda new, pi: (
-                tuple(value / np.log(2) for value in in_nats(new, pi))
-            ),
             "The KL is the other way round. It is an average under the new policy.": (
                 lambda new, pi: (theory.kl(pi, new), in_nats(new, pi)[1]),
                 lambda new, pi: (pi[new > 0] @ np.log(pi[new > 0] / new[new > 0]), in_nats(new, pi)[1]),
@@ -99,10 +89,6 @@ EXERCISES = (
             "The second number weighs the log-ratios by the policy; the largest needs no weight.": lambda new, pi: (
                 in_nats(new, pi)[0],
                 (new[new > 0] * np.log(new[new > 0] / pi[new > 0])).max(),
-            ),
-            "The second number is a ratio, how many times as likely. Its logarithm is in nats.": lambda new, pi: (
-                in_nats(new, pi)[0],
-                float((new / pi).max()),
             ),
             "The first number is the share of probability that has moved. "
             "The KL averages log-ratios.": lambda new, pi: (float(np.abs(new - pi).sum() / 2), in_nats(new, pi)[1]),
@@ -117,21 +103,8 @@ EXERCISES = (
         solution=constants,
         inputs=problems,
         slips={
-            "The second is log Z, in nats. Which factor brings it to reward units?": lambda pi, reward, tau: (
-                pi @ reward,
-                np.log(pi @ np.exp(reward / tau)),
-            ),
-            "Z is an average under the policy, and this is a plain sum over the responses.": lambda pi, reward, tau: (
-                pi @ reward,
-                tau * np.log(np.exp(reward / tau).sum()),
-            ),
             "These averages count every response once. The policy does not give all of "
             "them equally often.": lambda pi, reward, tau: (reward.mean(), tau * np.log(np.exp(reward / tau).mean())),
-            "In Z the reward is divided by tau before the exponential.": lambda pi, reward, tau: (
-                pi @ reward,
-                tau * np.log(pi @ np.exp(reward)),
-            ),
-            "Both are right, in the other order.": lambda pi, reward, tau: constants(pi, reward, tau)[::-1],
             "The best reward is where the log-partition "
             "goes as tau goes to 0. This tau is not 0.": lambda pi, reward, tau: (pi @ reward, reward.max()),
         },
@@ -155,11 +128,6 @@ EXERCISES = (
                 lambda pi, reward, tau: pi * np.exp((reward - pi @ reward) / tau)
             ),
             "The proportions are right. What makes them sum to 1?": lambda pi, reward, tau: pi * np.exp(reward / tau),
-            "The old policy has no say in this. The step starts from it: a response "
-            "that was rare stays rarer.": lambda pi, reward, tau: np.exp(reward / tau) / np.exp(reward / tau).sum(),
-            "With this a large tau means a large step. tau is the price of moving.": lambda pi, reward, tau: (
-                mirror_step(pi, reward, 1 / tau)
-            ),
             "A straight step: right for a large tau, but a probability can "
             "turn negative. Step in the logarithm.": lambda pi, reward, tau: pi * (1 + (reward - pi @ reward) / tau),
             "That is PMD-mean's solution, the subject of the course. "

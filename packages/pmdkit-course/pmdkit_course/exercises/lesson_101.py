@@ -96,8 +96,6 @@ EXERCISES = (
             ),
             "A policy, but every action is still in it: that is "
             "a small step. Which actions survive a large one?": lambda pi, reward: pi * (1 + reward - pi @ reward),
-            "The right actions survive, but in their old proportions. Does it not matter "
-            "how good they are?": lambda pi, reward: pi * (reward > pi @ reward) / pi[reward > pi @ reward].sum(),
             "Some are negative: a probability cannot be. What happens to actions below the mean?": lambda pi, reward: (
                 pi * (reward - pi @ reward) / (pi @ np.maximum(reward - pi @ reward, 0))
             ),
@@ -141,18 +139,6 @@ EXERCISES = (
             ),
             "Right but for an action that the new policy lacks: "
             "0 times infinity. What is x log x at 0?": unguarded_divergences,
-            "The KL is the other way round: under which policy is its expectation?": lambda new, old: (
-                divergences(old, new)[0],
-                divergences(new, old)[1],
-            ),
-            "With this chi2 a policy is 1 away from itself.": lambda new, old: (
-                divergences(new, old)[0],
-                divergences(new, old)[1] + 1,
-            ),
-            "The chi2 is the other way round: which policy is in the denominator?": lambda new, old: (
-                divergences(new, old)[0],
-                divergences(old, new)[1],
-            ),
         },
         hints=(
             "Multiply out the square: E_old[(new/old)^2 - 2 new/old + 1]. What are the last two terms together?",
@@ -173,9 +159,6 @@ EXERCISES = (
             ),
             "That is the temperature of PMD-mean, which goes less far at the same tau.": lambda pi, reward, budget: (
                 root(lambda tau: theory.kl(theory.pmd_mean(pi, reward, tau).probs, pi) - budget)
-            ),
-            "That is 1 / tau, the factor of the reward in the exponent.": lambda pi, reward, budget: (
-                1 / tau_for_kl(pi, reward, budget)
             ),
         },
         hints=(

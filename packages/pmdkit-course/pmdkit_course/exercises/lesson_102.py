@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp
 
 from pmdkit import theory
 from pmdkit_course.exercises import Array, Exercise
@@ -146,11 +145,6 @@ EXERCISES = (
             "What is taken out of the sum is reward / tau, a number of nats, and not the reward.": (
                 lambda reward, mass, tau: log_partition(reward, mass, tau) - reward[mass > 0].max() * (1 / tau - 1)
             ),
-            "All actions count alike here; where is their mass?": (
-                lambda reward, mass, tau: logsumexp(reward / tau) - np.log(len(reward)),
-                lambda reward, mass, tau: logsumexp(reward / tau),
-                lambda reward, mass, tau: logsumexp(reward[mass > 0] / tau),
-            ),
             "The exponents are cut at 700: that is no overflow any more, but not the sum either.": (
                 lambda reward, mass, tau: np.log(mass @ np.exp(np.minimum(reward / tau, 700)))
             ),
@@ -159,8 +153,6 @@ EXERCISES = (
             ),
             "That is the mean of the logarithms; asked is "
             "the logarithm of the mean, which is larger.": lambda reward, mass, tau: mass @ reward / tau,
-            "That is tau log Z, in reward units: what PMD-part subtracts. "
-            "The exercise asks for log Z, in nats.": lambda reward, mass, tau: tau * log_partition(reward, mass, tau),
         },
         hints=(
             "sum of m e^x = e^top times the sum of m e^(x - top), for any number top. Which one is good?",
@@ -182,12 +174,8 @@ EXERCISES = (
                 lambda p, goal: 1 / (goal / (1 - goal) - p / (1 - p)),
                 lambda p, goal: p / (1 - p) / (goal / (1 - goal)),
             ),
-            "That is 1 / tau.": lambda p, goal: log_odds(goal) - log_odds(p),
             "That is the tau of PMD-mean, which needs a smaller one.": lambda p, goal: theory.tau_for_eta(
                 p, 1 - (1 - goal) / (1 - p)
-            ),
-            "That is for a gap of 2 between the rewards; they are 0 and 1 here.": lambda p, goal: (
-                2 * tau_for_goal(p, goal)
             ),
         },
         hints=(

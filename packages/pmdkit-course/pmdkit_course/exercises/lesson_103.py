@@ -69,7 +69,6 @@ EXERCISES = (
         slips={
             "That inverts the small-tau formula. The law has a second factor.": lambda p, eta: -p / np.log(1 - eta),
             "That says eta = p / tau, which holds for tau far above 1 only.": lambda p, eta: p / eta,
-            "Upside down: that is 1 / tau.": lambda p, eta: -np.log(1 - eta) * eta / p,
         },
         hints=(
             "Write y for p / (tau eta). What does the law say about eta and y alone?",
@@ -82,11 +81,6 @@ EXERCISES = (
         solution=find_lambda,
         inputs=policies,
         slips={
-            "That is lambda / tau^2, the strength in units "
-            "of the log-ratio; multiply by tau^2.": lambda pi, reward, tau: find_lambda(pi, reward, tau) / tau**2,
-            "That is lambda / tau; lambda itself is in reward units squared.": lambda pi, reward, tau: (
-                find_lambda(pi, reward, tau) / tau
-            ),
             "That is a bound of Theorem 1. lambda lies between the two.": (
                 lambda pi, reward, tau: float(theory.lambda_bounds(pi, reward, tau)[0]),
                 lambda pi, reward, tau: float(theory.lambda_bounds(pi, reward, tau)[1]),
@@ -115,10 +109,6 @@ EXERCISES = (
         slips={
             "That is the average over the new policy. Which "
             "of the averages makes the advantage vanish?": lambda pi, new, tau: tau**2 * float(new @ np.log(new / pi)),
-            "The divergence is right, the factor is not: which unit has lambda?": lambda pi, new, tau: (
-                -tau * float(pi @ np.log(new / pi))
-            ),
-            "That is lambda / tau^2, a divergence in nats.": lambda pi, new, tau: -float(pi @ np.log(new / pi)),
             "That is tau^2 chi2, the divergence that lambda is "
             "the weight of. Do the average once more.": lambda pi, new, tau: tau**2 * float(pi @ (new / pi - 1) ** 2),
         },

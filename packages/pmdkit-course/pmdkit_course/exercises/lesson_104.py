@@ -51,11 +51,6 @@ EXERCISES = (
             "That is the price of the right response alone. The unknown constant cancels in a difference of two.": (
                 lambda right, wrong, tau: (1 - tau * right) / np.exp(right)
             ),
-            "That is lambda. The strength is lambda / tau, in reward units.": lambda right, wrong, tau: (
-                tau * strength_of(right, wrong, tau)
-            ),
-            "That is the weight of chi2 in the objective, "
-            "lambda / (2 tau). Its slope has no half.": lambda right, wrong, tau: strength_of(right, wrong, tau) / 2,
             "The chi2 term charges for the ratio e^u, and not for its logarithm u.": lambda right, wrong, tau: (
                 (1 - tau * (right - wrong)) / (right - wrong)
             ),
@@ -77,9 +72,6 @@ EXERCISES = (
             "these rewards are graded.": lambda pi, reward: pi @ (reward - pi @ reward) ** 2,
             "Half the variance of the reward is lambda for "
             "large tau, and it is not divided by tau.": lambda pi, reward: (pi @ (reward - pi @ reward) ** 2) / 2,
-            "Twice too much: the responses below average end with ratio 0 and hold nothing back.": lambda pi, reward: (
-                pi @ np.abs(reward - pi @ reward)
-            ),
             "That is p (1 - p) with the mean reward, or with a share of responses, for p. Rewards are graded here.": (
                 lambda pi, reward: (pi @ reward) * (1 - pi @ reward),
                 lambda pi, reward: (pi @ (reward > pi @ reward)) * (1 - pi @ (reward > pi @ reward)),
@@ -91,8 +83,6 @@ EXERCISES = (
             "The baseline is missing: a response counts by what it has above the mean reward.": lambda pi, reward: (
                 pi @ np.maximum(reward, 0.0)
             ),
-            "The average is over actions that all weigh the same; ratios "
-            "average to one under the policy pi.": lambda pi, reward: np.mean(np.maximum(reward - pi @ reward, 0.0)),
         },
         hints=(
             "As tau goes to 0 the term tau u vanishes, unless u goes to minus infinity. Which responses do that?",

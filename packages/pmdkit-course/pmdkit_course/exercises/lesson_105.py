@@ -72,9 +72,6 @@ EXERCISES = (
             "This is the group mean with its own sample: divide by n - 1, after taking a response's own reward out of "
             "the sum. With it in, every advantage "
             "is smaller by the factor (n - 1) / n.": lambda reward: reward - reward.mean(axis=1, keepdims=True),
-            "Its own reward is out of the sum but still in the count: there are n - 1 others.": lambda reward: (
-                reward - (reward.sum(axis=1, keepdims=True) - reward) / reward.shape[1]
-            ),
             "That is the mean over all prompts. A baseline belongs to its prompt: average along the group.": (
                 lambda reward: reward - reward.mean(),
                 lambda reward: reward - (reward.sum() - reward) / (reward.size - 1),
@@ -91,9 +88,6 @@ EXERCISES = (
                 )
                 for eps in (1e-4, 1e-6, 1e-8)
                 for ddof in (0, 1)
-            ),
-            "The sign is turned: a reward above the mean of its peers has a positive advantage.": lambda reward: (
-                -loo_advantage(reward)
             ),
         },
         hints=(

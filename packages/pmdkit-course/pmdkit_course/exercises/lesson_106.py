@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise
+from pmdkit_course.exercises import Array, Exercise, lesson_102
 
 
 def part_steps(p0: float, tau: float, goal: float) -> int:
@@ -32,7 +32,7 @@ def holds_below(p: float, share: float) -> float:
 
 def starts_and_goals(rng: np.random.Generator) -> list[tuple[float, float, float]]:
     """Hard prompts at large tau, with something to count; a small tau; a prompt past the goal and one just there."""
-    drawn = [(float(10 ** rng.uniform(-6, -2)), float(rng.uniform(0.4, 3)), 0.9) for _ in range(5)]
+    drawn = [(float(10 ** rng.uniform(-6, -2)), float(10 ** rng.uniform(-0.4, 1.2)), 0.9) for _ in range(5)]
     return [*drawn, (0.2, 1.7, 0.99), (0.2, 1.79, 0.99), (1e-3, 0.05, 0.9), (0.999, 2.0, 0.9), (0.5, 0.1, 0.5)]
 
 
@@ -44,16 +44,10 @@ EXERCISES = (
         slips={
             "That lets the pass rate grow by e^(1 / tau) a step. It is the odds p / (1 - p) that do; the two part when "
             "p is no longer small.": lambda p0, tau, goal: max(0, int(np.ceil(tau * np.log(goal / p0)))),
-            "Rounded down: after so many steps the goal is not reached yet.": lambda p0, tau, goal: max(
-                0, int(np.floor(tau * (logit(goal) - logit(p0))))
-            ),
             "Right but for a prompt that is past the goal before the first step: it needs 0 steps.": (
                 lambda p0, tau, goal: int(np.ceil(tau * (logit(goal) - logit(p0)))),
                 lambda p0, tau, goal: int(np.ceil(tau * abs(logit(goal) - logit(p0)))),
                 lambda p0, tau, goal: max(1, part_steps(p0, tau, goal)),
-            ),
-            "Rounded up past a whole number: a prompt that is just at the goal needs no step.": (
-                lambda p0, tau, goal: max(0, int(np.floor(tau * (logit(goal) - logit(p0)))) + 1)
             ),
             "Odds are multiplied in a step: count in their logarithms.": lambda p0, tau, goal: max(
                 0, int(np.ceil(tau * (goal / (1 - goal)) / (p0 / (1 - p0))))
@@ -61,14 +55,12 @@ EXERCISES = (
             "That follows the wrong responses alone. A step divides them by the normaliser, which changes.": (
                 lambda p0, tau, goal: max(0, int(np.ceil(tau * np.log((1 - p0) / (1 - goal)))))
             ),
-            "Upside down: a step adds 1 / tau to the log-odds, so a "
-            "large tau needs more steps.": lambda p0, tau, goal: max(0, int(np.ceil((logit(goal) - logit(p0)) / tau))),
             "That takes the contraction of the first step for "
             "all steps. It grows as the pass rate does.": lambda p0, tau, goal: max(
                 0, int(np.ceil(np.log((1 - goal) / (1 - p0)) / np.log1p(-theory.binary(p0, tau, "pmd-part").eta)))
             ),
-            "That is PMD-mean's count. The question is about PMD-part.": lambda p0, tau, goal: int(
-                np.argmax(theory.trajectory(p0, tau, 400, "pmd-mean") >= goal)
+            "That is PMD-mean's count. The question is about PMD-part.": lambda p0, tau, goal: lesson_102.count(
+                p0, tau, np.nextafter(goal, 0), lesson_102.mean_step
             ),
         },
         hints=(

@@ -87,24 +87,12 @@ EXERCISES = (
                 lambda a, b: np.percentile(b - a, [2.5, 97.5]),
                 lambda a, b: ((b - a).min(), (b - a).max()),
             ),
-            "1.96 is the normal quantile. With few seeds the spread is itself guessed: Student's t with n - 1 degrees "
-            "of freedom.": (scaled(lambda n: norm.ppf(0.975)), scaled(lambda n: 1.96)),
             "That is a 99 % interval. The 95 % one leaves 2.5 % on each side.": scaled(
                 lambda n: student.ppf(0.995, n - 1)
-            ),
-            "One standard error on each side is no 95 % interval: how many does Student's t ask for?": scaled(
-                lambda n: 1.0
             ),
             "That is the spread of single differences. The mean of n of them is known better by the root of n.": scaled(
                 t_quantile, root=False
             ),
-            "The standard deviation of a sample divides by n - 1: ddof=1. NumPy's default is ddof=0.": scaled(
-                t_quantile, ddof=0
-            ),
-            "The 95 % quantile leaves 5 % on each side, a 90 % interval. Take the 97.5 % quantile.": scaled(
-                lambda n: float(student.ppf(0.95, n - 1))
-            ),
-            "The other way round: second minus first was asked for.": lambda a, b: paired_interval(b, a),
         },
         hints=(
             "First make one number per seed. What is its mean, and the standard error of that mean?",

@@ -64,12 +64,6 @@ EXERCISES = (
         solution=first_order,
         inputs=gradients,
         slips={
-            "The size is right, the sign is not: a step goes down the loss.": lambda of_loss, of_logp, lr: (
-                lr * product(of_loss, of_logp)
-            ),
-            "That is the product of the gradients. How long is the step?": lambda of_loss, of_logp, lr: (
-                -product(of_loss, of_logp)
-            ),
             "That is the product of the gradients. "
             "Which way does a step go, and how far?": lambda of_loss, of_logp, lr: product(of_loss, of_logp),
             "A product of norms would mean that both gradients point the same way.": lambda of_loss, of_logp, lr: (

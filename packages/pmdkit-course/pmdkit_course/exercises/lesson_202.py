@@ -38,13 +38,9 @@ EXERCISES = (
             (rng.uniform(size=4), 1),
         ],
         slips={
-            "Those are the groups that have something to say.": lambda p, group: 1 - silent(p, group),
             "That is one prompt of average difficulty. Easy and hard ones are silent.": lambda p, group: (
                 p.mean() ** group + (1 - p.mean()) ** group
             ),
-            "That is a product: all right and all wrong at once, which cannot be.": lambda p, group: (
-                p**group * (1 - p) ** group
-            ).mean(),
             "Those are the groups that are all wrong. Which others are silent?": lambda p, group: (
                 (1 - p) ** group
             ).mean(),

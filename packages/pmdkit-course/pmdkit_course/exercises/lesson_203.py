@@ -31,13 +31,7 @@ EXERCISES = (
             (3.0, 1.0, 2.0, 1),
         ],
         slips={
-            "Upside down: a speedup above 1 means that staleness saves time.": lambda f, e, u, m: (
-                (f / m + e + u) / (f + e + u)
-            ),
             "That is the speedup of generation alone. Updates take time too.": lambda f, e, u, m: (f + e) / (f / m + e),
-            "Those are times per batch. A batch with M ministeps makes M updates.": lambda f, e, u, m: (
-                (f + e + u) / (f + m * (e + u))
-            ),
             "The update is paid per ministep, not once per batch.": lambda f, e, u, m: (
                 (f + e + u) / (f / m + e + u / m)
             ),
@@ -59,9 +53,6 @@ EXERCISES = (
             (1, 1, 0),
         ],
         slips={
-            "The policy of the first update is the one that drew, when there is no lag.": lambda m, passes, lag: (
-                staleness(m, passes, lag) + 1
-            ),
             "A second pass does not start afresh: the policy has moved in the first one.": lambda m, passes, lag: (
                 lag * m * passes + np.tile(np.arange(m), passes)
             ),

@@ -104,8 +104,6 @@ EXERCISES = (
             (0.25, 0.74),
         ],
         slips={
-            "That is the share that has a verdict there. The "
-            "exercise asks for the share that has none.": lambda quick, slow: quick / (1 - slow),
             "That compares with the mean before anything "
             "was silent; silence lowers the mean too.": lambda quick, slow: 1 - quick - slow,
             "Silence and the share of wrong answers are compared. Compare what a slow answer earns with the mean.": (

@@ -39,21 +39,11 @@ EXERCISES = (
         solution=by_token,
         inputs=batches,
         slips={
-            "The size is right, the sign is not: raising a right one lowers the loss.": lambda a, n, p, g: (
-                a / (p * g * n)
-            ),
             "Each response is divided by its own length.": lambda a, n, p, g: -a / (p * g),
-            "The average is over prompts too.": lambda a, n, p, g: -a / (g * n),
-            "The average is over the draws of a prompt too: each has mass 1/G.": lambda a, n, p, g: -a / (p * n),
-            "The 1/2 cancels against the square: no factor is left.": lambda a, n, p, g: -2 * a / (p * g * n),
-            "tau cancels at pi = pi_old: the derivative is the policy gradient.": lambda a, n, p, g: (
-                -a / (0.05 * p * g * n)
-            ),
             "That divides all responses by one length. PMD-mean divides each response by its own.": (
                 lambda a, n, p, g: -a / n.sum(),
                 lambda a, n, p, g: -a / (p * g * n.max()),
             ),
-            "The advantage has a sign: a wrong response is pushed down.": lambda a, n, p, g: -np.abs(a) / (p * g * n),
         },
         hints=(
             "Differentiate (advantage - tau s)^2 / (2 tau) by s, then set s = 0.",

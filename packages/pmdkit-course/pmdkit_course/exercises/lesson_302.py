@@ -66,9 +66,6 @@ EXERCISES = (
             (6, 5, 20, 3, 7),
         ],
         slips={
-            "Every GPU takes that many: multiply by their number.": lambda p, a, s, n, g: (p * s / n, s / a - 1),
-            "Those are responses; how many prompts are they?": lambda p, a, s, n, g: (p * s * g, s / a - 1),
-            "Updates per batch; the first of them is not stale.": lambda p, a, s, n, g: (p * s * g / n, s / a),
             "Passes are not updates: some of them make one.": lambda p, a, s, n, g: (p * s * g / n, s - 1),
             "The passes of an update are counted. How many updates does a rollout batch last?": (
                 lambda p, a, s, n, g: (p * s * g / n, a - 1),
@@ -76,14 +73,6 @@ EXERCISES = (
                 lambda p, a, s, n, g: (p * s * g / n, s - a),
             ),
             "With several updates on one batch, the last one is stale.": lambda p, a, s, n, g: (p * s * g / n, 0),
-            "A rollout batch lasts so many passes, accumulated or not: no factor for that.": lambda p, a, s, n, g: (
-                p * a * s * g / n,
-                s / a - 1,
-            ),
-            "Those are the prompts of an update; how long is a rollout batch?": lambda p, a, s, n, g: (
-                p * a * g / n,
-                s / a - 1,
-            ),
         },
         hints=(
             "How many responses do all GPUs together take in one pass? In all passes of a rollout batch?",
@@ -111,14 +100,10 @@ EXERCISES = (
             "The tenth is of the GPU, and not of what the pass leaves.": lambda w, gib, one: least(
                 16 * w / GIB, 0.9 * (gib - one)
             ),
-            "The pass is missing: it takes room on every GPU.": lambda w, gib, one: least(16 * w / GIB, 0.9 * gib),
             "No power of two is asked for: any number of GPUs will do.": lambda w, gib, one: (
                 2 ** math.ceil(math.log2(fewest_gpus(w, gib, one))) if fewest_gpus(w, gib, one) else 0
             ),
             "A GiB is 2^30 bytes; 10^9 is a GB.": lambda w, gib, one: least(16 * w / 1e9, 0.9 * gib - one),
-            "Rounded down, the last bytes have no place.": lambda w, gib, one: max(
-                math.floor(16 * w / GIB / (0.9 * gib - one)), 0
-            ),
         },
         hints=(
             "How many GiB are there in all shares together? How much room for them has one GPU?",

@@ -138,15 +138,6 @@ EXERCISES = (
             "The first is a bit too small: p (1 - p) / k of the *observed* p is biased. Which "
             "divisor corrects it?": lambda right, draws: (luck(right / draws, draws), two_errors(right, draws)[1]),
             "The second counts the draws twice: the spread between observed shares holds their luck already.": twice,
-            "The second divides by P; the spread about a mean "
-            "that was estimated too has P - 1 (ddof=1).": lambda right, draws: (
-                two_errors(right, draws)[0],
-                (right / draws).std() / np.sqrt(len(right)),
-            ),
-            "Those are errors of one problem. The score is a mean of P of them.": lambda right, draws: tuple(
-                np.sqrt(len(right)) * error for error in two_errors(right, draws)
-            ),
-            "Right numbers, other order: draws first.": lambda right, draws: two_errors(right, draws)[::-1],
         },
         hints=(
             "The score is the mean of P shares. Over draws they are independent with variances of their own; add them.",
@@ -178,7 +169,6 @@ EXERCISES = (
             "That is the share of problems that were solved at all, in all draws.": lambda right, draws, k: np.mean(
                 right > 0
             ),
-            "That is the share of right answers: one draw, not k.": lambda right, draws, k: np.mean(right / draws),
             "That adds up chances as if two right answers could not come together.": lambda right, draws, k: np.mean(
                 np.minimum(1, k * right / draws)
             ),
@@ -205,23 +195,10 @@ EXERCISES = (
                 lambda first, second: (np.mean(second - first), *np.percentile(second - first, [2.5, 97.5])),
                 lambda first, second: (np.mean(second - first), min(second - first), max(second - first)),
             ),
-            "One standard error on each side is no 95 % interval: how many does Student's t ask for?": (
-                lambda first, second: around(second - first, 1.0)
-            ),
             "That is a 99 % interval. The 95 % one leaves 2.5 % on each side.": lambda first, second: around(
                 second - first, t.ppf(0.995, len(first) - 1)
             ),
-            "1.96 is for a spread that is known, or for many seeds. With few of them Student's t is much wider.": (
-                lambda first, second: around(second - first, 1.96),
-                lambda first, second: around(second - first, norm.ppf(0.975)),
-            ),
-            "The spread divides by S; about a mean that was estimated too "
-            "it is S - 1 (ddof=1).": lambda first, second: around(second - first, t.ppf(0.975, len(first) - 1), ddof=0),
-            "The sign is the other way round: second minus first.": lambda first, second: difference(second, first),
             "That is where the difference of one seed lies. The mean of S of them is closer by the root of S.": spread,
-            "That leaves 5 % on each side, a 90 % interval.": lambda first, second: around(
-                second - first, t.ppf(0.95, len(first) - 1)
-            ),
         },
         hints=(
             "Forget the two lists; their differences, one per seed, are the data.",
