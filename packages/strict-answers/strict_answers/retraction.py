@@ -67,21 +67,31 @@ def denied(before: str) -> bool:
 
 def taken_back(after: str, span: str) -> bool:
     """Whether what follows an answer says that it is wrong, offers another one, or states another value."""
-    after, value = after[:READ], strip_decoration(span)
+    after = after[:READ]
+    sentences = SENTENCE.split(after.lower())
+    if any(map(disowns, sentences)):
+        return True
+    if not DOUBT.search(after.lower()) and not any(char in after for char in "0123456789$\\"):
+        return False
+    value = strip_decoration(span)
+    known = {value, *NUMBER.findall(value)}
     if any(not same(stated, value) for stated in STATED.findall(after)):
         return True
-    known = {value, *NUMBER.findall(value)}
     if DOUBT.search(after.lower()) and not any(same(number, value) for number in NUMBER.findall(after)[-1:]):
         return True
-    return any(disowns(sentence, value, known) for sentence in SENTENCE.split(after.lower()))
+    return any(states_another(sentence, value, known) for sentence in sentences)
 
 
-def disowns(sentence: str, value: str, known: set[str]) -> bool:
-    """Whether a sentence takes an answer back, or ends in another number that it does not count or refer to."""
-    words = WORD.findall(sentence)
-    disowned = DISOWNING & set(words) or DENIED.search(sentence) or CHANGED.search(sentence)
-    if disowned and not OTHERS.search(sentence):
-        return True
+def disowns(sentence: str) -> bool:
+    """Whether a sentence says that something is wrong, and not of the mistakes of others."""
+    words = set(WORD.findall(sentence))
+    negated = not words.isdisjoint(NEGATING) or "'t" in sentence or "’t" in sentence
+    found = not words.isdisjoint(DISOWNING) or (negated and DENIED.search(sentence)) or CHANGED.search(sentence)
+    return bool(found) and not OTHERS.search(sentence)
+
+
+def states_another(sentence: str, value: str, known: set[str]) -> bool:
+    """Whether a sentence denies the value, or ends in another number that it does not count or refer to."""
     if f"not {value.lower()}" in sentence.replace("$", ""):
         return True
     sentence = ASIDE.sub(" ", sentence)

@@ -213,10 +213,11 @@ def ungrouped(found: re.Match[str]) -> str:
 
 def split_list(span: str, separator: re.Pattern[str] = SEPARATOR) -> tuple[list[str], list[str]]:
     """(the pieces between separators outside brackets, the separators)."""
-    last, level = 0, levels(span)
+    last, separators = 0, list(separator.finditer(span))
+    level = levels(span) if separators else []
     pieces: list[str] = []
     words: list[str] = []
-    for found in separator.finditer(span):
+    for found in separators:
         if level[found.start()] <= 0:
             piece = span[last : found.start()].strip()
             if not piece and words and words[-1] in ",;" and found[1]:  # an Oxford comma
