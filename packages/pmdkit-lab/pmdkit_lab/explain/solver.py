@@ -35,8 +35,6 @@ class StationaryPoint:
             then everything here is about what the gradient descends.
         reward: expected reward there, minus that of pi_old; NaN without a best policy.
         multiplier: sum of d loss / d log pi there, reward units: what normalisation costs.
-        gradient: largest d loss / d logit there, per unit of the old probability; at kinks the certificate's residual.
-        curvature: smallest eigenvalue of the Hessian by logits scaled with pi_old; > 0 at a minimum, inf at kinks.
         slope: for "unbounded", change of the loss per nat along `ray` at its end; else NaN.
         ray: [A] direction of the logits, largest entry 1.
         certificate: why the answer holds.
@@ -48,8 +46,6 @@ class StationaryPoint:
     descends: Literal["loss", "gradient"]
     reward: float
     multiplier: float
-    gradient: float
-    curvature: float
     slope: float
     ray: Array
     certificate: Certificate
@@ -147,13 +143,8 @@ def at(
     shown = np.where(np.isneginf(u), -700.0, u)
     seen = population_loss(objective, problem, shown)
     gain = float((problem.pi * np.exp(u)) @ problem.reward - problem.pi @ problem.reward) if has_policy else np.nan
-    smooth = kind == "minimiser" and not why.kinks
-    gradient = float(np.abs(seen.logits[0] / problem.pi).max()) if smooth else why.residual
-    bend = curvature(objective, problem, u) if smooth and u.min() > -100 else why.curvature
     direction = np.zeros(len(u)) if ray is None else ray
-    return StationaryPoint(
-        kind, u, unique, descends, gain, float(seen.multiplier[0]), gradient, bend, slope, direction, why
-    )
+    return StationaryPoint(kind, u, unique, descends, gain, float(seen.multiplier[0]), slope, direction, why)
 
 
 def no_gradient(objective: Objective, problem: TabularPrompt) -> bool:

@@ -133,8 +133,8 @@ def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
         assert e.lengths is not None
         assert e.lengths.error < 1e-9
         for found in e.rests.values():
-            assert found.gradient < 1e-9
-            assert found.curvature > 0
+            assert found.certificate.residual < 1e-9
+            assert found.certificate.curvature > 0
             assert found.unique
             assert found.certificate.rivals == 0
 
