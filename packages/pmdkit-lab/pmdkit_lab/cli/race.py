@@ -55,17 +55,18 @@ def race(
     seconds = 60 * float(protocol.budget["part_minutes"]) if budget is None else duration(budget)
     methods = protocol.methods if objective is None else (entrant.entrant(objective, protocol),)
     if dry_run:
-        tasks = {
-            task.name: {"tuning": task.tuning * len(methods) * len(task.settings(methods[0]))}
+        runs = {
+            task.name: {
+                "tuning": task.tuning * len(methods) * len(task.settings(methods[0])),
+                "comparison": task.seeds * len(methods),
+            }
             for task in protocol.tasks
         }
-        for task in protocol.tasks:
-            tasks[task.name] |= {"comparison": task.seeds * len(methods)}
-        plan: dict[str, Any] = {"protocol": protocol.sha256, "short": short, "runs": tasks}
+        plan: dict[str, Any] = {"protocol": protocol.sha256, "short": short, "runs": runs}
         if objective is not None:
             fitting = entrant.plan(protocol, entrant.stored_standings(), seconds, jobs)
             plan |= {"objective": objective, "option": methods[0].knob, "seconds": fitting}
-            plan["runs"] = {task: tasks[task] for task in fitting}
+            plan["runs"] = {task: runs[task] for task in fitting}
         print_json(plan, indent=2)
         return
     place = new_folder(None, "race-sweep").path if out is None else out

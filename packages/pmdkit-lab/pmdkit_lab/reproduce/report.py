@@ -17,8 +17,6 @@ from pmdkit_lab.ledger import VERDICTS
 from pmdkit_lab.reproduce.part import SCALES, Part, ReportFolder, Result, clock
 
 HERE = Path(__file__).parent
-# verdicts, in the order shown
-FIRST = ("disagrees", "undecided", "misprint", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")
 SIGNS = ((r"\+-1\b", "±1"), (r"\^2\b", "²"), (r"(?<=\s)<=(?=\s)", "≤"), (r"(?<=\s)>=(?=\s)", "≥"))
 PIXELS = 0.62  # CSS pixels per pixel of a picture with 200 pixels per inch
 MIME = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -51,7 +49,10 @@ def write_report(
         env=summary["env"],
         chapters=[each for each in chapters if each["sections"]],
         checks=checks,
-        ledger=[(verdict, VERDICTS[verdict], [r for r in claims if r["verdict"] == verdict]) for verdict in FIRST],
+        ledger=[
+            (verdict, VERDICTS[verdict], [r for r in claims if r["verdict"] == verdict])
+            for verdict in reversed(VERDICTS)
+        ],
         claims=claims,
         failed=[row for row in names if row["state"] == "failed"],
         missing=[row for row in names if row["state"] in ("left out", "late", "waiting")],
