@@ -121,8 +121,7 @@ def reproduce(
         try:
             with sigterm_interrupts():
                 for number, part in enumerate(waiting, already + 1):
-                    ran = run_part(state, part, lambda line, at=number: log(f"[{at}/{len(planned)}] {line}"))
-                    if ran:
+                    if run_part(state, part, f"[{number}/{len(planned)}] {part.name}", log):
                         conclude(state)
         except (KeyboardInterrupt, Stopped):
             conclude(state)
@@ -134,18 +133,18 @@ def reproduce(
         return conclude(state)
 
 
-def run_part(state: Reproduction, part: Part, log: Callable[[str], None]) -> bool:
+def run_part(state: Reproduction, part: Part, title: str, log: Callable[[str], None]) -> bool:
     """Run one part, or say why it cannot run; returns whether it ran. Long parts tell what they do."""
     reason = state.obstacle(part)
     if reason is not None:
         state.late[part.name] = reason
-        log(f"{part.name}: left out, {reason}")
+        log(f"{title}: left out, {reason}")
         return False
     place = state.folder.of(part)
     place.mkdir(parents=True, exist_ok=True)
     if part.parallel:
         needs = clock(max(1.0, part.cost(state.launcher.jobs) * state.speed))
-        log(f"{part.name} begins, about {needs}: {part.about}")
+        log(f"{title} begins, about {needs}: {part.about}")
     began = time.monotonic()
     try:
         details = log if part.parallel else lambda line: None
@@ -155,11 +154,11 @@ def run_part(state: Reproduction, part: Part, log: Callable[[str], None]) -> boo
     except Exception as problem:
         words = str(problem) if isinstance(problem, PmdkitError) else f"{type(problem).__name__}: {problem}"
         state.results[part.name] = state.folder.fail(part, time.monotonic() - began, words, traceback.format_exc())
-        log(f"{part.name}: failed: {words}")
+        log(f"{title}: failed: {words}")
         return True
     seconds = time.monotonic() - began
     state.results[part.name] = state.folder.keep(part, seconds, pieces)
-    log(f"{part.name}: {seconds:.1f} s, {clock(max(0.0, state.left))} left")
+    log(f"{title}: {seconds:.1f} s, {clock(max(0.0, state.left))} left")
     return True
 
 
