@@ -142,8 +142,6 @@ def new_folder(out: str | Path | None, name: str) -> RunFolder:
         numbers = [int(end) for end in ends if re.fullmatch("[0-9]{3,9}", end)]
         return RunFolder(make_writable(base / f"{name}-{max(numbers, default=0) + 1:03d}"))
     path = Path(out)
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"output {path} is a file; expected a new folder: give another --out")
     if path.is_dir() and any(p.name != "run.lock" for p in path.iterdir()):
         raise UsageError(f"output {path} exists and is not empty; nothing was changed: use --resume or another --out")
     return RunFolder(make_writable(path))
@@ -151,6 +149,8 @@ def new_folder(out: str | Path | None, name: str) -> RunFolder:
 
 def make_writable(path: Path) -> Path:
     """Create a folder and make sure that it is writable."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"output {path} is a file; expected a folder: give another --out")
     if len(path.parts) > DEEPEST:
         raise UsageError(f"output {short(str(path))} is {len(path.parts):,} folders deep; expected at most {DEEPEST}")
     try:

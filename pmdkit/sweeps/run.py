@@ -78,8 +78,6 @@ def check_trials(trials: Sequence[grid.Trial]) -> int:
 
 def check_folder(out: Path, resume: bool) -> None:
     """Check that the folder is new or empty, or that of a sweep to resume."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"output {out} is a file; expected a folder: give another --out")
     there = [path for path in out.glob("*") if path.name != "run.lock"]
     if there and not resume:
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")

@@ -36,8 +36,6 @@ def figure(*names: str, out: Path = Path("figures-out"), trust: Texts = None, js
         if name not in everything:
             raise UsageError(unknown("figure", name, everything))
     chosen = list(dict.fromkeys(names)) or list(everything)
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"output {out} is a file; expected a folder: give another --out")
     make_writable(out)
     found = []
     for number, name in enumerate(chosen, 1):

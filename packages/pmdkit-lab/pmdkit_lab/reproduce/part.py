@@ -231,8 +231,6 @@ class ReportFolder:
     @classmethod
     def open(cls, out: Path, resume: bool) -> "ReportFolder":
         """Open a folder that is new or empty or, with `resume`, that of a reproduction."""
-        if out.exists() and not out.is_dir():
-            raise UsageError(f"output {out} is a file; expected a folder: give another --out")
         folder = cls(out)
         there = [path.name for path in out.glob("*") if path.name != "run.lock" and not path.name.startswith(".")]
         if there and not resume:
