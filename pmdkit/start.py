@@ -140,8 +140,7 @@ def start(
     spec, objective = resolve(tier, env, changes, given, trust)
     if spec.run.threads > (cores := os.cpu_count() or 1):
         raise UsageError(f"run.threads is {spec.run.threads} on {cores} cores; expected at most one for each core")
-    if spec.run.report_to:
-        trackers.check_trackers(spec.run.report_to)
+    trackers.check_trackers(spec.run.report_to)
     before_build(spec)
     backend = build(spec, objective)[1]
     group = backend.process_group

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
 from pmdkit.llm.async_rollouts import RolloutQueue, RolloutRequest
@@ -56,6 +55,7 @@ class CausalLearner:
 
     Attributes:
         version: completed steps.
+        model, process_group: of the policy.
         on_logp: called with the log-probabilities of each forward pass of an update, in its first pass over the data.
     """
 
@@ -75,11 +75,11 @@ class CausalLearner:
         report: Report = lambda phase, done, total, tokens: None,
     ) -> None:
         self.version = 0
-        self.policy = policy
+        self.policy, self.model, self.process_group = policy, policy.model, policy.process_group
         self.tokenizer = tokenizer
         self.encode = encode
-        group = policy.process_group
-        self.engine = engine if isinstance(engine, DistributedEngine) else DistributedEngine(engine, group)
+        self.model, self.process_group = policy.model, policy.process_group
+        self.engine = engine if isinstance(engine, DistributedEngine) else DistributedEngine(engine, self.process_group)
         self.options = rollout
         self.sampling = Sampling(rollout.width, rollout.temperature)
         self.passes, self.clip = schedule.passes, update.clip
@@ -92,16 +92,6 @@ class CausalLearner:
         self.report = report
         self.on_logp: LogpHook | None = None
         self.stale = True  # the engine has not been given these weights yet
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The model of the policy."""
-        return self.policy.model
-
-    @property
-    def process_group(self) -> ProcessGroup:
-        """The processes that share the work."""
-        return self.policy.process_group
 
     # Rollout: weights to the engine, responses from it, and whose log-probabilities count as pi_old.
 

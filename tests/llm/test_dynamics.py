@@ -89,7 +89,7 @@ class Two(ProcessGroup):
 def test_all_ranks_decide_together(other):
     """A rank whose own rows are rounding takes the step of all if another one has a signal."""
     mine = learner(ProcessGroup(), "qwen2", "pmd-mean", "sgd")
-    mine.policy.process_group = Two(other)
+    mine.process_group = Two(other)
     report = mine.update(*step(mine, "pmd-mean", torch.zeros(3, 4, dtype=torch.float64)))
     assert report["skipped"] == (0 if other else 1)
 
