@@ -78,7 +78,6 @@ class CausalLearner:
         self.policy, self.model, self.process_group = policy, policy.model, policy.process_group
         self.tokenizer = tokenizer
         self.encode = encode
-        self.model, self.process_group = policy.model, policy.process_group
         self.engine = engine if isinstance(engine, DistributedEngine) else DistributedEngine(engine, self.process_group)
         self.options = rollout
         self.sampling = Sampling(rollout.width, rollout.temperature)
