@@ -67,7 +67,7 @@ def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
     sums = []
     for weights in sorted(path.glob("*.safetensors")):
         with foreign.open_file(weights, foreign.WEIGHTS) as file:
-            sums.append(hashlib.file_digest(file, "sha256").hexdigest())  # type: ignore[arg-type]
+            sums.append(hashlib.file_digest(file, "sha256").hexdigest())
     return CheckpointSource(str(path), joint_digest(sums))
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math.problem import Problem
@@ -90,7 +91,7 @@ def make_grader(
 ) -> Grader | SharedGrader:
     """The verifier pool of a [reward]; with several processes, the main one grades for all."""
     first, grader = table if isinstance(table, RewardTable) else RewardTable(), None
-    pool = {"workers": table.workers, "seconds": table.seconds, "memory_mb": table.memory_mb}
+    pool: dict[str, Any] = {"workers": table.workers, "seconds": table.seconds, "memory_mb": table.memory_mb}
     pool["most_unscored"] = first.most_unscored
     if process_group.is_main_process and table.grade == "math":
         grader = Grader(boxed=first.boxed, **pool)
