@@ -157,16 +157,10 @@ def batch_of(objective: Objective, recording: Recording) -> Batch:
     """Credit as the training loop assigns it: the batch of the whole step at pi_old.
 
     Raises:
-        UsageError: draws without peers, or an advantage that is not one number per response.
+        ValueError: draws without peers, or an advantage that is not one number per response.
     """
     rollouts = rollouts_of(recording)
     groups = Groups(recording["reward"], recording["mass"], rollouts.sampled)
-    if rollouts.sampled and groups.reward.shape[1] < 2 and traits(objective).needs_peers:
-        raise UsageError(
-            f"step {recording.about['step']} has 1 response per prompt, and {type(objective).__name__} compares a "
-            "response with others to its prompt; replay an objective without a group baseline, such as dro, or record "
-            "with --group 2 or more"
-        )
     advantage = objective.advantage(groups)
     if advantage.shape != groups.reward.shape or bool(torch.isnan(advantage).any()):
         what = "NaN entries" if advantage.shape == groups.reward.shape else f"shape {list(advantage.shape)}"
