@@ -15,6 +15,7 @@ from pmdkit_lab.explain import tabular
 from pmdkit_lab.explain.dynamics import ExactSteps, FirstStep, Force, exact_steps, first_step, force
 from pmdkit_lab.explain.regulariser import RATIOS, RegulariserCurve, regulariser_curve
 from pmdkit_lab.explain.solver import StationaryPoint, stationary_point
+from pmdkit_lab.json_values import plain
 
 RATES = np.array([0.01, 0.1, 0.5, 0.9])
 SAME = 1e-6  # share of the largest f': curves closer than this are the same
@@ -309,14 +310,3 @@ def integrable(objective: Objective) -> bool:
     slope = (loss[0] - loss[1]) / (2 * width)
     pull = tabular.population_loss(objective, problem, u).pull[0]
     return bool(abs(slope - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON values: arrays as lists, NaN and infinities as null."""
-    if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
-    return None if isinstance(value, float) and not np.isfinite(value) else value

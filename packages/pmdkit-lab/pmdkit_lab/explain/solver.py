@@ -10,6 +10,7 @@ from pmdkit.randomness import generator
 from pmdkit_lab.explain import curves, separable
 from pmdkit_lab.explain.certificate import Certificate
 from pmdkit_lab.explain.tabular import Array, PopulationLoss, TabularPrompt, population_loss, with_fixed_tau
+from pmdkit_lab.json_values import plain
 
 Kind = Literal["minimiser", "plateau", "boundary", "unbounded", "constant", "not settled"]
 
@@ -74,12 +75,9 @@ class StationaryPoint:
             "unique": self.unique,
             "descends": self.descends,
             "probabilities": (problem.pi * ratio).tolist() if has_policy else None,
-            "log_ratio": [float(u) if np.isfinite(u) else None for u in self.log_ratio] if has_policy else None,
-            "reward_gain": self.reward if np.isfinite(self.reward) else None,
-            "certificate": {
-                key: None if isinstance(value, float) and not np.isfinite(value) else value
-                for key, value in asdict(self.certificate).items()
-            },
+            "log_ratio": plain(self.log_ratio) if has_policy else None,
+            "reward_gain": plain(self.reward),
+            "certificate": plain(asdict(self.certificate)),
         }
 
 

@@ -7,8 +7,6 @@ the run and are escaped as for a terminal; a page that shows them must not inter
 
 import base64
 import json
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from pmdkit.objectives import Groups, parts
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.recording import Recording
+from pmdkit_lab import json_values
 from pmdkit_lab.replay.gradient import NotRecorded, PolicyPoint, point, rollouts_of
 from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
 
@@ -204,14 +203,6 @@ def plain(table: dict[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, simple) else readable(repr(value)) for key, value in table.items()}
 
 
-def encode(value: Sequence[Any] | dict[str, Any]) -> str:
+def encode(value: dict[str, Any]) -> str:
     """JSON without whitespace; numbers that are not finite become null, since JSON has none for them."""
-
-    def finite(part: Any) -> Any:
-        if isinstance(part, float):
-            return part if math.isfinite(part) else None
-        if isinstance(part, dict):
-            return {key: finite(each) for key, each in part.items()}
-        return [finite(each) for each in part] if isinstance(part, list) else part
-
-    return json.dumps(finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(json_values.plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
