@@ -54,6 +54,8 @@ ASKS_TO_ROUND = re.compile(
     r"(?<![A-Za-z])(?:round|nearest|approximat|estimate|decimal place|significant)", re.IGNORECASE
 )
 WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+(?:['’][a-z]*)?")
+VALUE = re.compile(r"[0-9]|\\[A-Za-z]|[√π∞∅]")
+"Where a value begins at the latest: its first digit, or a command that makes a value."
 MOST = 24
 "Maximum number of words around a value; an announcement is shorter."
 
@@ -98,8 +100,8 @@ def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[s
         return span
     if len(words) > MOST:
         raise Refused(f"{len(words)} words around the value")
-    start = first_sign(span)
-    lead = [word for word in words if word.start() < start]
+    value = VALUE.search(span)
+    lead = [word for word in words if value is None or word.start() < value.start()]
     cut = lead[-1].end() if lead else 0
     head, rest = span[:cut], span[cut:]
     if colon := re.match(r"[ *_]*:", rest):
@@ -138,12 +140,6 @@ def is_unit_letter(found: re.Match[str], rest: str) -> bool:
         found.group() in ("m", "g", "s", "h", "L", "l", "t")
         and re.search(r"[0-9}] $|[0-9}]\) $", rest[: found.start()]) is not None
     )
-
-
-def first_sign(span: str) -> int:
-    """Where the value begins at the latest: its first digit, or a command that makes a value."""
-    found = re.search(r"[0-9]|\\[A-Za-z]|[√π∞∅]", span)
-    return found.start() if found else len(span)
 
 
 def check_lead(text: str, allowed: frozenset[str]) -> None:

@@ -7,12 +7,13 @@ An end is a pair (value, side): a lower end is (v, 0) if v belongs to the set an
 import math
 from fractions import Fraction
 
-from strict_answers.numerals import canonical_fraction, parse_number
+from strict_answers.numerals import parse_number
 
 End = tuple[Fraction | float, int]
 Region = list[tuple[End, End]]
 INFINITE = {sign + name: value for name in ("\\infty", "∞") for sign, value in (("-", -math.inf), ("+", math.inf))}
 INFINITE |= {"\\infty": math.inf, "∞": math.inf}
+WRITTEN: dict[Fraction | float, str] = {math.inf: "\\infty", -math.inf: "-\\infty"}
 
 
 def region(parts: tuple[tuple[str, ...], ...]) -> Region | None:
@@ -44,15 +45,8 @@ def complement(pieces: Region) -> Region:
 def parts_of(pieces: Region) -> tuple[tuple[str, ...], ...]:
     """A region as parts, from left to right."""
     return tuple(
-        ("", written(low[0]))
+        ("", str(low[0]))
         if low == high
-        else (f"{'(' if low[1] else '['},{')' if high[1] else ']'}", written(low[0]), written(high[0]))
+        else (f"{'(' if low[1] else '['},{')' if high[1] else ']'}", *(WRITTEN.get(v, str(v)) for v, _ in (low, high)))
         for low, high in pieces
     )
-
-
-def written(value: Fraction | float) -> str:
-    """An end as it is written in a part."""
-    if isinstance(value, float):
-        return "\\infty" if value > 0 else "-\\infty"
-    return str(canonical_fraction(value))

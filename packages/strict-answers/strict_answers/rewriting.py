@@ -4,7 +4,7 @@ import math
 import re
 from fractions import Fraction
 
-from strict_answers.numerals import DOTTED, MIXED, PERIOD, mixed_value, period_value
+from strict_answers.numerals import DOTTED, MIXED, PERIOD, canonical_fraction, mixed_value, period_value
 
 EXACT_DECIMAL = re.compile(r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?![0-9.])")
 SHORT_TOP = re.compile(r"\\[dtc]?frac ?([0-9A-Za-z])")
@@ -69,9 +69,7 @@ def as_fraction(value: Fraction | None, found: re.Match[str]) -> str:
     """A value in LaTeX, in brackets so that nothing next to it is glued to a part of it; for None the matched text."""
     if value is None:
         return found.group()
-    if value.denominator == 1:
-        return f"({value.numerator})"
-    return rf"(\frac{{{value.numerator}}}{{{value.denominator}}})"
+    return f"({written(canonical_fraction(value))})"
 
 
 def braced(span: str) -> str:

@@ -31,8 +31,7 @@ class Reading(NamedTuple):
     alternatives: bool = False
 
 
-RELATION = r"(?:<=|>=|=<|<|>|≤|≥|\\(?:leq?slant|geq?slant|leqq?|geqq?|le|ge|lt|gt)(?![A-Za-z]))"
-RELATIONS = re.compile(RELATION)
+RELATIONS = re.compile(r"<=|>=|=<|<|>|≤|≥|\\(?:leq?slant|geq?slant|leqq?|geqq?|le|ge|lt|gt)(?![A-Za-z])")
 LESS = frozenset(["<", "≤", "<=", "=<", "\\leq", "\\le", "\\lt", "\\leqslant", "\\leslant", "\\leqq"])
 STRICT = frozenset(["<", ">", "\\lt", "\\gt"])
 LINKS = re.compile(
@@ -196,7 +195,7 @@ def as_tuple(reading: Reading) -> Reading:
 
 def joined_thousands(span: str) -> str:
     """Remove commas that group thousands: outside brackets, and inside if `, ` or `;` is the separator."""
-    span = TIED_THOUSANDS.sub(lambda found: found[1] + re.sub(r"[^0-9]", "", found[2]), span)
+    span = TIED_THOUSANDS.sub(ungrouped, span)
     if "," not in span:
         return span
     bracketed = re.search(r"[(\[{]", span)
@@ -208,7 +207,7 @@ def joined_thousands(span: str) -> str:
 
 def ungrouped(found: re.Match[str]) -> str:
     """The digits of a grouped number."""
-    return found[1] + found[2].replace(",", "")
+    return re.sub("[^0-9]", "", found.group())
 
 
 def split_list(span: str, separator: re.Pattern[str] = SEPARATOR) -> tuple[list[str], list[str]]:
