@@ -28,6 +28,8 @@ def answer_line(response: str) -> tuple[str, str, str] | None:
     response = response[-SEARCHED:]
     colon = len(response)
     while (colon := response.rfind(":", 0, colon)) >= 0:  # nearly every answer is near the end
+        if response[colon - 1] not in "rR \t*_}`":
+            continue
         word = response[max(colon - NEAR, 0) : colon].rstrip(" \t*_}`")
         if word[-6:].lower() == "answer" and not (word[-7:-6].isascii() and word[-7:-6].isalpha()):
             break

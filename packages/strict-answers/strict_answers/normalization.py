@@ -89,7 +89,7 @@ def plain_latex(span: str) -> str:
         top, bottom = span[start + 1 : found.start()].strip(), span[found.end() : end].strip()
         name = "\\frac" if found[1] == "over" else "\\binom"
         group = f"{name}{{{top}}}{{{bottom}}}"
-        if start > 0 and (span[start - 1].isalnum() or span[start - 1] in "}^_"):  # the argument of a command
+        if re.search(r"(?:[A-Za-z}^_]|(?:frac ?|[\^_])[0-9])$", span[: max(start, 0)]):  # the argument of a command
             group = f"{{{group}}}"
         span = span[: max(start, 0)] + group + span[end + 1 :]
     return span

@@ -156,7 +156,7 @@ def check_lead(text: str, allowed: frozenset[str]) -> None:
 
 def check_tail(text: str, allowed: frozenset[str]) -> None:
     """Refused if the words after a value are not a known unit or noun."""
-    text = re.sub(r"[$*`\"(){}\\,]|\\[,; ]|~", " ", text).rstrip(" .;!")
+    text = re.sub(r"[$*`\"(){}\\,.]|\\[,; ]|~", " ", text).rstrip(" ;!")
     tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", IN_ALL.sub("total", text))
     if not TAIL.fullmatch(classes(tokens, tail_class, allowed, "behind")):
         raise Refused(f"'{' '.join(tokens)[:60]}' is not known behind a value")
@@ -211,10 +211,8 @@ def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
     """The class of a word after a value."""
     if token in ("^2", "^3", "²", "³", "^ 2", "^ 3"):
         return "W"
-    if token in ("/", "."):
-        return "/" if token == "/" else ""
     if not token[0].isalpha():
-        return "?"
+        return "/" if token == "/" else "?"
     word = token.lower()
     follows = tokens[place + 1].lower() if place + 1 < len(tokens) else ""
     if word in ("each", "every") and not follows:
@@ -227,7 +225,7 @@ def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
         return "q" if follows else "?"
     if word in ("old", "long", "tall") and place == 0:
         return "?"
-    if word in UNITS and not (word == "in" and place):
+    if word in UNITS and not (word == "in" and place and tokens[place - 1] not in ("sq", "cu")):
         return "U"
     if word in TAIL_OF:
         code = TAIL_OF[word]

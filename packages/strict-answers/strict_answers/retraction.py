@@ -7,7 +7,7 @@ import re
 
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import parse_number
-from strict_answers.vocabulary import ANNOUNCING, DISOWNING, NEGATING, REFERRING, STATING, TWISTED
+from strict_answers.vocabulary import ANNOUNCING, DISOWNING, HEADS, NEGATING, REFERRING, STATING, TWISTED
 
 READ = 20_000
 "Characters that are read after an answer."
@@ -20,30 +20,37 @@ STATED = re.compile(
 )
 "A value stated once more, to the end of its clause."
 WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?")
-SENTENCE = re.compile(r"[.!?:](?=\s|$)|[;\n]")
+SENTENCE = re.compile(r"[.!?](?=\s|$)|[;\n]")
 NUMBER = re.compile(r"\\[dt]?frac\{-?[0-9]+\}\{[0-9]+\}|(?<![0-9A-Za-z_.^{])(?<!\{-)[-−]?[0-9]+(?:[.,/][0-9]+)*")
 OTHERS = re.compile(
     r"\b(?:common|typical|frequent|usual|classic|easy|no|without|any|avoid\w*)(?: \w+)? (?:mistake|error|slip|doubt)"
-    r"|\bno other\b|^\W*(?:all |the )?(?:wrong|incorrect|false) (?!answer|value|result|line|number|sign|one)[a-z]"
+    r"|\bno other\b|(?:^|: )\W*(?:all |the )?(?:wrong|incorrect) (?!answer|value|result|line|number|sign|one)[a-z]"
 )
 "Mistakes that others make, or nobody."
 DENIED = re.compile(
-    r"\b(?:this|that|it|i|answer|above|value|result|do)(?: [a-z]+){0,3}?(?:n['’]t| not| never| cannot| no longer)\b"
+    r"\b(?:this|that|it|i|answer|above|value|result|do)(?:['’]s)?(?: [a-z]+){0,3}?"
+    r"(?:n['’]t| not| never| cannot| no longer)\b"
     r"(?! (?:be )?(?:a coincid|need|requir|depend|matter|affect|surpris|hard|difficult|necessary|only|just|possible))"
     r"|^\W*(?:no|nope|not|never)\b(?! [a-z]+ [a-z]+)|\bnot (?:sure|certain|correct|right|true|valid)\b"
+    r"|\bno idea\b"
 )
 "Said of the answer, and not of what is needed, or hard."
-DOUBT = re.compile(r"\b(?:wait|hmm+)\b")
+DOUBT = re.compile(r"\b(?:wait(?! for)|hmm+)\b")
 "A check may still settle it: the last number must then be the answer."
+DOUBTED = re.compile(
+    r"\b(?:answer|value|result) (?:is|was|could|might|may|seems|looks)\b(?! ?:| (?:(?:also|indeed|then|thus) )?"
+    r"(?:[-*($\\0-9]|(?:[a-h]|an|the|in|as|correct|right|exact|final|unique|valid|simplified|verified|confirmed)\b))"
+)
+"Anything else than praise that is said of the answer."
 CHANGED = re.compile(
     r"\b(?:my mind|take (?:that|this|it|my answer) back|on (?:second|further|reflection)|off by|oh no|hold on"
     r"|let me (?:re\w+|try|start|fix|correct)|should (?:\w+ )?(?:be|have been|read)(?! correct| right)"
     r"|(?:more|less|greater|larger|smaller|fewer) than (?:that|this|it)"
     r"|(?:other|two|several|second) (?:possible )?(?:answer|solution|value)s?|counted twice"
     r"|i (?:\w+ )?(?:forgot|overlooked|missed|mean|mis\w+)|(?:double|halve|square|negate|reverse|flip) (?:it|that))\b"
-    r"|^\W*(?:or|but|unless|(?:(?:now|then|finally),? )?(?:divide|multiply|subtract|add))\b"
+    r"|~~|^\W*(?:or|but|unless|(?:(?:now|then|finally),? )?(?:divide|multiply|subtract|add))\b"
 )
-CHECKED = re.compile(r"\b(?:check|verif|confirm|confidence)")
+CHECKED = re.compile(r"\b(?:check|verif|confirm)[^=]*=|\bconfidence\b")
 "Numbers of a check are not stated as answers."
 ASIDE = re.compile(
     r"\b(?:when|where)\b.*|\b(?:since|because|if|given) [^,]*"
@@ -59,7 +66,7 @@ def denied(before: str) -> bool:
     words = WORD.findall(clause)
     if any(word in NEGATING or word in DISOWNING or word.endswith(("n't", "n’t")) for word in words):
         return True
-    if TWISTED & set(words[-3:]) - ANNOUNCING or re.search(r"\bof(?: [a-z]+){0,2}$", clause):
+    if TWISTED & set(words[-3:]) - ANNOUNCING - HEADS or re.search(r"\bof(?: [a-z]+){0,2}$", clause):
         return True
     attached = re.search(r"([a-z'’]{2,})[)\]]?$", clause)
     return attached is not None and attached[1] not in ANNOUNCING and "\\" not in clause
@@ -87,6 +94,7 @@ def disowns(sentence: str) -> bool:
     words = set(WORD.findall(sentence))
     negated = not words.isdisjoint(NEGATING) or "'t" in sentence or "’t" in sentence
     found = not words.isdisjoint(DISOWNING) or (negated and DENIED.search(sentence)) or CHANGED.search(sentence)
+    found = found or DOUBTED.search(sentence)
     return bool(found) and not OTHERS.search(sentence)
 
 
@@ -96,7 +104,7 @@ def states_another(sentence: str, value: str, known: set[str]) -> bool:
         return True
     sentence = ASIDE.sub(" ", sentence)
     numbers = list(NUMBER.finditer(sentence))
-    if not numbers or same(numbers[-1].group(), value) or CHECKED.search(sentence):
+    if not numbers or same(numbers[-1].group(), value) or CHECKED.search(sentence) or OTHERS.search(sentence):
         return False
     return not all(found.group() in known or refers(found) for found in numbers)
 

@@ -38,23 +38,24 @@ CHANGING = listed(
     """
 )
 "Words that change the number next to them or retract it: they never count as a noun or a name."
-NEGATING = listed("no not never none nor neither cannot without except hardly")
+NEGATING = listed("no not never none nor neither cannot without except hardly anything")
 DISOWNING = listed(
     """
     wrong wrongly incorrect incorrectly false falsely mistaken mistake mistakes error errors erroneous invalid inexact
-    slip typo miscalculation miscount misread opposite previous former bad unlikely rejected reject rejecting impossible
-    tempting tempted supposed guess guessed guessing instead rather oops whoops sorry apologies apologize apologise nope
-    correction corrected erratum edit edited update updated revised revision retract retracted withdraw withdrawn ignore
-    ignored disregard discard discarded neglect scratch strike cancel replace doubt doubtful unsure uncertain unknown
-    maybe perhaps possibly alternatively contradicts contradiction contradictory fails fail failed lie refuse trap
-    joking kidding placeholder nevermind recount redo actually untrue unproven unverified unreliable uncounted tentative
+    slip typo miscalculation miscount misread opposite previous former bad unlikely rejected reject rejecting
+    impossible tempting tempted supposed guess guessed guessing instead rather oops whoops sorry apologies apologize
+    apologise nope correction corrected erratum edit edited update updated revised revision retract retracted withdraw
+    withdrawn ignore ignored disregard discard discarded neglect scratch strike cancel replace doubt doubtful unsure
+    uncertain unknown maybe perhaps possibly alternatively contradicts contradiction contradictory fails fail failed
+    lie refuse trap joking kidding nah cross crossed placeholder nevermind recount redo actually untrue unproven
+    unverified unreliable uncounted tentative
     """
 )
 "Words that disown an answer: before `Answer:` none follows, and after it none is left."
 STATING = listed(
     """
     is are was were be and or instead rather after as because since but which that should would must may can could
-    looks seems gives too also though however then works fits it holds not
+    looks seems gives too also though however then works fits it holds not work fit hold
     """
 )
 "Words that may follow a number that is stated as a value; any other names what it counts."
