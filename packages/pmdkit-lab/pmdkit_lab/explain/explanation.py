@@ -195,9 +195,8 @@ def explain(objective: Objective | str, **options: Any) -> Explanation:
     Watch: policies are tables and expectations exact. Draws, shared weights and a few gradient steps do less.
     """
     chosen = load_objective(objective, **options) if isinstance(objective, str) else replace(objective, **options)  # type: ignore[type-var]
-    smooth = check_explainable(chosen)
-    rests = {name: stationary_point(chosen, at, smooth) for name, at in tabular.GRADED_PROMPTS.items()}
-    smooth = smooth and all(rest.descends == "loss" for rest in rests.values())
+    check_explainable(chosen)
+    rests = {name: stationary_point(chosen, at) for name, at in tabular.GRADED_PROMPTS.items()}
     curves = {
         name: regulariser_curve(chosen, tabular.GRADED_PROMPTS[name], at.log_ratio)
         for name, at in rests.items()
@@ -217,13 +216,13 @@ def explain(objective: Objective | str, **options: Any) -> Explanation:
         options={k: v if isinstance(v, int | float | str | None) else str(v) for k, v in values.items()},
         tau=float(fixed) if isinstance(fixed, (int, float)) else np.nan,
         level=known.level,
-        integrable=smooth,
+        integrable=all(rest.descends == "loss" for rest in rests.values()),
         whole_batch=known.whole_batch,
         reference=known.uses_reference,
         rests=rests,
         curves=curves,
         theory=theory,
-        lengths=length_effect(chosen, smooth) if len(curves) == len(rests) else None,
+        lengths=length_effect(chosen) if len(curves) == len(rests) else None,
         force=force(chosen),
         first=first_step(chosen),
         steps=exact_steps(chosen, RATES),
@@ -246,9 +245,9 @@ def known_solution(objective: Objective, problem: tabular.TabularPrompt) -> popu
     )
 
 
-def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
+def length_effect(objective: Objective) -> LengthEffect | None:
     """The resting point with responses of 1 and of 4 tokens; None if there is none."""
-    found = stationary_point(objective, tabular.PROMPT_WITH_LENGTHS, smooth)
+    found = stationary_point(objective, tabular.PROMPT_WITH_LENGTHS)
     if found.kind != "minimiser" or found.certificate.kinks:
         return None
     u = found.log_ratio
@@ -263,8 +262,8 @@ def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
 # Whether an objective can be explained at all: shapes, finite numbers, independent prompts.
 
 
-def check_explainable(objective: Objective) -> bool:
-    """Raise a UsageError that says what is wrong; return whether the gradient is that of the loss.
+def check_explainable(objective: Objective) -> None:
+    """Raise a UsageError that says what is wrong, if anything is.
 
     Raises:
         UsageError: a wrong shape, a NaN, an exception in the user's own code, or prompts that are not independent.
@@ -283,7 +282,6 @@ def check_explainable(objective: Objective) -> bool:
             f"{name} raised {type(error).__name__} on one prompt with eight responses: {error}; "
             "python -m pmdkit.testing my.py:MyLoss finds the line"
         ) from error
-    return integrable(objective)
 
 
 def check_gradient(objective: Objective, name: str) -> None:
@@ -299,14 +297,3 @@ def check_gradient(objective: Objective, name: str) -> None:
                 f"the loss of {name} or its gradient is NaN or infinite within two nats of pi_old; look for a log, a "
                 "division by 0, and a torch.where without a harmless value inside"
             )
-
-
-def integrable(objective: Objective) -> bool:
-    """Whether the gradient is the slope of the loss, with no factor detached from differentiation."""
-    problem = tabular.TabularPrompt.of(tabular.POLICY, tabular.REWARDS)
-    u, way = generator(0, "explain", "slope").normal(size=(2, 8)) / 2
-    width = 1e-5
-    loss = tabular.population_loss(objective, problem, np.stack([u + width * way, u - width * way])).loss
-    slope = (loss[0] - loss[1]) / (2 * width)
-    pull = tabular.population_loss(objective, problem, u).pull[0]
-    return bool(abs(slope - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))

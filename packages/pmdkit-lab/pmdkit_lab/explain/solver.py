@@ -81,14 +81,11 @@ class StationaryPoint:
         }
 
 
-def stationary_point(
-    objective: Objective, problem: TabularPrompt, integrable: bool = True, starts: int = STARTS
-) -> StationaryPoint:
+def stationary_point(objective: Objective, problem: TabularPrompt, starts: int = STARTS) -> StationaryPoint:
     """The best policy of the objective on one problem, among all tabular policies.
 
     Args:
         problem: one prompt, pi [A] > 0.
-        integrable: whether the gradient is that of the loss; used if rows depend on each other, else determined here.
         starts: number of starts, if rows depend on each other; the first is pi_old itself.
     """
     objective = with_fixed_tau(objective, problem)
@@ -97,7 +94,7 @@ def stationary_point(
         return at(objective, problem, "constant", np.zeros(len(problem.pi)), nothing, unique=False)
     nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None)
     if not curves.separable(objective, problem):
-        if integrable:
+        if integrable(objective, problem):
             return from_starts(objective, problem, starts)
         why = replace(nothing, why="rows depend on each other, and the gradient is not that of the loss")
         return at(objective, problem, "not settled", np.zeros(len(problem.pi)), why, descends="gradient")
@@ -153,6 +150,15 @@ def no_gradient(objective: Objective, problem: TabularPrompt) -> bool:
     seen = population_loss(objective, problem, np.concatenate([0 * u[:1], u]))
     loud = np.abs(seen.pull).max(1)
     return bool((np.abs(seen.logits).max(1) <= 1e-12 * loud).all())
+
+
+def integrable(objective: Objective, problem: TabularPrompt) -> bool:
+    """Whether the gradient is the slope of the loss, with no factor detached from differentiation."""
+    u, way = generator(0, "explain", "slope").normal(size=(2, len(problem.pi))) / 2
+    width = 1e-5
+    loss = population_loss(objective, problem, np.stack([u + width * way, u - width * way])).loss
+    pull = population_loss(objective, problem, u).pull[0]
+    return bool(abs((loss[0] - loss[1]) / (2 * width) - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))
 
 
 def from_starts(objective: Objective, problem: TabularPrompt, starts: int) -> StationaryPoint:

@@ -57,6 +57,7 @@ LOSSES = {
     "saturates": lambda s, a, b: -a * torch.tanh(12 * s),
     "falls to a corner": lambda s, a, b: a.abs() * torch.log1p(-b.seq_logp.exp()),
     "rows together, many wells": leaning,
+    "rows together, held back": lambda s, a, b: -a * s + 0.1 * b.centred(s).detach() * s,
     "old policy": lambda s, a, b: 3 * s.abs() - a * s.exp(),
     "trust region": lambda s, a, b: torch.relu(s.abs() - 1),
     "token kl": lambda s, a, b: -a * s.exp() + 0.0003 * s.exp() * s,
@@ -123,7 +124,9 @@ def test_a_probability_too_small_for_a_number_is_still_above_0():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["saturates", "falls to a corner", "rows together, many wells"])
+@pytest.mark.parametrize(
+    "name", ["saturates", "falls to a corner", "rows together, many wells", "rows together, held back"]
+)
 def test_what_is_not_certain_is_not_settled(name):
     found = stationary_point(Made(name), BASE)
     assert (found.kind, found.is_settled, found.exists, found.unique) == ("not settled", False, None, None)

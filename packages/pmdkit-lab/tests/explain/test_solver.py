@@ -104,7 +104,7 @@ def test_how_much_a_token_counts(objective, token):
 @pytest.mark.slow
 def test_cispo_ends_at_a_boundary_point_that_is_linear_in_the_advantage():
     """Past the cap the weight no longer grows: a set S rests at ratio 5 A / c, c = 5 E_old[A; S], all of S above c."""
-    found = stationary_point(CISPO(), BASE, integrable=False)
+    found = stationary_point(CISPO(), BASE)
     assert found.kind == "boundary"
     ratio = np.exp(found.log_ratio)
     kept = ratio > 0
