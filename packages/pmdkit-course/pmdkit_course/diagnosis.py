@@ -553,5 +553,5 @@ def first_off(given: Any, wanted: Any, tolerance: float, exact: bool) -> tuple[s
     return f"entry {list(place)}", g[place], w[place]
 
 
-WEAK: tuple[Test, ...] = (of_range, proportion, counted, at_the_edge, nearly, constant)
+WEAK: tuple[Test, ...] = (of_range, counted, proportion, at_the_edge, nearly, constant)
 "Tests that are asked last: what they find may have several causes."

@@ -198,16 +198,6 @@ def test_the_formula_is_off_by_the_share_there_and_by_less_below():
         np.testing.assert_allclose(error[2], share, rtol=1e-6)
 
 
-def test_the_interval_is_scipys_and_the_sweeps():
-    rng = np.random.default_rng(0)
-    first, second = rng.normal(size=(2, 7))
-    found = lesson_107.paired_interval(first, second)
-    exact = ttest_rel(second, first).confidence_interval(0.95)
-    np.testing.assert_allclose(found, (exact.low, exact.high), rtol=1e-10)
-    sweep = paired_difference(first, second).difference
-    np.testing.assert_allclose(found, (sweep.low, sweep.high), rtol=1e-12)
-
-
 def test_chances_of_coins_by_counting_every_row_of_heads_and_tails():
     contexts, arms = 4, 6
     counted = np.zeros((contexts, arms))
@@ -406,11 +396,14 @@ def test_pass_at_k_counts_the_sets_that_hold_a_right_answer():
     np.testing.assert_allclose(lesson_303.pass_at(right, draws, k), np.mean(counted), rtol=1e-12)
 
 
-def test_the_difference_of_lesson_303_is_scipys():
+def test_intervals_are_scipys_and_the_sweeps():
     for first, second in lesson_303.seeds(np.random.default_rng(1)):
         known = ttest_rel(second, first).confidence_interval(0.95)
         found = lesson_303.difference(first, second)
         np.testing.assert_allclose(found, [(second - first).mean(), known.low, known.high], rtol=1e-9)
+        np.testing.assert_allclose(lesson_107.paired_interval(first, second), found[1:], rtol=1e-12)
+        sweep = paired_difference(first, second).difference
+        np.testing.assert_allclose(found[1:], (sweep.low, sweep.high), rtol=1e-12)
 
 
 def test_the_honest_best_of_equal_checkpoints_is_not_flattered():

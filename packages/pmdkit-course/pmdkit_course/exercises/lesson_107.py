@@ -1,13 +1,12 @@
 """Exercises of lesson 107: comparing runs by seed, and a bandit of your own."""
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.special import comb
-from scipy.stats import binom, norm
+from scipy.stats import binom
 from scipy.stats import t as student
 
 from pmdkit_course.exercises import Answer, Array, Exercise
+from pmdkit_course.exercises.lesson_303 import INTERVALS
 
 
 def paired_interval(first: Array, second: Array) -> tuple[float, float]:
@@ -18,32 +17,9 @@ def paired_interval(first: Array, second: Array) -> tuple[float, float]:
     return difference.mean() - half, difference.mean() + half
 
 
-def around(difference: float, half: float) -> tuple[float, float]:
-    """An interval by its middle and half its width."""
-    return difference - half, difference + half
-
-
-def unpaired(first: Array, second: Array) -> tuple[float, float]:
-    """Two samples that know nothing of each other, Welch's degrees of freedom."""
-    parts = np.array([first.var(ddof=1), second.var(ddof=1)]) / len(first)
-    freedom = parts.sum() ** 2 / (parts**2).sum() * (len(first) - 1)
-    return around(second.mean() - first.mean(), student.ppf(0.975, freedom) * np.sqrt(parts.sum()))
-
-
-def scaled(factor: Callable[[int], float], ddof: int = 1, root: bool = True) -> Answer:
-    """The paired interval with another quantile, another deviation, or no root of n."""
-
-    def interval(first: Array, second: Array) -> tuple[float, float]:
-        difference = second - first
-        n = len(difference)
-        return around(difference.mean(), factor(n) * difference.std(ddof=ddof) / (np.sqrt(n) if root else 1))
-
-    return interval
-
-
-def t_quantile(n: int) -> float:
-    """Of Student's t with n - 1 degrees of freedom, 95 % two-sided."""
-    return float(student.ppf(0.975, n - 1))
+def ends(interval: Answer) -> Answer:
+    """An interval without its middle."""
+    return lambda first, second: interval(first, second)[1:]
 
 
 def coin_success(contexts: int, arms: int) -> Array:
@@ -67,33 +43,7 @@ EXERCISES = (
         id="107.1",
         solution=paired_interval,
         inputs=results,
-        slips={
-            "This treats the two as strangers: it adds the spread over seeds of both. They ran on the same seeds, so "
-            "take differences first; what a seed does to both cancels.": (
-                unpaired,
-                *(
-                    lambda a, b, factor=factor: around(
-                        b.mean() - a.mean(), factor(len(a)) * np.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
-                    )
-                    for factor in (
-                        t_quantile,
-                        lambda n: student.ppf(0.975, 2 * n - 2),
-                        lambda n: 1.96,
-                        lambda n: norm.ppf(0.975),
-                    )
-                ),
-            ),
-            "That is where single differences lie. Asked is the mean of n of them, and how well it is known.": (
-                lambda a, b: np.percentile(b - a, [2.5, 97.5]),
-                lambda a, b: ((b - a).min(), (b - a).max()),
-            ),
-            "That is a 99 % interval. The 95 % one leaves 2.5 % on each side.": scaled(
-                lambda n: student.ppf(0.995, n - 1)
-            ),
-            "That is the spread of single differences. The mean of n of them is known better by the root of n.": scaled(
-                t_quantile, root=False
-            ),
-        },
+        slips={says: tuple(map(ends, wrong)) for says, wrong in INTERVALS.items()},
         hints=(
             "First make one number per seed. What is its mean, and the standard error of that mean?",
             "The standard error is difference.std(ddof=1) / np.sqrt(n).",

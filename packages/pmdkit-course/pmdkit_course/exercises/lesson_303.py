@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 from scipy.stats import norm, t
 
-from pmdkit_course.exercises import Array, Exercise
+from pmdkit_course.exercises import Answer, Array, Exercise
 
 
 def two_errors(right: Array, draws: int) -> Array:
@@ -67,9 +67,25 @@ def welch(first: Array, second: Array) -> Array:
     return unpaired(first, second, t.ppf(0.975, freedom))
 
 
-def spread(first: Array, second: Array) -> Array:
-    """Where a single difference would lie."""
-    return around(second - first, t.ppf(0.975, len(first) - 1) * np.sqrt(len(first)))
+INTERVALS: dict[str, tuple[Answer, ...]] = {
+    "That forgets that the seeds are the same. What a seed does to both runs cancels in their difference.": (
+        unpaired,
+        *(
+            lambda first, second, factor=factor: unpaired(first, second, factor(len(first)))
+            for factor in (lambda n: t.ppf(0.975, n - 1), lambda n: 1.96, lambda n: norm.ppf(0.975))
+        ),
+        welch,
+    ),
+    "That is where single differences lie, and not how well their mean is known.": (
+        lambda first, second: (np.mean(second - first), *np.percentile(second - first, [2.5, 97.5])),
+        lambda first, second: (np.mean(second - first), min(second - first), max(second - first)),
+        lambda first, second: around(second - first, t.ppf(0.975, len(first) - 1) * np.sqrt(len(first))),
+    ),
+    "That is a 99 % interval. The 95 % one leaves 2.5 % on each side.": (
+        lambda first, second: around(second - first, t.ppf(0.995, len(first) - 1)),
+    ),
+}
+"Wrong intervals of a mean difference, as (mean, low, high)."
 
 
 def seeds(rng: np.random.Generator) -> list[tuple[Array, Array]]:
@@ -182,24 +198,7 @@ EXERCISES = (
         id="303.3",
         solution=difference,
         inputs=seeds,
-        slips={
-            "That forgets that the seeds are the same. What a seed does to both runs cancels in their difference.": (
-                unpaired,
-                *(
-                    lambda first, second, factor=factor: unpaired(first, second, factor(len(first)))
-                    for factor in (lambda n: t.ppf(0.975, n - 1), lambda n: 1.96, lambda n: norm.ppf(0.975))
-                ),
-                welch,
-            ),
-            "That is where single differences lie, and not how well their mean is known.": (
-                lambda first, second: (np.mean(second - first), *np.percentile(second - first, [2.5, 97.5])),
-                lambda first, second: (np.mean(second - first), min(second - first), max(second - first)),
-            ),
-            "That is a 99 % interval. The 95 % one leaves 2.5 % on each side.": lambda first, second: around(
-                second - first, t.ppf(0.995, len(first) - 1)
-            ),
-            "That is where the difference of one seed lies. The mean of S of them is closer by the root of S.": spread,
-        },
+        slips=INTERVALS,
         hints=(
             "Forget the two lists; their differences, one per seed, are the data.",
             "Mean, plus and minus t times the standard deviation (ddof=1) over the square root of S.",
