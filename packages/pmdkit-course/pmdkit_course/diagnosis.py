@@ -88,7 +88,7 @@ class Asked:
 
 def large_count(wanted: Any) -> bool:
     """Whether a right answer is a whole number that nobody gives by chance."""
-    return isinstance(wanted, int | np.integer) and abs(wanted) >= 5 * COUNTING
+    return isinstance(wanted, int | np.integer) and abs(int(wanted)) >= 5 * COUNTING
 
 
 def diagnose(exercise: Exercise, known: Known, given: Sequence[Any]) -> Diagnosis | None:
@@ -103,7 +103,9 @@ def slip_of(asked: Asked, given: Sequence[Any], weak: Sequence[Test]) -> Diagnos
         parts = [list(as_parts(g) or ()) for g in given]
         return of_parts(asked, parts, [list(w) for w in wanted], weak)
     if any(form(g, w) for g, w in zip(given, wanted, strict=True)):
-        return of_values(asked, given, wanted, (identity, of_form)) or of_mistakes(asked, given)
+        return of_values(asked, given, wanted, (identity, of_form)) or (
+            of_mistakes(asked, given) or of_values(asked, given, wanted, (at_the_edge,) if weak else ())
+        )
     mistake = of_mistakes(asked, given)
     if mistake is not None and mistake.kind == "slip":  # an exercise's own words are the best
         return mistake
@@ -122,7 +124,8 @@ def outside_special(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
             plain = [n for n, case in enumerate(asked.cases) if not holds(case[i])]
             if 2 <= len(plain) < len(given):
                 rest = Asked(asked.exercise, asked.known.only(plain))
-                if found := slip_of(rest, [given[n] for n in plain], ()):
+                wrong = not rest.agree([given[n] for n in plain], rest.known.wanted)
+                if wrong and (found := slip_of(rest, [given[n] for n in plain], ())):
                     return Diagnosis(found.kind, f"Leaving aside where `{name}` {says}: {found.says}")
     return None
 
@@ -186,13 +189,16 @@ def of_mistakes(asked: Asked, given: Sequence[Any], part: int | None = None) -> 
 
 def of_two_mistakes(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
     """A known mistake, and a general one on top of it; of answers that are whole or words, a slip of the exercise."""
+    exact, wanted = asked.exercise.exact, asked.known.wanted
+    if sum(not asked.agree([g], [w]) for g, w in zip(given, wanted, strict=True)) < 2:
+        return None
     for mistake in asked.known.mistakes:
-        if mistake.slip is None and (asked.exercise.exact or mistake.arguments):
+        if mistake.slip is None and (exact or mistake.arguments):
             continue
         answers = [mistake.answer(n) for n in range(len(given))]
-        if all(answer is not None for answer in answers) and not asked.agree(answers, asked.known.wanted):
-            second = of_values(asked, given, answers, (identity,) if mistake.slip is None else (identity, of_range))
-            if second is not None:
+        if all(answer is not None for answer in answers) and not asked.agree(answers, wanted):
+            second = of_values(asked, given, answers, (identity, of_range) if exact else (identity,))
+            if second is not None and (mistake.slip is not None or second.kind in ("sign", "factor", "base")):
                 then = second.says.replace("the right answer", "that")
                 return Diagnosis(
                     second.kind,
@@ -381,8 +387,9 @@ def of_range(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     ends = [got[end] for end in (above, below) if end.any()]
     if not np.array_equal(right, ~(above | below)) or any(np.ptp(end) > 1e-6 * abs(end).max() for end in ends):
         return None
-    if asked.exercise.exact and above.sum() + below.sum() == 1 and not (above.any() and due.max() > COUNTING):
-        return None  # one small count is wrong: anything may have happened
+    counts = asked.exercise.exact and above.any() and due.max() > COUNTING
+    if np.ptp(got) == 0 or (above.sum() + below.sum() == 1 and not counts):
+        return None  # one number is wrong, and no large count: anything may have happened
     where = f"above {due[right].max():.4g}" if above.any() else f"below {due[right].min():.4g}"
     coarse = "" if exactly[right].all() else " Elsewhere it is close, but not close enough: is the search a coarse one?"
     return Diagnosis(
@@ -395,6 +402,13 @@ def constant(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """One and the same number for all inputs, or one of two for many."""
     if any(g.ndim or not np.isfinite(g) for g in given):
         return None
+    for i, name in enumerate(asked.names):
+        if all(isinstance(case[i], int | float) and case[i] for case in asked.cases):
+            ratios = np.array([float(g) / case[i] for case, g in zip(asked.cases, given, strict=True)])
+            if np.ptp(ratios) < 1e-9 * abs(ratios[0]) and len({case[i] for case in asked.cases}) > 2:
+                return Diagnosis(
+                    "constant", f"It is {ratios[0]:.4g} times `{name}` for every input, whatever the others are."
+                )
     got, due = ({f"{float(x):.4g}" for x in numbers if not x.ndim} for numbers in (given, wanted))
     if len(due) < 2 * len(got) + 1 or len(got) > 2:
         return None
@@ -490,7 +504,7 @@ def edge_entries(asked: Asked, given: Numbers, wanted: Numbers) -> str | None:
     """The same entries are wrong in every array: the first, the last, or those where an argument is 0 or nan."""
     masks = []
     for g, w in zip(given, wanted, strict=True):
-        if w.ndim == 0:
+        if w.ndim == 0 or g.shape != w.shape:
             return None
         scale = np.abs(w[np.isfinite(w)]).max(initial=0.0)
         masks.append(

@@ -52,8 +52,12 @@ class Known:
 
     def only(self, places: Sequence[int]) -> "Known":
         """The same for some of the inputs."""
-        mistakes = (replace(m, answer=lambda n, answer=m.answer: answer(places[n])) for m in self.mistakes)
-        return Known(tuple(self.cases[n] for n in places), tuple(self.wanted[n] for n in places), tuple(mistakes))
+
+        def at(answer: Callable[[int], Any]) -> Callable[[int], Any]:
+            return lambda n: answer(places[n])
+
+        mistakes = tuple(replace(mistake, answer=at(mistake.answer)) for mistake in self.mistakes)
+        return Known(tuple(self.cases[n] for n in places), tuple(self.wanted[n] for n in places), mistakes)
 
 
 @functools.lru_cache(4)

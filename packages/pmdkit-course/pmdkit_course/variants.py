@@ -109,7 +109,8 @@ def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, 
         arguments = {
             a.arg: (type(v), np.shape(to_numpy(v))) for a, v in zip(function.args.args, case, strict=False) if own
         }
-        quantities = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        quantities = stored if own else frozenset()
         alike: dict[str, list[tuple[Put, ast.expr]]] = {}  # an expression that occurs twice may be mistaken twice
         for put, node in places(function):
             alike.setdefault(ast.unparse(node), []).append((put, node))

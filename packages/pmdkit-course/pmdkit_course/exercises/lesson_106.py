@@ -18,7 +18,11 @@ def part_steps(p0: float, tau: float, goal: float) -> int:
 
 def crossing(p: float, error: Callable[[float, float], Array]) -> float:
     """The first tau, on a logarithmic scale, at which an error that starts below 0 reaches it."""
-    return float(np.exp(brentq(lambda x: error(p, np.exp(x)), np.log(p / 60), np.log(p), xtol=1e-13)))
+    low, high = np.log(p / 60), np.log(p)
+    found = float(brentq(lambda x: error(p, np.exp(x)), low, high, xtol=1e-13))
+    if found - low < 1e-6:  # an error of 0 at the end itself is rounding, and no crossing
+        raise ValueError("the error does not start below 0")
+    return float(np.exp(found))
 
 
 def holds_below(p: float, share: float) -> float:

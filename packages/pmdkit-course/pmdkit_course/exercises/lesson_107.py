@@ -43,7 +43,7 @@ EXERCISES = (
         id="107.1",
         solution=paired_interval,
         inputs=results,
-        slips={says: tuple(map(ends, wrong)) for says, wrong in INTERVALS.items()},
+        slips={says: tuple(map(ends, wrong)) for says, wrong in INTERVALS.items() if isinstance(wrong, tuple)},
         hints=(
             "First make one number per seed. What is its mean, and the standard error of that mean?",
             "The standard error is difference.std(ddof=1) / np.sqrt(n).",

@@ -67,7 +67,7 @@ def welch(first: Array, second: Array) -> Array:
     return unpaired(first, second, t.ppf(0.975, freedom))
 
 
-INTERVALS: dict[str, tuple[Answer, ...]] = {
+INTERVALS: dict[str, Answer | tuple[Answer, ...]] = {
     "That forgets that the seeds are the same. What a seed does to both runs cancels in their difference.": (
         unpaired,
         *(
