@@ -88,9 +88,6 @@ EXERCISES = (
             "A corner is where PMD-part goes. Look at the first row of the table.": lambda pi, reward: np.eye(len(pi))[
                 np.argmax(reward)
             ],
-            "The proportions are right, but these do not sum to 1; which factor is missing?": lambda pi, reward: (
-                pi * np.maximum(reward - pi @ reward, 0)
-            ),
             "An action counts by its reward here. Compare the ends with the advantages.": lambda pi, reward: (
                 pi * reward / (pi @ reward)
             ),

@@ -80,9 +80,6 @@ EXERCISES = (
             "That is the mean over the responses above average only. The others count too, with 0.": (
                 lambda pi, reward: pi @ np.maximum(reward - pi @ reward, 0) / (pi @ (reward > pi @ reward))
             ),
-            "The baseline is missing: a response counts by what it has above the mean reward.": lambda pi, reward: (
-                pi @ np.maximum(reward, 0.0)
-            ),
         },
         hints=(
             "As tau goes to 0 the term tau u vanishes, unless u goes to minus infinity. Which responses do that?",

@@ -76,9 +76,6 @@ EXERCISES = (
                 lambda reward: reward - reward.mean(),
                 lambda reward: reward - (reward.sum() - reward) / (reward.size - 1),
             ),
-            "That is the baseline alone. It is to be subtracted from the reward.": lambda reward: (
-                reward - loo_advantage(reward)
-            ),
             "That averages over prompts, place by place. The group is the last axis.": lambda reward: (
                 reward - reward.mean(axis=0, keepdims=True)
             ),

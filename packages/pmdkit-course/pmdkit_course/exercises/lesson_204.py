@@ -76,9 +76,6 @@ EXERCISES = (
                     * (scored.sum() > 1)
                 ),
             ),
-            "That is the baseline alone. It is to be subtracted from the reward.": lambda reward, scored: (
-                np.where(scored, reward - advantages(reward, scored), 0.0) * (scored.sum() > 1)
-            ),
             "That is right for the silent ones: the mask is upside down.": lambda reward, scored: advantages(
                 reward, ~scored
             ),

@@ -94,9 +94,6 @@ EXERCISES = (
             "More GPUs do not make a pass smaller: it is needed on each of them.": lambda w, gib, one: math.ceil(
                 (16 * w / GIB + one) / (0.9 * gib)
             ),
-            "That fills the GPU to the last byte; a tenth stays free.": lambda w, gib, one: least(
-                16 * w / GIB, gib - one
-            ),
             "The tenth is of the GPU, and not of what the pass leaves.": lambda w, gib, one: least(
                 16 * w / GIB, 0.9 * (gib - one)
             ),

@@ -151,8 +151,6 @@ EXERCISES = (
                     np.sqrt(np.maximum(two_errors(right, draws)[1] ** 2 - two_errors(right, draws)[0] ** 2, 0)),
                 )
             ),
-            "The first is a bit too small: p (1 - p) / k of the *observed* p is biased. Which "
-            "divisor corrects it?": lambda right, draws: (luck(right / draws, draws), two_errors(right, draws)[1]),
             "The second counts the draws twice: the spread between observed shares holds their luck already.": twice,
         },
         hints=(
@@ -181,9 +179,6 @@ EXERCISES = (
             ),
             "That is the chance that not all k are right. One right one is enough.": lambda right, draws, k: (
                 1 - np.mean([comb(int(c), k) / comb(draws, k) for c in right])
-            ),
-            "That is the share of problems that were solved at all, in all draws.": lambda right, draws, k: np.mean(
-                right > 0
             ),
             "That adds up chances as if two right answers could not come together.": lambda right, draws, k: np.mean(
                 np.minimum(1, k * right / draws)

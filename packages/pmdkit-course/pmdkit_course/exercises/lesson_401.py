@@ -12,12 +12,6 @@ def bounded_loss(log_ratio: Array, advantage: Array, tau: float, width: float) -
     return np.where(size <= width, size**2 / 2, width * (size - width / 2)) / tau
 
 
-def jumping(log_ratio: Array, advantage: Array, tau: float, width: float) -> Array:
-    """A line through the origin in place of the tangent."""
-    size = np.abs(advantage - tau * log_ratio)
-    return np.where(size <= width, size**2 / 2, width * size) / tau
-
-
 def implied_slope(ratio: Array, tau: float, cap: float) -> Array:
     """A response rests where its log ratio is its target; solve that for the reward."""
     return cap * tau * np.arctanh(np.log(ratio) / cap)
@@ -97,8 +91,6 @@ EXERCISES = (
         solution=bounded_loss,
         inputs=residuals,
         slips={
-            "At the width your loss jumps from width^2 / 2 to width^2. The line must meet the parabola: subtract what "
-            "makes it its tangent.": jumping,
             "You clip the residual and square it: beyond the width that is a constant, so its gradient is 0. Those who "
             "are farthest off "
             "feel nothing.": lambda s, a, tau, width: np.clip(a - tau * s, -width, width) ** 2 / (2 * tau),
@@ -145,9 +137,6 @@ EXERCISES = (
             "tanh leads from the reward to the log ratio. You are asked the way back.": (
                 lambda z, tau, cap: cap * tau * np.tanh(np.log(z) / cap),
                 lambda z, tau, cap: cap * np.tanh(np.log(z) / (cap * tau)),
-            ),
-            "That is Delta / (cap tau), without units. f' is a reward.": lambda z, tau, cap: np.arctanh(
-                np.log(z) / cap
             ),
             "The target is one of the log ratio. z - 1 is its first term only.": lambda z, tau, cap: (
                 cap * tau * np.arctanh(np.clip((z - 1) / cap, -0.999, 0.999))
