@@ -10,7 +10,7 @@ from stopwatch import Stopwatch
 from pmdkit import train
 
 TARGET, SEEDS = 0.9, range(1, 6)
-STEPS = 100  # of the recipe's 300: its learning rate is constant, so they are the same steps
+STEPS = 100  # those of the recipe
 
 
 def measure(rounds: int) -> Iterator[Measured]:

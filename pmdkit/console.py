@@ -28,7 +28,7 @@ SHOWN = (
     ("ess", "effective after the step", "of a group"),
     ("theory_lambda_over_tau", "hidden brake lambda/tau", "reward units"),
     ("noise_share", "noise for PMD-part", "of the groups"),
-    ("anchor", "its push from pi_old", "of its pull back"),
+    ("anchor", "push under PMD-part", "of the pull back"),
     ("entropy", "entropy", "nats"),
     ("grad_norm", "gradient norm", ""),
 )

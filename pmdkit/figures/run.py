@@ -303,8 +303,8 @@ def caption(rows: Rows, summary: dict[str, Any] | None, prompts: int | None) -> 
     push = float(np.nanmean(numbers(rows, "anchor"))) if known(rows, "anchor") else 0.0
     if push > 1 and max(row.get("staleness") or 0 for row in rows) > 0:
         words.append(
-            f"PMD-part's push away from the old policy is {push:.2g} times its pull back: in each stale ministep grows "
-            "what the reward says nothing about. A larger tau or fewer ministeps help."
+            f"Under PMD-part the push away from the old policy is {push:.2g} times the pull back, so what the reward "
+            "says nothing about grows in each stale ministep; a larger tau or fewer ministeps help."
         )
     return textwrap.fill("What to see. " + " ".join(filter(None, words)), COLUMNS)
 

@@ -33,7 +33,7 @@ def outcome(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_modular_sum_is_learned(tmp_path, seed):
-    """The default recipe, a sixth of its steps: from chance, 1/11, to 0.8 of all 100 prompts, evaluated exactly."""
+    """The default recipe, half of its steps: from chance, 1/11, to 0.8 of all 100 prompts, evaluated exactly."""
     run = train("pmd-mean", "toy", "modular-sum", seed=seed, steps=50, out=tmp_path / "run")
     assert run.summary["pass_rate_first"] == pytest.approx(1 / 11, abs=0.01)
     assert run.summary["pass_rate_last"] >= 0.8
