@@ -129,7 +129,7 @@ def test_the_caption_warns_where_stale_ministeps_push_away(drawn_run: Run, tmp_p
     for push, staleness, warned in ((2.5, 3, True), (2.5, 0, False), (0.5, 3, False), (None, 3, False)):
         rows = [row | {"anchor": push, "staleness": staleness} for row in drawn_run.metrics]
         said = caption(edited(drawn_run, tmp_path / f"{push}-{staleness}", rows).figure())
-        assert ("2.5 times its pull" in said) == warned
+        assert ("2.5 times" in said) == warned
 
 
 @pytest.mark.slow
