@@ -5,8 +5,6 @@ responses to a prompt in one call. A `FunctionGrader` makes the rows; in a worke
 `OwnReward` calls it.
 """
 
-import __future__
-
 import ast
 import asyncio
 import inspect
@@ -200,15 +198,27 @@ def takes_gold(grade: str) -> bool:
 
 def stand_in(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> Callable[..., Any]:
     """A function that does nothing, with the parameters of a definition; None is the default where there is one."""
-    given = definition.args
-    given.defaults = [ast.Constant(None) for _ in given.defaults]
-    given.kw_defaults = [default and ast.Constant(None) for default in given.kw_defaults]
-    definition.decorator_list, definition.body = [], [ast.Pass()]
-    made: dict[str, Any] = {}
-    tree = ast.fix_missing_locations(ast.Module([definition], []))
-    # as after `from __future__ import annotations`: none of them is evaluated
-    exec(compile(tree, "stand-in", "exec", flags=__future__.annotations.compiler_flag), made)
-    function: Callable[..., Any] = made[definition.name]
+    given, kinds = definition.args, inspect.Parameter
+    positional = [*given.posonlyargs, *given.args]
+    found = [
+        kinds(
+            one.arg,
+            kinds.POSITIONAL_ONLY if n < len(given.posonlyargs) else kinds.POSITIONAL_OR_KEYWORD,
+            default=kinds.empty if n < len(positional) - len(given.defaults) else None,
+        )
+        for n, one in enumerate(positional)
+    ]
+    found += [kinds(given.vararg.arg, kinds.VAR_POSITIONAL)] if given.vararg else []
+    for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        found.append(kinds(one.arg, kinds.KEYWORD_ONLY, default=kinds.empty if default is None else None))
+    found += [kinds(given.kwarg.arg, kinds.VAR_KEYWORD)] if given.kwarg else []
+
+    def plain_function() -> None: ...
+
+    async def async_function() -> None: ...
+
+    function: Any = async_function if isinstance(definition, ast.AsyncFunctionDef) else plain_function
+    function.__signature__ = inspect.Signature(found)
     return function
 
 
