@@ -248,6 +248,7 @@ class CausalLearner:
                     raise Diverged(f"a weight is not finite after the step; {INTACT}")
             else:
                 skipped += 1
+            self.optimizer.zero_grad(set_to_none=True)  # the engine needs the memory until the next update
             report = report or {"loss": loss, "grad_norm": norm}
         self.report("update", len(plan), len(plan), 0)
         self.stale = True

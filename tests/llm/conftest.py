@@ -7,6 +7,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import (
@@ -100,3 +101,14 @@ def learner_of(
     policy = CausalPolicy(model, process_group, update.token_budget, bfloat16, reference)
     table = RolloutTable(width=width, **rollout or {})
     return CausalLearner(policy, tokenizer, encode, engine, table, schedule, update, **more)
+
+
+def step_gradients(learner: CausalLearner) -> dict[str, Tensor]:
+    """The gradient of each weight in the newest optimizer step, filled in by every update, which then frees them."""
+    found: dict[str, Tensor] = {}
+
+    def keep(*_: Any) -> None:
+        found.update({name: x.grad for name, x in learner.model.named_parameters() if x.grad is not None})
+
+    learner.optimizer.register_step_pre_hook(keep)
+    return found

@@ -30,7 +30,7 @@ from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
 
-from .conftest import EOS, build, learner_of
+from .conftest import EOS, build, learner_of, step_gradients
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
 CASES = {
@@ -132,12 +132,11 @@ def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     mine = learner(process_group, kind, objective, checkpointing=checkpointing, adapters=adapters)
     objective, rollouts, batch = step_of(mine, objective, prompts)
     found = {"responses": rollouts.responses, "logp_old": rollouts.logp_old, "mask": rollouts.mask.int()}
+    gradients = step_gradients(mine)
     for turn in range(2):
         report = mine.update(objective, rollouts, batch)
         found[f"report {turn}"] = torch.tensor([report["loss"], report["grad_norm"]], dtype=torch.float64)
-        for key, weight in mine.model.named_parameters():
-            if weight.requires_grad:
-                found[f"gradient {turn} {key}"] = full_tensor(weight.grad)
+        found |= {f"gradient {turn} {key}": full_tensor(gradient) for key, gradient in gradients.items()}
     for key, weight in GatheredWeights(lora.MergedWeights(mine.model)).items():
         found[f"weight {key}"] = weight.detach()
     with torch.no_grad():

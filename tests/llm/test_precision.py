@@ -20,7 +20,6 @@ from torch.utils.flop_counter import flop_registry
 from pmdkit.distributed import SINGLE
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.head import head_weight
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.policy import ForwardRoot
@@ -29,7 +28,7 @@ from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .conftest import EOS, VOCABULARY, build, learner_of
+from .conftest import EOS, VOCABULARY, build, learner_of, step_gradients
 from .ranks import PROMPTS, STRATEGIES, run_two, step_of, tied
 
 CASES = ("qwen2", "qwen3", "qwen3-moe")
@@ -95,16 +94,16 @@ def learner(kind, process_group=SINGLE, dtype=NARROW, checkpointing=False, build
 
 
 def traced_step(kind, process_group=SINGLE, **options):
-    """What the rollout, scoring and update of one step computed, each its own trace."""
+    """What the rollout, scoring and update of one step computed, each its own trace; the learner; its gradients."""
     mine = learner(kind, process_group, **options)
-    found = {}
+    gradients, found = step_gradients(mine), {}
     with Trace() as found["rollout"]:
         objective, rollouts, batch = step_of(mine, "pmd-mean", 3)
     with torch.no_grad(), Trace() as found["scoring"]:
         mine.logp(rollouts)
     with Trace() as found["update"]:
         mine.update(objective, rollouts, batch)
-    return found, mine
+    return found, mine, gradients
 
 
 @pytest.mark.slow
@@ -113,7 +112,7 @@ def traced_step(kind, process_group=SINGLE, **options):
 @pytest.mark.parametrize("kind", CASES)
 def test_products_and_attention_are_in_bfloat16(kind, checkpointing):
     """All of a step outside the head; what must be float32 still is: norms, softmax, weights and their gradients."""
-    found, mine = traced_step(kind, checkpointing=checkpointing)
+    found, mine, gradients = traced_step(kind, checkpointing=checkpointing)
     for phase, trace in found.items():
         assert any("attention" in name for name, _ in trace.kinds()), phase
         assert ("_grouped_mm" in {name for name, _ in trace.kinds()}) == (kind == "qwen3-moe")
@@ -129,7 +128,9 @@ def test_products_and_attention_are_in_bfloat16(kind, checkpointing):
     if kind == "qwen3-moe":
         assert "_softmax" in found["update"].wide  # the router's
     assert {weight.dtype for weight in mine.model.parameters()} == {WIDE}
-    assert {weight.grad.dtype for weight in mine.model.parameters()} == {WIDE}
+    assert gradients.keys() == {name for name, _ in mine.model.named_parameters()}
+    assert {gradient.dtype for gradient in gradients.values()} == {WIDE}
+    assert all(weight.grad is None for weight in mine.model.parameters())  # freed for the engine
 
 
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
@@ -158,8 +159,9 @@ def test_gradients_are_those_of_bfloat16_weights(kind):
 def test_a_tied_head_adds_its_gradient_in_float32():
     mine = learner("qwen2", build=tied)
     objective, rollouts, batch = step_of(mine, "pmd-mean", 3)
+    gradients = step_gradients(mine)
     mine.update(objective, rollouts, batch)
-    gradient = head_weight(mine.model).grad
+    gradient = gradients["model.embed_tokens.weight"]
     assert gradient.dtype == WIDE
     assert not torch.equal(gradient, gradient.to(NARROW).float())
 
@@ -182,7 +184,7 @@ def test_two_processes_compute_what_one_does(tmp_path):
     """The same kinds of products in the same precision, and FSDP2's gradients are those of whole cast weights."""
     run_two("tests.llm.test_precision", tmp_path, seconds=150)
     for kind in ("qwen2", "qwen3-moe"):
-        found, _ = traced_step(kind)
+        found, *_ = traced_step(kind)
         for phase, trace in found.items():
             for strategy in STRATEGIES:
                 said = [json.loads((tmp_path / f"{strategy} {kind} {rank}.json").read_text()) for rank in range(2)]
@@ -203,12 +205,11 @@ def main(out: Path) -> None:
     for strategy in STRATEGIES:
         process_group = AccelerateGroup(strategy, timeout=60, cpu=True)
         for kind in ("qwen2", "qwen3-moe"):
-            found, mine = traced_step(kind, process_group)
-            named = dict(mine.model.named_parameters())
-            assert {x.dtype for weight in named.values() for x in (weight, weight.grad)} == {WIDE}
+            found, mine, gradients = traced_step(kind, process_group)
+            assert {x.dtype for x in (*mine.model.parameters(), *gradients.values())} == {WIDE}
             kinds = {phase: sorted(trace.kinds()) for phase, trace in found.items()}
             (out / f"{strategy} {kind} {process_group.rank}.json").write_text(json.dumps(kinds))
-            whole = {name: full_tensor(weight.grad).contiguous() for name, weight in named.items()}
+            whole = {name: full_tensor(gradient).contiguous() for name, gradient in gradients.items()}
             save_file(whole, out / f"{strategy} {kind} {process_group.rank}.safetensors")
     process_group.accelerator.end_training()
 

@@ -55,7 +55,6 @@ def measured(model, bfloat16):
     reward = torch.arange(GROUP).double()[None] % 2
     batch = credit(objective, Groups(reward, mass), logp, mask, None, LENGTH)
     learner.update(objective, rollouts, batch)  # the optimizer has its moments from here on
-    learner.optimizer.zero_grad(set_to_none=True)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         learner.update(objective, rollouts, batch)
     assert seen.profiler is not None
