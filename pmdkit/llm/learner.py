@@ -110,6 +110,7 @@ class CausalLearner:
                 )
                 self.engine.on_finished = None  # evaluations use the same engine
         self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
+        self.engine.enter("update")  # it sleeps while the trainer scores and updates; the next publish wakes it
         rollouts = make_rollouts(prompts, seed, responses, self.version, self.sampling.width)
         rollouts = replace(rollouts, episodes=episodes, measured=self.engine.found)
         old, correction, cap = self.options.old, self.options.correction, self.options.correction_cap
@@ -211,8 +212,6 @@ class CausalLearner:
         Raises:
             Diverged: the loss, the gradient or a weight is not finite.
         """
-        if self.queue is None:
-            self.engine.enter("update")
         group, root = self.process_group, self.policy.root
         prompts, responses, size = self.rows(rollouts)
         counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()

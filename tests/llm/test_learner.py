@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pmdkit.errors import ResumeRefused
+from pmdkit.llm.engines.base import NO_WEIGHTS
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.rollouts import row_seeds
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
@@ -19,7 +20,16 @@ from .conftest import EOS, build, learner_of
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 
 
-def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False, temperature=1.0, **update):
+def learner(
+    kind="qwen2",
+    budget=10_000,
+    dtype=torch.float64,
+    lr=1e-2,
+    reference=False,
+    temperature=1.0,
+    old="rollout",
+    **update,
+):
     model = build(kind, dtype)
     engine = TransformersEngine(model, EOS)
     return learner_of(
@@ -30,7 +40,7 @@ def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference
         ScheduleTable(lr=lr, optimizer="sgd"),
         UpdateTable(token_budget=budget, clip=1e9, **update),
         reference=reference,
-        rollout={"temperature": temperature},
+        rollout={"temperature": temperature, "old": old},
     )
 
 
@@ -168,6 +178,30 @@ def test_a_checkpoint_of_another_model_is_refused():
     state = learner("llama").state_dict()
     with pytest.raises(ResumeRefused, match="another model"):
         learner().load_state_dict(state)
+
+
+class Sleeper(TransformersEngine):
+    """Drops its weights when the rollout is over, like vLLM, and cannot write before the next publish."""
+
+    def enter(self, phase):
+        self.version = NO_WEIGHTS if phase == "update" else self.version
+
+    def generate(self, *arguments):
+        assert self.version != NO_WEIGHTS
+        return super().generate(*arguments)
+
+
+def test_the_engine_sleeps_while_the_trainer_scores_and_is_woken_for_a_second_rollout():
+    """Dynamic sampling rolls out several times between two updates; the draws are those of an engine that stays up."""
+    mine, other = (learner(reference=True, old="recompute") for _ in range(2))
+    mine.engine.engine = Sleeper(mine.model, EOS)
+    versions, score = [], mine.policy.logp
+    mine.policy.logp = lambda *given: versions.append(mine.engine.engine.version) or score(*given)
+    for seed in range(2):
+        rollouts, wanted = (one.rollout(torch.arange(3), 4, seed) for one in (mine, other))
+        for name in ("responses", "logp_old", "logp_ref", "logp_engine"):
+            assert torch.equal(getattr(rollouts, name), getattr(wanted, name))
+    assert versions == [NO_WEIGHTS] * 4  # pi_old and the reference, twice
 
 
 def test_seeds_are_of_the_prompt_and_not_of_its_place():

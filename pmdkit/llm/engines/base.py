@@ -108,7 +108,10 @@ class Engine(Protocol):
         """
 
     def enter(self, phase: Phase) -> None:
-        """Prepare for the next phase: free or claim memory."""
+        """Prepare for the next phase: free or claim memory. In "update" the trainer scores responses and updates.
+
+        An engine that drops its weights sets `version` to NO_WEIGHTS: they are published again before it is used.
+        """
 
     def close(self) -> None:
         """Release everything; the engine is not used again."""

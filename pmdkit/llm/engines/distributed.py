@@ -153,6 +153,8 @@ class DistributedEngine:
         """Prepare for the next phase."""
         if self.engine is not None:
             self.engine.enter(phase)
+            if self.engine.version == NO_WEIGHTS:  # it dropped them to sleep
+                self.version = NO_WEIGHTS
 
     def close(self) -> None:
         """Release everything."""

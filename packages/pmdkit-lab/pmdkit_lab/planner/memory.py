@@ -15,7 +15,7 @@ class Memory:
     """Memory of one accelerator.
 
     Attributes:
-        phases: GiB by part, for "rollout" and "update".
+        phases: GiB by part, for "rollout", "score" (log-probabilities by the trainer) and "update".
         limit: GiB that a plan may fill.
         room: tokens whose keys and values one engine has room for.
         longest: tokens of the longest prompt and response; an engine must hold at least one such sequence.
@@ -38,7 +38,7 @@ class Memory:
 
 
 def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainers: Cluster | None = None) -> Memory:
-    """Memory by phase: the trainer's state always stays, and so do the weights of an engine that does not sleep.
+    """Memory by phase: the trainer's state always stays, and so does all that an engine has which does not sleep.
 
     With `trainers`, engine and trainer are on separate accelerators.
     """
@@ -55,11 +55,16 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     rows = work.rows / min(cluster.engines, max(1.0, work.rows))
     wanted = peak_tokens(lengths, rows, work.prompt)
     room = left / engine.cache_bytes()
-    update = update_parts(sizes, work, shares)
     held = room if work.share is not None else min(max(wanted, work.longest), room)  # vLLM fills its share at once
     rollout = {"KV cache": held * engine.cache_bytes()}
-    kept_copy = copy if trainers is None and not work.sleeps else {}
-    phases = {"rollout": beside | rollout, "update": state | kept_copy | update}
+    kept: dict[str, float] = {}
+    if trainers is None and not work.sleeps:
+        kept = copy | (rollout if work.share is not None else {})  # the embedded engine's cache ends with the rollout
+    phases = {
+        "rollout": beside | rollout,
+        "score": state | kept | score_parts(sizes, work, shares),
+        "update": state | kept | update_parts(sizes, work, shares),
+    }
     gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
     return Memory(gib, limit / GIB, room, work.longest)
 
@@ -67,6 +72,24 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
 def trainer_state(sizes: Sizes, shares: int) -> dict[str, float]:
     """Bytes that a trainer always holds: float32 weights, and Adam's two moments for those that are trained."""
     return {"weights": FLOAT32 * sizes.weights / shares, "optimizer": 2 * FLOAT32 * sizes.trained / shares}
+
+
+def score_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
+    """Bytes of a forward pass without gradient on top of the trainer's state: one block's activations at a time."""
+    ends = sizes.vocabulary * sizes.dimension + sizes.lookup
+    held = sizes.width_bytes * (2 * sizes.block + ends)  # one block computes while the next is prefetched
+    cast = held if shares == 1 and sizes.width_bytes < FLOAT32 else 0.0
+    return {
+        "gathered weights": held if shares > 1 else 0.0,
+        "weights as computed with": cast,
+        "activations": sizes.kept_bytes / sizes.layers * tokens_of_a_pass(work) + FLOAT32 * sizes.merged / sizes.layers,
+        "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
+    }
+
+
+def tokens_of_a_pass(work: Workload) -> int:
+    """Tokens of the largest forward pass: the budget, unless one row exceeds it."""
+    return max(work.token_budget, work.longest)
 
 
 def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
@@ -88,7 +111,7 @@ def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
         "gradients": FLOAT32 * sizes.trained / shares,
         "gathered weights": whole,
         "weights as computed with": cast,
-        "activations": kept * max(work.token_budget, work.longest) + FLOAT32 * merged,
+        "activations": kept * tokens_of_a_pass(work) + FLOAT32 * merged,
         "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
-        "gradient of the head": FLOAT32 * head,  # on top of the one that it is added to; with adapters too
+        "gradient of the head": FLOAT32 * head * work.head_buffers,  # on top of the one that it is added to
     }

@@ -117,9 +117,11 @@ class Workload:
         checkpointing: share of the layers' products that a backward pass repeats: 0 or 1 in recipes.
         fsdp2, recompute: as in the recipe.
         lag: whole-batch updates that a rollout's policy lags behind, `rollout.lag`.
-        sleeps: the engine frees the memory of its weights during updates.
+        sleeps: the engine frees its memory while the trainer scores and updates.
         share: share of an accelerator's memory that the engine may use; None takes what the trainer leaves.
         slots: most responses that an engine generates at the same time; None for as many as memory holds.
+        head_buffers: of the size of the head's gradient; a loss per response needs a second one for responses that are
+            longer than its rows of logits. With adapters too.
         experts_alone: the accelerator has no kernel for all experts of a layer, so each is a product and a host sync.
     """
 
@@ -138,6 +140,7 @@ class Workload:
     share: float | None = None
     slots: int | None = None
     experts_alone: bool = False
+    head_buffers: int = 1
 
     @property
     def rows(self) -> float:
@@ -170,7 +173,8 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         fsdp2=spec.parallel is not None and spec.parallel.strategy == "fsdp2",
         recompute=rollout.old == "recompute",
         lag=rollout.lag,
-        sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
+        head_buffers=2 if rollout.width > HEAD_TOKENS else 1,
+        sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep and rollout.lag == 0,
         share=vllm.memory if vllm is not None else None,
         slots=vllm.rows if vllm is not None else None,
     )

@@ -43,10 +43,10 @@ def test_every_recipe_fits_the_machine_that_its_page_names(call, capsys):
         told = json.loads(capsys.readouterr().out)
         assert (recipe, told["gpus"], told["fits"]) == (recipe, machine, True)
         assert told["assumptions"]["engine_memory_share"] is not None
-        gib[recipe] = tuple(f"{told['memory_gib'][phase]:.0f}" for phase in ("rollout", "update"))
+        gib[recipe] = tuple(f"{told['memory_gib'][phase]:.0f}" for phase in ("rollout", "score", "update"))
     page = (ROOT / "docs" / "use" / "llm.md").read_text()
-    quoted = re.findall(r"^\| `([\w.-]+)` \|[^|]*\| \d+ \| (\d+), (\d+) \|", page, re.M)
-    assert {recipe: tuple(pair) for recipe, *pair in quoted} == {name: gib[name] for name, *_ in quoted}
+    quoted = re.findall(r"^\| `([\w.-]+)` \|[^|]*\| \d+ \| (\d+), (\d+), (\d+) \|", page, re.M)
+    assert {recipe: tuple(three) for recipe, *three in quoted} == {name: gib[name] for name, *_ in quoted}
     assert len(quoted) == 3
 
 

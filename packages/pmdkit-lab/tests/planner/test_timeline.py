@@ -63,5 +63,7 @@ def test_alone_each_side_has_its_own_memory(paper):
     assert "engine weights" not in split["update"]
     assert split["update"]["weights"] == pytest.approx(paper.memory.phases["update"]["weights"] * 32 / 24)
     sleeping = replace(paper, work=replace(paper.work, sleeps=True)).memory.phases
-    assert "engine weights" not in sleeping["update"]
+    for phase in ("score", "update"):
+        assert "engine weights" in paper.memory.phases[phase]
+        assert "engine weights" not in sleeping[phase]
     assert sleeping["rollout"] == paper.memory.phases["rollout"]

@@ -178,12 +178,14 @@ class ColocatedEngine:
         try:
             with stdout_to_stderr():
                 if self.asleep:
+                    torch.cuda.empty_cache()  # vLLM's allocator cannot use what the trainer's has cached
                     self.llm.wake_up(tags=["weights"])
                 if self.config.device.type == "cpu":
                     self.llm.collective_rpc(rebuild_moe_kernels)
                 self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
                 self.llm.update_weight_version(str(version))
                 if self.asleep:
+                    torch.cuda.empty_cache()
                     self.llm.wake_up(tags=["kv_cache"])
                 kept = self.llm.reset_prefix_cache() is False
         except PmdkitError:
@@ -195,9 +197,9 @@ class ColocatedEngine:
         self.version, self.whole, self.asleep = version, True, False
 
     def enter(self, phase: Phase) -> None:
-        """Prepare for the next phase: memory is given back during updates."""
+        """Prepare for the next phase: memory is given back while the trainer scores and updates."""
         if phase == "update" and self.whole and arguments.sleep_enabled(self.config):
-            self.whole = False
+            self.whole, self.version = False, NO_WEIGHTS
             self.llm.sleep(level=2)
             self.asleep = True
 
