@@ -9,6 +9,7 @@ first kernel that the device supports:
 
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from inspect import signature
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from pmdkit.errors import UsageError
 ATTENTION = "pmdkit"  # its name in transformers
 MASK = 2**20  # most entries of a mask: 1 MB for all layers together, 4 MB for each layer that needs it in its gradient
 ROWS = 512  # queries that share a mask where there is a window or a sink
+WANTS_GQA = "enable_gqa" in signature(varlen_attn).parameters  # torch 2.11 shares the heads of keys without being asked
 KeysValues = tuple[Tensor, Tensor]
 Kernel = Literal["varlen", "sdpa"]
 
@@ -176,7 +178,7 @@ class PackedLayout:
             self.longest,
             scale=how.scaling,
             window_size=(-1 if how.window is None else how.window - 1, 0),  # tokens to the left, excluding itself
-            enable_gqa=q.shape[1] != k.shape[1],
+            **({"enable_gqa": q.shape[1] != k.shape[1]} if WANTS_GQA else {}),
         )
         assert isinstance(out, Tensor)
         return out[None]
