@@ -6,6 +6,7 @@ PYTHON ?= python3
 PIP = python -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
 PYTEST := .venv/bin/pytest -q -n 2 --dist loadfile
 SITE := PMDKIT_SITE=$(CURDIR)/site .venv/bin/pytest -q -n 2 tests/site tests/explore tests/docs
+VLLM := .venv-vllm/bin/pytest -q tests/vllm $(wildcard tests/llm/test_cluster.py) -m
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test fast docs bench nightly clean
@@ -14,13 +15,12 @@ demo: .venv/installed
 	.venv/bin/pmdkit tour
 
 test: .venv/installed-dev .venv-vllm/installed
-	.venv/bin/ruff check . && .venv/bin/ruff format --check .
-	.venv/bin/mypy && .venv/bin/mypy llm/train.py && .venv/bin/lint-imports
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports
+	sh tools/beside.sh '.venv/bin/mypy && .venv/bin/mypy llm/train.py && sh tools/wheel.sh .venv/bin/python' \
+	  '$(VLLM) "vllm and not nightly and not gpu"'
 	$(PYTEST) -m "not nightly and not gpu and not vllm and not site"
 	$(MAKE) docs
 	$(SITE) -m "site and not nightly"
-	sh tools/wheel.sh .venv/bin/python
-	.venv-vllm/bin/pytest -q -m "vllm and not nightly and not gpu" tests/vllm $(wildcard tests/llm/test_cluster.py)
 
 fast: .venv/installed-dev
 	$(PYTEST) --ignore tests/docs --ignore tests/tutorials -m "not slow and not nightly and not gpu and not vllm and not site"
@@ -38,7 +38,7 @@ bench: .venv/installed-dev
 nightly: test
 	$(PYTEST) -m "nightly and not gpu and not vllm and not site"
 	$(SITE) -m "site and nightly"
-	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm $(wildcard tests/llm/test_cluster.py)
+	$(VLLM) "vllm and nightly and not gpu"
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
 	PIP_FLAGS="$(PIP_FLAGS)" sh tools/reasoning.sh "$(PYTHON)"
 

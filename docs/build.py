@@ -5,6 +5,7 @@ Run it before `mkdocs build`. Everything that it writes is ignored by git, see d
 
 import inspect
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from generate.adaptive_tau import write_adaptive_tau
@@ -28,25 +29,26 @@ ROOT = DOCS.parent
 
 
 def main() -> None:
-    """Write all generated pages."""
+    """Write all generated pages. Lessons run in processes of their own; what needs none of them is made meanwhile."""
     start = time.perf_counter()
-    for line in write_lessons(ROOT / "tutorials", DOCS / "learn" / "lessons", DOCS / ".cache", ROOT / "pmdkit"):
-        print(line)
-    plan = DOCS / "teach" / "slides.toml"
     places = (ROOT / "tutorials", DOCS / ".cache", ROOT / "pmdkit")
+    with ThreadPoolExecutor(1) as aside:
+        lessons = aside.submit(write_lessons, places[0], DOCS / "learn" / "lessons", *places[1:])
+        functions = [item for name in theory.__all__ if inspect.isfunction(item := getattr(theory, name))]
+        print(f"sources: {write_sources(DOCS / 'paper' / 'index.md', OBJECTIVES, functions)} rows")
+        print(f"ledger: {write_claims(DOCS / 'paper' / 'index.md', ledger.claims())} claims")
+        print(f"gallery: {write_gallery(DOCS / 'paper' / 'figures.md')} figures and tables")
+        study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
+        print(f"adaptive tau: {study} cells")
+        print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
+        print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
+        print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")
+        print(f"README: {write_terminal(ROOT).splitlines()[1]}")
+        print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
+        print("\n".join(lessons.result()))
+    plan = DOCS / "teach" / "slides.toml"
     executed = {number: executed_lesson(*places, number) for number in lessons_of(plan)}
     print(f"slides: {write_slides(plan, executed, DOCS / 'teach' / 'slides')} for 90 minutes")
-    functions = [item for name in theory.__all__ if inspect.isfunction(item := getattr(theory, name))]
-    print(f"sources: {write_sources(DOCS / 'paper' / 'index.md', OBJECTIVES, functions)} rows")
-    print(f"ledger: {write_claims(DOCS / 'paper' / 'index.md', ledger.claims())} claims")
-    print(f"gallery: {write_gallery(DOCS / 'paper' / 'figures.md')} figures and tables")
-    study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
-    print(f"adaptive tau: {study} cells")
-    print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
-    print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
-    print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")
-    print(f"README: {write_terminal(ROOT).splitlines()[1]}")
-    print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
     print(f"{time.perf_counter() - start:.0f} s")
 
 

@@ -89,7 +89,9 @@ def ray(importable):
 OTHERS = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what Ray and submitit themselves leave open
 
 
-@pytest.fixture(params=["local", pytest.param("slurm", marks=OTHERS), pytest.param("ray", marks=OTHERS)])
+@pytest.fixture(
+    params=["local", pytest.param("slurm", marks=OTHERS), pytest.param("ray", marks=[*OTHERS, pytest.mark.nightly])]
+)
 def launcher(request):
     """Two calls at a time, by each launcher; submitit's "local" cluster stands for Slurm."""
     if request.param == "ray":

@@ -95,26 +95,29 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "code",
-    [
-        HELP.format("['bandit', '--help']"),
-        "import numpy as n; from pmdkit import theory; theory.pmd_mean(n.ones(4) / 4, n.eye(4)[0], 0.1)",
-        "import pmdkit.envs as e; e.make({'kind': 'pass-rates'}); e.make_tokens({'kind': 'maze'})",
-        "from pmdkit.envs.math import make_math; make_math({'kind': 'aime24'})",
-    ],
-)
-def test_no_heavy_import(code):
-    assert not modules_after(code) & HEAVY
+LIGHT = [
+    HELP.format("['bandit', '--help']"),
+    "import numpy as n; from pmdkit import theory; theory.pmd_mean(n.ones(4) / 4, n.eye(4)[0], 0.1)",
+    "import pmdkit.envs as e; e.make({'kind': 'pass-rates'}); e.make_tokens({'kind': 'maze'})",
+    "from pmdkit.envs.math import make_math; make_math({'kind': 'aime24'})",
+]
+SMALL = """
+from pmdkit import train
+train(steps=1, env='pass-rates', group=8)
+train('pmd-mean', 'toy', 'modular-sum', steps=1)
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", ["env='pass-rates', group=8", "backend='toy', env='modular-sum'"])
-def test_a_run_of_a_small_tier_needs_no_model_library_and_no_compiler(more):
+def test_no_heavy_import():
+    """One after the other, in one interpreter."""
+    assert not modules_after("\n".join(LIGHT)) & HEAVY
+
+
+@pytest.mark.slow
+def test_a_run_of_a_small_tier_needs_no_model_library_and_no_compiler():
     """torch._dynamo takes as long to import as torch itself."""
-    found = modules_after(f"from pmdkit import train; train(steps=1, out='run', {more})")
-    assert not found & (HEAVY - {"torch", "matplotlib"} | {"torch._dynamo"})
+    assert not modules_after(SMALL) & (HEAVY - {"torch", "matplotlib"} | {"torch._dynamo"})
 
 
 def test_public_names_are_there():

@@ -50,15 +50,22 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
     sources = sorted(tutorials.glob("[0-9]*.py"))
     executed = {source: cache / f"{source.stem}-{digest(source, package)}.ipynb" for source in sources}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each notebook runs in a process of its own
-        begun = [pool.submit(run, source, executed[source], tutorials) for source in sources]
-    failed = {source.name: problem for source, one in zip(sources, begun, strict=True) if (problem := one.exception())}
+        longest = sorted(sources, key=seconds_of, reverse=True)  # first: or the last one would run alone
+        begun = {source: pool.submit(run, source, executed[source], tutorials) for source in longest}
+    failed = {source.name: problem for source, one in begun.items() if (problem := one.exception())}
     if failed:  # report all of them: a build takes minutes
         raise BaseExceptionGroup(f"lessons failed: {', '.join(failed)}", list(failed.values()))
     for source in sources:
         write_page(nbformat.read(executed[source], as_version=4), source, pages)
     for old in set(cache.glob("*.ipynb")) - set(executed.values()):
         old.unlink()
-    return [one.result() for one in begun]
+    return [begun[source].result() for source in sources]
+
+
+def seconds_of(source: Path) -> int:
+    """How long a lesson runs, as its first cell says."""
+    (said,) = re.findall(r"(\d+) seconds to run", source.read_text(encoding="utf-8"))
+    return int(said)
 
 
 def run(source: Path, executed: Path, tutorials: Path) -> str:

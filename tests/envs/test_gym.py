@@ -142,6 +142,7 @@ def test_the_program_on_the_shelf_takes_an_environment_of_a_file_beside_the_user
     assert "return 7.000" in done.stdout, done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_program_on_the_shelf_learns_to_cross_a_lake():
     """From 1 in 100 for random moves to the goal in nearly every episode."""

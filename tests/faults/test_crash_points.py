@@ -8,6 +8,7 @@ import pytest
 
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder, make_writable
+from tests.nightly import mostly_nightly
 
 from .crash_points import StruckRun, failures, kills, state
 from .file_calls import Call, Calls, quick_place
@@ -22,19 +23,24 @@ def place():
         yield folder
 
 
+few = pytest.mark.parametrize("every", mostly_nightly([1, 5], 5))  # a change waits for every fifth call
+
+
+@few
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_a_run_killed_at_any_call_ends_on_the_same_bits(resumed, place):
+def test_a_run_killed_at_any_call_ends_on_the_same_bits(resumed, every, place):
     run = StruckRun(place, resumed)
     faults = list(kills(run.calls))
-    assert run.wrong(faults) == []
+    assert run.wrong(faults[::every]) == []
     assert len(faults) > 80
 
 
-def test_a_disk_that_fails_at_any_call_of_a_run(place):
+@few
+def test_a_disk_that_fails_at_any_call_of_a_run(every, place):
     """Where it fails before anything is computed, exit 3; later, exit 1. Repaired, the same command ends the run."""
     run = StruckRun(place)
     faults = list(failures(run.calls))
-    assert run.wrong(faults) == []
+    assert run.wrong(faults[::every]) == []
     assert len(faults) > 80
 
 

@@ -17,6 +17,7 @@ from pmdkit.cli import explain_error, main
 from pmdkit.envs.math.datasets import MathFile
 from pmdkit.llm.model import load_model
 from pmdkit.llm.prompts import Encoder
+from tests.nightly import mostly_nightly
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\ud800\x7f[red]no[/]\r"
 VALUES = [
@@ -129,10 +130,11 @@ def ending(command, place):
     return code, out.getvalue()
 
 
+@pytest.mark.parametrize("changes", mostly_nightly([25, 100], 25))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_foreign_file_ends_with_a_documented_exit_code(kind, shelf, tmp_path):
+def test_a_foreign_file_ends_with_a_documented_exit_code(kind, changes, shelf, tmp_path):
     change, commands, codes = KINDS[kind]
-    count = 12 if kind.startswith("model/") else 100 // len(commands)
+    count = changes // (8 if kind.startswith("model/") else len(commands))
     for command in commands:
         for number in range(count):
             rng, place = Random(f"{kind} {number}"), tmp_path / "work"

@@ -14,6 +14,8 @@ import time
 import psutil
 import pytest
 
+from tests.nightly import mostly_nightly
+
 from .processes import TINY, ProcessRun, chain
 
 pytestmark = pytest.mark.skipif(
@@ -30,7 +32,7 @@ RUNS = {  # the command, its settings, its steps, and how often it is killed
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", mostly_nightly(RUNS, "toy", "sharded"))
 def test_killed_and_resumed_a_run_ends_on_the_same_bits(name, tmp_path):
     """All of its processes are killed between two checkpoints, or while one is written."""
     words, settings, steps, kills = RUNS[name]
@@ -137,7 +139,7 @@ def test_the_launcher_is_killed(two):
     two.end(launcher, -9)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", mostly_nightly([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
 def test_two_ranks_are_asked_to_stop(number, two):
     """Whoever is in the foreground gets the signal: the launcher, and the ranks once from it. All save one step."""
     launcher, _ = held(two)

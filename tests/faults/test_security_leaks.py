@@ -24,6 +24,7 @@ from pmdkit.observe.run_folder import (
 )
 from pmdkit.resolve import resolve
 from pmdkit.specs.find import names
+from tests.nightly import mostly_nightly
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,7 +126,7 @@ sys.addaudithook(hook)
 "Says what each Python process asks of other machines, and refuses it, so nothing is sent."
 
 
-@pytest.mark.parametrize("what", COMMANDS)
+@pytest.mark.parametrize("what", mostly_nightly(COMMANDS, "bandit", "two ranks"))
 def test_nothing_is_asked_elsewhere(what, model_folder, tmp_path):
     """Without the variables that would forbid it. Where ranks listen is looked at in test_processes.py."""
     arguments = COMMANDS[what]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pmdkit.cli import VERBS, companions
+from tests.nightly import mostly_nightly
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 QUICK = ["schedule.steps=1", "warm_start.pass_rate=0.02", "warm_start.look=5", "evaluation.problems=4", "run.threads=1"]
@@ -30,6 +31,7 @@ OUTSIDE = [  # {}: a new folder for what it writes
     f"llm {TINY} --out {{}} --set parallel.processes=2 {' '.join(QUICK)}",
     "reproduce --budget 2m --dry-run", "race --dry-run", "figure tab2-speed --out {}", "learn start {}",
 ]  # fmt: skip
+QUICKEST = [command for command in OUTSIDE if command.split()[0] in ("doctor", "bandit", "llm")]  # two processes: llm
 INSIDE = [
     "eval . --k 1 --problems 2", "replay .", "figure .", "compare .", "export . 1 {}",
     f"llm {TINY} --out . --resume --steps 2",
@@ -60,7 +62,7 @@ def script(tmp_path_factory):
     return str(script)
 
 
-@pytest.mark.parametrize("command", OUTSIDE)
+@pytest.mark.parametrize("command", mostly_nightly(OUTSIDE, *QUICKEST))
 def test_no_verb_imports_from_the_folder_one_stands_in(command, script, tmp_path):
     here = tmp_path / "theirs"
     here.mkdir()

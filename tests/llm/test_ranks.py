@@ -13,11 +13,22 @@ import pytest
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.llm import ranks
 from pmdkit.llm.recipe_checks import check_processes
+from tests.nightly import mostly_nightly
 
 TINY = str(Path(__file__).with_name("tiny.toml"))
 QUICK = ["evaluation.every=0", "warm_start.pass_rate=0", "model.device=cpu"]
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-ACCELERATE = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"]
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "2"],
+    "accelerate": [
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+        "--main_process_port",
+        "0",
+    ],
+}
 
 
 @pytest.mark.parametrize(
@@ -58,10 +69,22 @@ def test_more_processes_than_this_machine_can_run(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE], ids=["torchrun", "accelerate"])
+@pytest.mark.parametrize("launcher", mostly_nightly(LAUNCHERS, "torchrun"))
 def test_a_launcher_of_the_field_starts_the_same_run(launcher, tmp_path):
     """It decides how many processes there are; its main process writes the folder; a mistake ends it with an error."""
-    command = [sys.executable, *launcher, "-m", "pmdkit", "llm", TINY, "--steps", "2", "--json", "--set", *QUICK]
+    command = [
+        sys.executable,
+        *LAUNCHERS[launcher],
+        "-m",
+        "pmdkit",
+        "llm",
+        TINY,
+        "--steps",
+        "2",
+        "--json",
+        "--set",
+        *QUICK,
+    ]
     done = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 2

@@ -10,7 +10,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("math_verify")  # an environment of Ray need not have what a run needs
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]
 TINY = str(Path(__file__).with_name("tiny.toml"))
 PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -13,7 +13,9 @@ TINY = str(Path(__file__).with_name("tiny.toml"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("objective", "options"), [("pmd-mean", {"tau": 0.05}), ("grpo", {})])
+@pytest.mark.parametrize(
+    ("objective", "options"), [("pmd-mean", {"tau": 0.05}), pytest.param("grpo", {}, marks=pytest.mark.nightly)]
+)
 def test_its_losses_are_those_of_a_run(objective, options, tmp_path):
     """To the bit, for a loss per response and one per token, over two steps of two ministeps."""
     recipe = tmp_path / "tiny.toml"

@@ -10,6 +10,7 @@ import pytest
 from pmdkit import theory
 from tests.explore.by_torch import SHOWN, TOLERANCE, at
 from tests.explore.planned import PAPER, assert_close, best_of, predicted
+from tests.nightly import mostly_nightly
 
 pytestmark = pytest.mark.site
 PAGES = ("simplex", "rollouts", "anchor", "losses", "atlas", "biography", "batch")
@@ -41,7 +42,7 @@ def drag(page, handle, dx, dy):
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "slate"), (390, "default")])
+@pytest.mark.parametrize(("width", "scheme"), mostly_nightly([(1200, "slate"), (390, "default")], (390, "default")))
 def test_the_page_fits_its_window(open_page, name, width, scheme):
     page = open_page(name, width=width, scheme=scheme)
     settle(page)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
-
 from tests.nightly import mostly_nightly
 
 pytestmark = pytest.mark.site
@@ -21,15 +20,13 @@ KINDS = [
     "use/adaptive-tau/", "teach/", "api/objectives/", "design/",
 ]  # fmt: skip
 SCREENS = {"light": ("default", 1200), "dark": ("slate", 1200), "phone": ("default", 390)}
-OFTEN = ["", "learn/lessons/103/", "use/verbs/"]  # a change waits for them on every screen
-LONG = ("paper/", "api/objectives/", "learn/metrics/")  # a minute or more each: at night
+OFTEN = ["", "learn/lessons/103/"]  # a change waits for them on every screen, and for these in the light:
+LIGHT = ["learn/", "learn/symbols/", "explore/", "use/", "use/plan/", "teach/"]  # text, tables and scripts of each kind
 
 
 @pytest.mark.parametrize(
     ("path", "screen"),
-    mostly_nightly(
-        product(KINDS, SCREENS), *product(OFTEN, SCREENS), *((path, "light") for path in KINDS if path not in LONG)
-    ),
+    mostly_nightly(product(KINDS, SCREENS), *product(OFTEN, SCREENS), *product(LIGHT, ["light"])),
 )
 def test_a_page_is_accessible_and_fits_its_window(look, path, screen):
     from axe_playwright_python.sync_playwright import Axe

@@ -8,6 +8,8 @@ from pathlib import Path
 import jupytext
 import pytest
 
+from tests.nightly import mostly_nightly
+
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 LESSONS = [path for number in range(100, 107) for path in TUTORIALS.glob(f"{number}_*.py")]
 # What a base install lacks, and what Python in a browser lacks besides: Pyodide takes these modules out of its standard
@@ -38,7 +40,7 @@ def needs_torch(cell):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", mostly_nightly(LESSONS, LESSONS[1]), ids=lambda path: path.stem)
 def test_only_tagged_cells_need_torch(path, tmp_path):
     cells = [(i, cell) for i, cell in enumerate(jupytext.read(path).cells) if cell.cell_type == "code"]
     done = subprocess.run(

@@ -23,6 +23,7 @@ from pmdkit.errors import EnvironmentLacks
 from pmdkit_course import exercise, sandbox
 from pmdkit_course.answers import Code
 from pmdkit_course.source import solution_source
+from tests.nightly import mostly_nightly
 
 PAGE = Path(__file__).parents[3] / "docs" / "teach" / "grading.md"
 GRADE = [sys.executable, "-m", "pmdkit", "learn", "grade"]
@@ -212,7 +213,7 @@ def test_afterwards_nothing_is_left_nothing_has_changed_and_the_terminal_is_not_
 
 
 @in_sandbox
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", mostly_nightly([signal.SIGKILL, signal.SIGINT], signal.SIGKILL))
 @pytest.mark.slow
 def test_a_killed_grader_leaves_no_process(tmp_path, number):
     mark = "import time  # " + tmp_path.name

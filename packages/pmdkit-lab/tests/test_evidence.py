@@ -4,6 +4,8 @@ Each run is a real one with the configuration of its record, or with fewer steps
 seeds differ little, the seed is fresh and the interval is that of one more draw from the record's seeds, Student's t at
 99.5 %. Where they differ so much that anything would land, a recorded seed is made again, for the few steps in which
 the rounding of float32 has not yet made another run of it.
+
+Two of them are run for every change, the others at night; what the records say is in studies/test_results.py.
 """
 
 import json
@@ -89,6 +91,7 @@ def made_again(rerun, experiment, *labels):
 # Rows on whole runs, 320 updates on modular sum.
 
 
+@pytest.mark.nightly
 def test_stale_methods_rank_as_recorded(rerun):
     """fig:main_result. Mean pass rate over training, 5 of 5 seeds: PMD-mean above GRPO, GSPO and PMD-part."""
     for other in ("grpo", "gspo", "pmd-part"):
@@ -101,6 +104,7 @@ def test_stale_methods_rank_as_recorded(rerun):
     assert max(own, key=own.get) == "pmd-mean"
 
 
+@pytest.mark.nightly
 def test_pmd_part_stays_at_chance_at_a_small_tau(rerun):
     """text:stability: the retrained runs at one learning rate, the others tuned. tau 0.005 and 0.05 on {0,1}: below 0.2
     on every seed, where PMD-mean is above 0.9."""
@@ -121,6 +125,7 @@ def test_pmd_part_stays_at_chance_at_a_small_tau(rerun):
     made_again(rerun, "tau", "pmd-mean tau=0.05", "pmd-part tau=0.05")
 
 
+@pytest.mark.nightly
 def test_pmd_part_learns_at_a_larger_tau(rerun):
     """text:stability:larger_tau. tau 0.5: every seed above 0.95, and over training as good as PMD-mean at its best tau,
     to 0.03."""
@@ -144,6 +149,7 @@ def test_on_policy_is_a_little_better(rerun):
     made_again(rerun, "training-curves", "rloo", "pmd-mean")
 
 
+@pytest.mark.nightly
 def test_staleness_costs_pmd_mean_little(rerun):
     """text:staleness. 64 updates on one rollout batch: PMD-mean still above 0.95 on every seed; GRPO lower on 5 of
     5."""
@@ -159,6 +165,7 @@ def test_staleness_costs_pmd_mean_little(rerun):
     made_again(rerun, "staleness", "pmd-mean 64", "grpo 64", "grpo 16")
 
 
+@pytest.mark.nightly
 def test_more_draws_per_prompt(rerun):
     """text:group_size. tau 0.05, the draws per update fixed: above 0.95 on every seed with 4 per prompt, below 0.2 with
     16 and 64."""
@@ -183,6 +190,7 @@ def test_more_draws_per_prompt(rerun):
     made_again(rerun, "group-size", *(f"pmd-part {group}" for group in (4, 16, 64)))
 
 
+@pytest.mark.nightly
 def test_both_temperatures_learn(rerun):
     """fig:results-30B: what the figure draws, from the figure's own copy of the record."""
     for experiment, label in (("tau", "pmd-mean tau=0.005"), ("tau", "pmd-mean tau=0.05"), ("training-curves", "grpo")):
@@ -192,6 +200,7 @@ def test_both_temperatures_learn(rerun):
         assert drawn["last"] == pytest.approx(summary_values(stored(experiment)[label], "pass_rate_last"), rel=1e-3)
 
 
+@pytest.mark.nightly
 def test_training_covers_as_much_of_the_exact_way(rerun):
     """text:few_passes: what wrong answers lose over what they lose by theory, on prompts that pass half of the time.
     PMD-mean, one pass: 100 to 130 % of the way at tau 2, under 20 % at tau 0.05."""
@@ -225,6 +234,7 @@ def first_steps(rerun, *methods):
         assert min(far, key=far.get) == method, far
 
 
+@pytest.mark.nightly
 def test_smallest_log_ratios_begin_as_recorded(rerun):
     """fig:min_ratio. PMD-mean's fall as its pass rate rises (modular-sum). PMD-part's are lower where answers have many
     tokens (parity), on every seed, and not lower over modular-sum, where PMD-part learns nothing."""
@@ -236,6 +246,7 @@ def test_smallest_log_ratios_begin_as_recorded(rerun):
     first_steps(rerun, "pmd-mean", "pmd-part")
 
 
+@pytest.mark.nightly
 def test_gspo_is_ahead_on_some_seeds(rerun):
     """tab:gspo. Parity: GSPO above PMD-mean in mean pass rate on 4 of 5 seeds; the interval of the difference holds
     0."""
@@ -246,6 +257,7 @@ def test_gspo_is_ahead_on_some_seeds(rerun):
     first_steps(rerun, "pmd-mean", "gspo")
 
 
+@pytest.mark.nightly
 def test_six_panels_rank_nothing(rerun):
     """fig:results-7B. Parity, mean pass rate over training: only PMD-part's interval of the difference to PMD-mean is
     clear of 0."""
@@ -261,6 +273,7 @@ def test_six_panels_rank_nothing(rerun):
 # One frozen batch, and two runs of the study of temperatures.
 
 
+@pytest.mark.nightly
 def test_a_recorded_seed_is_fitted_as_it_was():
     """text:implemented_solution: 64 of 2,048 passes, all settings, every column to 2 % of what the record has. Fitted
     to the end on all responses the implemented loss obeys the length-weighted law, not Theorem 1."""

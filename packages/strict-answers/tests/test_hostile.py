@@ -116,7 +116,7 @@ def test_no_repetition_is_slow_to_scan(unit):
     assert time.process_time() - start < 60
 
 
-@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("boxed", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.slow
 def test_four_megabytes_are_refused_in_milliseconds(boxed):
     """In 0.3 s, which leaves room for a slow machine."""

@@ -140,7 +140,7 @@ def test_a_stopped_worker_is_tried_again(monkeypatch):
         assert grader.grade([GOOD])[0].correct is True
 
 
-@pytest.mark.parametrize("kills", [0, 1, 2])
+@pytest.mark.parametrize("kills", [pytest.param(0, marks=pytest.mark.nightly), 1, 2])
 @pytest.mark.slow
 def test_a_worker_killed_when_idle_or_as_it_starts_is_replaced(monkeypatch, kills):
     """Once is an accident; twice in a row is an outage, which scores nothing and says so."""

@@ -16,6 +16,7 @@ from pmdkit.specs.spec import ScheduleTable
 from pmdkit_lab.planner.memory import trainer_state, update_parts
 from pmdkit_lab.planner.model_size import activations, count
 from pmdkit_lab.planner.workload import Sizes, Workload
+from tests.nightly import mostly_nightly
 
 SHAPE = {
     "vocab_size": 2048,
@@ -95,7 +96,7 @@ def predicted(config, width, checkpointing):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("width", [4, 2])
+@pytest.mark.parametrize("width", mostly_nightly([4, 2], 2))
 @pytest.mark.parametrize("kind", ["dense", "mixture"])
 def test_peaks_are_those_of_the_allocator(kind, width, checkpointing):
     make, config = MODELS[kind]
