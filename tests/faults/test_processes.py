@@ -32,7 +32,7 @@ RUNS = {  # the command, its settings, its steps, and how often it is killed
 }
 
 
-@pytest.mark.parametrize("name", mostly_nightly(RUNS, "toy", "sharded"))
+@pytest.mark.parametrize("name", mostly_nightly(RUNS, "toy"))
 def test_killed_and_resumed_a_run_ends_on_the_same_bits(name, tmp_path):
     """All of its processes are killed between two checkpoints, or while one is written."""
     words, settings, steps, kills = RUNS[name]

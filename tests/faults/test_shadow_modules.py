@@ -31,7 +31,7 @@ OUTSIDE = [  # {}: a new folder for what it writes
     f"llm {TINY} --out {{}} --set parallel.processes=2 {' '.join(QUICK)}",
     "reproduce --budget 2m --dry-run", "race --dry-run", "figure tab2-speed --out {}", "learn start {}",
 ]  # fmt: skip
-QUICKEST = [command for command in OUTSIDE if command.split()[0] in ("doctor", "bandit", "llm")]  # two processes: llm
+OFTEN = [command for command in OUTSIDE if command.split()[0] in ("doctor", "bandit", "llm")]  # for every change
 INSIDE = [
     "eval . --k 1 --problems 2", "replay .", "figure .", "compare .", "export . 1 {}",
     f"llm {TINY} --out . --resume --steps 2",
@@ -62,7 +62,7 @@ def script(tmp_path_factory):
     return str(script)
 
 
-@pytest.mark.parametrize("command", mostly_nightly(OUTSIDE, *QUICKEST))
+@pytest.mark.parametrize("command", mostly_nightly(OUTSIDE, *OFTEN))
 def test_no_verb_imports_from_the_folder_one_stands_in(command, script, tmp_path):
     here = tmp_path / "theirs"
     here.mkdir()
@@ -72,11 +72,12 @@ def test_no_verb_imports_from_the_folder_one_stands_in(command, script, tmp_path
     assert (code, ran) == (0, ""), said
 
 
-def test_no_verb_imports_from_a_run_that_one_stands_in(script, call, tmp_path):
+@pytest.mark.parametrize("every", mostly_nightly([1, 5], 5))  # a change waits for the first and the last
+def test_no_verb_imports_from_a_run_that_one_stands_in(every, script, call, tmp_path):
     here = tmp_path / "run"
     assert call("llm", TINY, "--out", here, "--record", "--set", *QUICK) == 0
     cast_shadows(here, tmp_path / "ran")
-    for command in INSIDE:
+    for command in INSIDE[::every]:
         words = command.format(tmp_path / "new").split()
         code, said, ran = python(script, *words, at=here, marker=tmp_path / "ran")
         assert (code, ran) == (0, ""), (command, said)
