@@ -14,12 +14,12 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from pmdkit.cli import explain_error, fail
-from pmdkit.cli.options import RecipeName, RunOptions, Texts, Whole, merged
+from pmdkit.cli.options import Flag, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.run import begin
 from pmdkit.cli.signals import command_context, print_error
 from pmdkit.distributed import launched_ranks
-from pmdkit.errors import ComponentDied, Stopped, UsageError
+from pmdkit.errors import CheckFailed, ComponentDied, Stopped, UsageError
 from pmdkit.llm import ranks
 from pmdkit.observe.temperature import format_tau
 
@@ -52,6 +52,10 @@ class LLMOptions(RunOptions):
     "Seconds after which the run stops, once a step and its checkpoint are complete, with exit 75."
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
+    rehearse: Flag = False
+    "Go through two steps at full size on fake tensors, without an accelerator: memory, traffic, mistakes."
+    gpus: str | None = None
+    "With --rehearse: number and kind, such as 32xH100; by default an H100 of 80 GB for each of parallel.processes."
 
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""
@@ -66,8 +70,8 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
 
     The same objective, loop, folder and options as the other tiers. `pmdkit llm starter` builds a tiny model, teaches
     it on this machine and needs no download. A recipe with [parallel] processes above 1 is started in as many
-    processes. --dry-run reads data, reward and model, prints batch and staleness, and starts nothing. Without a
-    recipe, --model and --data are enough.
+    processes. --dry-run reads data, reward and model, prints batch and staleness, and starts nothing; --rehearse goes
+    through two steps without an accelerator. Without a recipe, --model and --data are enough.
 
     Args:
         recipe: a recipe on the shelf (calculator, one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, starter, starter-100m,
@@ -82,10 +86,15 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
         if options.model is None or options.data is None:
             raise UsageError("no recipe was given; name one, such as starter, or give --model FOLDER and --data FILE")
         recipe = OWN
+    if options.gpus is not None and not options.rehearse:
+        raise UsageError(f"--gpus is {options.gpus} without --rehearse; a run takes the accelerators that it finds")
     if launched_ranks() > 1 and not options.dry_run:
         be_rank(recipe, options)
         return
     check_requirements()
+    if options.rehearse:
+        rehearse(recipe, options)
+        return
     if options.dry_run:
         spec, _ = resolve("llm", recipe, options.changes(), trust=options.trust or ())
         save_recipe(spec, options)
@@ -105,6 +114,17 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
 
     with command_context():
         begin("llm", recipe, options, launch)
+
+
+def rehearse(recipe: str, options: LLMOptions) -> None:
+    """Print what a rehearsal found; exit 4 if the recipe does not fit, or has a mistake."""
+    from pmdkit.cli.rehearsal import show_rehearsal
+    from pmdkit.rehearsal.rehearse import rehearse
+
+    report = rehearse(recipe, options.changes(), options.gpus, options.trust or ())
+    print_json(report) if options.json else show_rehearsal(report)
+    if not report["fits"]:
+        raise CheckFailed(report["verdict"])
 
 
 def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:

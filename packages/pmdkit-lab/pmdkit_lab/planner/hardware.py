@@ -1,62 +1,11 @@
-"""Data sheets of accelerators, the share of them reached in practice, and the parser of `32xH100`."""
+"""A cluster of accelerators, and the share of their data sheets reached in practice."""
 
-import re
 from dataclasses import dataclass
 
-from pmdkit.errors import UsageError, unknown
+from pmdkit.errors import UsageError
+from pmdkit.llm.gpus import GPU, parse_gpus
 
 NODE = 8  # accelerators in one machine, as in every vendor's reference machine below
-
-
-@dataclass(frozen=True)
-class GPU:
-    """One accelerator.
-
-    Attributes:
-        name: as on the command line.
-        gib: memory in GiB. Data sheets say GB; drivers report about the same number of GiB.
-        flops: dense bfloat16 FLOP/s with float32 accumulation; data sheets often print twice that, for sparse ones.
-        bandwidth: memory bandwidth, bytes/s.
-        link: to a neighbour in the same machine, bytes/s in one direction.
-        network: its share of the network to other machines, bytes/s in one direction.
-        reached: share of `flops` that the best large matrix product reaches: clocks fall under load.
-        flash: share of `flops` reached by flash-attention 2, which torch includes. Its kernels are built for Ampere;
-            on later machines they reach a smaller share of a higher peak.
-    """
-
-    name: str
-    gib: float
-    flops: float
-    bandwidth: float
-    link: float
-    network: float
-    reached: float = 0.8
-    flash: float = 0.5
-
-
-# Source: data sheets of NVIDIA (A10G: Amazon's G5) and AMD. Networks are those of the vendors' eight-way machines:
-# 400 Gb/s per card with H100 and later, 200 Gb/s with A100; 100 Gb/s for four cards on PCIe is an assumption. A GB200
-# is one of 72 on one NVLink. `reached`: "maximum achievable matmul FLOPS" of github.com/stas00/ml-engineering, 0.8
-# where it lists none. `flash`: forward passes at 16k in the flash-attention 2 and 3 papers (A100: 190 to 225 TFLOP/s,
-# H100: 335 to 370), an assumption elsewhere.
-GPUS = {
-    gpu.name: gpu
-    for gpu in (
-        GPU("A10G", 24, 70e12, 0.600e12, 32e9, 3e9),
-        GPU("A6000", 48, 155e12, 0.768e12, 32e9, 3e9),
-        GPU("A100-40GB", 40, 312e12, 1.555e12, 300e9, 25e9, 0.87, 0.65),
-        GPU("A100", 80, 312e12, 2.039e12, 300e9, 25e9, 0.87, 0.65),
-        GPU("L4", 24, 121e12, 0.300e12, 32e9, 3e9),
-        GPU("L40S", 48, 362e12, 0.864e12, 32e9, 3e9),
-        GPU("RTX4090", 24, 165e12, 1.008e12, 32e9, 3e9),
-        GPU("H20", 96, 148e12, 4.0e12, 450e9, 50e9, 0.9, 0.8),
-        GPU("H100", 80, 989e12, 3.35e12, 450e9, 50e9, 0.8, 0.36),
-        GPU("H200", 141, 989e12, 4.8e12, 450e9, 50e9, 0.8, 0.36),
-        GPU("B200", 180, 2250e12, 8.0e12, 900e9, 50e9, 0.77, 0.15),
-        GPU("GB200", 186, 2500e12, 8.0e12, 900e9, 900e9, 0.77, 0.15),
-        GPU("MI300X", 192, 1307e12, 5.3e12, 448e9, 50e9, 0.6, 0.3),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -96,18 +45,10 @@ def cluster(text: str, tensor: int = 1) -> Cluster:
     Raises:
         UsageError: the string is not NxNAME, the name is not in the table, or the engines do not divide the count.
     """
-    found = re.fullmatch(r"\s*(\d+)\s*[xX*]\s*(\S+)\s*", text)
-    if not found:
-        raise UsageError(f"--gpus got '{text}'; expected a number, x and a name, such as 32xH100 or 1xL40S")
-    count, name = int(found[1]), found[2]
-    names = {known.lower(): known for known in GPUS}
-    if name.lower() not in names:
-        raise UsageError("--gpus: " + unknown("accelerator", name, GPUS))
-    if count < 1:
-        raise UsageError(f"--gpus got '{text}'; expected at least 1")
+    count, gpu = parse_gpus(text)
     if tensor < 1 or count % tensor or tensor > NODE:
         raise UsageError(f"--tp is {tensor} on {count} accelerators; expected a divisor of {count}, at most {NODE}")
-    return Cluster(GPUS[names[name.lower()]], count, tensor)
+    return Cluster(gpu, count, tensor)
 
 
 def divided(whole: Cluster, serve: int) -> int:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit_lab.planner.hardware import GPU, Cluster, Efficiency
+from pmdkit.llm.gpus import GPU
+from pmdkit_lab.planner.hardware import Cluster, Efficiency
 from pmdkit_lab.planner.workload import Array, ResponseLengths, Sizes, Workload, any_alive
 
 

@@ -7,11 +7,12 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from pmdkit.envs.math import make_math
 from pmdkit.llm import dry_run
+from pmdkit.llm.model_shapes import SHAPES, ModelShape, shape_of
 from pmdkit.llm.starter.model import build as make_starter
 from pmdkit.llm.starter.model import train_tokenizer
 from pmdkit.llm.starter.vocabulary import PIECES, SIZES, starter_shape
 from pmdkit.resolve import resolve
-from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, shape_of
+from pmdkit_lab.planner.model_size import count
 from tests.llm.conftest import KINDS, build
 
 

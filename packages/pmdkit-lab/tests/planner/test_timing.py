@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pmdkit_lab.planner.hardware import GPUS, PRACTICE, Cluster, Efficiency, cluster
+from pmdkit.llm.gpus import GPUS
+from pmdkit_lab.planner.hardware import PRACTICE, Cluster, Efficiency, cluster
 from pmdkit_lab.planner.timing import (
     EngineSize,
     decoding,

@@ -1,0 +1,47 @@
+"""The tables of `pmdkit llm RECIPE --rehearse`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from pmdkit.cli.output import shown, simple_table
+
+MOST = 8  # lines of allocation and of waits
+
+
+def show_rehearsal(report: Mapping[str, Any]) -> None:
+    """Print a report of `pmdkit.rehearsal.rehearse`."""
+    console = Console(highlight=False)
+    how = "rehearsed" if report["rehearsed"] else "rehearsed in part"
+    ranks = ", ".join(map(str, report["ranks"]))
+    console.print(f"[bold]llm {shown(report['recipe'])}[/bold] on {report['gpus']}, {how}: ranks {ranks}")
+    table = simple_table("phase", ">GiB", ">TFLOP", "products in", ">GiB sent", "kernels in", ">waits")
+    for name, phase in report["phases"].items():
+        kinds = phase["kernels"]
+        table.add_row(
+            name,
+            f"{phase['peak_gib']:.2f}" if phase["peak_gib"] else "-",
+            f"{sum(phase['products_tflop'].values()):,.0f}",
+            " ".join(phase["products_tflop"]),
+            f"{sum(phase['traffic_gib'].values()):,.1f}",
+            " ".join(f"{kind} {count}" for kind, count in kinds.items() if kind != "integer"),
+            str(sum(phase["waits"].values())),
+        )
+    table.caption = "of two steps of two micro-batches; memory at the fullest moment of a phase"
+    console.print(table)
+    fullest = max(report["phases"], key=lambda name: report["phases"][name]["peak_gib"], default=None)
+    for name in dict.fromkeys(filter(None, (fullest, "update"))):
+        phase = report["phases"].get(name, {"sites_gib": {}, "waits": {}})
+        lines = simple_table(">GiB", f"held at the peak of {name} since")
+        for site, size in list(phase["sites_gib"].items())[:MOST]:
+            lines.add_row(f"{size:.2f}", shown(site))
+        console.print(lines)
+    waits = {where: n for phase in report["phases"].values() for where, n in phase["waits"].items()}
+    lines = simple_table(">times", "the host waits for")
+    for where, count in sorted(waits.items(), key=lambda pair: -pair[1])[:MOST]:
+        lines.add_row(str(count), shown(where))
+    console.print(lines)
+    for part in report["skipped"]:
+        console.print(f"skipped: {shown(part)}", soft_wrap=True)
+    console.print(shown(report["verdict"]), soft_wrap=True)

@@ -1,0 +1,179 @@
+"""Rehearse a recipe: every process that differs in one of its own, then the verdict, and what would fit.
+
+The processes are Python started anew, since their torch believes in a device that this machine lacks.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.llm.engines import CENTRAL
+from pmdkit.llm.gpus import GPU, GPUS, parse_gpus
+from pmdkit.llm.model_shapes import shape_of
+from pmdkit.processes import exit_reason, python_command, python_environment
+from pmdkit.rehearsal import device
+from pmdkit.resolve import resolve
+from pmdkit.specs import LLMSpec
+
+FILLED = 0.9  # share of an accelerator's memory that may be filled, as in a plan; libraries and fragmentation need some
+SITES = 12  # lines of allocation shown for the fullest phase of each kind
+START = (
+    "import sys; from pmdkit.rehearsal import device; sys.argv[1] and device.load(sys.argv[1]); {before}"
+    "from pmdkit.rehearsal import rank; rank.main()"
+)
+
+
+def rehearse(
+    recipe: str,
+    changes: Mapping[str, Any],
+    gpus: str | None = None,
+    trust: Sequence[str] = (),
+    layers: int | None = None,
+) -> dict[str, Any]:
+    """The report that `pmdkit llm RECIPE --rehearse --json` prints; bytes in GiB, products in TFLOP of both steps.
+
+    Args:
+        recipe, changes, trust: as for `resolve`.
+        gpus: number and kind, such as 32xH100; by default an H100 for each of parallel.processes.
+        layers: of the model, fewer than it has: for tests.
+
+    Raises:
+        UsageError: a recipe or an option that a run would refuse.
+        EnvironmentLacks: no configuration of the model, or no compiler.
+    """
+    spec, _ = resolve("llm", recipe, changes, trust=trust)
+    count, gpu = (spec.parallel.processes, GPUS["H100"]) if gpus is None else parse_gpus(gpus)
+    if count != spec.parallel.processes:
+        changes = {**changes, "parallel.processes": count}
+        spec, _ = resolve("llm", recipe, changes, trust=trust)
+    if spec.model.device.startswith("cpu"):
+        raise UsageError(f"model.device is '{spec.model.device}'; a rehearsal is of accelerators: leave it out")
+    if spec.rollout.engine == "vllm" and count % spec.vllm.tensor_parallel:
+        raise UsageError(f"vllm.tensor_parallel is {spec.vllm.tensor_parallel} on {count} accelerators; give a divisor")
+    shape_of(spec)  # refuses a model without a configuration before anything is compiled
+    library = "" if torch.version.cuda else str(device.compile_device())
+    given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib, "layers": layers}
+    ranks = sorted({0, count // 2, count - 1})
+    with ThreadPoolExecutor(min(len(ranks), os.cpu_count() or 1)) as pool:
+        found = list(pool.map(lambda rank: rehearse_rank(library, {**given, "rank": rank}), ranks))
+    report = verdict(spec, gpu, found)
+    if not report["fits"] and not report["mistakes"]:
+        report["would_fit"] = next(remedies(spec, gpu, report, library, given), None)
+    return {**report, "verdict": sentence(report)}
+
+
+def sentence(report: Mapping[str, Any]) -> str:
+    """The verdict in words."""
+    if report["mistakes"]:
+        first = report["mistakes"][0]
+        return f"rank {first['rank']}, {first['phase']}: {first['problem']} ({first['where']})"
+    room = f"{report['peak_gib']:.1f} GiB of {report['limit_gib']:.1f} that may be filled"
+    if report["fits"]:
+        return f"fits: {room}"
+    change = report["would_fit"]
+    other = "fewer tokens in a response, or more accelerators with parallel.strategy=fsdp2"
+    return f"does not fit: {room}; " + (
+        f"would fit: {change['options']}" if change else f"no single change does: {other}"
+    )
+
+
+def rehearse_rank(library: str, request: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """What one process found; `before` is Python that it runs first, with which tests plant mistakes."""
+    command = python_command("-c", START.format(before=before and f"exec({before!r}); "), library)
+    environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, env=environment)
+    lines = ended.stdout.splitlines()
+    if ended.returncode or not lines:
+        last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        return {
+            "rank": request["rank"],
+            "problem": f"{exit_reason(ended.returncode)}: {last}",
+            "where": "",
+            "phase": "",
+        }
+    found: dict[str, Any] = json.loads(lines[-1])
+    if found.get("code") in (UsageError.exit_code, EnvironmentLacks.exit_code):
+        kind = UsageError if found["code"] == UsageError.exit_code else EnvironmentLacks
+        raise kind(found["problem"])
+    return found
+
+
+def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The report of all processes: of each phase the fullest one's memory, and the first one's counts."""
+    limit = FILLED * gpu.gib
+    phases: dict[str, Any] = {}
+    for name in dict.fromkeys(name for one in found for name in one.get("phases", {})):
+        held = [one["phases"][name] for one in found if name in one.get("phases", {})]
+        fullest = max(held, key=lambda phase: phase["peak"])
+        sites = sorted(fullest["sites"].items(), key=lambda pair: -pair[1])[:SITES]
+        phases[name] = {
+            "peak_gib": fullest["peak"] / device.GIB,
+            "sites_gib": {site: size / device.GIB for site, size in sites if size >= 2**20},
+            "traffic_gib": {kind: size / device.GIB for kind, size in held[0]["traffic"].items()},
+            "products_tflop": {kind: flops / 1e12 for kind, flops in held[0]["products"].items()},
+            "kernels": held[0]["kernels"],
+            "waits": held[0]["waits"],
+        }
+    mistakes = [{key: one[key] for key in ("rank", "phase", "problem", "where")} for one in found if "problem" in one]
+    peak = max((phase["peak_gib"] for phase in phases.values()), default=0.0)
+    return {
+        "recipe": spec.name,
+        "gpus": f"{spec.parallel.processes}x{gpu.name}",
+        "rehearsed": not skipped(spec) and not mistakes,
+        "skipped": skipped(spec),
+        "ranks": [one["rank"] for one in found],
+        "fits": not mistakes and peak <= limit,
+        "peak_gib": peak,
+        "limit_gib": limit,
+        "phases": phases,
+        "mistakes": mistakes,
+        "would_fit": None,
+        "seconds": max(one.get("seconds", 0.0) for one in found),
+    }
+
+
+def skipped(spec: LLMSpec) -> list[str]:
+    """Parts of a recipe that a rehearsal leaves out."""
+    rollout = spec.rollout
+    parts = {
+        f"the servers of rollout.engine = '{rollout.engine}', and sending weights to them": rollout.engine in CENTRAL,
+        "rollouts ahead of the updates (rollout.lag), and the copy of the weights on the host": rollout.lag > 0,
+        f"the environment {rollout.environment}": rollout.environment is not None,
+        "phase 0, which teaches the starter": spec.warm_start.pass_rate > 0,
+    }
+    return [part for part, present in parts.items() if present]
+
+
+def remedies(
+    spec: LLMSpec, gpu: GPU, report: Mapping[str, Any], library: str, given: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Changes that make a recipe fit, each rehearsed for the first process: one alone, else all together."""
+    limit = report["limit_gib"]
+    over = {name for name, phase in report["phases"].items() if phase["peak_gib"] > limit}
+    options: list[dict[str, Any]] = []
+    longest = spec.rollout.max_prompt + spec.rollout.width
+    if over & {"publish", "rollout", "score"} and spec.rollout.engine == "vllm":
+        fullest = max(report["phases"][name]["peak_gib"] for name in over)
+        share = int(100 * (spec.vllm.memory - (fullest - limit) / gpu.gib)) / 100
+        options += [{"vllm.memory": share}] if share > 0 else []
+    if not spec.model.checkpointing:
+        options.append({"model.checkpointing": True})
+    if spec.update.token_budget > longest:
+        options.append({"update.token_budget": longest})
+    if spec.parallel.processes > 1 and spec.parallel.strategy != "fsdp2":
+        options.append({"parallel.strategy": "fsdp2"})
+    together = {key: value for option in options for key, value in option.items()}
+    for option in [*options, *([together] if len(options) > 1 else [])]:
+        changed = {**given, "changes": {**given["changes"], **option}, "rank": 0}
+        found = verdict(resolve("llm", given["recipe"], changed["changes"], trust=given["trust"])[0], gpu, [
+            rehearse_rank(library, changed)
+        ])  # fmt: skip
+        if found["fits"]:
+            words = " ".join(f"{key}={str(value).lower()}" for key, value in option.items())
+            yield {"options": f"--set {words}", "peak_gib": found["peak_gib"]}
