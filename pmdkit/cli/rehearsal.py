@@ -28,7 +28,7 @@ def show_rehearsal(report: Mapping[str, Any]) -> None:
             " ".join(f"{kind} {count}" for kind, count in kinds.items() if kind != "integer"),
             str(sum(phase["waits"].values())),
         )
-    table.caption = "of two steps of two micro-batches; memory at the fullest moment of a phase"
+    table.caption = "one step of two micro-batches; memory at the fullest moment of each phase"
     console.print(table)
     fullest = max(report["phases"], key=lambda name: report["phases"][name]["peak_gib"], default=None)
     for name in dict.fromkeys(filter(None, (fullest, "update"))):

@@ -9,11 +9,12 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pmdkit.errors import EnvironmentLacks, first_line
 
@@ -116,17 +117,21 @@ def install(gib: float) -> None:
     import torch
 
     try:
+        built = torch.version.cuda is not None
         patch_cuda(gib)
         register_kernels()
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         FakeTensorMode.avoid_device_init = True  # or it would start the device
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(1, device="cuda") is made there, not copied
+        if built:  # it has a guard, which is left out where it finds no driver
+            torch._C._ensureCUDADeviceGuardSet()
         give_addresses()
+        replace_apply()
         import torch.distributed._tools.fake_collectives  # registers collectives for fake tensors
-        from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-        assert ShardingPropagator._propagate_tensor_meta_non_cached is not None
+        with watched(lambda storage: None, nullcontext):
+            torch.UntypedStorage(1)._cdata  # noqa: B018
     except (AttributeError, ImportError) as problem:
         raise EnvironmentLacks(
             f"the rehearsal does not know torch {torch.__version__} ({first_line(problem)}); take the version in "
@@ -155,7 +160,6 @@ def patch_cuda(gib: float) -> None:
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
     }
     for name, answer in answers.items():
-        getattr(torch.cuda, name, None)
         setattr(torch.cuda, name, lambda *args, _answer=answer, **options: _answer)
     torch.cuda.Stream = torch.cuda.Event = Stream  # type: ignore[assignment,misc]
     torch.version.cuda = torch.version.cuda or "12.8"
@@ -244,31 +248,31 @@ def packet(operator: Any) -> Any:
     return operator._overloadpacket
 
 
-def on_resize(call: Callable[[Any], None]) -> None:
-    """Have `call` called with each storage that is resized: FSDP2 frees gathered weights that way."""
+@contextmanager
+def watched(resized: Callable[[Any], None], pause: Callable[[], Any]) -> Iterator[None]:
+    """Within the block `resized` is called with each storage that is resized: FSDP2 frees gathered weights that way.
+
+    And the shapes of whole DTensors, which torch computes on tensors that no process has, are computed in `pause()`.
+    """
     import torch
-
-    original = torch.UntypedStorage.resize_
-
-    def resize_(storage: Any, size: int) -> Any:
-        out = original(storage, size)
-        call(storage)
-        return out
-
-    torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
-
-
-def around_sharding(enter: Callable[[], Any]) -> None:
-    """Have every computation of a whole DTensor's shape run inside the context `enter()`: it is no part of the run."""
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-    original = ShardingPropagator._propagate_tensor_meta_non_cached
+    resize, propagate = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
 
-    def propagate(*args: Any, **options: Any) -> Any:
-        with enter():
-            return original(*args, **options)
+    def resize_(storage: Any, size: int) -> Any:
+        out = resize(storage, size)
+        resized(storage)
+        return out
 
-    ShardingPropagator._propagate_tensor_meta_non_cached = propagate  # type: ignore[method-assign]
+    def propagate_paused(*args: Any, **options: Any) -> Any:
+        with pause():
+            return propagate(*args, **options)
+
+    with (
+        patch.object(torch.UntypedStorage, "resize_", resize_),
+        patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate_paused),
+    ):
+        yield
 
 
 def replace_apply() -> None:

@@ -35,7 +35,7 @@ EMPTY = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_stri
 
 
 class Phase:
-    """What was counted in one phase; bytes, FLOPs, calls."""
+    """What was counted in one phase: bytes at its fullest moment, FLOPs, calls, bytes sent, and waits by line."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -44,7 +44,6 @@ class Phase:
         self.kernels: Counter[str] = Counter()
         self.traffic: Counter[str] = Counter()
         self.waits: Counter[str] = Counter()
-        self.seconds = 0.0
 
 
 class Meter(TorchDispatchMode):
@@ -67,8 +66,12 @@ class Meter(TorchDispatchMode):
         self.by_site: Counter[str] = Counter()
         self.pairs = 0
         self.paused = self.rising = False
-        device.on_resize(self.resized)
-        device.around_sharding(self.pause)
+
+    def forget(self) -> None:
+        """Begin all phases anew, except the first."""
+        for name, phase in self.phases.items():
+            if name != "build":
+                vars(phase).update(vars(Phase()))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -79,6 +82,18 @@ class Meter(TorchDispatchMode):
         yield
         self.snapshot()
         self.current, self.rising = before, True
+
+    def __enter__(self) -> "Meter":
+        """Begin to count."""
+        self.watched = device.watched(self.resized, self.pause)
+        self.watched.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        """Stop."""
+        super().__exit__(*problem)
+        self.watched.__exit__(*problem)
 
     @contextmanager
     def pause(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""One process of a rehearsal: pmdkit's loop for two steps at full size, with tensors on the device that are fake.
+"""One process of a rehearsal: two steps of pmdkit's loop at full size, with tensors on the device that are fake.
 
 It reads what to rehearse from standard input as JSON, and writes what it found to standard output.
 """
@@ -8,14 +8,15 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, TypedDict
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,7 @@ from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 
 END = 0
+SHORT = 16  # tokens of a response in the first step
 
 
 class Request(TypedDict):
@@ -113,8 +115,9 @@ class Batch:
         self.tokens = list(range(1, self.prompt + 1))
 
     def answer(self, prompts: int, group: int, version: int) -> Responses:
-        """Equally long responses."""
-        tokens = torch.ones(prompts * group, self.response, dtype=torch.long)
+        """Equally long responses; short ones in the first step, which only gives the optimizer its state."""
+        length = self.response if version else min(self.response, SHORT)
+        tokens = torch.ones(prompts * group, length, dtype=torch.long)
         tokens[:, -1] = END
         ended = torch.ones(len(tokens), dtype=torch.bool)
         return Responses(tokens, torch.full(tokens.shape, -1.0), tokens >= 0, ended, version)
@@ -367,7 +370,7 @@ def save(state: dict[str, Any], group: ProcessGroup) -> None:
 
 
 def rehearse(request: Request, meter: Meter) -> None:
-    """Two steps of the loop, each with a rollout, an update of two micro-batches and a checkpoint."""
+    """Two steps of the loop: a short one, and one of two micro-batches, which is counted."""
     spec, objective = resolve("llm", request["recipe"], request["changes"], trust=request["trust"])
     size, table = spec.parallel.processes, spec.parallel
     # what cannot be rehearsed is left out here, and named by `skipped`
@@ -382,12 +385,15 @@ def rehearse(request: Request, meter: Meter) -> None:
     def observe(step: int, *given: Any) -> None:
         with meter.phase("save"):
             save(learner.state_dict(), group)
+        if step == 1:
+            meter.forget()
 
     with meter.phase("rollout"):
         run(objective, learner, RehearsedTask(batch.prompts), Schedule(2, batch.group, 1), [observe])
 
 
-def count_pairs(meter: Meter) -> None:
+@contextmanager
+def counting_pairs(meter: Meter) -> Iterator[None]:
     """Let the meter know how many pairs of query and key the next attention has: half of the full products, or less."""
     attend = PackedLayout.attend_varlen
 
@@ -396,7 +402,8 @@ def count_pairs(meter: Meter) -> None:
         meter.pairs = sum(n * len(head) + n * (n + 1) // 2 for head, n in pairs)
         return attend(layout, *given)
 
-    PackedLayout.attend_varlen = counted  # type: ignore[method-assign]
+    with patch.object(PackedLayout, "attend_varlen", counted):
+        yield
 
 
 def place(problem: BaseException) -> str:
@@ -408,31 +415,32 @@ def place(problem: BaseException) -> str:
     return f"{name}:{frame.lineno} {frame.name}: {frame.line}"
 
 
+def rehearse_rank(request: Request) -> dict[str, Any]:
+    """What one process finds: its phases, and the mistake that ended it, if there was one."""
+    began = time.perf_counter()
+    found: dict[str, Any] = {"rank": request["rank"]}
+    meter = Meter()
+    try:
+        with counting_pairs(meter), meter, meter.phase("build"):
+            rehearse(request, meter)
+    except PmdkitError as problem:
+        found |= {"problem": str(problem), "code": problem.exit_code, "where": place(problem)}
+    except Exception as problem:
+        found |= {"problem": f"{type(problem).__name__}: {first_line(problem)}", "where": place(problem)}
+        found["traceback"] = traceback.format_exc()
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    if "problem" in found:
+        found["phase"] = meter.latest
+    found["phases"] = {name: vars(one) for name, one in meter.phases.items()}
+    return {**found, "seconds": time.perf_counter() - began}
+
+
 def main() -> None:
     """Rehearse what standard input asks for, and print what was found as JSON."""
     request: Request = json.load(sys.stdin)
-    began = time.perf_counter()
-    found: dict[str, Any] = {"rank": request["rank"]}
-    phase = "start"
-    try:
-        device.install(request["gib"])
-        device.replace_apply()
-        meter = Meter()
-        count_pairs(meter)
-        try:
-            with meter, meter.phase("build"):
-                rehearse(request, meter)
-        finally:
-            phase = meter.latest
-            found["phases"] = {name: vars(one) for name, one in meter.phases.items()}
-    except PmdkitError as problem:
-        found |= {"problem": str(problem), "code": problem.exit_code, "where": place(problem), "phase": phase}
-    except Exception as problem:
-        if os.environ.get("PMDKIT_DEBUG"):
-            traceback.print_exc()
-        sentence = f"{type(problem).__name__}: {first_line(problem)}"
-        found |= {"problem": sentence, "where": place(problem), "phase": phase}
-    found["seconds"] = time.perf_counter() - began
-    print(json.dumps(found))
+    device.install(request["gib"])
+    print(json.dumps(rehearse_rank(request)))
     sys.stdout.flush()
     os._exit(0)  # autograd's threads of the device do not end by themselves

@@ -24,7 +24,7 @@ from pmdkit.specs import LLMSpec
 FILLED = 0.9  # share of an accelerator's memory that may be filled, as in a plan; libraries and fragmentation need some
 SITES = 12  # lines of allocation shown for the fullest phase of each kind
 START = (
-    "import sys; from pmdkit.rehearsal import device; sys.argv[1] and device.load(sys.argv[1]); {before}"
+    "import sys; from pmdkit.rehearsal import device; sys.argv[1] and device.load(sys.argv[1]); "
     "from pmdkit.rehearsal import rank; rank.main()"
 )
 
@@ -36,7 +36,7 @@ def rehearse(
     trust: Sequence[str] = (),
     layers: int | None = None,
 ) -> dict[str, Any]:
-    """The report that `pmdkit llm RECIPE --rehearse --json` prints; bytes in GiB, products in TFLOP of both steps.
+    """The report that `pmdkit llm RECIPE --rehearse --json` prints; of one step of two micro-batches.
 
     Args:
         recipe, changes, trust: as for `resolve`.
@@ -83,9 +83,9 @@ def sentence(report: Mapping[str, Any]) -> str:
     )
 
 
-def rehearse_rank(library: str, request: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """What one process found; `before` is Python that it runs first, with which tests plant mistakes."""
-    command = python_command("-c", START.format(before=before and f"exec({before!r}); "), library)
+def rehearse_rank(library: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What one process found."""
+    command = python_command("-c", START, library)
     environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, env=environment)
     lines = ended.stdout.splitlines()

@@ -1,0 +1,88 @@
+"""Rehearses all cases of the tests in one process, and those with a mistake planted; one JSON value on stdout."""
+
+import inspect
+import json
+import os
+import sys
+import textwrap
+from contextlib import contextmanager
+from importlib import import_module
+
+from pmdkit.rehearsal import device
+
+LAYERS = 2
+SMALL = {"schedule.prompts": 64, "schedule.group": 2, "schedule.ministeps": 1}  # sequences one by one, in float32
+SEVEN, MOE, ONE = "qwen2.5-7b", "qwen3-30b-a3b", "one-gpu"
+CASES = {
+    "7b first": (SEVEN, 0, {}),
+    "7b last": (SEVEN, 31, {}),
+    "7b middle token-level": (SEVEN, 16, {"objective.name": "grpo"}),
+    "7b kept activations": (SEVEN, 0, {"model.checkpointing": False}),
+    "7b reference": (SEVEN, 5, {"objective.kl_coef": 0.01}),
+    "7b groups": (SEVEN, 0, {"objective.name": "rebel", "schedule.group": 2}),
+    "7b adapters": (SEVEN, 31, {"lora.rank": 8}),
+    "7b 64": (SEVEN, 63, {"parallel.processes": 64, "rollout.lag": 1, "rollout.old": "rollout"}),
+    "30b last": (MOE, 63, {}),
+    "30b token-level": (MOE, 0, {"objective.name": "gspo"}),
+    "one": (ONE, 0, {}),
+    "one token-level adapters": (ONE, 0, {"objective.name": "grpo", "lora.rank": 8, "objective.kl_coef": 0.01}),
+    "one reference": (ONE, 0, {"objective.kl_coef": 0.01, "model.checkpointing": False}),
+    "one ddp": (ONE, 7, {"parallel.processes": 8}),
+    "100m": ("starter-100m", 0, {"rollout.engine": "transformers"}),
+    "moe": ("starter-moe", 0, SMALL),
+    "starter": ("starter", 0, {**SMALL, "parallel.processes": 2, "parallel.strategy": "fsdp2"}),
+    "calculator": ("calculator", 0, SMALL),
+    "own": ("own", 0, {**SMALL, "model.path": "Qwen/Qwen2.5-0.5B", "env.path": "problems.jsonl"}),
+}
+# name: file, function, what stands there, what is planted
+PLANTED = {
+    "device": ("packed_attention", "PackedLayout.positions", ".to(device)", ""),
+    "device of the batch": ("fused_loss", "ResponseCoefficients.__init__", "x.to(states.device)", "x"),
+    "dtype": ("head", "matmul_operands", "weight = weight.to(states.dtype)", "weight = weight.float()"),
+    "shape": ("head", "ChunkedHead.backward", "torch.addmm(grad_weight, dz.T, x,", "torch.addmm(grad_weight, dz, x,"),
+    "sharding": ("weights", "full_tensor", "tensor.full_tensor() if isinstance(tensor, DTensor) else tensor", "tensor"),
+}
+
+
+@contextmanager
+def planted(file, name, right, wrong):
+    """A function of pmdkit.llm with a mistake in it, on its own line of its own file."""
+    module = import_module(f"pmdkit.llm.{file}")
+    *owners, last = name.split(".")
+    owner = getattr(module, owners[0]) if owners else module
+    function = getattr(owner, last)
+    lines, first = inspect.getsourcelines(function)
+    source = textwrap.dedent("".join(lines))
+    assert source.count(right) == 1, (name, right)
+    made = dict(vars(module))
+    exec(compile("\n" * (first - 1) + source.replace(right, wrong), module.__file__, "exec"), made)
+    setattr(owner, last, made[last])
+    try:
+        yield
+    finally:
+        setattr(owner, last, function)
+
+
+def main():
+    device.load(sys.argv[1])
+    from pmdkit.rehearsal import rank
+
+    device.install(80)
+
+    def found(recipe, number, changes):
+        return rank.rehearse_rank(
+            {"recipe": recipe, "changes": changes, "trust": [], "rank": number, "gib": 80, "layers": LAYERS}
+        )
+
+    every = {name: found(*case) for name, case in CASES.items() if not sys.argv[2:] or name in sys.argv[2:]}
+    for name, mistake in PLANTED.items():
+        if not sys.argv[2:] or name in sys.argv[2:]:
+            with planted(*mistake):
+                every[name] = found(*CASES["7b last"])
+    print(json.dumps(every))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
