@@ -19,7 +19,7 @@ test: .venv/installed-dev .venv-vllm/installed
 	sh tools/beside.sh '.venv/bin/mypy && .venv/bin/mypy llm/train.py && sh tools/wheel.sh .venv/bin/python' \
 	  '$(VLLM) "vllm and not nightly and not gpu"'
 	$(PYTEST) -m "not nightly and not gpu and not vllm and not site"
-	$(MAKE) docs
+	$(MAKE) docs LESSONS=--short
 	$(SITE) -m "site and not nightly"
 
 fast: .venv/installed-dev
@@ -27,7 +27,7 @@ fast: .venv/installed-dev
 
 docs: .venv/installed-dev
 	.venv/bin/python docs/prose.py
-	.venv/bin/python docs/build.py
+	.venv/bin/python docs/build.py $(LESSONS)
 	REPOSITORY="$$(.venv/bin/python docs/generate/address.py --print)" .venv/bin/mkdocs build --strict -q
 	.venv/bin/python docs/finish.py site
 	.venv/bin/python docs/check.py site
@@ -37,7 +37,7 @@ bench: .venv/installed-dev
 
 nightly: test
 	$(PYTEST) -m "nightly and not gpu and not vllm and not site"
-	$(SITE) -m "site and nightly"
+	$(MAKE) docs && $(SITE) -m site
 	$(VLLM) "vllm and nightly and not gpu"
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
 	PIP_FLAGS="$(PIP_FLAGS)" sh tools/reasoning.sh "$(PYTHON)"

@@ -1,8 +1,10 @@
 """Write the generated pages of the site: executed lessons, the claims of the paper, static pictures.
 
-Run it before `mkdocs build`. Everything that it writes is ignored by git, see docs/.gitignore.
+Run it before `mkdocs build`. Everything that it writes is ignored by git, see docs/.gitignore. With --short, as in
+`make test`, lessons that run for more than SHORT seconds are shown without their outputs.
 """
 
+import argparse
 import inspect
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,14 +28,18 @@ from pmdkit_lab import ledger
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
+SHORT = 30.0  # of 16 lessons five say that they run longer; they take four fifths of the time
 
 
 def main() -> None:
     """Write all generated pages. Lessons run in processes of their own; what needs none of them is made meanwhile."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--short", action="store_const", const=SHORT, default=float("inf"))
+    most = parser.parse_args().short
     start = time.perf_counter()
     places = (ROOT / "tutorials", DOCS / ".cache", ROOT / "pmdkit")
     with ThreadPoolExecutor(1) as aside:
-        lessons = aside.submit(write_lessons, places[0], DOCS / "learn" / "lessons", *places[1:])
+        lessons = aside.submit(write_lessons, places[0], DOCS / "learn" / "lessons", *places[1:], most)
         functions = [item for name in theory.__all__ if inspect.isfunction(item := getattr(theory, name))]
         print(f"sources: {write_sources(DOCS / 'paper' / 'index.md', OBJECTIVES, functions)} rows")
         print(f"ledger: {write_claims(DOCS / 'paper' / 'index.md', ledger.claims())} claims")

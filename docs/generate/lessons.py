@@ -2,8 +2,8 @@
 
 On the page, the output of a cell comes first and its code is folded below; exercises stay open. The questions of
 "Predict" are asked (predictions.py) before the answers show. A lesson is executed again when it, or any file of pmdkit,
-has changed. A picture without alternative text stops the build, and so does a sentence whose claim (claims.py) is not
-true of the outputs.
+has changed; the build of `make test` does not execute the longest. A picture without alternative text stops the build,
+and so does a sentence whose claim (claims.py) is not true of the outputs.
 """
 
 import hashlib
@@ -30,9 +30,11 @@ LONG = 118  # characters; a longer line is a sentence and is wrapped, other line
 SETUP = (
     "%config InlineBackend.figure_formats = ['svg']\nimport matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"
 )
+LEFT_OUT = """!!! note "Without its outputs"
+    This build shows the lesson as it is written; `make docs` runs it."""
 
 
-def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> list[str]:
+def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path, most: float = float("inf")) -> list[str]:
     """Write `pages`/101.md and so on.
 
     Args:
@@ -40,6 +42,7 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
         pages: folder to write to; emptied first.
         cache: folder of executed notebooks, by content hash.
         package: folder of the sources; a change there invalidates the cache.
+        most: seconds; a lesson that says it runs longer, and is not in the cache, is written without its outputs.
 
     Returns:
         One line per lesson for the console.
@@ -51,12 +54,15 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
     executed = {source: cache / f"{source.stem}-{digest(source, package)}.ipynb" for source in sources}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each notebook runs in a process of its own
         longest = sorted(sources, key=seconds_of, reverse=True)  # first: or the last one would run alone
-        begun = {source: pool.submit(run, source, executed[source], tutorials) for source in longest}
+        begun = {source: pool.submit(run, source, executed[source], tutorials, most) for source in longest}
     failed = {source.name: problem for source, one in begun.items() if (problem := one.exception())}
     if failed:  # report all of them: a build takes minutes
         raise BaseExceptionGroup(f"lessons failed: {', '.join(failed)}", list(failed.values()))
     for source in sources:
-        write_page(nbformat.read(executed[source], as_version=4), source, pages)
+        if executed[source].exists():
+            write_page(nbformat.read(executed[source], as_version=4), source, pages)
+        else:
+            write_page(jupytext.read(source), source, pages, LEFT_OUT)
     for old in set(cache.glob("*.ipynb")) - set(executed.values()):
         old.unlink()
     return [begun[source].result() for source in sources]
@@ -68,10 +74,12 @@ def seconds_of(source: Path) -> int:
     return int(said)
 
 
-def run(source: Path, executed: Path, tutorials: Path) -> str:
-    """Execute a lesson unless it is in the cache; returns a line for the console."""
+def run(source: Path, executed: Path, tutorials: Path, most: float = float("inf")) -> str:
+    """Execute a lesson unless it is in the cache, or says that it runs too long; returns a line for the console."""
     if executed.exists():
         return f"{source.name}: from the cache"
+    if seconds_of(source) > most:
+        return f"{source.name}: not executed, it runs {seconds_of(source)} s"
     start = time.perf_counter()
     nbformat.write(execute(jupytext.read(source), tutorials), executed)
     return f"{source.name}: executed in {time.perf_counter() - start:.0f} s"
@@ -117,8 +125,8 @@ def with_claims(cells: Sequence[nbformat.NotebookNode]) -> list[nbformat.Noteboo
     return found
 
 
-def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> None:
-    """One Markdown page; pictures go to a folder of its name."""
+def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path, note: str = "") -> None:
+    """One Markdown page, with a note below its first cell; pictures go to a folder of its name."""
     name = source.stem.split("_")[0]
     (pages / name).mkdir()
     blocks = []
@@ -134,6 +142,7 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
             blocks += (
                 [code, *shown] if "exercise" in tags or "check" in tags else [*shown, folded(code, cell.outputs, tags)]
             )
+    blocks.insert(1, note)
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
     text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join(blocks) + footer(source)
     (pages / f"{name}.md").write_text(text, encoding="utf-8")

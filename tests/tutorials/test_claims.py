@@ -1,8 +1,8 @@
 """What a lesson's prose says of its outputs is a claim; each is checked on the executed lesson and seen to fail.
 
-The lessons are executed by `docs/build.py`, which stops at a claim that is false, or that stays true when its numbers
-are changed. At night they are executed as an older processor would: its kernels of torch and NumPy add numbers in
-another order, and training makes much of the last bit.
+The lessons are executed by `make docs`, which stops at a claim that is false, or that stays true when its numbers are
+changed; `make test` leaves the longest to it and to the night. At night they are executed as an older processor would:
+its kernels of torch and NumPy add numbers in another order, and training makes much of the last bit.
 """
 
 import platform
