@@ -124,7 +124,7 @@ def update(
     optimizer: torch.optim.Optimizer,
     objective: Objective,
     prompts: Sequence[Tokens],
-    responses: Sequence[Tokens],
+    responses: Sequence[Tensor],
     batch: Batch,
     size: int,
     token_budget: int,
@@ -141,7 +141,7 @@ def update(
     whole_groups = traits(objective).whole_groups  # losses that compare the rows of a group see all of them at once
     for rows in token_budget_batches(prompts, responses, size, token_budget, whole_groups, counted):
         some = batch[torch.tensor(rows)]
-        x, y = [prompts[row] for row in rows], [responses[row] for row in rows]
+        x, y = [prompts[row] for row in rows], [responses[row].tolist() for row in rows]
         logp: Tensor
         if traits(objective).level == "token":
             # log pi(y_t | x, y_<t) of every token, [n, T]; then the objective's loss, weighted and summed

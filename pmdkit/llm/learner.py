@@ -19,6 +19,7 @@ from pmdkit.llm.async_rollouts import RolloutQueue, RolloutRequest
 from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.engines.base import Engine, Finished, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
+from pmdkit.llm.logprobs import scored_places
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
@@ -114,7 +115,7 @@ class CausalLearner:
         rollouts = make_rollouts(prompts, seed, responses, self.version, self.sampling.width)
         rollouts = replace(rollouts, episodes=episodes, measured=self.engine.found)
         old, correction, cap = self.options.old, self.options.correction, self.options.correction_cap
-        return self.with_reference(resolve_old_logprobs(rollouts, self.logp, old, correction, cap))
+        return self.with_reference(resolve_old_logprobs(rollouts, self.score, old, correction, cap))
 
     def submit(self, prompts: Tensor, group: int | None, seed: int) -> RolloutRequest:
         """Request a rollout by the current weights, which is drawn while the trainer updates; there must be a queue."""
@@ -174,17 +175,22 @@ class CausalLearner:
         lengths = torch.tensor([len(response) for response in check.responses])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         with torch.no_grad():
-            logp = self.policy.logp(check.prompts, check.responses, 1, mask)
+            responses = [torch.tensor(response) for response in check.responses]
+            logp = self.policy.logp(check.prompts, responses, 1, mask)
         return [row[on] for row, on in zip(logp, mask, strict=True)]
 
     # Log-probabilities.
 
     def logp(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] log-probabilities under the current policy, with gradient unless it is disabled.
+        """[N, T] log-probabilities under the current policy, float64, with gradient unless it is disabled.
 
         The policy is the one that draws: its logits are the model's divided by rollout.temperature, for pi_old, the
         reference and the current policy alike.
         """
+        return self.score(rollouts).double()
+
+    def score(self, rollouts: Rollouts) -> Tensor:
+        """Like `logp`, in the precision in which the policy computes them: half the memory for a whole step."""
         return self.policy.logp(*self.rows(rollouts), rollouts.mask, self.sampling.temperature)
 
     def with_reference(self, rollouts: EngineRollouts) -> EngineRollouts:
@@ -192,10 +198,10 @@ class CausalLearner:
         if self.policy.reference_root is None:
             return rollouts
         logp_ref = self.policy.reference_logp(*self.rows(rollouts), rollouts.mask, self.sampling.temperature)
-        return replace(rollouts, logp_ref=logp_ref)
+        return replace(rollouts, logp_ref=logp_ref.double())
 
-    def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[list[int]], int]:
-        """N prompts, of which those of a group are one object, N responses, and the size G of a group."""
+    def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tensor], int]:
+        """N prompts, of which those of a group are one object, N responses [T_n], and the size G of a group."""
         size = rollouts.mass.shape[1]
         prompts = [prompt for prompt in self.prompt_tokens(rollouts.prompts) for _ in range(size)]
         return prompts, response_tokens(rollouts), size
@@ -258,7 +264,7 @@ class CausalLearner:
         self,
         objective: Objective,
         prompts: Sequence[Tokens],
-        responses: Sequence[Tokens],
+        responses: Sequence[Tensor],
         rows: Sequence[int],
         batch: Batch,
         hooks: Sequence[LogpHook] = (),
@@ -267,15 +273,17 @@ class CausalLearner:
 
         The hooks get sums of log-probabilities from a response-level loss, and each of them from a token-level loss.
         """
-        root, temperature = self.policy.root, self.sampling.temperature
+        root, temperature, mask = self.policy.root, self.sampling.temperature, batch.mask
         if not rows:
-            return self.policy.empty_pass(root, prompts, responses)
+            return self.policy.logp_of_rows(root, prompts, responses, rows, mask).double().sum()
         some = batch[torch.tensor(rows)]
         if traits(objective).level == "token":
-            logp = self.policy.logp_of_rows(root, prompts, responses, rows, batch.mask, temperature)
+            flat = self.policy.logp_of_rows(root, prompts, responses, rows, mask, temperature).cpu()
+            places = scored_places(some.mask, torch.tensor([len(responses[row]) for row in rows]))
+            logp = flat.new_zeros(places.shape).masked_scatter(places, flat).double()
             loss = total(objective, replace(some, logp=logp))
         else:
-            mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
+            mine, answers = [prompts[row] for row in rows], [responses[row].tolist() for row in rows]
             fused = root(
                 lambda model: fused_loss.fused_total(model, mine, answers, objective, some, temperature=temperature)
             )

@@ -3,7 +3,7 @@
 The head over the vocabulary, in chunks, is in head.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import NamedTuple
 
 import torch
@@ -81,16 +81,21 @@ def hidden_at_targets(
     return states[torch.tensor(predict_at, device=device)], torch.tensor(targets, device=device)
 
 
-def scored_tokens(mask: Tensor, responses: Sequence[Tokens]) -> Tensor | None:
+def scored_tokens(mask: Tensor, responses: Sequence[Sized]) -> Tensor | None:
     """[N, T] which tokens of N responses are the policy's; None if all are, as without an environment.
 
     An environment's tokens are off the mask and lie between those of the policy: they are context, and not scored. A
     row that is entirely off the mask counts for nothing, and is scored as a whole.
     """
-    lengths = torch.tensor([len(response) for response in responses], device=mask.device)[:, None]
-    whole = torch.arange(mask.shape[1], device=mask.device) < lengths
-    scored = torch.where(mask.any(1, keepdim=True), mask, whole)
-    return None if torch.equal(scored, whole) else scored
+    lengths = torch.tensor([len(response) for response in responses], device=mask.device)
+    scored = scored_places(mask, lengths)
+    return None if torch.equal(scored.sum(1), lengths) else scored
+
+
+def scored_places(mask: Tensor, lengths: Tensor) -> Tensor:
+    """[N, T] the places of the scored tokens of N responses of these lengths, [N]."""
+    whole = torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
+    return torch.where(mask.any(1, keepdim=True), mask, whole)
 
 
 def scored_lengths(responses: Sequence[Tokens], scored: Tensor | None) -> tuple[int, ...]:

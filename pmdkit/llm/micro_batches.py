@@ -1,13 +1,11 @@
 """Micro-batches: which rows share a forward pass, by a budget of tokens, and in which process."""
 
-from collections.abc import Iterator, Sequence
-
-from pmdkit.llm.engines.base import Tokens
+from collections.abc import Iterator, Sequence, Sized
 
 
 def token_budget_batches(
-    prompts: Sequence[Tokens],
-    responses: Sequence[Tokens],
+    prompts: Sequence[Sized],
+    responses: Sequence[Sized],
     size: int,
     budget: int,
     whole_groups: bool,

@@ -14,21 +14,29 @@ from pmdkit.fit import RunContext, StepResult, TrainerCallback
 
 WARN_BIAS, MAX_BIAS = 0.01, 0.10  # of the range of the target
 MAX_BIAS_STEPS = 3  # in a row above MAX_BIAS: one may hold the few responses where rounding chose another expert
+ROWS = 1024  # compared at a time: a float64 rectangle of all rows of a step may have a gigabyte
 MAX_KL = 0.015  # nats per token: bfloat16 rounding reaches as much in absolute value, and far less with its sign
 
 
-def mismatch_metrics(difference: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far trainer and engine differ on the same tokens, nats, from [N, T] log pi_trainer - log pi_engine.
+def mismatch_metrics(trainer: Tensor, engine: Tensor, mask: Tensor) -> dict[str, float]:
+    """How far the log-probabilities [N, T] of trainer and engine differ on the same tokens, nats.
 
-    Per token, the mean and largest absolute value, and `mismatch_kl`, the mean of the negative, an estimate of
-    KL(engine || trainer); per response, the mean absolute sum.
+    Per token, the mean and largest absolute value of log pi_trainer - log pi_engine, and `mismatch_kl`, the mean of the
+    negative, an estimate of KL(engine || trainer); per response, the mean absolute sum.
     """
-    on = torch.where(mask, difference, 0.0).double()
+    absolute, signed, response, largest = 0.0, 0.0, 0.0, torch.zeros((), dtype=torch.float64)
+    for here, there, on in zip(*(x.split(ROWS) for x in (trainer, engine, mask)), strict=True):
+        difference = torch.where(on, here.double() - there, 0.0)
+        absolute += float(difference.abs().sum())
+        signed += float(difference.sum())
+        largest = torch.maximum(largest, difference.abs().max())
+        response += float(difference.sum(1).abs().sum())
+    tokens = int(mask.sum())
     return {
-        "mismatch_mean": float(on.abs().sum() / mask.sum()),
-        "mismatch_max": float(on.abs().max()),
-        "mismatch_response": float(on.sum(1).abs().mean()),
-        "mismatch_kl": float(-on.sum() / mask.sum()),
+        "mismatch_mean": absolute / tokens,
+        "mismatch_max": float(largest),
+        "mismatch_response": response / len(mask),
+        "mismatch_kl": -signed / tokens,
     }
 
 

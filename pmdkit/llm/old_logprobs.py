@@ -31,15 +31,17 @@ def resolve_old_logprobs(
             # The engine's numbers are pi_old as they are: one forward pass over a few responses only measures them.
             prompts, size = rollouts.mass.shape
             some = rollouts.part(slice(0, min(prompts, max(1, SAMPLE // size))))
-            found = mismatch_metrics(score(some) - some.logp_old, some.mask)
+            found = mismatch_metrics(score(some), some.logp_old, some.mask)
             return replace(rollouts, measured={**rollouts.measured, **found})
         trainer = score(rollouts)
+        found = mismatch_metrics(trainer, rollouts.logp_old, rollouts.mask)
         # log pi_trainer - log pi_engine. A correction keeps the engine's pi_old in the objective and puts the ratio in
         # the row's weight; "recompute" puts the trainer's pi_old in the objective. Both together are allowed: the draws
         # are still the engine's.
-        difference = torch.where(rollouts.mask, trainer - rollouts.logp_old, 0.0)
-        found = mismatch_metrics(difference, rollouts.mask)
-        weights = None if correction == "none" else importance_weights(difference, correction, cap)
+        weights = None
+        if correction != "none":
+            difference = torch.where(rollouts.mask, trainer.double() - rollouts.logp_old, 0.0)
+            weights = importance_weights(difference, correction, cap)
         return replace(
             rollouts,
             logp_old=trainer.to(rollouts.logp_old.dtype) if old == "recompute" else rollouts.logp_old,

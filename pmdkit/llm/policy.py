@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm import lora, packing, precision, weights
 from pmdkit.llm.engines.base import Tokens
-from pmdkit.llm.logprobs import response_logp, scored_tokens, to_rows
+from pmdkit.llm.logprobs import response_logp, scored_places, scored_tokens
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
 
 
@@ -61,7 +61,7 @@ class CausalPolicy:
     def logp(
         self,
         prompts: Sequence[Tokens],
-        responses: Sequence[Tokens],
+        responses: Sequence[Tensor],
         size: int,
         mask: Tensor,
         temperature: float = 1.0,
@@ -70,21 +70,21 @@ class CausalPolicy:
         """[N, T] log-probabilities of N responses, `size` to a prompt, with gradient unless it is disabled.
 
         `mask` [N, T] says which tokens are the policy's. Its logits are the model's, divided by the temperature. `root`
-        is that of another model than the policy's.
+        is that of another model than the policy's. In the precision of the head, float32 or wider; 0 off the mask.
         """
         # A gather has no gradient: with gradients enabled, each process scores all rows.
         group, root = SINGLE if torch.is_grad_enabled() else self.process_group, root or self.root
         plans = shard_by_tokens(group, prompts, responses, size, self.token_budget, whole_groups=False)
         mine = [self.logp_of_rows(root, prompts, responses, rows, mask, temperature) for rows in plans[group.rank]]
-        logp = torch.zeros(mask.shape, dtype=torch.float64)
-        for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
-            logp = logp.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
-        return logp
+        # Only the scored tokens are sent. Processes have consecutive runs of rows, so these are all rows in order.
+        flat = torch.cat(group.gather(torch.cat(mine).cpu()))
+        places = scored_places(mask, torch.tensor([len(response) for response in responses]))
+        return torch.zeros(mask.shape, dtype=flat.dtype).masked_scatter(places, flat)
 
     def reference_logp(
         self,
         prompts: Sequence[Tokens],
-        responses: Sequence[Tokens],
+        responses: Sequence[Tensor],
         size: int,
         mask: Tensor,
         temperature: float = 1.0,
@@ -97,26 +97,23 @@ class CausalPolicy:
         self,
         root: nn.Module,
         prompts: Sequence[Tokens],
-        responses: Sequence[Tokens],
+        responses: Sequence[Tensor],
         rows: Sequence[int],
         mask: Tensor,
         temperature: float = 1.0,
     ) -> Tensor:
-        """[n, T] log-probabilities of some rows in one forward pass, float64 on the CPU; 0 off the mask."""
+        """Log-probabilities of the scored tokens of some rows, one row after another, from one forward pass.
+
+        Without rows none, with a gradient of 0 for every weight: a process that has no rows has to take part, since
+        under FSDP2 each forward pass gathers the shards of all processes.
+        """
         if not rows:
-            return (self.empty_pass(root, prompts, responses) * torch.zeros(0, mask.shape[1])).double()
-        some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
+            empty = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1].tolist()]))
+            return empty.logp[:0]
+        some, answers = [prompts[row] for row in rows], [responses[row].tolist() for row in rows]
         scored = scored_tokens(mask[rows], answers)
         scores = root(lambda model: response_logp(model, some, answers, scored=scored, temperature=temperature))
-        return to_rows(scores.logp, scores.lengths, mask.shape[1], scored).double().cpu()
-
-    def empty_pass(self, root: nn.Module, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> Tensor:
-        """0, with a gradient of 0 for every weight: the forward pass of a process that has no rows.
-
-        It has to take part: under FSDP2 each forward pass gathers the shards of all processes.
-        """
-        scores = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1]]))
-        return scores.logp.double().sum().cpu() * 0.0
+        return scores.logp
 
     def reset_reference(self) -> None:
         """Make the current weights the reference policy, after the warm start."""

@@ -56,10 +56,12 @@ def make_rollouts(prompts: Tensor, seed: int, responses: Responses, version: int
     )
 
 
-def response_tokens(rollouts: Rollouts) -> list[list[int]]:
-    """The tokens of N responses, without padding; those of an environment between two turns included."""
-    lengths = rollouts.extent.tolist()
-    return [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
+def response_tokens(rollouts: Rollouts) -> list[Tensor]:
+    """[T_n] the tokens of each of N responses, views without padding; an environment's between two turns included."""
+    mask = rollouts.mask
+    # `extent`, without a 64-bit number for every place of the rectangle
+    lengths = torch.where(mask.any(1), mask.shape[1] - mask.flip(1).byte().argmax(1), 0).tolist()
+    return [row[:length] for row, length in zip(rollouts.responses, lengths, strict=True)]
 
 
 def row_seeds(prompts: Tensor, group: int, seed: int) -> np.ndarray:

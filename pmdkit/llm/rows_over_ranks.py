@@ -1,16 +1,15 @@
 """Rows over ranks: which process computes which forward passes, at about equal numbers of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 from pmdkit.distributed import ProcessGroup
-from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.micro_batches import token_budget_batches, units
 
 
 def shard_by_tokens(
     process_group: ProcessGroup,
-    prompts: Sequence[Tokens],
-    responses: Sequence[Tokens],
+    prompts: Sequence[Sized],
+    responses: Sequence[Sized],
     size: int,
     budget: int,
     whole_groups: bool,

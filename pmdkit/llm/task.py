@@ -11,6 +11,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.llm.epochs import apportion, epoch_sampler
 from pmdkit.llm.grading import MOST, Reader, Rows, episode_item, grade_episodes, stop_if_ungraded
+from pmdkit.llm.rollouts import response_tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Rollouts
 from pmdkit.randomness import derive
@@ -116,9 +117,8 @@ class MathTask:
         if rollouts.episodes is not None:
             episodes = enumerate(rollouts.episodes)
             return [episode_item(episode, asked[n // size], n // size, self.rows) for n, episode in episodes]
-        lengths = rollouts.mask.sum(1).tolist()
-        rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
-        return [self.item(row, asked[n // size], n // size) for n, row in enumerate(rows)]
+        rows = enumerate(response_tokens(rollouts))
+        return [self.item(row.tolist(), asked[n // size], n // size) for n, row in rows]
 
     def item(self, tokens: Tokens, asked: Problem, place: int = 0) -> Item:
         """The grader's item for one response to the prompt at this place of the step."""

@@ -21,6 +21,8 @@ KEYS = (
     "noise_share", "theory_noise_share", "anchor", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
 
+ROWS = 1024  # summed at a time: a float64 rectangle of all rows of a step may have a gigabyte
+
 
 class StepMetrics:
     """Turns each finished step into a row of metrics.
@@ -49,7 +51,8 @@ class StepMetrics:
         """One line of metrics.jsonl. KL and entropy are expectations over the rollouts; entropy is that of pi_old."""
         mass, reward = groups.mass.double(), groups.reward.double()
         length = rollouts.mask.sum(1).view(mass.shape)
-        logp_old = torch.where(rollouts.mask, rollouts.logp_old, 0.0).double().sum(1).view(mass.shape)
+        blocks = zip(rollouts.mask.split(ROWS), rollouts.logp_old.split(ROWS), strict=True)
+        logp_old = torch.cat([torch.where(on, x, 0.0).double().sum(1) for on, x in blocks]).view(mass.shape)
         scored = groups.present.any(1)
         top = torch.where(groups.present, reward, -torch.inf).max(1).values
         low = torch.where(groups.present, reward, torch.inf).min(1).values

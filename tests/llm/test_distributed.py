@@ -1,12 +1,17 @@
 """The processes of a group: every row is scored once, in equally many passes of about equal work, with one answer."""
 
 import pytest
+import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.distributed import ProcessGroup
+from pmdkit.llm.engines.base import Responses
+from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
 
+END = 2
 COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
 
 
@@ -52,3 +57,40 @@ def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
         assert cost <= budget or len(part) == 1 or (whole and len(groups) == 1)
         if whole:
             assert part == [row for one in sorted(groups) for row in range(one * group, (one + 1) * group)]
+
+
+class Recorded(Of):
+    """Records what a process sends; the others, which come after it, send what was recorded of them."""
+
+    def __init__(self, *others):
+        super().__init__(0, 2)
+        self.sent, self.others = [], others
+
+    def gather(self, tensor):
+        self.sent.append(tensor)
+        return [tensor, *(other.sent[len(self.sent) - 1] for other in self.others)]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(1, 9), max_size=4), min_size=2, max_size=4))
+def test_responses_are_sent_without_padding_and_arrive_as_one_rectangle(lengths):
+    """A twin pads every share to the widest row of all; a process may have no share."""
+    lengths[0], shares = lengths[0] or [1], []
+    for each in lengths:
+        rows = [([*torch.randint(3, 9, (n - 1,)).tolist(), END], torch.rand(n).neg().tolist()) for n in each]
+        shares.append(Responses.from_rows(rows, [END], 7) if rows else None)
+    first = Recorded()
+    DistributedEngine(None, first, END).gather(shares[0])
+    others = [Recorded(first) for _ in shares[1:]]
+    for share, group in zip(shares[1:], others, strict=True):
+        DistributedEngine(None, group, END).gather(share)
+        assert max(tensor.numel() for tensor in group.sent) <= max(1, *map(sum, lengths))
+    found = DistributedEngine(None, Recorded(*others), END).gather(shares[0])
+    width = max(max(each, default=0) for each in lengths)
+    for name, filler in (("tokens", END), ("logp", 0.0), ("mask", False)):
+        parts = [getattr(share, name) for share in shares if share is not None]
+        wanted = torch.cat([F.pad(part, (0, width - part.shape[1]), value=filler) for part in parts])
+        assert torch.equal(getattr(found, name), wanted)
+        assert getattr(found, name).dtype == wanted.dtype
+    assert found.version == 7
+    assert found.ended.all()

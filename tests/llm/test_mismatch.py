@@ -93,9 +93,9 @@ class Coins:
 
 
 def test_mismatch_is_of_the_mask_only():
-    difference = torch.tensor([[0.5, torch.nan], [-0.5, 0.25]])
+    trainer = torch.tensor([[-0.5, torch.nan], [-1.5, -0.75]])
     mask = torch.tensor([[True, False], [True, True]])
-    told = mismatch_metrics(difference, mask)
+    told = mismatch_metrics(trainer, torch.full((2, 2), -1.0), mask)
     wanted = {"mismatch_mean": 1.25 / 3, "mismatch_max": 0.5, "mismatch_response": 0.375, "mismatch_kl": -0.25 / 3}
     assert told == pytest.approx(wanted)
 

@@ -65,12 +65,26 @@ class Responses:
     @classmethod
     def from_rows(cls, rows: Sequence[tuple[list[int], list[float]]], ends: Sequence[int], version: int) -> "Responses":
         """From the tokens and log-probabilities of N rows; `ends` are the end tokens, of which the first pads."""
-        longest = max(len(tokens) for tokens, _ in rows)
-        return cls(
-            tokens=torch.tensor([tokens + [ends[0]] * (longest - len(tokens)) for tokens, _ in rows]),
-            logp=torch.tensor([logp + [0.0] * (longest - len(logp)) for _, logp in rows], dtype=torch.float32),
-            mask=torch.arange(longest) < torch.tensor([len(tokens) for tokens, _ in rows])[:, None],
+        return cls.from_flat(
+            tokens=torch.tensor([token for tokens, _ in rows for token in tokens]),
+            logp=torch.tensor([logp for _, logps in rows for logp in logps], dtype=torch.float32),
+            lengths=torch.tensor([len(tokens) for tokens, _ in rows]),
             ended=torch.tensor([bool(tokens) and tokens[-1] in ends for tokens, _ in rows]),
+            end=ends[0],
+            version=version,
+        )
+
+    @classmethod
+    def from_flat(
+        cls, tokens: Tensor, logp: Tensor, lengths: Tensor, ended: Tensor, end: int, version: int
+    ) -> "Responses":
+        """From the tokens and log-probabilities of N rows one after another, whose lengths are [N]; `end` pads."""
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        return cls(
+            tokens=torch.full(mask.shape, end).masked_scatter_(mask, tokens.long()),
+            logp=torch.zeros(mask.shape).masked_scatter_(mask, logp),
+            mask=mask,
+            ended=ended,
             version=version,
         )
 

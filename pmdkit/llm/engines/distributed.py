@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -106,24 +105,23 @@ class DistributedEngine:
         return drawn
 
     def gather(self, drawn: Responses | None) -> Responses:
-        """All shares, in every process."""
+        """All shares, in every process. Only the tokens of responses are sent, one row after another."""
         if self.process_group.size == 1:
             assert drawn is not None
             return drawn
-        empty = torch.zeros(0, 1)
-        tokens = self.gather_tensor(empty.long() if drawn is None else drawn.tokens.cpu())
-        logp = self.gather_tensor(empty if drawn is None else drawn.logp.cpu())
-        mask = self.gather_tensor(empty.bool() if drawn is None else drawn.mask.cpu())
-        ended = self.gather_tensor(empty[:, 0].bool() if drawn is None else drawn.ended.cpu())
-        versions = self.gather_tensor(torch.tensor([] if drawn is None else [drawn.version], dtype=torch.long))
-        found = sorted(set(torch.cat(versions).tolist()))
+        none = torch.zeros(0, 1)
+        share = drawn or Responses(none.int(), none, none.bool(), none[:, 0].bool(), NO_WEIGHTS)
+        mask = share.mask.cpu()
+        versions = self.gather_tensor(torch.tensor([share.version]))
+        found = sorted(set(torch.cat(versions).tolist()) - {NO_WEIGHTS})
         if len(found) > 1:
             raise ComponentDied(f"engines answered with weights of versions {found}; expected one version")
-        return Responses(
-            tokens=join_rows(tokens, self.end),
-            logp=join_rows(logp, 0.0),
-            mask=join_rows(mask, False),
-            ended=torch.cat(ended),
+        return Responses.from_flat(
+            tokens=torch.cat(self.gather_tensor(share.tokens.cpu()[mask].int())),
+            logp=torch.cat(self.gather_tensor(share.logp.cpu()[mask])),
+            lengths=torch.cat(self.gather_tensor(mask.sum(1))),
+            ended=torch.cat(self.gather_tensor(share.ended.cpu())),
+            end=self.end,
             version=found[0] if found else NO_WEIGHTS,
         )
 
@@ -160,9 +158,3 @@ class DistributedEngine:
         """Release everything."""
         if self.engine is not None:
             self.engine.close()
-
-
-def join_rows(parts: Sequence[Tensor], value: float) -> Tensor:
-    """[N, T] from parts [n, T_n], padded to the widest."""
-    width = max(part.shape[1] for part in parts)
-    return torch.cat([F.pad(part, (0, width - part.shape[1]), value=value) for part in parts])
