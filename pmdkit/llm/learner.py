@@ -165,7 +165,8 @@ class CausalLearner:
         """The weights as engines take them; each is gathered when it is accessed."""
         # an engine that runs this very model has its adapters; any other gets merged weights
         merged = self.policy.adapters and getattr(self.engine.engine, "model", None) is not self.model
-        return weights.GatheredWeights(lora.MergedWeights(self.model) if merged else weights.named_weights(self.model))
+        named = lora.MergedWeights(self.model) if merged else weights.named_weights(self.model)
+        return weights.GatheredWeights(named, self.policy.dtype)
 
     def expected_logp(self) -> ExpectedLogp | None:
         """What the weight-sync check expects of an engine with the current weights; engines score at temperature 1."""
@@ -228,7 +229,7 @@ class CausalLearner:
         skipped = 0
         for turn in range(self.passes):
             self.optimizer.zero_grad(set_to_none=True)
-            loss, rounding = 0.0, RoundingCheck(objective)
+            losses, rounding = [], RoundingCheck(objective)
             hooks: list[LogpHook] = [rounding] if self.on_logp is None or turn > 0 else [rounding, self.on_logp]
             with explain_out_of_memory("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
@@ -236,7 +237,8 @@ class CausalLearner:
                     with group.no_sync(root, last=done + 1 == len(plan)):
                         part = self.loss_of_rows(objective, prompts, responses, rows, batch, hooks)
                         part.backward()
-                    loss += part.item()
+                    losses.append(part.detach())  # reading it now would wait for an accelerator
+            loss = sum(part.item() for part in losses)
             loss = sum(part.item() for part in group.gather(torch.tensor([loss], dtype=torch.float64)))
             if not np.isfinite(loss):
                 raise Diverged(f"the loss is {loss}, and no step was taken; {INTACT}")

@@ -1,8 +1,10 @@
 """Mixed precision: float32 weights, gradients and optimizer; forward and backward passes in bfloat16.
 
-With two or more processes, FSDP2 gathers weights in bfloat16 and adds gradients in float32. A process that holds whole
-weights casts them here, one block of the model at a time, and computes the same products in the same precision. Neither
-uses autocast, which keeps a copy of every weight until the forward pass ends and gives attention float32 queries.
+With two or more processes, FSDP2 gathers weights in bfloat16 and adds gradients in float32: over processes and over the
+passes of an update. Each pass gives it bfloat16 gradients, that of the head included, which is summed over the tokens
+of the pass in float32 and rounded once. A process that holds whole weights casts them here, one block of the model at a
+time, and computes the same products in the same precision; its head's gradient is never rounded. Neither uses autocast,
+which keeps a copy of every weight until the forward pass ends and gives attention float32 queries.
 """
 
 from collections.abc import Iterator
@@ -35,6 +37,7 @@ def outside_blocks(model: PreTrainedModel) -> list[nn.Module]:
     """Modules outside all blocks, such as the embedding and the last norm.
 
     The head is excluded: its weight is used as it is, so that its gradient, a sum over thousands of tokens, is float32.
+    Under FSDP2 it is the gathered bfloat16 weight, and that sum is rounded.
     """
     inside = {id(part) for module in model.modules() if isinstance(module, CastingBlock) for part in module.modules()}
     head = model.get_output_embeddings()

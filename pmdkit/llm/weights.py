@@ -79,10 +79,18 @@ class LazyWeights(Mapping[str, Tensor]):
 
 
 class GatheredWeights(LazyWeights):
-    """Weights that are gathered from their shards on access, so that no process holds all of them."""
+    """Weights that are gathered from their shards on access, in the dtype that the engine computes in.
+
+    No process holds all of them. What is not sharded keeps its dtype: it is not sent.
+    """
+
+    def __init__(self, source: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(source)
+        self.dtype = dtype
 
     def __getitem__(self, name: str) -> Tensor:
-        return full_tensor(self.source[name])
+        tensor = self.source[name]
+        return full_tensor(tensor.to(self.dtype)) if isinstance(tensor, DTensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

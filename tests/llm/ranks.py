@@ -23,7 +23,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
-from pmdkit.llm.weights import GatheredWeights, full_tensor
+from pmdkit.llm.weights import GatheredWeights, full_tensor, named_weights
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
 from pmdkit.specs.llm import LoraTable, UpdateTable
@@ -139,6 +139,10 @@ def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
         found |= {f"gradient {turn} {key}": full_tensor(gradient) for key, gradient in gradients.items()}
     for key, weight in GatheredWeights(lora.MergedWeights(mine.model)).items():
         found[f"weight {key}"] = weight.detach()
+    for key, weight in named_weights(mine.model).items():
+        sent = GatheredWeights({key: weight}, torch.bfloat16)[key]
+        assert sent.dtype == (torch.bfloat16 if process_group.strategy == "fsdp2" else torch.float32)
+        assert torch.equal(sent.bfloat16(), full_tensor(weight).bfloat16())
     with torch.no_grad():
         found["logp"] = mine.logp(rollouts)
     mine.version = 1

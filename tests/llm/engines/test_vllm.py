@@ -4,12 +4,15 @@ import os
 import socket
 import sys
 import threading
+from collections import deque
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
 
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
@@ -17,7 +20,7 @@ from pmdkit.llm.engines.base import EngineConfig, EngineLost
 from pmdkit.llm.engines.vllm import arguments, check_version
 from pmdkit.llm.engines.vllm.client import Server
 from pmdkit.llm.engines.vllm.server import ServerEngine
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
 from pmdkit.llm.recipe_checks import check_engine
 from pmdkit.resolve import resolve
 from pmdkit.specs.llm import RolloutTable, VLLMTable
@@ -36,6 +39,18 @@ DENSE = Qwen2Config(**SIZES)
 SPARSE = Qwen3MoeConfig(
     **SIZES | {"tie_word_embeddings": False}, moe_intermediate_size=8, num_experts=3, num_experts_per_tok=2, head_dim=8
 )
+
+
+class Calls(TorchDispatchMode):
+    """The operators that were called while it is entered."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, operator, types, arguments=(), options=None):
+        self.names.append(str(operator))
+        return operator(*arguments, **(options or {}))
 
 
 def weights_of(config):
@@ -142,6 +157,33 @@ def test_names_are_those_of_a_saved_model(config, tmp_path):
     assert all(torch.equal(found[name], value) for name, value in saved.items())
     for name in tied:
         assert torch.equal(found[name], model.state_dict()["model.embed_tokens.weight"])
+
+
+class Watched(dict):
+    """Weights that are made on access, as by a gather, and the layers of which any is alive at each access."""
+
+    def __init__(self, weights):
+        super().__init__(weights)
+        self.made, self.alive = [], []
+
+    def __getitem__(self, name):
+        self.alive.append({layer(other) for other, storage in self.made if not storage.expired()} | {layer(name)})
+        tensor = super().__getitem__(name).clone()
+        self.made.append((name, StorageWeakRef(tensor.untyped_storage())))
+        return tensor
+
+
+@pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_one_layer_is_held_and_one_check_waits_for_all(config):
+    """The first weight of the next layer says that a layer is complete; from the second on the old layer is gone."""
+    weights = Watched(weights_of(config).state_dict())
+    with Calls() as seen:
+        deque(WeightNames(config).stream(weights), maxlen=0)
+    assert sum("_local_scalar_dense" in name for name in seen.names) == 1
+    assert len(weights.alive) > 20
+    places = [layer(name) for name, _ in weights.made]
+    for here, before, alive in zip(places[1:], places, weights.alive[1:], strict=False):
+        assert len(alive) <= (1 if here == before else 2)
 
 
 def test_weights_of_another_model_are_refused():

@@ -59,14 +59,16 @@ class WeightNames:
 
         Raises:
             UsageError: a name is missing or unknown (at once), or a shape is wrong (as the tensor is reached).
-            Diverged: a weight is not finite.
+            Diverged: a weight is not finite (after the last one).
         """
         self.check(weights)
-        pairs = self.to_file_names(self.checked(weights))
-        return ((name, tensor if dtype is None else tensor.to(dtype)) for name, tensor in pairs)
+        return self.to_file_names(self.checked(weights, dtype))
 
-    def checked(self, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Each weight once, checked, by its own name."""
+    def checked(
+        self, weights: Mapping[str, torch.Tensor], dtype: torch.dtype | None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Each weight once, by its own name; after the last one, all are checked at once: a check waits for a GPU."""
+        largest: dict[str, torch.Tensor] = {}
         for name in weights:
             target = self.aliases.get(name, name)
             if target != name and target in weights:
@@ -74,18 +76,26 @@ class WeightNames:
             tensor = weights[name].detach()
             if tuple(tensor.shape) != self.model_shapes[target]:
                 raise UsageError(f"{name} has shape {list(tensor.shape)}; expected {list(self.model_shapes[target])}")
-            if not bool(torch.isfinite(torch.linalg.vector_norm(tensor.float(), torch.inf))):
-                raise Diverged(f"{name} has entries that are not finite; the engine keeps its older weights: lower lr")
+            if dtype is not None:
+                tensor = tensor.to(dtype)
+            largest[name] = torch.linalg.vector_norm(tensor, torch.inf).float()  # NaN if there is one
             yield target, tensor
+        if not bool(torch.isfinite(torch.stack(list(largest.values()))).all()):
+            name = next(name for name, value in largest.items() if not bool(torch.isfinite(value)))
+            raise Diverged(f"{name} has entries that are not finite, and is not published: lower lr")
 
     def to_file_names(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
         """The same weights under their names in files, by transformers' rules for saving."""
         from transformers.core_model_loading import revert_weight_conversion
 
-        for _, some in groupby(weights, key=lambda pair: layer(pair[0])):
+        def converted(some: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+            """One layer; nothing here outlives it, so that it is freed before the next one is gathered."""
             together = dict(some)
             together |= {alias: together[own] for alias, own in self.aliases.items() if own in together}
-            yield from revert_weight_conversion(self.skeleton, together).items()
+            return revert_weight_conversion(self.skeleton, together)
+
+        for _, some in groupby(weights, key=lambda pair: layer(pair[0])):
+            yield from converted(some).items()
 
 
 def layer(name: str) -> str:
