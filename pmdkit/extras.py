@@ -1,5 +1,6 @@
 """Missing optional packages: which extra provides one, and the command that installs it."""
 
+import importlib.metadata
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,14 @@ def need(module: str, what: str) -> ModuleType:
         if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
             raise
         raise EnvironmentLacks(f"{what} needs {module}, which is not installed: {advice(module)}") from missing
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def lacking(problem: BaseException) -> EnvironmentLacks | None:

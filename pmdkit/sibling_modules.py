@@ -9,7 +9,7 @@ import importlib.abc
 import importlib.util
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -23,20 +23,14 @@ def sibling_modules(file: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     left = [("", file)]
     while left:
-        for name in prefixes(imported_names(*left.pop())):
-            place = folder.joinpath(*name.split("."))
-            here = [path for path in (place / "__init__.py", place.with_name(f"{place.name}.py")) if path.is_file()]
-            if here and name not in found and not found_elsewhere(name.partition(".")[0], folder):
-                found[name] = here[0]
-                left.append((name, here[0]))
+        for parts in [whole.split(".") for whole in imported_names(*left.pop())]:
+            for end in range(1, len(parts) + 1):  # to import a.b.c, Python imports a and a.b too
+                name, place = ".".join(parts[:end]), folder.joinpath(*parts[:end])
+                here = [path for path in (place / "__init__.py", place.with_name(f"{place.name}.py")) if path.is_file()]
+                if here and name not in found and not found_elsewhere(parts[0], folder):
+                    found[name] = here[0]
+                    left.append((name, here[0]))
     return found
-
-
-def prefixes(names: Iterable[str]) -> Iterator[str]:
-    """a, a.b and a.b.c for a.b.c: to import it, Python imports them all."""
-    for name in names:
-        parts = name.split(".")
-        yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
 def imported_names(module: str, file: Path) -> Iterator[str]:

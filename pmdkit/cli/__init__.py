@@ -13,27 +13,28 @@ from pmdkit.cli import companions
 from pmdkit.errors import EnvironmentLacks, PmdkitError, short, unknown
 from pmdkit.processes import distrust_folder
 
-VERBS = {
-    "tour": "Compare both updates, then take one of them through the three tiers (two minutes).",
-    "doctor": "What this machine can run, and what is missing.",
-    "objectives": "The objectives: names, equations, options.",
-    "envs": "The environments on the shelf.",
-    "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
-    "toy": "Tier 2: train a small transformer on a token task.",
-    "llm": "Tier 3: train a language model on problems with checkable answers.",
-    "sweep": "A grid of runs over any option.",
-    "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
-    "figure": "The picture of a run: does it learn, and how far does a step go?",
-    "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
-    "export": "The model of a checkpoint as a folder that transformers and vLLM load.",
-    "theory": "What one exact update does to a prompt of a given pass rate.",
+GROUPS = {  # as --help shows them
+    "Start here": {
+        "tour": "Compare both updates, then take one of them through the three tiers (two minutes).",
+        "doctor": "What this machine can run, and what is missing.",
+        "objectives": "The objectives: names, equations, options.",
+        "envs": "The environments on the shelf.",
+        "theory": "What one exact update does to a prompt of a given pass rate.",
+    },
+    "Run": {
+        "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
+        "toy": "Tier 2: train a small transformer on a token task.",
+        "llm": "Tier 3: train a language model on problems with checkable answers.",
+        "sweep": "A grid of runs over any option.",
+    },
+    "Look": {
+        "figure": "The picture of a run: does it learn, and how far does a step go?",
+        "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
+        "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
+        "export": "The model of a checkpoint as a folder that transformers and vLLM load.",
+    },
 }
-
-GROUPS = {  # as --help shows them; every verb is in exactly one group
-    "Start here": ("tour", "doctor", "objectives", "envs", "theory"),
-    "Run": ("bandit", "toy", "llm", "sweep"),
-    "Look": ("figure", "eval", "compare", "export"),
-}
+VERBS = {name: text for verbs in GROUPS.values() for name, text in verbs.items()}
 
 EPILOGUE = """\
 Data goes to stdout, progress to stderr; --json prints one JSON value; --debug shows the traceback of an error.
@@ -56,12 +57,12 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,  # main reports it and exits with the documented code
     )
     added = companions.verbs()
-    for number, (title, names) in enumerate(GROUPS.items()):
+    for number, (title, verbs) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=number)
-        for name in names:
+        for row, (name, text) in enumerate(verbs.items()):
             # a companion may do more under the same name: pmdkit figure fig2
             place = added[name][1] if name in added else f"pmdkit.cli.{name}:{name}"
-            app.command(place, name=name, help=VERBS[name], group=group, sort_key=names.index(name))
+            app.command(place, name=name, help=text, group=group, sort_key=row)
     extra = Group("From companions", sort_key=len(GROUPS))
     for number, (name, (text, place)) in enumerate(added.items()):
         if name not in VERBS:
@@ -78,7 +79,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     tokens = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
-    wait_briefly()
+    # Threads of a run spin briefly while they wait, then sleep, unless the user has set how they wait. GNU OpenMP, with
+    # which torch for CPUs comes, spins 30 times as long: on a busy machine a waiting thread then uses up the core that
+    # the thread it waits for needs. It reads the variable once, when torch is imported. If threads sleep at once, small
+    # models run slower than with one thread (benchmarks/README.md).
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
+        os.environ["GOMP_SPINCOUNT"] = str(SPINS)
     if argv is None:
         distrust_folder()
     try:
@@ -100,17 +106,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         if debug:
             raise
         fail(*explain_error(problem))
-
-
-def wait_briefly() -> None:
-    """Let the threads of a run spin briefly while they wait, then sleep, unless the user has set how they wait.
-
-    GNU OpenMP, which torch for CPUs ships with, spins 30 times as long: on a busy machine a waiting thread then uses up
-    the core that the thread it waits for needs. It reads the variable once, when torch is imported. If threads sleep at
-    once, small models run slower than with one thread (benchmarks/README.md).
-    """
-    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
-        os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
 def explain_error(problem: Exception) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """`pmdkit doctor`: what this machine can run, and what is missing for the rest."""
 
 import platform
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import CheckFailed, EnvironmentLacks
-from pmdkit.extras import EXTRAS, remedy
+from pmdkit.extras import EXTRAS, remedy, version_of
 
 BASE = ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "safetensors", "filelock")
 HOSTS = {"trl": "1.16", "verl": "0.9.1"}  # trainers with an adapter, and the versions they are tested with
@@ -78,14 +78,6 @@ def examine() -> dict[str, Any]:
             "holds": bool(abs(step.probs[0] - 0.37942) < 1e-5),
         },
     }
-
-
-def version_of(package: str) -> str | None:
-    """The installed version, or None."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def others() -> dict[str, dict[str, Any]]:

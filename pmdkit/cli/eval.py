@@ -83,7 +83,20 @@ def eval(  # the verb's name
     if json:
         print_json(summary)
         return
-    show_language(summary)
+    at = "" if summary["step"] is None else f", step {summary['step']}"
+    drawn = "greedy" if summary["temperature"] == 0 else f"temperature {summary['temperature']:g}"
+    show(
+        f"[bold]{shown(summary['model'])}[/bold]{at}, {shown(summary['data'])}",
+        summary,
+        k,
+        {"95 % over draws": "over_draws", "95 % over problems": "over_problems"},
+        f"{summary['problems']} problems, {k} responses to each, {drawn}, top_p {summary['top_p']:g}, at most "
+        f"{summary['width']} tokens",
+        f"Of {summary['problems'] * k:,} responses: {summary['cut_off']:,} cut off, {summary['unanswered']:,} without "
+        f"an answer, {summary['unscored']:,} without a verdict; none of these counts as right",
+        "Over draws: the same problems, asked again. Over problems: others of the kind that these are a sample of",
+        f"Responses: {shown(summary['out'])}",
+    )
 
 
 def small(run: Path, trusted: Trusted, k: int, problems: int | None, seed: int, json: bool) -> None:
@@ -102,24 +115,6 @@ def small(run: Path, trusted: Trusted, k: int, problems: int | None, seed: int, 
     title = f"[bold]{spec.tier} {shown(spec.name)}[/bold], {shown(spec.objective['name'])}, step {step}"
     note = f"{found['problems']} {what}, {found['draws']} draws on each; intervals by resampling {over}"
     show(title, found, k, {"95 %": None}, note)
-
-
-def show_language(found: dict[str, Any]) -> None:
-    """Print the summary of a language model."""
-    step = "" if found["step"] is None else f", step {found['step']}"
-    drawn = "greedy" if found["temperature"] == 0 else f"temperature {found['temperature']:g}"
-    show(
-        f"[bold]{shown(found['model'])}[/bold]{step}, {shown(found['data'])}",
-        found,
-        found["k"],
-        {"95 % over draws": "over_draws", "95 % over problems": "over_problems"},
-        f"{found['problems']} problems, {found['k']} responses to each, {drawn}, top_p {found['top_p']:g}, "
-        f"at most {found['width']} tokens",
-        f"Of {found['problems'] * found['k']:,} responses: {found['cut_off']:,} cut off, {found['unanswered']:,} "
-        f"without an answer, {found['unscored']:,} without a verdict; none of these counts as right",
-        "Over draws: the same problems, asked again. Over problems: others of the kind that these are a sample of",
-        f"Responses: {shown(found['out'])}",
-    )
 
 
 def show(title: str, found: dict[str, Any], k: int, intervals: dict[str, str | None], *notes: str) -> None:

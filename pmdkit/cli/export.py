@@ -31,8 +31,21 @@ def export(
         seed: of the starter: seed of weights, lessons and measurement.
         json: print one JSON value.
     """
-    if run == "starter" and folder is None:
-        export_starter(Path(step_or_folder), size, seed, json)
+    if run == "starter" and folder is None:  # built and taught, about half a minute on one core; no download
+        import torch
+
+        from pmdkit.llm.recipe_checks import check_requirements
+
+        check_requirements()
+        torch.set_num_threads(1)
+        from pmdkit.llm.starter.model import make
+
+        made = make(Path(step_or_folder), size, seed, 0.3, lambda text: print(text, file=sys.stderr, flush=True))
+        if json:
+            print_json(made)
+            return
+        rate = f"pass rate {made['pass_rate']:.3f} on {made['problems']} held-out problems"
+        print(f"{made['out']}: {made['weights']:,} weights, {rate}, {made['seconds']:.0f} s")
         return
     from pmdkit.llm.export import export_step
 
@@ -44,21 +57,3 @@ def export(
         print_json({"run": run, "step": step, "folder": str(folder), "files": names})
     else:
         print(f"{folder}: {', '.join(names)}")
-
-
-def export_starter(out: Path, size: str, seed: int, json: bool) -> None:
-    """Build the starter model and teach it sums told as stories, about half a minute on one core; no download."""
-    import torch
-
-    from pmdkit.llm.recipe_checks import check_requirements
-
-    check_requirements()
-    torch.set_num_threads(1)
-    from pmdkit.llm.starter.model import make
-
-    made = make(out, size, seed, 0.3, lambda text: print(text, file=sys.stderr, flush=True))
-    if json:
-        print_json(made)
-        return
-    rate = f"pass rate {made['pass_rate']:.3f} on {made['problems']} held-out problems"
-    print(f"{made['out']}: {made['weights']:,} weights, {rate}, {made['seconds']:.0f} s")

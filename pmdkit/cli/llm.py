@@ -21,7 +21,6 @@ from pmdkit.cli.signals import command_context, print_error
 from pmdkit.distributed import launched_ranks
 from pmdkit.errors import CheckFailed, ComponentDied, Stopped, UsageError
 from pmdkit.llm import ranks
-from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.specs import LLMSpec, Spec
@@ -150,7 +149,7 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     if json:
         print_json({"config": spec.record(), "plan": {"batch": batch}})
         return
-    from pmdkit.envs.kinds import reward_scale
+    from pmdkit.envs.kinds import format_tau, reward_scale
 
     console = Console(highlight=False)
     console.print(f"[bold]llm {shown(spec.name)}[/bold], {shown(spec.objective['name'])}")

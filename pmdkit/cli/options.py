@@ -85,17 +85,10 @@ class RunOptions:
 
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""
-        short = {
-            "objective.name": self.objective,
-            "objective.tau": self.tau,
-            "schedule.steps": self.steps,
-            "schedule.prompts": self.prompts,
-            "schedule.group": self.group,
-            "schedule.ministeps": self.ministeps,
-            "schedule.lr": self.lr,
-            "run.seed": self.seed,
-            "run.record": 1 if self.record else None,
-        }
+        from pmdkit.sweeps.grid import SHORT
+
+        short = {key: getattr(self, name, None) for name, key in SHORT.items()}
+        short["run.record"] = 1 if self.record else None
         if self.set == []:
             raise UsageError("--set got nothing; expected key=value, such as objective.norm=none")
         given = {key: value for key, value in short.items() if value is not None}

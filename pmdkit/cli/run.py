@@ -10,7 +10,6 @@ from rich.table import Table
 
 from pmdkit.cli.options import RunOptions
 from pmdkit.cli.output import print_json, shown, simple_table
-from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.run import Run
@@ -57,7 +56,7 @@ def save_picture(run: "Run") -> str:
 
 def report(run: "Run", picture: str) -> None:
     """Print the summary and the gauge of a run, and where its picture is, or the command that draws it."""
-    from pmdkit.envs.kinds import reward_scale
+    from pmdkit.envs.kinds import format_tau, reward_scale
     from pmdkit.observe import gauge
 
     console = Console(highlight=False)

@@ -36,11 +36,11 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         seed: seed of the draws.
     """
     from pmdkit import console
+    from pmdkit.envs.kinds import format_tau, make
     from pmdkit.figures.style import save
     from pmdkit.figures.tour import draw
     from pmdkit.fit import Display
     from pmdkit.observe import run_folder
-    from pmdkit.observe.temperature import format_tau
     from pmdkit.resolve import resolve
     from pmdkit.start import train
 
@@ -58,7 +58,11 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     screen.print("[bold]One exact step of both updates[/bold] from one policy, tau 0.001: they end in different places")
     for name in ("pmd-part", "pmd-mean"):
         end = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
-        screen.print(contrast(name, end))
+        # on the grades 0, 0.1, ..., 1: a bar for each arm, and the mean reward
+        shares = [float(end.policy[0][arm]) for arm in np.argsort(make(end.spec.env).reward[0])]
+        words = "all on the best arm" if max(shares) > 0.99 else "the arms above average"
+        bars, mean = console.sparkline(shares, len(shares)), end.summary["reward_last"]
+        screen.print(f"  {name:17} {bars}  mean reward {mean:.3f}: {words}")
     screen.print(f"[bold]{objective} in three tiers[/bold], {format_tau(tau)}; pass rate by batch:")
     runs: dict[str, Run] = {}
     for name, backend, env, how in WAYS:
@@ -74,18 +78,6 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         screen.print(sentence)
     screen.print(f"[bold]picture: {shown(picture)}[/bold]", soft_wrap=True)
     screen.print("Next: pmdkit bandit needle   pmdkit toy parity   pmdkit theory --p 0.01   pmdkit learn")
-
-
-def contrast(name: str, run: "Run") -> str:
-    """Where one exact step on the grades 0, 0.1, ..., 1 ends: a bar for each arm, and the mean reward."""
-    from pmdkit.console import sparkline
-    from pmdkit.envs import make
-
-    env = make(run.spec.env)
-    policy = run.policy[0]
-    shares = [float(policy[arm]) for arm in np.argsort(env.reward[0])]
-    words = "all on the best arm" if max(shares) > 0.99 else "the arms above average"
-    return f"  {name:17} {sparkline(shares, len(shares))}  mean reward {run.summary['reward_last']:.3f}: {words}"
 
 
 def summary(runs: "dict[str, Run]") -> list[str]:

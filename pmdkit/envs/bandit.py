@@ -64,7 +64,18 @@ class Bandit:
         if abs(total[worst] - 1) > 1e-8:  # as `theory` requires
             got = f"log_policy gives context {worst} a total probability of {total[worst]:.10g}"
             raise ValueError(f"{got}; expected 1 within 1e-8: subtract the logsumexp of each row")
-        check_rewards(self.reward, self.values, self.sd)
+        if not (np.isfinite(self.sd) and self.sd >= 0):
+            raise ValueError(f"sd is {self.sd}; expected a finite number >= 0, in reward units")
+        if self.values is None:
+            return
+        low, high = self.values
+        if not low < high:
+            raise ValueError(f"values is {self.values}; expected (low, high) with low < high")
+        if self.sd:
+            raise ValueError(f"sd is {self.sd} for rewards of {low:g} or {high:g}; give values=None for Gaussian noise")
+        if self.reward.min() < low or self.reward.max() > high:
+            entry = outside(self.reward, low, high)
+            raise ValueError(f"reward has the entry {entry:g}; expected {low:g} to {high:g}")
 
     @property
     def contexts(self) -> int:
@@ -156,18 +167,3 @@ def frozen(name: str, value: Array) -> Array:
 def outside(array: Array, low: float, high: float) -> float:
     """The first entry that is not between two bounds."""
     return float(array[(array < low) | (array > high)][0])
-
-
-def check_rewards(reward: Array, values: tuple[float, float] | None, sd: float) -> None:
-    """Check that sd is >= 0; for two reward values, also that sd is 0 and expected rewards lie between the two."""
-    if not (np.isfinite(sd) and sd >= 0):
-        raise ValueError(f"sd is {sd}; expected a finite number >= 0, in reward units")
-    if values is None:
-        return
-    low, high = values
-    if not low < high:
-        raise ValueError(f"values is {values}; expected (low, high) with low < high")
-    if sd:
-        raise ValueError(f"sd is {sd} for rewards of {low:g} or {high:g}; give values=None for Gaussian noise")
-    if reward.min() < low or reward.max() > high:
-        raise ValueError(f"reward has the entry {outside(reward, low, high):g}; expected {low:g} to {high:g}")

@@ -32,7 +32,17 @@ def described(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type) -> 
     if "kind" not in table:
         raise ValueError(f"the [env] table has no kind; expected one of {', '.join(kinds)}, or my.py:MyKind")
     kind = table["kind"]
-    factory = kind_of(kind, kinds, wanted)
+    if not isinstance(kind, str):
+        raise ValueError(f"env.kind is {kind!r}; expected a name such as '{next(iter(kinds))}', or 'my.py:MyKind'")
+    if not is_path(kind) and kind not in kinds:
+        raise ValueError(unknown("env.kind", kind, kinds) + ", or your own as file.py:Class")
+    factory = class_from_path(kind) if is_path(kind) else kinds[kind]
+    if not is_dataclass(factory):
+        raise ValueError(f"{kind} is not a dataclass; expected a frozen dataclass, whose fields are its options")
+    if not callable(getattr(factory, "build", None)):
+        raise ValueError(f"{kind} has no build(); expected a method that returns a pmdkit.envs.{wanted.__name__}")
+    if missing := sorted(getattr(factory, "__abstractmethods__", ())):
+        raise ValueError(f"{kind} lacks {', '.join(missing)}; a pmdkit.envs.{wanted.__name__} needs them")
     options = {name: value for name, value in table.items() if name != "kind"}
     known = ["env.kind", *(f"env.{field.name}" for field in fields(factory) if field.init)]
     for name in options:
@@ -43,25 +53,6 @@ def described(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type) -> 
         if needed and field.name not in options:
             raise ValueError(f"env.{field.name} is not set; expected a value: {kind} has no default for it")
     return factory(**options)
-
-
-def kind_of(kind: Any, kinds: Mapping[str, Any], wanted: type) -> Any:
-    """The dataclass behind the name of a kind."""
-    if not isinstance(kind, str):
-        raise ValueError(f"env.kind is {kind!r}; expected a name such as '{next(iter(kinds))}', or 'my.py:MyKind'")
-    if not is_path(kind):
-        if kind not in kinds:
-            raise ValueError(unknown("env.kind", kind, kinds) + ", or your own as file.py:Class")
-        return kinds[kind]
-    factory = class_from_path(kind)
-    if not is_dataclass(factory):
-        raise ValueError(f"{kind} is not a dataclass; expected a frozen dataclass, whose fields are its options")
-    if not callable(getattr(factory, "build", None)):
-        raise ValueError(f"{kind} has no build(); expected a method that returns a pmdkit.envs.{wanted.__name__}")
-    missing = sorted(getattr(factory, "__abstractmethods__", ()))
-    if missing:
-        raise ValueError(f"{kind} lacks {', '.join(missing)}; a pmdkit.envs.{wanted.__name__} needs them")
-    return factory
 
 
 # Checks that a kind applies to its own options, named as in a spec: 'env.arms'.

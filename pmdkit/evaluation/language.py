@@ -147,7 +147,20 @@ def evaluate(
     try:
         longest = max(len(evaluation.encode(problem)) for problem in problems)
         check_context(longest, config.width, getattr(model.config, "max_position_embeddings", None))
-        description = describe_evaluation(source, config, dtype, reward, evaluation)
+        asked = [[problem.id, problem.answer, list(encoder.encode(problem))] for problem in problems]
+        description = {  # all that determines the responses, and the versions for later readers
+            "kind": "eval",
+            "model": str(Path(source.place).absolute()) if Path(source.place).exists() else source.place,
+            "step": source.step,
+            "weights_sha256": source.weights,
+            "dtype": dtype,
+            **asdict(config),
+            "problems": len(problems),
+            "prompts_sha256": hashlib.sha256(json.dumps(asked).encode()).hexdigest(),
+            "grade": reward.grade,
+            "boxed": reward.boxed,
+            **run_folder.describe_machine(),
+        }
         folder = open_folder(out, resume, f"eval-{source.name}-{Path(config.data).stem}", description)
         for warning in source.warnings:
             display.warn(warning)
@@ -189,26 +202,6 @@ def evaluate(
     }
     files.replace(folder.summary, files.encode(summary))
     return summary
-
-
-def describe_evaluation(
-    source: CheckpointSource, config: EvalConfig, dtype: str, reward: RewardTable, evaluation: Evaluation
-) -> dict[str, Any]:
-    """What config.json holds: everything that determines the responses, and the versions for later readers."""
-    prompts = [[p.id, p.answer, list(evaluation.encode(p))] for p in evaluation.problems]
-    return {
-        "kind": "eval",
-        "model": str(Path(source.place).absolute()) if Path(source.place).exists() else source.place,
-        "step": source.step,
-        "weights_sha256": source.weights,
-        "dtype": dtype,
-        **asdict(config),
-        "problems": len(evaluation.problems),
-        "prompts_sha256": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
-        "grade": reward.grade,
-        "boxed": reward.boxed,
-        **run_folder.describe_machine(),
-    }
 
 
 def open_folder(out: Path | None, resume: bool, name: str, description: dict[str, Any]) -> RunFolder:

@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, SymmetricalLogLocator
 
-from pmdkit.envs.kinds import reward_scale
+from pmdkit.envs.kinds import format_tau, reward_scale
 from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
 from pmdkit.observe import gauge
-from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.run import Run

@@ -70,7 +70,17 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
 
     The same figure gives the same bytes: there is no date and no random id, and the layout is rounded.
     """
-    freeze_layout(figure)
+    if figure.get_layout_engine() is not None:
+        # The layout solver adds in an order that depends on memory addresses, so its last digits differ from run to
+        # run: it runs once, and what it finds is rounded to a ten-thousandth of the size, less than a tenth of a pixel.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for part in figure.subfigs:
+            low, high = part.bbox_relative.get_points()
+            part.bbox_relative.set_points(np.round([low, high], 4))
+        for ax in figure.axes:
+            left, bottom, width, height = (round(value, 4) for value in ax.get_position().bounds)
+            ax.set_position((left, bottom, width, height))
     return write(path, {kind: render(figure, kind) for kind in ("png", "svg")})
 
 
@@ -81,23 +91,6 @@ def write(path: str | Path, contents: Mapping[str, bytes]) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         files.replace(target, content, files.PUBLIC)
     return written
-
-
-def freeze_layout(figure: Figure) -> None:
-    """Compute the layout once and fix it, rounded to a ten-thousandth of its size: less than a tenth of a pixel.
-
-    The layout solver adds in an order that depends on memory addresses, so its last digits differ from run to run.
-    """
-    if figure.get_layout_engine() is None:
-        return
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    for part in figure.subfigs:
-        low, high = part.bbox_relative.get_points()
-        part.bbox_relative.set_points(np.round([low, high], 4))
-    for ax in figure.axes:
-        left, bottom, width, height = (round(value, 4) for value in ax.get_position().bounds)
-        ax.set_position((left, bottom, width, height))
 
 
 def render(figure: Figure, kind: str) -> bytes:

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
+from pmdkit.envs.kinds import format_tau
 from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, style
-from pmdkit.observe.temperature import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.run import Run

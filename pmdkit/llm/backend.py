@@ -48,7 +48,6 @@ from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import derive
 from pmdkit.recording import Recorder
 from pmdkit.specs import LLMSpec
-from pmdkit.specs.llm import RolloutTable
 from strict_answers import Grader
 
 TEXT_TOKENS = 64  # of each text in the sync check
@@ -141,29 +140,25 @@ def make_engine(
         )
         module, _, name = ENGINES[rollout.engine].partition(":")
         engine = getattr(import_module(module), name)(config)
+    check: weight_sync_check.WeightSyncCheck | None = None
     # an engine on the trainer's own weights has nothing to be compared with
-    compared = rollout.canary and getattr(engine, "model", None) is not model
+    if rollout.canary and getattr(engine, "model", None) is not model:
+        # the first problems, each with its own statement and answer as the response
+        asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
+        texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
+        check = weight_sync_check.WeightSyncCheck(
+            prompts=[encoder.encode(problem) for problem in asked],
+            responses=[encoder.data(text)[:TEXT_TOKENS] for text in texts],
+            tolerance=rollout.canary_tolerance or weight_sync_check.TOLERANCE[spec.model.dtype],
+        )
     return DistributedEngine(
         engine,
         process_group,
         ends[0],
         central=central,
         span=vllm.tensor_parallel if rollout.engine == "vllm" else 1,
-        sync_check=make_sync_check(rollout, spec.model.dtype, encoder, problems) if compared else None,
+        sync_check=check,
         response_check=base.ResponseCheck(ends, head.head_weight(model).shape[0]),
-    )
-
-
-def make_sync_check(
-    rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems
-) -> weight_sync_check.WeightSyncCheck:
-    """Fixed prompts and texts: the first problems, each with its own statement and answer as the response."""
-    asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
-    texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
-    return weight_sync_check.WeightSyncCheck(
-        prompts=[encoder.encode(problem) for problem in asked],
-        responses=[encoder.data(text)[:TEXT_TOKENS] for text in texts],
-        tolerance=rollout.canary_tolerance or weight_sync_check.TOLERANCE[dtype],
     )
 
 

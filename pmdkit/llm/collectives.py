@@ -17,8 +17,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pmdkit.distributed import ProcessGroup, launched_ranks
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
-from pmdkit.llm import fsdp, ranks
+from pmdkit.llm import ranks
 from pmdkit.llm.recipe_checks import check_processes
+from pmdkit.llm.shard_loading import allocate
 from pmdkit.llm.sharded_checkpoint import SaveLost, ShardedCheckpoints
 from pmdkit.observe.checkpoint import Checkpoints
 from pmdkit.processes import die_with_parent
@@ -127,13 +128,37 @@ class AccelerateGroup(ProcessGroup):
         and its group of norm and head waits for a call of the head, whose weight is read without one here.
         """
         if self.strategy == "fsdp2":
-            return fsdp.apply_fsdp(root, self.device.type, self.size, getattr(root, "dtype", torch.float32))
+            return self.fully_shard(root)
         if not any(weight.requires_grad for weight in root.parameters()):  # a reference policy
             return root
         wrapped: nn.Module = self.accelerator.prepare(root)
         assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
         wrapped.register_comm_hook(None, summed)
         return wrapped
+
+    def fully_shard(self, root: nn.Module) -> nn.Module:
+        """Shard every weight below `root` over all processes: one block of the model at a time, the rest with the root.
+
+        Embeddings and head stay with the root, so that a tied weight stays one and the root's forward pass can read it.
+        """
+        from torch.distributed import device_mesh, fsdp
+
+        mesh = device_mesh.init_device_mesh(self.device.type, (self.size,))
+        policy, dtype = fsdp.MixedPrecisionPolicy(), getattr(root, "dtype", torch.float32)
+        if dtype != torch.float32:  # compute in it, and add gradients over processes in float32
+            policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+        for module in list(root.modules()):
+            if type(module).__name__ in blocks:
+                fsdp.fully_shard(module, mesh=mesh, mp_policy=policy)
+        fsdp.fully_shard(root, mesh=mesh, mp_policy=policy)
+        for module in root.modules():
+            if isinstance(module, fsdp.FSDPModule):
+                # FSDP2 averages by default, which would divide the step by the number of processes
+                module.set_gradient_divide_factor(1.0)  # sums, not means: the rows' weights already count all prompts
+                module.set_force_sum_reduction_for_comms(True)
+        allocate(root, self.device)
+        return root
 
     def no_sync(self, root: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """DDP sums once, after the last pass; FSDP2 after each, since no process has room for whole gradients."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from pmdkit import foreign
 from pmdkit.envs.math import make_math
@@ -189,26 +190,9 @@ def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
     for number, text in enumerate(run_folder.whole_lines(record), 1):
         where = f"{record}, line {number}"
         with foreign.shaped(where, "a response of an evaluation", "delete the file, and its responses are drawn again"):
-            row = foreign.parse_json(text, where)
-            answer = Answered(**{**row, "verdict": Verdict(**row["verdict"])})
-            check_fields(answer)
+            answer = TypeAdapter(Answered).validate_json(text, strict=True)
         done.setdefault(answer.id, []).append(answer)
     whole = {name: answers for name, answers in done.items() if [a.k for a in answers] == list(range(k))}
     if record.exists():
         files.replace(record, encode_answers(answer for answers in whole.values() for answer in answers))
     return whole
-
-
-def check_fields(answer: Answered) -> None:
-    """Raise TypeError if a field of a line has another type."""
-    verdict = answer.verdict
-    if not (
-        all(isinstance(text, str) for text in (answer.id, answer.response, verdict.path, verdict.reason))
-        and foreign.is_count(answer.k)
-        and foreign.is_count(answer.tokens)
-        and isinstance(answer.ended, bool)
-        and verdict.correct in (True, False, None)
-        and isinstance(verdict.extracted, str | None)
-        and foreign.none_or(foreign.is_number)(verdict.value)
-    ):
-        raise TypeError("a field is of another kind")

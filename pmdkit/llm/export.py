@@ -1,8 +1,10 @@
 """Export a checkpoint to a folder in Hugging Face layout, merging its shards one file of weights at a time."""
 
 from collections.abc import Mapping
-from math import prod
 from pathlib import Path
+
+import torch
+from huggingface_hub import split_torch_state_dict_into_shards
 
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm.model_folder import refuse_code
@@ -67,23 +69,14 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
 
 def write_weights(folder: Path, stored: Mapping[str, StoredTensor]) -> list[str]:
     """Write one model.safetensors, or several files with an index if the weights do not fit in one."""
-    groups: list[list[str]] = [[]]
-    size = 0
-    for name, tensor in stored.items():
-        size += 4 * prod(tensor.shape)  # checkpoints are in float32
-        if groups[-1] and size > FILE_BYTES:
-            groups.append([])
-            size = 4 * prod(tensor.shape)
-        groups[-1].append(name)
-    count = len(groups)
-    names = [shards.shard_name("model", number, count) for number in range(1, count + 1)]
-    names = names if count > 1 else ["model.safetensors"]
-    entries, sizes = {}, {}
-    for file, group in zip(names, groups, strict=True):  # one of them is in memory at a time
+    shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in stored.items()}  # in float32
+    split = split_torch_state_dict_into_shards(shapes, max_shard_size=FILE_BYTES)
+    names = list(split.filename_to_tensors)
+    for file, group in split.filename_to_tensors.items():  # one of them is in memory at a time
         data = checkpoint.encode_tensors({name: stored[name].read() for name in group})
         files.write(folder / file, data, files.PUBLIC)
-        entries[file], sizes[file] = {name: (0, stored[name].shape) for name in group}, len(data)
-    if count > 1:
-        files.write(folder / shards.index_name("model"), shards.encode_index(entries, sizes), files.PUBLIC)
+    if split.is_sharded:
         names.append(shards.index_name("model"))
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        files.write(folder / names[-1], files.encode(index), files.PUBLIC)
     return names

@@ -15,7 +15,7 @@ from pmdkit.extras import need, remedy
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 from pmdkit.specs import LLMSpec
-from pmdkit.specs.llm import ENVIRONMENTS, SHIPPED_REWARDS, ParallelTable, RewardTable, RolloutTable
+from pmdkit.specs.llm import ENVIRONMENTS, SHIPPED_REWARDS, RewardTable
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, if the recipe does not say
@@ -36,7 +36,15 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     check_math(spec.env)
     check_model(spec)
     check_rewards(spec.reward, rollout.width)
-    check_rollout(rollout)
+    name = rollout.environment
+    if name is not None and name not in ENVIRONMENTS and not is_path(name):
+        raise UsageError(unknown("rollout.environment", name, ENVIRONMENTS) + ", or your own as my.py:fn")
+    for key, usual in LAG_EXCLUDES.items() if rollout.lag else ():
+        if (value := getattr(rollout, key)) != usual:
+            raise UsageError(
+                f"rollout.{key} is {value!r} with a lag of {rollout.lag}: the trainer's weights have moved on before a "
+                f"response arrives; expected {usual!r}, or lag 0"
+            )
     if rollout.correction.startswith("token") and traits(objective).level == "response":
         raise UsageError(
             f"rollout.correction is '{rollout.correction}' and {spec.objective['name']} has one loss per response;"
@@ -45,12 +53,21 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
     check_evaluated("evaluation.data", spec.evaluation.data)
+    parallel, here = spec.parallel, launched_ranks()
+    if max(here, parallel.processes) > 1 and ":" in model.device:
+        raise UsageError(
+            f"model.device is '{model.device}' for several processes; expected auto or cpu: each has its own"
+        )
+    if here > 1:  # `accelerate launch` or torchrun has started them
+        sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+        strategy = "fsdp2" if sharded else parallel.strategy
+        parallel = parallel.model_copy(update={"processes": here, "strategy": strategy})
     return spec.model_copy(
         update={
             "schedule": schedule.model_copy(update={"update": "gradient", "prompts": prompts}),
             # an engine that sleeps during updates cannot generate during them
             "vllm": vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm,
-            "parallel": resolve_parallel(spec.parallel, model.device),
+            "parallel": parallel,
             "evaluation": spec.evaluation.model_copy(
                 update={"temperature": spec.evaluation.temperature or rollout.temperature}
             ),
@@ -116,30 +133,6 @@ def check_rewards(table: RewardTable, width: int) -> None:
             raise UsageError(
                 f"two [[reward]] tables are called {part}; give one of them its own name, beside its grade"
             )
-
-
-def check_rollout(rollout: RolloutTable) -> None:
-    """Refuse an unknown environment, and options of [rollout] that exclude each other."""
-    name = rollout.environment
-    if name is not None and name not in ENVIRONMENTS and not is_path(name):
-        raise UsageError(unknown("rollout.environment", name, ENVIRONMENTS) + ", or your own as my.py:fn")
-    for key, usual in LAG_EXCLUDES.items() if rollout.lag else ():
-        if (value := getattr(rollout, key)) != usual:
-            raise UsageError(
-                f"rollout.{key} is {value!r} with a lag of {rollout.lag}: the trainer's weights have moved on before a "
-                f"response arrives; expected {usual!r}, or lag 0"
-            )
-
-
-def resolve_parallel(table: ParallelTable, device: str) -> ParallelTable:
-    """[parallel], with the processes that `accelerate launch` or torchrun started, if one of them did."""
-    here = launched_ranks()
-    if max(here, table.processes) > 1 and ":" in device:
-        raise UsageError(f"model.device is '{device}' for several processes; expected auto or cpu: each has its own")
-    if here == 1:
-        return table
-    sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
-    return table.model_copy(update={"processes": here, "strategy": "fsdp2" if sharded else table.strategy})
 
 
 def check_engine(engine: str, urls: Sequence[str]) -> None:

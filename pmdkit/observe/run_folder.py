@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from filelock import FileLock, SoftFileLock, Timeout
 
 from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
+from pmdkit.extras import version_of
 from pmdkit.observe import files, gauge
 from pmdkit.specs.table import differences
 
-PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
+PACKAGES = ("pmdkit", "torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 DEEPEST = 256  # parts of a path; Python's own functions for whole trees recurse once per level
 ROW: dict[str, foreign.Check] = {
     **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), foreign.none_or(foreign.is_number)),
@@ -32,11 +32,9 @@ ROW: dict[str, foreign.Check] = {
 SUMMARY: dict[str, foreign.Check] = {
     **dict.fromkeys(("tier", "env", "objective"), foreign.is_text),
     **dict.fromkeys(("steps", "tokens"), foreign.is_count),
-    **{
-        f"{name}_{end}": foreign.none_or(foreign.is_number)
-        for name in ("pass_rate", "reward")
-        for end in ("first", "last")
-    },
+    **dict.fromkeys(
+        ("pass_rate_first", "pass_rate_last", "reward_first", "reward_last"), foreign.none_or(foreign.is_number)
+    ),
     "seconds": foreign.is_number,
     "tau": foreign.none_or(foreign.is_tau),
 }
@@ -241,17 +239,11 @@ def flatten(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 def describe_machine() -> dict[str, Any]:
     """Versions and command line, for later readers of the run."""
-    versions: dict[str, str | None] = {}
-    for name in ("pmdkit", *PACKAGES):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
     return {
         "command": redacted_command([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": versions,
+        "versions": {name: version_of(name) for name in PACKAGES},
     }
 
 

@@ -5,20 +5,10 @@ from typing import Any
 from pmdkit.errors import UsageError, unknown
 from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.specs.llm import LLMSpec
-from pmdkit.specs.spec import BanditSpec, RunTable, ScheduleTable, Spec
-from pmdkit.specs.toy import ModelTable, ToySpec
+from pmdkit.specs.spec import BanditSpec, Spec
+from pmdkit.specs.toy import ToySpec
 
-__all__ = [
-    "SPECS",
-    "BanditSpec",
-    "LLMSpec",
-    "ModelTable",
-    "RunTable",
-    "ScheduleTable",
-    "Spec",
-    "ToySpec",
-    "from_record",
-]
+__all__ = ["SPECS", "BanditSpec", "LLMSpec", "Spec", "ToySpec", "from_record"]
 
 SPECS: dict[str, type[Spec]] = {"bandit": BanditSpec, "toy": ToySpec, "llm": LLMSpec}
 "The spec of each tier."

@@ -162,7 +162,18 @@ class Spec(Strict):
             if given is not value and given != value:  # NaN does not equal itself
                 told = f"as {name} = {short(given)} and as {key} = {short(value)}"
                 raise UsageError(f"{section}.{field} is given twice, {told}; leave one out")
-            replace(tables[section], field, value, key)
+            table, (name, dot, option) = tables[section], field.partition(".")
+            rule = table.get(name)
+            if not dot:
+                table[name] = value
+            elif rule is None and name != "tau":
+                table[field] = value  # a misspelt key: the check that knows all keys of the table reports it
+            elif isinstance(rule, str | dict):  # "tau.scale" is the option `scale` of the rule that `tau` names
+                table[name] = {**({"rule": rule} if isinstance(rule, str) else rule), option: value}
+            else:
+                got = "not set" if rule is None else f"{rule}, a value without options"
+                wanted = "the name of a rule, such as --tau pass-rate"
+                raise UsageError(f"option '{key}': {name} is {got}; expected {wanted}")
         return self.build(tables, self.name)
 
 
@@ -170,22 +181,6 @@ class BanditSpec(Spec):
     """A run of tier 1, which needs no further tables: logits, or logits linear in features, on a contextual bandit."""
 
     tier: Literal["bandit"] = "bandit"
-
-
-def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
-    """Set a field of a table in place; "tau.scale" is the option `scale` of the rule that `tau` names."""
-    name, dot, option = field.partition(".")
-    if not dot:
-        table[name] = value
-        return
-    rule = table.get(name)
-    if rule is None and name != "tau":  # a misspelt key: the check that knows all keys of the table reports it
-        table[field] = value
-        return
-    if not isinstance(rule, str | dict):
-        given = "not set" if rule is None else f"{rule}, a value without options"
-        raise UsageError(f"option '{key}': {name} is {given}; expected the name of a rule, such as --tau pass-rate")
-    table[name] = {**({"rule": rule} if isinstance(rule, str) else rule), option: value}
 
 
 def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:

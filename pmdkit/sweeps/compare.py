@@ -93,7 +93,14 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
             Whatever else varies within an arm is averaged for each seed, whose runs are not independent draws.
     """
     for entry in entries:
-        check_metric(entry, metric)
+        numbers = [key for key, value in entry["summary"].items() if foreign.is_number(value)]
+        if metric not in entry["summary"]:
+            raise UsageError(unknown("metric", metric, numbers))
+        if metric not in numbers:
+            got = short(entry["summary"][metric])
+            raise UsageError(f"metric {metric} of {entry['name']} is {got}; expected a number")
+        if not isinstance(seed := entry["config"].get(SEED), int):
+            raise UsageError(f"the seed of {entry['name']} is {short(seed)}; expected an integer")
     by = SHORT.get(by, by) if by else None
     if by is not None and by not in known(entries):
         raise UsageError(unknown("option", by, known(entries)) + ", in --by")
@@ -129,17 +136,6 @@ def independent_options(entries: Sequence[Entry]) -> list[str]:
 def known(entries: Sequence[Entry]) -> list[str]:
     """Every option of any run that can make a difference; those of [run] cannot."""
     return list(dict.fromkeys(key for entry in entries for key in entry["config"] if not key.startswith("run.")))
-
-
-def check_metric(entry: Entry, metric: str) -> None:
-    """Check that the metric is a number in the summary, and that the run has a seed."""
-    numbers = [key for key, value in entry["summary"].items() if foreign.is_number(value)]
-    if metric not in entry["summary"]:
-        raise UsageError(unknown("metric", metric, numbers))
-    if metric not in numbers:
-        raise UsageError(f"metric {metric} of {entry['name']} is {short(entry['summary'][metric])}; expected a number")
-    if not isinstance(entry["config"].get(SEED), int):
-        raise UsageError(f"the seed of {entry['name']} is {short(entry['config'].get(SEED))}; expected an integer")
 
 
 def frozen(value: Any) -> Any:

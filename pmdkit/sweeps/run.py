@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pmdkit.calls import Call, CallResult
+from pmdkit.calls import Call
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, Stopped, UsageError
 from pmdkit.launchers import ONE, POLL, Launcher
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
@@ -20,6 +20,7 @@ from pmdkit.specs import LLMSpec
 from pmdkit.sweeps import grid, record
 
 KILLED = "was killed by"  # how the message of `exit_reason` begins
+ERROR = "pmdkit: error: "  # how the last line of a run that failed begins
 LAUNCH = "launch"  # folder for a launcher's files
 OURS = {"runs", "logs", "run.lock", "figures", LAUNCH}  # what the folder of a sweep may contain, besides JSON files
 
@@ -109,8 +110,13 @@ def run_all(
     began = time.monotonic()
     with closing(launcher.run(calls, folder / LAUNCH)) as results:
         for ended, result in enumerate(results, 1):
-            name = result.call.name
-            if reason := failure_reason(result):
+            name, reason = result.call.name, result.reason
+            code = 0 if reason else result.value["code"]
+            if code:  # the error that the run reported, or how its process ended
+                log = Path(result.call.arguments["log"]).read_text(encoding="utf-8", errors="replace")
+                told = [line for line in log.splitlines() if line.startswith(ERROR)]
+                reason = told[-1].removeprefix(ERROR) if told else exit_reason(code)
+            if reason:
                 failed[name], line = reason, f"failed: {reason}"
             else:
                 summary = RunFolder(folder / "runs" / name).read_summary()
@@ -153,14 +159,3 @@ def in_use(run: RunFolder) -> bool:
             return False
     except EnvironmentLacks:
         return True
-
-
-def failure_reason(result: CallResult) -> str:
-    """The error that a run reported, or how its process ended; "" if it succeeded."""
-    if result.reason:
-        return result.reason
-    code = result.value["code"]
-    log = Path(result.call.arguments["log"])
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if code else []
-    last = next((line for line in reversed(lines) if line.startswith("pmdkit: error: ")), "")
-    return last.removeprefix("pmdkit: error: ") or (exit_reason(code) if code else "")

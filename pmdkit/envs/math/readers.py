@@ -82,7 +82,16 @@ def read_problems(
     for number, row in chain(first, rows):
         counts["read: rows"] += 1
         try:
-            new = parse_row(row, columns, f"{stem}-{number:05d}", gold)
+            if isinstance(row, str):
+                raise ValueError(row)
+            text, history = parse_problem(look_up(row, columns.problem))
+            stated, id = "", f"{stem}-{number:05d}"
+            if columns.answer is not None:
+                with nullcontext() if gold else suppress(ValueError):
+                    stated = parse_answer(look_up(row, columns.answer), columns.answer)
+            if columns.id is not None:
+                id = parse_id(look_up(row, columns.id), id)
+            new = Problem(id, text, stated, row, history)
             if (old := found.setdefault(new.id, new)) is not new:
                 if old != new:
                     raise ValueError("the id is that of an earlier row with another problem or answer")
@@ -98,19 +107,6 @@ def read_problems(
         raise UsageError(f"{path} holds no problems; expected one or more")
     counts.update(f"dropped: {reason}" for _, reason in bad)
     return list(found.values()), counts
-
-
-def parse_row(row: Row, columns: Columns, otherwise: str, gold: bool = True) -> Problem:
-    """The problem in a row, with the id `otherwise` if it has none; a ValueError says what is wrong with the row."""
-    if isinstance(row, str):
-        raise ValueError(row)
-    text, history = parse_problem(look_up(row, columns.problem))
-    answer = ""
-    if columns.answer is not None:
-        with nullcontext() if gold else suppress(ValueError):
-            answer = parse_answer(look_up(row, columns.answer), columns.answer)
-    id = parse_id(look_up(row, columns.id), otherwise) if columns.id else otherwise
-    return Problem(id, text, answer, row, history)
 
 
 # Columns: which ones hold the problem, the answer and the id, and which values are usable.

@@ -142,14 +142,31 @@ class TokenProblem(ABC):
 
     def build(self) -> Self:
         """The problem itself; a ValueError if vocabulary, lengths, prompts, teacher and judge contradict each other."""
-        check_sizes(self)
+        words, least = self.vocabulary, 2 if self.needs_eos else 1
+        if len(set(words)) < len(words) or EOS not in words or len(words) < 3:
+            got = f"the vocabulary of {self.name} is {short(words)}"
+            raise ValueError(f"{got}; expected '{EOS}' and 2 or more, all different")
+        if self.prompt_length < 1:
+            raise ValueError(f"prompt_length of {self.name} is {self.prompt_length}; expected an integer >= 1")
+        if self.width < least:
+            raise ValueError(f"width of {self.name} is {self.width}; expected at least {least}: an answer and its end")
         rng = generator(0, "contract")
         prompts = self.sample(rng, PROBED_PROMPTS)
         check_prompts(self, prompts, "sample", PROBED_PROMPTS)
         if self.grid is not None:
             check_prompts(self, self.grid, "all_prompts", len(self.grid))
-        for prompt in prompts:
-            check_teacher(self, prompt, self.answer(prompt, rng))
+        for prompt in prompts:  # the teacher's answer fits the width, ends as it must, and gets reward 1
+            answer = self.answer(prompt, rng)
+            shown = f"answer of {self.name} to '{self.text(prompt)}' is '{self.text(answer)}'"
+            if len(answer) > self.width:
+                raise ValueError(
+                    f"{shown}, {len(answer)} tokens; expected at most its width, {self.width}: raise the width"
+                )
+            if self.needs_eos and (not answer or answer[-1] != self.eos):
+                raise ValueError(f"{shown} without '<eos>'; expected '<eos>' as its last token")
+            row = np.array([answer], dtype=np.int64)
+            if checked_rewards(self, prompt[None], row, np.ones_like(row, dtype=np.bool_))[0, 0] != 1:
+                raise ValueError(f"{shown}, and check says that is wrong; expected the teacher to be right")
         return self
 
 
@@ -260,18 +277,6 @@ def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, 
     raise ValueError(f"{problem.name} has too few different prompts: {which}; make it larger, or list all_prompts")
 
 
-def check_sizes(problem: TokenProblem) -> None:
-    """Check that the vocabulary holds `<eos>` and at least two other tokens, and that lengths are positive."""
-    words, name = problem.vocabulary, problem.name
-    if len(set(words)) < len(words) or EOS not in words or len(words) < 3:
-        raise ValueError(f"the vocabulary of {name} is {short(words)}; expected '{EOS}' and 2 or more, all different")
-    if problem.prompt_length < 1:
-        raise ValueError(f"prompt_length of {name} is {problem.prompt_length}; expected an integer >= 1")
-    least = 2 if problem.needs_eos else 1
-    if problem.width < least:
-        raise ValueError(f"width of {name} is {problem.width}; expected at least {least}: an answer and its end")
-
-
 def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: int) -> None:
     """Check that prompts are [count, L] ids of the vocabulary."""
     shape, wanted = list(np.shape(prompts)), [count, problem.prompt_length]
@@ -281,18 +286,6 @@ def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: i
     if prompts.min() < 0 or prompts.max() >= len(problem.vocabulary):
         got = f"{method} of {problem.name} gave ids from {prompts.min()} to {prompts.max()}"
         raise ValueError(f"{got}; expected ids of its vocabulary, 0 to {len(problem.vocabulary) - 1}")
-
-
-def check_teacher(problem: TokenProblem, prompt: Indices, answer: list[int]) -> None:
-    """Check that the teacher's answer fits the width, ends as it must, and gets reward 1."""
-    shown = f"answer of {problem.name} to '{problem.text(prompt)}' is '{problem.text(answer)}'"
-    if len(answer) > problem.width:
-        raise ValueError(f"{shown}, {len(answer)} tokens; expected at most its width, {problem.width}: raise the width")
-    if problem.needs_eos and (not answer or answer[-1] != problem.eos):
-        raise ValueError(f"{shown} without '<eos>'; expected '<eos>' as its last token")
-    row = np.array([answer], dtype=np.int64)
-    if checked_rewards(problem, prompt[None], row, np.ones_like(row, dtype=np.bool_))[0, 0] != 1:
-        raise ValueError(f"{shown}, and check says that is wrong; expected the teacher to be right")
 
 
 def checked_rewards(problem: TokenProblem, prompts: Indices, responses: Indices, mask: Flags) -> Array:
