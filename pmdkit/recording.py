@@ -66,24 +66,28 @@ class Recorder(TrainerCallback):
 
     every: int
     step_extras: Callable[[Rollouts], StepExtras]
-    updated: "UpdateLogp" = field(default_factory=lambda: UpdateLogp(), init=False)
+    updates: list[tuple[int, Sequence[int], Tensor]] = field(default_factory=list, init=False)  # prompt, rows, logp
 
     def on_train_begin(self, run: RunContext) -> None:
         """Subscribe to the learner's updates, if it reports them."""
         if hasattr(run.backend.learner, "on_logp"):
-            run.backend.learner.on_logp = self.updated.add
+            run.backend.learner.on_logp = self.on_logp
+
+    def on_logp(self, batch: Batch, rows: Sequence[int], logp: Tensor) -> None:
+        """Take a learner's report of a forward pass, see `pmdkit.loop.LogpHook`."""
+        self.updates.append((int(batch.group[0]), rows, logp.detach()))
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
         """Write the step if it is due: every process contributes its own rows, the main one writes."""
         if result.step % self.every == 0:
             group = run.backend.process_group
-            seen = gather_rows(self.updated.of(result.rollouts), result.rollouts, group)
+            seen = gather_rows(self.logp_seen(result.rollouts), result.rollouts, group)
             if group.is_main_process:
                 run.folder.rollouts.mkdir(mode=0o700, exist_ok=True)
                 path = run.folder.rollouts / f"step-{result.step}.safetensors"
                 # not flushed, which took ten times as long as everything else: a loss of power may damage the newest
                 files.replace(path, encode(self.recording(run, result, seen)), flush=False)
-        self.updated.clear()
+        self.updates.clear()
 
     def recording(self, run: RunContext, result: StepResult, seen: Tensor | None) -> Recording:
         """The recording of a step."""
@@ -116,30 +120,18 @@ class Recorder(TrainerCallback):
         }
         return Recording(about, rollouts.mask.cpu(), {k: x.cpu() for k, x in known.items() if x is not None})
 
+    def logp_seen(self, rollouts: Rollouts) -> Tensor | None:
+        """The log-probabilities that the updates of a step computed, each row's before its own update.
 
-class UpdateLogp:
-    """The log-probabilities that the updates of a step computed, each row's before its own update."""
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[int, Sequence[int], Tensor]] = []
-
-    def add(self, batch: Batch, rows: Sequence[int], logp: Tensor) -> None:
-        """Take a learner's report of a forward pass, see `pmdkit.loop.LogpHook`."""
-        self.parts.append((int(batch.group[0]), rows, logp.detach()))
-
-    def clear(self) -> None:
-        """Forget everything at the end of a step."""
-        self.parts = []
-
-    def of(self, rollouts: Rollouts) -> Tensor | None:
-        """[N, T], or [N] sums, for the rows of a step; NaN where no update scored a row, None if none was reported."""
-        if not self.parts:
+        [N, T], or [N] sums, for the rows of the step; NaN where no update scored a row, None if none was reported.
+        """
+        if not self.updates:
             return None
         count, width = rollouts.mask.shape
         size = rollouts.mass.shape[1]
-        sums = width > 1 and all(logp.shape[1] == 1 for _, _, logp in self.parts)
-        seen = np.full((count, 1 if sums else width), np.nan, self.parts[0][2].cpu().numpy().dtype)
-        for first, rows, logp in self.parts:
+        sums = width > 1 and all(logp.shape[1] == 1 for _, _, logp in self.updates)
+        seen = np.full((count, 1 if sums else width), np.nan, self.updates[0][2].cpu().numpy().dtype)
+        for first, rows, logp in self.updates:
             seen[first * size + np.asarray(rows)] = logp.cpu().numpy()
         return torch.from_numpy(seen[:, 0] if sums else seen)
 

@@ -10,7 +10,7 @@ from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import UsageError
 from pmdkit.loop import ministeps
 from pmdkit.objectives import Groups, PMDMean, credit
-from pmdkit.recording import Recording, UpdateLogp, encode, gather_rows
+from pmdkit.recording import Recorder, Recording, encode, gather_rows
 from pmdkit_lab.replay.recorded import decode, unpack
 
 NUMBERS = {
@@ -109,12 +109,11 @@ def two_passes(hook):
 
 def test_the_first_pass_is_reported():
     """Two ministeps of two passes: the numbers of the first pass, which are those of the reported loss."""
-    updated = UpdateLogp()
-    learner, rollouts = two_passes(updated.add)
-    assert torch.equal(updated.of(rollouts), rollouts.logp_old)  # contexts are independent: nothing had moved yet
+    recorder = Recorder(1, None)
+    assert recorder.logp_seen(two_passes(None)[1]) is None
+    learner, rollouts = two_passes(recorder.on_logp)
+    assert torch.equal(recorder.logp_seen(rollouts), rollouts.logp_old)  # contexts are independent: nothing moved yet
     assert not torch.equal(learner.logp(rollouts), rollouts.logp_old)
-    updated.clear()
-    assert updated.of(rollouts) is None
 
 
 def test_shares_of_several_processes_are_put_together():

@@ -1,10 +1,10 @@
 """`python -m pmdkit.testing my.py:MyLoss tau=0.1`: the contract suite of an objective, one line per check."""
 
-import json
 import sys
 
 from pmdkit.errors import CheckFailed, UsageError
 from pmdkit.objectives import load_objective
+from pmdkit.specs.toml import parse_value
 from pmdkit.testing import check_objective
 
 
@@ -23,16 +23,13 @@ def main(arguments: list[str]) -> int:
 
 
 def options(words: list[str]) -> dict[str, object]:
-    """`tau=0.1 norm=none` as keyword arguments; values are parsed as JSON if possible, and are strings otherwise."""
+    """`tau=0.1 norm=none` as keyword arguments; a value is read as by `--set`: TOML, else plain text."""
     found: dict[str, object] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise UsageError(f"'{word}' is not an option; expected key=value, such as tau=0.1")
-        try:
-            found[key] = json.loads(value)
-        except json.JSONDecodeError:
-            found[key] = value
+        found[key] = parse_value(value)
     return found
 
 

@@ -82,16 +82,10 @@ def check_first_step(objective: Objective, seed: int = 0) -> str | None:
         return "does not apply: first_step_is_policy_gradient is False"
 
     logits, reward = bandit(seed)
-    logits.requires_grad_()
-    logp = logits.log_softmax(1)
-    policy = logp.detach().exp()
-    mask = torch.ones(policy.numel(), 1, dtype=torch.bool)
-    groups = Groups(reward, policy, sampled=False)
-    batch = credit(objective, groups, logp.reshape(-1, 1), mask, width=1)
-    (gradient,) = torch.autograd.grad(total(objective, batch), logits)
-    advantage = objective.advantage(groups)
-    mean = (policy * advantage).sum(1, keepdim=True)
-    same(gradient, -policy * (advantage - mean) / len(policy), "the first step on a bandit is not the policy gradient")
+    policy = logits.softmax(1)
+    advantage = objective.advantage(Groups(reward, policy, sampled=False))
+    expected = -policy * (advantage - (policy * advantage).sum(1, keepdim=True)) / len(policy)
+    same(exact_step(objective, logits, reward), expected, "the first step on a bandit is not the policy gradient")
 
     it = ragged_draws(seed)
     batch = it.on_policy(objective)
@@ -361,36 +355,36 @@ def check_unbiased(objective: Objective, seed: int = 0) -> str | None:
     """The mean first step over all A^G draws of a bandit, weighted by probability, is that of the full support."""
     if not traits(objective).unbiased:
         return "does not apply: unbiased is not claimed"
+    logits, reward = bandit(seed, prompts=1, arms=3)
+    expected = exact_step(objective, logits, reward)
     for size in (2, 3, 4):
-        expected = exact_step(objective, seed)
-        same(mean_step(objective, seed, size), expected, f"the average over all draws of {size} is not the exact step")
+        found = mean_step(objective, logits, reward, size)
+        same(found, expected, f"the average over all draws of {size} is not the exact step")
     return None
 
 
-def exact_step(objective: Objective, seed: int, arms: int = 3) -> Tensor:
-    """[A] gradient of the full-support loss at pi = pi_old, with respect to the logits of one context."""
-    logits, reward = bandit(seed, 1, arms)
-    logits.requires_grad_()
+def exact_step(objective: Objective, logits: Tensor, reward: Tensor) -> Tensor:
+    """[P, A] gradient of the full-support loss at pi = pi_old, with respect to the logits [P, A]."""
+    logits = logits.detach().requires_grad_()
     logp = logits.log_softmax(1)
-    mask = torch.ones(arms, 1, dtype=torch.bool)
+    mask = torch.ones(logp.numel(), 1, dtype=torch.bool)
     groups = Groups(reward, logp.detach().exp(), sampled=False)
     batch = credit(objective, groups, logp.reshape(-1, 1), mask, width=1)
-    return torch.autograd.grad(total(objective, batch), logits)[0][0]
+    return torch.autograd.grad(total(objective, batch), logits)[0]
 
 
-def mean_step(objective: Objective, seed: int, size: int, arms: int = 3) -> Tensor:
-    """[A] the same gradient from draws, averaged over every group of `size` draws with its probability."""
-    logits, reward = bandit(seed, 1, arms)
-    logits.requires_grad_()
+def mean_step(objective: Objective, logits: Tensor, reward: Tensor, size: int) -> Tensor:
+    """[1, A] the same gradient from draws, averaged over every group of `size` draws with its probability."""
+    logits = logits.detach().requires_grad_()
     logp = logits.log_softmax(1)[0]
-    draws = torch.cartesian_prod(*[torch.arange(arms)] * size)
+    draws = torch.cartesian_prod(*[torch.arange(len(logp))] * size)
     chance = logp.detach()[draws].sum(1).exp()
     groups = Groups(reward[0][draws], torch.full(draws.shape, 1 / size, dtype=torch.float64))
     mask = torch.ones(draws.numel(), 1, dtype=torch.bool)
     batch = credit(objective, groups, logp[draws].reshape(-1, 1), mask, width=1, prompts_apart=True)
     # a batch weighs its groups equally; here each counts by its probability
     weight = batch.weight * (chance * len(draws)).repeat_interleave(size)
-    return torch.autograd.grad(total(objective, replace(batch, weight=weight)), logits)[0][0]
+    return torch.autograd.grad(total(objective, replace(batch, weight=weight)), logits)[0]
 
 
 def check_population(objective: Objective, seed: int = 0) -> str | None:

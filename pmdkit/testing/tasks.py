@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.bandit import BanditTask
 from pmdkit.loop import Rollouts, Task
 from pmdkit.randomness import derive, generator
@@ -28,14 +29,14 @@ def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps
     Args:
         task: yours.
         rollout: called with (prompts, group, seed), like `learner.rollout`; pass that of a learner for the task. For a
-            BanditTask, the default draws arms uniformly.
+            BanditTask, the default draws from its initial policy.
         group: responses per prompt, at least 2.
         steps: how many steps to check.
         seed: seed for the rollouts.
     """
     if rollout is None:
         assert isinstance(task, BanditTask), "give rollout, such as learner.rollout: only a BanditTask has a default"
-        rollout = uniform_arms(task.bandit.arms)
+        rollout = BanditLearner(torch.tensor(task.bandit.log_policy)).rollout
     with no_global_randomness("prompts(step)"):
         check_prompts(task, steps)
     for step in range(1, steps + 1):
@@ -103,30 +104,6 @@ def check_order(task: Task, rollouts: Rollouts, where: str) -> None:
 def graded_rewards(task: Task, rollouts: Rollouts) -> Tensor:
     """The rewards of the rows that count; the others are never read."""
     return task.reward(rollouts)[rollouts.mass > 0]
-
-
-def uniform_arms(arms: int) -> Roll:
-    """A rollout function that draws arms uniformly, or returns all of them if group is None."""
-
-    def rollout(prompts: Tensor, group: int | None, seed: int) -> Rollouts:
-        size = arms if group is None else group
-        drawn = generator(seed, "arms").integers(arms, size=(len(prompts), size))
-        rows = np.tile(np.arange(arms), (len(prompts), 1)) if group is None else drawn
-        responses = torch.from_numpy(rows).reshape(-1, 1)
-        logp = torch.full(responses.shape, -float(np.log(arms)), dtype=torch.float64)
-        return Rollouts(
-            prompts=prompts,
-            responses=responses,
-            logp_old=logp,
-            mask=torch.ones_like(responses, dtype=torch.bool),
-            mass=torch.full((len(prompts), size), 1 / size, dtype=torch.float64),
-            sampled=group is not None,
-            seed=seed,
-            version=0,
-            width=1,
-        )
-
-    return rollout
 
 
 def snapshot(rollouts: Rollouts) -> dict[str, Tensor]:

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import Bandit, BanditTask, make
-from pmdkit.testing.tasks import uniform_arms
 
 UNIFORM = np.log(np.full((2, 3), 1 / 3))
 REWARD = np.array([[0.1, 0.5, 0.9], [0.0, 1.0, 0.3]])
@@ -122,13 +122,13 @@ def test_epochs_are_shuffled_afresh_and_by_the_seed():
 
 def test_the_full_support_gets_expected_rewards():
     task = BanditTask(PLAIN)
-    rollouts = uniform_arms(PLAIN.arms)(task.prompts(1), None, 0)
+    rollouts = BanditLearner(torch.tensor(PLAIN.log_policy)).rollout(task.prompts(1), None, 0)
     expected = torch.from_numpy(PLAIN.reward[task.prompts(1).numpy()])
     assert torch.equal(task.reward(rollouts), expected)
 
 
 def test_drawn_rewards_are_fixed_by_the_rollouts_seed():
     task = BanditTask(PLAIN)
-    rollouts = uniform_arms(PLAIN.arms)(task.prompts(1), 64, 3)
+    rollouts = BanditLearner(torch.tensor(PLAIN.log_policy)).rollout(task.prompts(1), 64, 3)
     assert torch.equal(task.reward(rollouts), task.reward(rollouts))
     assert not torch.equal(task.reward(rollouts), task.reward(replace(rollouts, seed=4)))

@@ -73,11 +73,12 @@ def test_the_own_reward_in_the_mean_shrinks_the_advantage(it):
 def test_a_tau_that_sees_the_own_draw_biases_pmd_part_but_not_pmd_mean():
     """Averaged over all draws of four: PMD-mean's first step has no tau in it, PMD-part's baseline does."""
     mean, part = PMDMean(tau=PassRate(scale=1.0)), PMDPart(tau=PassRate(scale=1.0))
-    same(mean_step(mean, 0, 4), exact_step(mean, 0), "PMD-mean")
-    bias = (mean_step(part, 0, 4) - exact_step(part, 0)).abs().max() / exact_step(part, 0).abs().max()
+    it = bandit(0, prompts=1, arms=3)
+    same(mean_step(mean, *it, 4), exact_step(mean, *it), "PMD-mean")
+    bias = (mean_step(part, *it, 4) - exact_step(part, *it)).abs().max() / exact_step(part, *it).abs().max()
     assert 1e-3 < bias < 0.5
     fixed = PMDPart(tau=0.5)
-    same(mean_step(fixed, 0, 4), exact_step(fixed, 0), "PMD-part at a fixed tau")
+    same(mean_step(fixed, *it, 4), exact_step(fixed, *it), "PMD-part at a fixed tau")
 
 
 def test_float32_agrees_with_float64(it):

@@ -8,7 +8,9 @@ import torch
 
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import KINDS, BanditTask, make
-from pmdkit.testing.tasks import check_task, uniform_arms
+from pmdkit.testing.tasks import check_task
+
+ROLLOUT = BanditLearner(torch.full((20, 8), 1 / 8).log()).rollout
 
 
 class Good:
@@ -23,7 +25,7 @@ class Good:
 
 
 def alike(task, **options):
-    check_task(task, uniform_arms(8), **options)
+    check_task(task, ROLLOUT, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +115,7 @@ def test_unscored_rows_may_hold_anything():
         return torch.where(rollouts.mass > 0, Good.reward(self, rollouts), torch.nan)
 
     def rollout(prompts, group, seed):
-        rollouts = uniform_arms(8)(prompts, group, seed)
+        rollouts = ROLLOUT(prompts, group, seed)
         mass = rollouts.mass.clone()
         mass[0, 0] = 0.0
         return replace(rollouts, mass=mass)
