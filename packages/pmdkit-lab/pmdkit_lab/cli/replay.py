@@ -103,6 +103,8 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
 
 def show_step(found: dict[str, Any]) -> None:
     """Print the tables of a replayed step."""
+    from pmdkit_lab.replay.gradient import MEANING
+
     console = Console(highlight=False)
     recorded, asked = found["recorded"]["objective"], found["objective"]
     console.print(
@@ -119,30 +121,16 @@ def show_step(found: dict[str, Any]) -> None:
         f"asked     {objective_words(asked)}" + ("" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"),
         soft_wrap=True,
     )
-    show_check(console, found["recorded"])
-    show_points(console, found)
-    show_drivers(console, found)
+    # whether the recording reproduces the losses that the run reported
+    losses, replayed = found["recorded"]["losses"], found["recorded"]["replayed"]
+    if replayed is None:
+        check = f"the recorded losses cannot be computed again: {shown(found['recorded']['why'])}"
+    else:
+        worst, mean = max(abs(a - b) for a, b in zip(losses, replayed, strict=True)), sum(losses) / len(losses)
+        check = f"the run reported a loss of {number(mean)}; the recording reproduces it to {worst:.1e}"
+    console.print(f"check     {check}", soft_wrap=True)
 
-
-def show_check(console: Console, recorded: dict[str, Any]) -> None:
-    """Print whether the recording reproduces the losses that the run reported."""
-    if recorded["replayed"] is None:
-        why = shown(recorded["why"])
-        console.print(f"check     the recorded losses cannot be computed again: {why}", soft_wrap=True)
-        return
-    pairs = list(zip(recorded["losses"], recorded["replayed"], strict=True))
-    worst = max(abs(a - b) for a, b in pairs)
-    mean = sum(recorded["losses"]) / len(pairs)
-    console.print(
-        f"check     the run reported a loss of {number(mean)}; the recording reproduces it to {worst:.1e}",
-        soft_wrap=True,
-    )
-
-
-def show_points(console: Console, found: dict[str, Any]) -> None:
-    """Print loss and gradient at each recorded policy."""
-    from pmdkit_lab.replay.gradient import MEANING
-
+    # loss and gradient at each recorded policy
     table = grid("the policy", "loss", "|grad|", "up", "silent", "rows", "cosine", "size")
     for name, at in found["points"].items():
         if "missing" in at:
@@ -163,9 +151,7 @@ def show_points(console: Console, found: dict[str, Any]) -> None:
         if "missing" in at:
             console.print(f"the policy {MEANING[name]}: {at['missing']}", soft_wrap=True)
 
-
-def show_drivers(console: Console, found: dict[str, Any]) -> None:
-    """Print the prompts with the largest share of the gradient."""
+    # the prompts with the largest share of the gradient
     if not found["drivers"]:
         console.print("no prompt pulls: every gradient is 0")
         return

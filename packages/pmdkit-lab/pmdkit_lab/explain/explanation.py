@@ -272,7 +272,17 @@ def check_explainable(objective: Objective) -> None:
     try:
         for contract in ("kind", "prompts", "micro-batches"):  # one prompt, and one response, are asked alone
             CHECKS[contract](objective, 0)
-        check_gradient(objective, name)
+        noise = generator(0, "explain", "check").normal(size=(2, 8))
+        for policies in (0 * noise, noise):  # loss and gradient are finite at pi_old and near it
+            batch, whole = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, policies)
+            loss = objective.loss(batch)
+            kept = loss if loss.ndim == 1 else loss[batch.mask]
+            (slope,) = torch.autograd.grad(kept.sum(), whole)
+            if not bool(torch.isfinite(kept).all() and torch.isfinite(slope).all()):
+                raise UsageError(
+                    f"the loss of {name} or its gradient is NaN or infinite within two nats of pi_old; look for a log, "
+                    "a division by 0, and a torch.where without a harmless value inside"
+                )
     except UsageError:
         raise
     except AssertionError as error:
@@ -282,18 +292,3 @@ def check_explainable(objective: Objective) -> None:
             f"{name} raised {type(error).__name__} on one prompt with eight responses: {error}; "
             "python -m pmdkit.testing my.py:MyLoss finds the line"
         ) from error
-
-
-def check_gradient(objective: Objective, name: str) -> None:
-    """Check that the loss and its gradient are finite at pi_old and near it."""
-    noise = generator(0, "explain", "check").normal(size=(2, 8))
-    for policies in (0 * noise, noise):
-        batch, whole = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, policies)
-        loss = objective.loss(batch)
-        kept = loss if loss.ndim == 1 else loss[batch.mask]
-        (slope,) = torch.autograd.grad(kept.sum(), whole)
-        if not bool(torch.isfinite(kept).all() and torch.isfinite(slope).all()):
-            raise UsageError(
-                f"the loss of {name} or its gradient is NaN or infinite within two nats of pi_old; look for a log, a "
-                "division by 0, and a torch.where without a harmless value inside"
-            )

@@ -4,7 +4,6 @@ At the maximum of E_pi[r] - sum pi_old f(pi/pi_old) every reward is f'(ratio) pl
 a response comes to rest at a given ratio is f' there, however the objective was written.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -128,21 +127,19 @@ def rewards_at(
 
 
 def fit(slope: Array) -> tuple[dict[str, float], float]:
-    """The fewest TERMS that reproduce f', with weights, and the misfit; {} and the misfit of all three if none do."""
+    """The fewest TERMS that reproduce f', with weights, and the misfit; {} and the misfit of all three if none do.
+
+    The misfit is the largest deviation from f' as a share of the largest f'.
+    """
     size = np.abs(slope).max()
     if not np.isfinite(size) or size == 0:
         return {}, np.nan
     misfit = np.nan
     for count in (1, 2, 3):
         for names in combinations(TERMS, count):
-            weights, misfit = least_squares(slope, names)
+            terms = np.stack([TERMS[name] for name in names], 1)
+            weights: Array = np.linalg.lstsq(terms, slope, rcond=None)[0]
+            misfit = float(np.abs(terms @ weights - slope).max() / size)
             if misfit < EXACT:
                 return dict(zip(names, weights.tolist(), strict=True)), misfit
     return {}, misfit
-
-
-def least_squares(slope: Array, names: Sequence[str]) -> tuple[Array, float]:
-    """Weights of the named terms, and the largest deviation as a share of the largest f'."""
-    terms = np.stack([TERMS[name] for name in names], 1)
-    weights: Array = np.linalg.lstsq(terms, slope, rcond=None)[0]
-    return weights, float(np.abs(terms @ weights - slope).max() / np.abs(slope).max())

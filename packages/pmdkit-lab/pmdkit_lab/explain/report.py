@@ -63,7 +63,7 @@ def solution(e: Explanation) -> str:
     if e.ratio_only and e.regulariser != "other":
         return f"one fixed problem: {aim}{penalty(first_weights(e), e.direction)}"
     if e.regulariser in ("kl + chi2", "chi2"):
-        fixed = fixed_terms(e)
+        fixed = [term for term in first_weights(e) if close([curve.weights[term] for curve in e.curves.values()])]
         moving = " and ".join(NAMES[term] for term in first_weights(e) if term not in fixed)
         what = f"the weight of {moving} differs" if fixed else "weights that differ"
         return f"{aim}{varying(e, e.direction)}: {what} from prompt to prompt"
@@ -338,11 +338,6 @@ def design(e: Explanation) -> dict[str, float]:
 def first_weights(e: Explanation) -> dict[str, float]:
     """The weights of f' on the first graded problem."""
     return next(iter(e.curves.values())).weights
-
-
-def fixed_terms(e: Explanation) -> list[str]:
-    """Terms whose weight is the same at every problem."""
-    return [term for term in first_weights(e) if close([curve.weights[term] for curve in e.curves.values()])]
 
 
 def close(values: list[float]) -> bool:

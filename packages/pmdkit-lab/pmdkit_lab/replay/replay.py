@@ -137,32 +137,31 @@ def check_recorded(about: Mapping[str, Any], recorded: Mapping[str, Gradient | s
 
 
 def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str, Any]:
-    """Statistics of the gradient at one policy, and how it compares with that of the recorded objective there."""
+    """Statistics of the gradient at one policy, and how it compares with that of the recorded objective there.
+
+    They are for the mean over updates, like the loss in metrics.jsonl.
+    """
     if isinstance(here, str):
         return {"missing": here}
-    statistics = gradient_statistics(here)
-    if recorded is None or isinstance(recorded, str):
-        return statistics | {"cosine": None, "scale": None}
-    norm = float(recorded.moving.norm()) / len(recorded.losses)
-    scale = statistics["norm"] / norm if norm > NOTHING else None
-    return statistics | {"cosine": cosine(here.moving, recorded.moving), "scale": scale}
-
-
-def gradient_statistics(here: Gradient) -> dict[str, Any]:
-    """Statistics of a gradient with respect to log-probabilities, for the mean over updates, like the loss in
-    metrics.jsonl. Descent raises log-probabilities with a negative gradient."""
-    size = here.moving.abs().sum()
+    size, norm = here.moving.abs().sum(), float(here.moving.norm()) / len(here.losses)
+    # descent raises log-probabilities with a negative gradient
     up = float((-here.moving).clamp_min(0).sum() / size) if size > NOTHING else None
     counted = int(here.counted.sum())
     silent = int(((here.values == 0) & here.counted).sum())
+    alike, scale = None, None
+    if isinstance(recorded, Gradient):
+        other = float(recorded.moving.norm()) / len(recorded.losses)
+        alike, scale = cosine(here.moving, recorded.moving), norm / other if other > NOTHING else None
     return {
         "loss": sum(here.losses) / len(here.losses),
         "losses": here.losses,
-        "norm": float(here.moving.norm()) / len(here.losses),
+        "norm": norm,
         "up": up,
         "silent": silent / counted if counted else None,
         "rows": here.rows[0],
         "rows_missing": here.rows[1] - here.rows[0],
+        "cosine": alike,
+        "scale": scale,
     }
 
 

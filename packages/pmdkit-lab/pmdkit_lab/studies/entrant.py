@@ -142,7 +142,9 @@ def enter(
         rest = sum(stored["tasks"][task.name]["seconds"] for task in tasks) / launcher.jobs
         log(f"{name} on {', '.join(stated['tasks'])}: about {clock(rest)} in all by the times of the stored race")
         for part, best in race.run_tasks(entry, done, out, launcher, log, until):
-            again = reference_again(part, stored)
+            # the reference's run on the first seed of each task
+            own, settings = race.Method(protocol.outcome["reference"]), stored["tasks"]
+            again = [race.job(task, own, settings[task.name]["setting"], 0) for task in part.tasks]
             make_runs(again, lambda each: race.job_call(each, protocol, out), done, out, launcher, log, until)
             result = placed(name, part, best, stored, done)
             result["again"] = {
@@ -157,12 +159,6 @@ def stored_standings() -> Outcome:
     """The contents of standings.json."""
     found: Outcome = json.loads(STANDINGS.read_text(encoding="utf-8"))
     return found
-
-
-def reference_again(protocol: race.Protocol, stored: Outcome) -> list[race.RaceRun]:
-    """The reference's run on the first seed of each task."""
-    reference = race.Method(protocol.outcome["reference"])
-    return [race.job(task, reference, stored["tasks"][task.name]["setting"], 0) for task in protocol.tasks]
 
 
 def placed(

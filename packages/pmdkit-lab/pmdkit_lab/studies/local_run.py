@@ -38,7 +38,10 @@ def local_run(spec: Spec, objective: Any) -> RunCurve:
     _, backend = build(spec, objective)
     if backend.warm_start is not None:
         state = backend.learner.state_dict()
-        start = warm_weights(json.dumps(warm_spec(spec), sort_keys=True))
+        # what a warm start depends on: runs with the same task and seed share it, whatever objective or schedule
+        plain = spec.record() | {"objective": {"name": "pmd-mean", "tau": 1.0}}
+        plain |= {"schedule": plain["schedule"] | {"lr": 1e-3, "ministeps": 1}}
+        start = warm_weights(json.dumps(plain, sort_keys=True))
         both = {name: start[name.removeprefix("reference.")] for name in state["model"]}  # the reference policy too
         backend.learner.load_state_dict(state | {"model": both})
     problem = envs.make(spec.env) if spec.tier == "bandit" else None
@@ -67,12 +70,6 @@ def local_run(spec: Spec, objective: Any) -> RunCurve:
     if problem is not None:
         return RunCurve(rates, rates[-1], before, float((exact(backend.learner) < DEAD).mean()))
     return RunCurve(rates, backend.evaluate()["pass_rate"], None, None)
-
-
-def warm_spec(spec: Spec) -> dict[str, Any]:
-    """What a warm start depends on: runs with the same task and seed share it, whatever objective or schedule."""
-    plain = spec.record() | {"objective": {"name": "pmd-mean", "tau": 1.0}}
-    return plain | {"schedule": plain["schedule"] | {"lr": 1e-3, "ministeps": 1}}
 
 
 @functools.lru_cache(maxsize=4)

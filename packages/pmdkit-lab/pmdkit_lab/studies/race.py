@@ -83,7 +83,8 @@ class RaceTask:
         """The grid of a method: the same number of settings for every method, between the same learning rates."""
         dense = self.points * (1 if method.knob else self.knobs)
         rates = [record.rounded(float(lr)) for lr in np.geomspace(*self.lr, dense)]
-        knobs = [knob_options(method, value) for value in thinned(method.values, self.knobs)] or [{}]
+        keys, values = method.knob.split("+"), thinned(method.values, self.knobs)  # joined options get a value each
+        knobs = [dict(zip(keys, one if len(keys) > 1 else (one,), strict=True)) for one in values] or [{}]
         grid = product(rates, knobs, self.updates)
         return [{"schedule.lr": lr, **knob, "schedule.ministeps": updates} for lr, knob, updates in grid]
 
@@ -161,12 +162,6 @@ def thinned(values: Sequence[Any], count: int) -> tuple[Any, ...]:
         return tuple(values)
     places = [len(values) // 2] if count == 1 else np.linspace(0, len(values) - 1, count).round().astype(int).tolist()
     return tuple(values[place] for place in places)
-
-
-def knob_options(method: Method, value: Any) -> Options:
-    """A value of the knob as options; several that move together get one each."""
-    keys = method.knob.split("+")
-    return dict(zip(keys, value if len(keys) > 1 else (value,), strict=True))
 
 
 def race(

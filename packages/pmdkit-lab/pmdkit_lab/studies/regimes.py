@@ -68,7 +68,9 @@ def fit(
     learner: Any = backend.learner
     learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)
     objective = load_objective(setting["name"], tau=TAU, norm=setting["norm"])
-    prompts = countable(backend)
+    held_out = backend.task.held_out(8)  # type: ignore[attr-defined]
+    # not one repeated symbol: without absolute positions a transformer cannot count those
+    prompts = held_out[(held_out != held_out[:, :1]).any(1)][:PROMPTS]
     support = learner.rollout(prompts, None, seed)
     batch_rows = support if setting["source"] == "full support" else learner.rollout(prompts, DRAWS, seed)
     groups = Groups(backend.task.reward(batch_rows), batch_rows.mass, batch_rows.sampled)
@@ -90,12 +92,6 @@ def fit(
             curves[name].append(float((weight * u).sum() / (weight * first).sum()))
         curves["pass_rate"].append(float((pi * np.exp(u) * reward).sum(1).mean()))
     return curves
-
-
-def countable(backend: Backend) -> torch.Tensor:
-    """[P, L] prompts that are not one repeated symbol: without absolute positions a transformer cannot count those."""
-    prompts: torch.Tensor = backend.task.held_out(8)  # type: ignore[attr-defined]
-    return prompts[(prompts != prompts[:, :1]).any(1)][:PROMPTS]
 
 
 def solutions(support: Rollouts, name: str, reward: Array, pi: Array) -> dict[str, Array]:
