@@ -110,6 +110,15 @@ def class_from_path(path: str) -> Any:
     return found
 
 
+def function_from_path(path: str, call: str) -> Any:
+    """The function, or anything that can be called, that `file.py:name` names; `call` is what the error asks for."""
+    file, _, name = path.rpartition(":")
+    found = getattr(module_from_file(Path(file)), name, None)
+    if not callable(found):
+        raise UsageError(f"{file} has no function '{name}'; expected def {name}{call}")
+    return found
+
+
 def module_from_file(file: Path) -> ModuleType:
     """Import a file. Every call reads it and the modules beside it again, so edits take effect."""
     if not file.is_file():

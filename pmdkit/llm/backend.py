@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from pmdkit import plugins
 from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
+from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.extras import need
@@ -239,9 +241,10 @@ def make_turns(
 ) -> turns.Turns | None:
     """The multi-turn episodes of a recipe; None if it has no environment."""
     rollout, ends = spec.rollout, end_tokens(model, encoder.tokenizer)
-    if rollout.environment is None:
+    if (name := rollout.environment) is None:
         return None
-    environment = turns.make_environment(rollout.environment)
+    own = "(messages, row), or a class of such a call"
+    environment = calculator if name == "calculator" else plugins.function_from_path(name, own)
     return turns.Turns(environment, rollout, encoder, ends, problems.problem, process_group)
 
 

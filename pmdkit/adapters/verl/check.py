@@ -36,31 +36,25 @@ def checked(config: DictConfig) -> PMDPolicyLossConfig:
     return loss
 
 
-def batch_words(config: DictConfig) -> list[str]:
-    """Explain verl's batch sizes in pmdkit's words."""
-    actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
-    prompts, mini = config.data.train_batch_size, actor.ppo_mini_batch_size
-    if prompts % mini:
-        why = "verl fills the last mini-batch with empty rows that count in the mean"
-        raise UsageError(
-            f"data.train_batch_size is {prompts} and actor.ppo_mini_batch_size {mini}; expected a multiple: {why}"
-        )
-    return [
-        f"a rollout batch is {prompts} prompts x {group} responses = {prompts * group}",
-        f"it is used in {prompts // mini * actor.ppo_epochs} ministeps of {mini} x {group} = {mini * group} responses",
-    ]
-
-
 def main(overrides: list[str]) -> int:
-    """Print what was checked; returns 0, or the exit code of the error."""
+    """Print what was checked, and verl's batch sizes in pmdkit's words; returns 0, or the exit code of the error."""
     try:
         config = composed(overrides)
         loss = checked(config)
-        lines = [f"objective {objective_of(loss)}", *batch_words(config)]
+        actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+        prompts, mini = config.data.train_batch_size, actor.ppo_mini_batch_size
+        if prompts % mini:
+            why = "verl fills the last mini-batch with empty rows that count in the mean"
+            raise UsageError(
+                f"data.train_batch_size is {prompts} and actor.ppo_mini_batch_size {mini}; expected a multiple: {why}"
+            )
     except PmdkitError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    print("\n".join(lines))
+    updates = prompts // mini * actor.ppo_epochs
+    print(f"objective {objective_of(loss)}")
+    print(f"a rollout batch is {prompts} prompts x {group} responses = {prompts * group}")
+    print(f"it is used in {updates} ministeps of {mini} x {group} = {mini * group} responses")
     return 0
 
 

@@ -10,16 +10,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit import plugins
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied, UsageError, short
 from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
@@ -66,20 +63,6 @@ class FailedEpisode(Episode):
     """
 
     reason: str
-
-
-def make_environment(name: str) -> Environment | type[Environment]:
-    """An environment by name, or a user's own function or class as `my.py:fn`."""
-    if name == "calculator":
-        return calculator
-    file, _, function = name.rpartition(":")
-    found = getattr(plugins.module_from_file(Path(file)), function, None)
-    if not callable(found):
-        raise UsageError(
-            f"{file} has no function '{function}'; expected def {function}(messages, row), or a class of such a call"
-        )
-    environment: Environment | type[Environment] = found
-    return environment
 
 
 @dataclass
