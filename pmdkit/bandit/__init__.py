@@ -62,6 +62,10 @@ def resolve_config(spec: BanditSpec, objective: Objective) -> BanditSpec:
             update = "regression"
     if schedule.group is not None and update != "gradient":
         raise UsageError(f"schedule.update is '{update}' with drawn arms; it needs the full support: leave --group out")
+    if update != "gradient" and getattr(objective, "ess_step", 0):
+        raise UsageError(
+            f"objective.ess_step is given with schedule.update '{update}', which has no learning rate; use gradient"
+        )
     if update == "exact" and not exact:
         solved = has_solution(objective)
         why = "a log-linear policy cannot hold it" if solved else "this objective has none in closed form"

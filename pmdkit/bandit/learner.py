@@ -15,6 +15,7 @@ from pmdkit import foreign
 from pmdkit.errors import Diverged
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
+from pmdkit.objectives.regulariser import EffectiveSampleSize
 from pmdkit.optimizer import make_optimizer
 from pmdkit.population import solve
 from pmdkit.randomness import generator
@@ -104,7 +105,9 @@ class BanditLearner:
                 norm = torch.nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None])
                 if turn == 0:
                     report = {"loss": loss.item(), "grad_norm": norm.item()}
-                self.optimizer.step()
+                ess = EffectiveSampleSize(objective)
+                ess(batch, range(len(logp)), logp)
+                ess.step(self.optimizer)
             return report
         if rollouts.sampled:
             raise ValueError(f"update is '{self.mode}' on drawn arms; it needs the full support: leave group out")

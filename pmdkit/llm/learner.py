@@ -28,6 +28,7 @@ from pmdkit.llm.weight_sync_check import ExpectedLogp
 from pmdkit.loop import Episode, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.objectives.credit import RoundingCheck
+from pmdkit.objectives.regulariser import EffectiveSampleSize
 from pmdkit.specs.llm import RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
@@ -229,8 +230,10 @@ class CausalLearner:
         skipped = 0
         for turn in range(self.passes):
             self.optimizer.zero_grad(set_to_none=True)
-            losses, rounding = [], RoundingCheck(objective)
-            hooks: list[LogpHook] = [rounding] if self.on_logp is None or turn > 0 else [rounding, self.on_logp]
+            losses, rounding, ess = [], RoundingCheck(objective), EffectiveSampleSize(objective)
+            hooks: list[LogpHook] = [rounding, ess]
+            if self.on_logp is not None and turn == 0:
+                hooks.append(self.on_logp)
             with explain_out_of_memory("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)
@@ -250,7 +253,9 @@ class CausalLearner:
             # Where all rewards of a batch agree, the gradient is 0 up to rounding, and Adam would scale that up to a
             # step of full size.
             if group.any_rank(rounding.signal):
-                self.optimizer.step()
+                if ess.power:
+                    ess.sums = torch.stack(group.gather(ess.sums)).sum(0)
+                ess.step(self.optimizer)
                 if group.any_rank(not weights.all_finite(self.model)):
                     raise Diverged(f"a weight is not finite after the step; {INTACT}")
             else:

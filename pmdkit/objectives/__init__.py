@@ -11,6 +11,7 @@ from pmdkit.objectives.batch import Batch, Groups, Norm, Tau, expect, log_expect
 from pmdkit.objectives.chi2_po import Chi2PO
 from pmdkit.objectives.cispo import CISPO
 from pmdkit.objectives.contrib.asymre import AsymRE
+from pmdkit.objectives.contrib.bapo import BAPO
 from pmdkit.objectives.contrib.gmpo import GMPO
 from pmdkit.objectives.contrib.grpo_kl import GRPOKL
 from pmdkit.objectives.contrib.opmd import OPMD
@@ -29,6 +30,7 @@ from pmdkit.objectives.options import check_options
 from pmdkit.objectives.pmd_between import EasyPrompts, PMDBetween, make_place
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
+from pmdkit.objectives.pmd_score import PMDScore
 from pmdkit.objectives.pmd_token import PMDToken
 from pmdkit.objectives.rebel import REBEL
 from pmdkit.objectives.regulariser import OPTIONS, regularised
@@ -38,6 +40,7 @@ from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudg
 from pmdkit.plugins import class_from_path, is_path
 
 __all__ = [
+    "BAPO",
     "CISPO",
     "DAPO",
     "DRO",
@@ -70,6 +73,7 @@ __all__ = [
     "PMDBetween",
     "PMDMean",
     "PMDPart",
+    "PMDScore",
     "PMDToken",
     "PassRate",
     "ReinforcePP",
@@ -106,6 +110,7 @@ OBJECTIVES: dict[str, Any] = {
     "tb": TB,
     "dro": DRO,
     "pmd-token": PMDToken,
+    "pmd-score": PMDScore,
     "qrpo": QRPO,
     "sppo": SPPO,
     "opmd": OPMD,
@@ -116,6 +121,7 @@ OBJECTIVES: dict[str, Any] = {
     "sapo": SAPO,
     "gmpo": GMPO,
     "reinforce-pp": ReinforcePP,
+    "bapo": BAPO,
 }
 
 

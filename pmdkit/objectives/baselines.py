@@ -21,6 +21,12 @@ def mean_baseline(groups: Groups) -> Tensor:
     return (lowest + expect(groups.reward - lowest, groups.mass)).expand_as(groups.reward)
 
 
+def minus_mean(groups: Groups, baseline: str) -> Tensor:
+    """[P, G] reward minus the mean reward: "loo" leaves a response's own draw out, "mean" keeps it in."""
+    mean = peer_mean(groups) if baseline == "loo" else mean_baseline(groups)
+    return zero_absent(groups.reward - mean, groups)
+
+
 def peer_mean(groups: Groups) -> Tensor:
     """[P, G] mean reward of the other draws; on the full support, E_{pi_old}[r]."""
     if not groups.sampled:
@@ -53,6 +59,21 @@ def peer_log_mean_exp(groups: Groups, tau: Tensor) -> Tensor:
     return torch.where(groups.scored[:, None], log_mean, 0.0)
 
 
+def minus_log_partition(groups: Groups, tau: Tensor, baseline: str) -> Tensor:
+    """[P, G] reward minus tau log of the mean of exp(r / tau): "loo" leaves a response's own draw out, "mean" keeps it.
+
+    Args:
+        tau: [P] temperatures, reward units.
+    """
+    if baseline == "loo":
+        return zero_absent(groups.reward - tau[:, None] * peer_log_mean_exp(groups, tau), groups)
+    require_peers(groups)
+    # relative to the lowest reward, so that equal rewards leave no rounding of r / tau
+    above = groups.reward - lowest_reward(groups)
+    scaled = torch.where(groups.present, above, 0.0) / tau[:, None]
+    return zero_absent(above - tau[:, None] * log_expect_exp(scaled, groups.mass), groups)
+
+
 def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
     """[P, G] (reward - mean) / std, exactly 0 in a group of equal rewards.
 
@@ -60,7 +81,8 @@ def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
 
     Args:
         groups: rewards and masses, [P, G].
-        std: "population" divides by n, "sample" by n - 1 (on the full support the two agree), "none" not at all.
+        std: "population" divides by n, "sample" by n - 1 (on the full support the two agree), "none" not at all. "mean"
+            takes the mean reward in place of a std, and gives 0 where that is not positive.
         over_batch: one std for all prompts, of the deviations from each group's mean; every prompt counts equally.
     """
     require_peers(groups)
@@ -73,6 +95,9 @@ def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
     deviation = zero_absent(share - expect(share, groups.mass), groups)
     if std == "none":
         return spread * deviation
+    if std == "mean":
+        mean = lowest + spread * expect(share, groups.mass)
+        return torch.where(mean > 0, spread * deviation / one_if_zero(mean), 0.0)
     variance = expect(deviation**2, groups.mass)
     count = (groups.present & groups.scored[:, None]).sum(1, keepdim=True)
     if over_batch:

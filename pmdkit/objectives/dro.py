@@ -21,6 +21,7 @@ class DRO:
     Differs: the source anchors at a fixed reference on offline data and fits V by the same loss; here the anchor is
     pi_old, and V is given. Fit it elsewhere, to the mean of r - tau s; V = tau log Z makes the regression exact.
     `value="group"` takes the mean reward of the peers, which is PMD-mean without a length rule.
+    The `dro` of verl and of Tinker is another loss, with a square of every token: `PMDScore`.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:

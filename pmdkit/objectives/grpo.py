@@ -28,11 +28,14 @@ class GRPO:
         norm: length rule, see `row_weight`.
         clip_low: where the advantage is negative, the ratio is bounded below by 1 - clip_low.
         clip_high: where the advantage is positive, the ratio is bounded above by 1 + clip_high.
-        std: "population", "sample", or "none" for the plain difference from the mean.
+        std: "population", "sample", or "none" for the plain difference from the mean. "mean" divides by the mean
+            reward: the advantage of MaxRL (arXiv:2602.02710), for rewards >= 0.
 
     Good values: clip_low = clip_high = 0.2, 16 responses per prompt.
     Watch: the std amplifies rare successes: 1 of 16 has advantage 3.9. A group of equal rewards has advantage exactly
-    0. Once clipped, a token has no gradient, so nothing pulls it back.
+    0. Once clipped, a token has no gradient, so nothing pulls it back. With `std="mean"` the first step over the full
+    support is the gradient of log p; from G draws it is that of the first G - 1 terms of log p = -sum_k (1 - p)^k / k,
+    and a group whose mean reward is not positive is silent.
     """
 
     level: ClassVar[str] = "token"
@@ -41,13 +44,13 @@ class GRPO:
     norm: Norm = "length"
     clip_low: float = 0.2
     clip_high: float = 0.2
-    std: Literal["population", "sample", "none"] = "population"
+    std: Literal["population", "sample", "none", "mean"] = "population"
 
     def __post_init__(self) -> None:
         options.check_norm(self.norm)
         options.check_range("clip_low", self.clip_low, 0.0, 1.0)
         options.check_range("clip_high", self.clip_high, 0.0)
-        options.check_choice("std", self.std, ("population", "sample", "none"))
+        options.check_choice("std", self.std, ("population", "sample", "none", "mean"))
 
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] standardised reward."""
@@ -82,7 +85,7 @@ class DrGRPO(GRPO):
     """
 
     norm: Norm = "max"
-    std: Literal["population", "sample", "none"] = "none"
+    std: Literal["population", "sample", "none", "mean"] = "none"
 
 
 @dataclass(frozen=True)

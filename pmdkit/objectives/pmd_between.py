@@ -62,7 +62,9 @@ class PMDBetween:
 
     Source: pmdkit; its ends are eq. L_mean (k = 0, PMD-mean) and eq. L_partition (k = 1, PMD-part) of arXiv:2602.05933.
     Differs: the paper has only the two ends. For every k the population solution is PMD-mean's with a smaller lambda:
-    `theory.between`. For draws, V_k leaves out a response's own; on the full support it is exact.
+    `theory.between`. For draws, V_k leaves out a response's own; on the full support it is exact. A*-PO
+    (arXiv:2505.20686, read from TRL 1.16 `a2po_trainer.py`) is this with two temperatures, beta_2 of the regression and
+    beta_1 of the value: tau = beta_2, k = beta_2 / beta_1, `baseline="mean"`, `norm="none"`, and 2 tau times this loss.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
@@ -70,9 +72,10 @@ class PMDBetween:
         tau: temperature in reward units, > 0, or a rule based on the group's rewards. Small tau moves far from pi_old.
         norm: length rule, see `row_weight`.
         scale: "half" divides by 2 tau, "paper" by tau.
+        baseline: "loo" leaves a response's own draw out of V_k, "mean" keeps it in.
 
     Good values: k = 0.05 to 0.2 on rewards {0, 1}; above that, V_k is already close to tau log Z. In the bandit it
-    gained 0.001 to 0.004 in mean pass rate over k = 0: see docs/use/finite-samples.md.
+    gained 0.001 to 0.004 in mean pass rate over k = 0: see docs/use/finite-samples.md. TRL's A*-PO has k = 0.002.
     Watch: a k near 1 helps only a policy that generalises from one right response to all; over a table it loses.
     A rule for k or tau that sees a response's own draw biases the first step.
     """
@@ -84,10 +87,12 @@ class PMDBetween:
     tau: Tau = 0.05
     norm: Norm = "length"
     scale: Literal["half", "paper"] = "half"
+    baseline: Literal["loo", "mean"] = "loo"
 
     def __post_init__(self) -> None:
         options.check_tau(self.tau)
         options.check_norm(self.norm)
+        options.check_choice("baseline", self.baseline, ("loo", "mean"))
         options.check_choice("scale", self.scale, ("half", "paper"))
         if not callable(self.k):
             options.check_range("k", self.k, 0.0, 1.0)
@@ -95,7 +100,7 @@ class PMDBetween:
     @property
     def unbiased(self) -> bool:
         """The baseline must not depend on a response's own draw; the mean of the peers does not, whatever tau is."""
-        return self.k == 0 or not (callable(self.k) or callable(self.tau))
+        return self.baseline == "loo" and (self.k == 0 or not (callable(self.k) or callable(self.tau)))
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
@@ -112,9 +117,8 @@ class PMDBetween:
         tau = temperature(self, groups)
         k = places(self.k, groups)
         heat = tau / torch.where(k > 0, k, 1.0)
-        value = heat[:, None] * baselines.peer_log_mean_exp(groups, heat)
-        value = torch.where(k[:, None] > 0, value, baselines.peer_mean(groups))
-        return baselines.zero_absent(groups.reward - value, groups)
+        between = baselines.minus_log_partition(groups, heat, self.baseline)
+        return torch.where(k[:, None] > 0, between, baselines.minus_mean(groups, self.baseline))
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] squared residual of the regression."""

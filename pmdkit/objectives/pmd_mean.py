@@ -60,8 +60,7 @@ class PMDMean:
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward."""
-        mean = baselines.peer_mean(groups) if self.baseline == "loo" else baselines.mean_baseline(groups)
-        return baselines.zero_absent(groups.reward - mean, groups)
+        return baselines.minus_mean(groups, self.baseline)
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] squared residual of the regression."""

@@ -18,14 +18,16 @@ class PMDPart:
        \quad Z = E_{y\sim\pi_{old}}\, e^{r/\tau} $$
 
     Source: arXiv:2602.05933, eq. L_partition and appendix (PMD-part).
-    Differs: the appendix has no 1/2 (`scale="paper"`). For draws, Z leaves out a response's own draw; on
-    the full support it is exact. The authors' code also floors the mean of the others at 1e-8 of the group's largest
+    Differs: the appendix has no 1/2 (`scale="paper"`). For draws, Z leaves out a response's own draw, and
+    `baseline="mean"` keeps it in, as OAPL does (arXiv:2602.19362; with `norm="none"`, and 2 tau times this loss). On
+    the full support Z is exact. The authors' code also floors the mean of the others at 1e-8 of the group's largest
     e^{r/tau}; `target_cap=18.42` reproduces this (18.42 = -log 1e-8).
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
         tau: temperature in reward units, > 0, or a rule based on the group's rewards. Small tau moves far from pi_old.
         norm: length rule, see `row_weight`.
+        baseline: "loo" leaves a response's own draw out of Z, "mean" keeps it in.
         scale: "half" divides by 2 tau, "paper" by tau.
         target_cap: largest regression target of a draw in nats, None for no cap. For replication only.
 
@@ -45,18 +47,24 @@ class PMDPart:
     norm: Norm = "length"
     scale: Literal["half", "paper"] = "half"
     target_cap: float | None = None
+    baseline: Literal["loo", "mean"] = "loo"
 
     def __post_init__(self) -> None:
         options.check_tau(self.tau)
         options.check_norm(self.norm)
+        options.check_choice("baseline", self.baseline, ("loo", "mean"))
         options.check_choice("scale", self.scale, ("half", "paper"))
         if self.target_cap is not None:
             options.check_range("target_cap", self.target_cap, 0.0)
+            if self.baseline == "mean":
+                raise ValueError(
+                    "baseline is 'mean' with a target_cap, which bounds the mean of the others; expected 'loo'"
+                )
 
     @property
     def unbiased(self) -> bool:
         """The baseline must not depend on a response's own draw."""
-        return self.target_cap is None and not callable(self.tau)
+        return self.baseline == "loo" and self.target_cap is None and not callable(self.tau)
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
@@ -66,9 +74,10 @@ class PMDPart:
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus tau times the log of the mean of e^{r/tau}."""
         tau = temperature(self, groups)
+        if self.target_cap is None or not groups.sampled:
+            return baselines.minus_log_partition(groups, tau, self.baseline)
         log_z = baselines.peer_log_mean_exp(groups, tau)
-        if self.target_cap is not None and groups.sampled:
-            log_z = torch.maximum(log_z, baselines.highest_reward(groups) / tau[:, None] - self.target_cap)
+        log_z = torch.maximum(log_z, baselines.highest_reward(groups) / tau[:, None] - self.target_cap)
         return baselines.zero_absent(groups.reward - tau[:, None] * log_z, groups)
 
     def loss(self, batch: Batch) -> torch.Tensor:

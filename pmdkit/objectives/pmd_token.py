@@ -7,6 +7,7 @@ import torch
 
 from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
+from pmdkit.objectives.trust_region import TrustRegion, check_region, keep
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class PMDToken:
        \Delta = r - E_{\pi_{old}}[r] $$
 
     Source: arXiv:2602.02276 (Kimi K2.5), eq. 1; read from a transcription of the report, which names no values.
+    With `trust_region` a token that leaves the region loses its gain and keeps its pull: with bounds of 50 nats (none)
+    and "dppo-tv" this is the default loss of prime-rl, with "kpop" and "ipo" its losses of these names
+    (`trainer/rl/loss.py`, where tau / 2 is called kl_tau).
+
     Differs: the source has tau where here, as in PMD-mean, it is tau / 2; bounds are given in nats. The mean leaves
     out the response's own draw; `baseline="mean"` keeps it in, as the source does.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units.
@@ -28,10 +33,14 @@ class PMDToken:
         clip_high: the gain is flat above a log ratio of clip_high, nats.
         baseline: "loo" leaves out a response's own reward, "mean" keeps it in.
         norm: length rule, see `row_weight`.
+        trust_region: see `trust_region.keep`; "none" keeps every token.
+        radius: of the region; None takes the one of its source.
 
     Good values: none published; start with tau as for PMD-mean or larger, and a band of 0.2 to 1 nats.
     Watch: outside the band only the pull acts and brings a token back, unlike in GRPO. The pull acts on each token: a
-    response of n tokens that moved evenly by s nats in total is charged s^2 / n, where PMD-mean charges s^2.
+    response of n tokens that moved evenly by s nats in total is charged s^2 / n, where PMD-mean charges s^2. Without
+    the band, the best policy raises at most one of several equally right responses of one token above e times its
+    probability: the curvature of tau / 2 (log z)^2 - A z is negative beyond z = e.
     """
 
     level: ClassVar[str] = "token"
@@ -42,12 +51,15 @@ class PMDToken:
     clip_high: float = 0.5
     baseline: Literal["loo", "mean"] = "loo"
     norm: Norm = "tokens"
+    trust_region: TrustRegion = "none"
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         options.check_tau(self.tau)
         options.check_range("clip_low", self.clip_low, 0.0)
         options.check_range("clip_high", self.clip_high, 0.0)
         options.check_choice("baseline", self.baseline, ("loo", "mean"))
+        check_region(self.trust_region, self.radius)
         options.check_norm(self.norm)
 
     @property
@@ -55,13 +67,18 @@ class PMDToken:
         """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
         return self.baseline == "loo"
 
+    @property
+    def whole_groups(self) -> bool:
+        """This region compares the tokens of all responses to a prompt."""
+        return self.trust_region == "m2po"
+
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus the mean reward."""
-        mean = baselines.peer_mean(groups) if self.baseline == "loo" else baselines.mean_baseline(groups)
-        return baselines.zero_absent(groups.reward - mean, groups)
+        return baselines.minus_mean(groups, self.baseline)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus the clipped gain of every token, plus its quadratic pull."""
         s = batch.log_ratio
         gain = s.clamp(-self.clip_low, self.clip_high).exp() * batch.advantage[:, None]
+        gain = torch.where(keep(batch, self.trust_region, self.radius), gain, 0.0)
         return torch.where(batch.mask, batch.tau[:, None] / 2 * s**2 - gain, 0.0)

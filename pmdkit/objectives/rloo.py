@@ -39,7 +39,7 @@ class RLOO:
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward of the peers."""
-        return baselines.zero_absent(groups.reward - baselines.peer_mean(groups), groups)
+        return baselines.minus_mean(groups, "loo")
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] minus advantage times log-probability."""

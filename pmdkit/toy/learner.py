@@ -16,6 +16,7 @@ from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_pro
 from pmdkit.errors import PmdkitError, UsageError
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
+from pmdkit.objectives.regulariser import EffectiveSampleSize
 from pmdkit.observe.checkpoint import check_shapes
 from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import generator
@@ -118,7 +119,9 @@ class ToyLearner:
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
             report = report or {"loss": loss.item(), "grad_norm": norm.item()}
-            self.optimizer.step()
+            ess = EffectiveSampleSize(objective)
+            ess(batch, range(len(logp)), logp)
+            ess.step(self.optimizer)
         return report
 
     def state_dict(self) -> dict[str, Any]:

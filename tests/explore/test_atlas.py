@@ -31,7 +31,7 @@ def test_the_numbers_are_those_of_explain(name):
 def test_every_registered_loss_is_there():
     missing = LOSSES.keys() ^ WRITTEN["losses"].keys()
     assert not missing, f"run python docs/generate/atlas.py: {missing}"
-    assert OBJECTIVES.keys() <= LOSSES.keys()
+    assert OBJECTIVES.keys() - LOSSES.keys() == {"bapo"}
 
 
 def test_the_page_has_the_table_and_every_cell_a_certificate():

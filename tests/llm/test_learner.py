@@ -11,7 +11,7 @@ from pmdkit.errors import ResumeRefused
 from pmdkit.llm.engines.base import NO_WEIGHTS
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.rollouts import row_seeds
-from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
+from pmdkit.objectives import OBJECTIVES, Groups, credit, load_objective, total, traits
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
@@ -143,6 +143,25 @@ def test_every_row_is_reported_once_before_its_update(name):
     assert sorted(rows) == sorted(set(rows))
     assert len(parts) > 1
     torch.testing.assert_close(torch.cat(parts), wanted[torch.tensor(rows)], atol=1e-9, rtol=0)
+
+
+@pytest.mark.slow
+def test_the_step_rule_sees_every_row_whatever_the_budget():
+    """A second update on the same rows is shortened by the share of the effective sample size of all of them."""
+    plain, ruled = load_objective("grpo"), load_objective("grpo", ess_step=1.0)
+    moves, shares = [], []
+    for objective in (plain, ruled):
+        mine = learner(budget=25, lr=0.5)
+        rollouts, batch = step_of(mine, plain)
+        mine.update(plain, rollouts, batch)
+        with torch.no_grad():
+            ratio = torch.where(batch.mask, mine.logp(rollouts) - batch.logp_old, 0.0).double().sum(1).exp()
+        shares.append(ratio.sum() ** 2 / (ratio**2).sum() / len(ratio))
+        before = torch.nn.utils.parameters_to_vector(mine.model.parameters()).detach()
+        mine.update(objective, rollouts, batch)
+        moves.append(torch.nn.utils.parameters_to_vector(mine.model.parameters()).detach() - before)
+    assert shares[0] == shares[1] < 0.99
+    torch.testing.assert_close(moves[1], shares[0] * moves[0], atol=1e-12, rtol=1e-6)
 
 
 def test_rows_without_weight_cost_nothing_and_move_nothing():

@@ -4,8 +4,10 @@ import pytest
 
 from pmdkit.objectives import OBJECTIVES, Contraction, EasyPrompts, PassRate, expect
 from pmdkit.objectives.skeleton import MyLoss
+from pmdkit.objectives.trust_region import RADIUS
 from pmdkit.testing.objectives import CHECKS
 
+REGIONS = [region for region in RADIUS if region != "none"]
 SETTINGS = {
     "pmd-mean": [
         {},
@@ -21,6 +23,7 @@ SETTINGS = {
         {"tau": PassRate()},
         {"target_cap": 18.42, "tau": 0.01},
         {"scale": "paper", "norm": "max"},
+        {"baseline": "mean", "norm": "none"},
     ],
     "pmd-between": [
         {},
@@ -28,9 +31,16 @@ SETTINGS = {
         {"k": 1.0, "norm": "none"},
         {"k": 0.3, "tau": PassRate(), "norm": "tokens"},
         {"k": EasyPrompts(switch=0.5), "scale": "paper"},
+        {"k": 0.002, "baseline": "mean", "norm": "none"},
     ],
     "rloo": [{}, {"norm": "none"}, {"norm": "max"}, {"norm": "tokens"}],
-    "grpo": [{}, {"std": "sample"}, {"std": "none", "norm": "none"}, {"clip_low": 1.0, "clip_high": 0.05}],
+    "grpo": [
+        {},
+        {"std": "sample"},
+        {"std": "none", "norm": "none"},
+        {"clip_low": 1.0, "clip_high": 0.05},
+        {"std": "mean"},
+    ],
     "dr-grpo": [{}, {"clip_high": 0.3}],
     "dapo": [{}, {"norm": "length"}],
     "gspo": [{}, {"clip_low": 0.2, "clip_high": 0.2, "std": "sample"}, {"norm": "length", "clip_high": 0.1}],
@@ -44,7 +54,13 @@ SETTINGS = {
         {"value": lambda groups: expect(groups.reward, groups.mass)[:, 0]},
         {"tau": PassRate(), "norm": "length"},
     ],
-    "pmd-token": [{}, {"tau": PassRate(), "clip_low": 0.1, "clip_high": 0.2}, {"baseline": "mean", "norm": "length"}],
+    "pmd-token": [
+        {},
+        {"tau": PassRate(), "clip_low": 0.1, "clip_high": 0.2},
+        {"baseline": "mean", "norm": "length"},
+        *({"trust_region": region, "radius": 0.02, "clip_low": 50.0, "clip_high": 50.0} for region in REGIONS),
+    ],
+    "pmd-score": [{}, {"tau": PassRate(), "baseline": "loo", "norm": "length"}],
     "qrpo": [{}, {"ties": "weak", "tau": 0.1}, {"tau": PassRate(scale=2.0), "norm": "length"}],
     "sppo": [{}, {"tau": PassRate(), "norm": "length"}],
     "opmd": [{}, {"baseline": "log-mean-exp", "tau": 0.05}, {"tau": PassRate(), "norm": "none"}],
@@ -53,6 +69,7 @@ SETTINGS = {
         {"clip_mode": "two-side", "importance_sampling": True},
         {"clip_mode": "ring", "clip_low": 0.1, "clip_high": 0.1, "outer_low": 0.15, "outer_high": 0.15},
         {"clip_mode": "none", "norm": "max"},
+        *({"trust_region": region, "clip_mode": "none", "importance_sampling": True} for region in REGIONS),
     ],
     "asymre": [{}, {"shift": 0.0, "baseline": "loo"}, {"shift": 0.2, "norm": "tokens"}],
     "topr": [{}, {"baseline": "none", "norm": "none"}],
@@ -65,6 +82,7 @@ SETTINGS = {
         {"std": "sample", "norm": "tokens"},
         {"baseline": "group", "std": "none"},
     ],
+    "bapo": [{}, {"balance": 3.0, "clip_low": 0.5, "clip_low_least": 0.1, "clip_high_most": 2.0, "norm": "tokens"}],
     "skeleton": [{}, {"tau": PassRate(), "norm": "tokens"}],
 }
 CASES = [
@@ -105,6 +123,7 @@ SKIPPED = {
     "tb": {"unbiased"},
     "dro": set(),
     "pmd-token": {"token order", "coefficient", "population"},
+    "pmd-score": {"token order", "coefficient", "unbiased", "population"},
     "qrpo": {"unbiased", "population"},
     "sppo": {"population"},
     "opmd": {"first step", "unbiased", "population"},
@@ -115,6 +134,7 @@ SKIPPED = {
     "sapo": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "gmpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "reinforce-pp": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "bapo": {"temperature", "token order", "coefficient", "unbiased", "population"},
 }
 
 

@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 
 from pmdkit import theory
 from pmdkit.objectives import (
+    BAPO,
     GRPO,
     GRPOKL,
     OPMD,
@@ -20,7 +23,9 @@ from pmdkit.objectives import (
     TOPR,
     AsymRE,
     Groups,
+    PMDBetween,
     PMDPart,
+    PMDScore,
     PMDToken,
     ReinforcePP,
     credit,
@@ -32,6 +37,7 @@ from pmdkit.testing.objectives import RaggedDraws, bandit, ragged_draws, same, v
 from tests.objectives.loops import ragged, standard, tensors
 
 EXACT = 1e-12  # relative: some hundred float64 terms
+RADII = [("dppo-tv", 0.08), ("dppo-kl", 0.02), ("ipo", 0.1), ("kpop", 0.03), ("m2po", 0.1)]
 
 
 @pytest.fixture(params=range(3))
@@ -215,6 +221,139 @@ class TestLoops:
         objective = PMDToken(tau=0.1, clip_low=0.3, clip_high=0.2, baseline=baseline)
         check(objective, case, row, mean_share(case, "tokens"))
 
+    @pytest.mark.parametrize("baseline", ["loo", "mean"])
+    def test_pmd_score(self, seed, baseline):
+        case = reward, _, old, _ = ragged(seed)
+
+        def row(x, i, new):
+            peers = others(list(reward[x]), i) if baseline == "loo" else list(reward[x])
+            advantage = reward[x][i] - sum(peers) / len(peers)
+            return sum(-advantage * n + 0.05 * (n - o) ** 2 for n, o in zip(new, old[x][i], strict=True))
+
+        check(PMDScore(tau=0.1, baseline=baseline), case, row, mean_share(case, "tokens"))
+
+    @pytest.mark.parametrize("k", [1.0, 0.3])
+    def test_own_draw_in_the_partition(self, seed, k):
+        """(beta_2 s - (r - V))^2 as TRL's A2PO and NeMo-RL's OAPL (k = 1) write it; 2 tau times the loss here."""
+        case = reward, _, old, _ = ragged(seed)
+        tau, hot = 0.4, 0.4 / k
+
+        def row(x, i, new):
+            value = hot * math.log(sum(math.exp(r / hot) for r in reward[x]) / len(reward[x]))
+            residual = tau * (sum(new) - sum(old[x][i])) - (reward[x][i] - value)
+            return residual**2 / (2 * tau)
+
+        check(PMDBetween(k=k, tau=tau, baseline="mean", norm="none"), case, row, mean_share(case, "none"))
+        if k == 1:
+            check(PMDPart(tau=tau, baseline="mean", norm="none"), case, row, mean_share(case, "none"))
+
+    @pytest.mark.parametrize(("region", "radius"), RADII)
+    def test_trust_regions(self, seed, region, radius):
+        """The gain of prime-rl's losses and of M2PO's algorithm 1, written out; the pull stays where the gain goes."""
+        reward, policy, old, ref = ragged(seed, tokens=9)
+        policy = [[np.minimum(row, -0.01) for row in prompt] for prompt in policy]  # probabilities, below 1
+        case = reward, policy, old, ref
+        kept_at = [0, 0]
+
+        def row(x, i, new):
+            mean = sum(reward[x]) / len(reward[x])
+            rows = {j: new if j == i else list(policy[x][j]) for j in range(len(reward[x]))}
+            kept, value = tokens_kept(region, radius, reward[x] - mean, rows, old[x])[i], 0.0
+            for n, o, keeps in zip(new, old[x][i], kept, strict=True):
+                kept_at[keeps] += 1
+                value += 0.05 * (n - o) ** 2 - keeps * math.exp(n - o) * (reward[x][i] - mean)
+            return value
+
+        options = {"trust_region": region, "radius": radius}
+        check(
+            PMDToken(tau=0.1, clip_low=50.0, clip_high=50.0, baseline="mean", **options),
+            case,
+            row,
+            mean_share(case, "tokens"),
+        )
+        assert min(kept_at) > 0
+
+        def slopes(x, i, new):
+            mean = sum(reward[x]) / len(reward[x])
+            rows = {j: list(policy[x][j]) for j in range(len(reward[x]))}
+            kept = tokens_kept(region, radius, reward[x] - mean, rows, old[x])[i]
+            pairs = zip(new, old[x][i], kept, strict=True)
+            return [-keeps * math.exp(n - o) * (reward[x][i] - mean) for n, o, keeps in pairs]
+
+        dppo = REC(clip_mode="none", importance_sampling=True, **options)
+        check(dppo, case, slopes, mean_share(case, "tokens"), gradient_only=True)
+
+    def test_icepop_is_a_band_on_both_sides(self, seed):
+        case = reward, _, old, _ = ragged(seed, tokens=9)
+
+        def slopes(x, i, new):
+            advantage = reward[x][i] - sum(reward[x]) / len(reward[x])
+            ratios = [math.exp(n - o) for n, o in zip(new, old[x][i], strict=True)]
+            return [-advantage * (ratio if 0.8 <= ratio <= 1.5 else 0.0) for ratio in ratios]
+
+        objective = REC(clip_mode="two-side", importance_sampling=True, clip_low=0.2, clip_high=0.5)
+        check(objective, case, slopes, mean_share(case, "tokens"), gradient_only=True)
+
+    def test_bapo(self, seed):
+        """The search of the authors' code, over the responses to one prompt."""
+        case = reward, policy, old, _ = ragged(seed, tokens=9)
+        ends = set()
+
+        def row(x, i, new, balance):
+            rows = [new if j == i else list(policy[x][j]) for j in range(len(reward[x]))]
+            parts = [
+                (standard(list(reward[x]), j), [math.exp(n - o) for n, o in zip(rows[j], old[x][j], strict=True)])
+                for j in range(len(rows))
+            ]
+
+            def balanced(low, high):
+                up = sum(a * min(ratio, high) for a, ratios in parts if a > 0 for ratio in ratios)
+                down = sum(-a * max(ratio, low) for a, ratios in parts if a < 0 for ratio in ratios)
+                return up >= balance * down
+
+            low, high = 0.6, 1.1
+            while not balanced(low, high) and low < 0.9:
+                low = min(low + 0.05, 0.9)
+            while not balanced(low, high) and high < 1.5:
+                high = min(high + 0.05, 1.5)
+            ends.add((low, high))
+            a, ratios = parts[i]
+            return -sum(min(a * ratio, a * min(max(ratio, low), high)) for ratio in ratios)
+
+        for balance in (0.4, 0.8, 1.2):
+            objective = BAPO(clip_high=0.1, clip_low_least=0.1, clip_high_most=0.5, balance=balance)
+            check(objective, case, partial(row, balance=balance), mean_share(case, "length"))
+        assert len(ends) > 1
+
+
+def tokens_kept(region, radius, advantage, rows, old):
+    """For each response the tokens that keep their gain, by the definitions of the sources."""
+
+    def kl(p, q):
+        return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+    kept, moments = {}, []
+    for i, new in rows.items():
+        kept[i] = []
+        for t, (n, o) in enumerate(zip(new, old[i], strict=True)):
+            p, q, a = math.exp(n), math.exp(o), advantage[i]
+            leaves = (a > 0 and p > q) or (a < 0 and p < q)
+            kept[i].append(
+                {
+                    "dppo-tv": not (a > 0 and p - q > radius) and not (a < 0 and q - p > radius),
+                    "dppo-kl": not (leaves and kl(q, p) > radius),
+                    "ipo": abs(p - q) <= radius,
+                    "kpop": kl(p, q) <= radius and kl(q, p) <= radius,
+                    "m2po": True,
+                }[region]
+            )
+            if leaves:
+                moments.append(((n - o) ** 2, i, t))
+    while region == "m2po" and moments and sum(m for m, _, _ in moments) / len(moments) > radius:
+        _, i, t = moments.pop(moments.index(max(moments)))
+        kept[i][t] = False
+    return kept
+
 
 def check_close(objective, case, row_loss, tolerance):
     """Value alone, for a loop that integrates numerically."""
@@ -397,6 +536,101 @@ def test_what_a_penalty_in_the_reward_costs_is_standardised_with_it(it, baseline
     same(it.batch(penalised).advantage, by_hand.batch(plain).advantage, "k1 in the reward")
 
 
+def test_the_advantage_of_maxrl_is_the_gradient_of_log_p_cut_after_as_many_terms_as_there_are_peers():
+    """log p = -sum_k (1 - p)^k / k. By enumeration of the draws; on the full support without a cut."""
+    p = torch.tensor(0.3, dtype=torch.float64)
+    logit = torch.log(p / (1 - p)).requires_grad_()
+    logp = torch.stack([torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)])
+    objective = GRPO(std="mean", norm="none")
+
+    def step(groups, logp):
+        batch = credit(objective, groups, logp.reshape(-1, 1), torch.ones(logp.numel(), 1, dtype=torch.bool))
+        return -torch.autograd.grad(total(objective, batch), logit, retain_graph=True)[0]
+
+    right = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    exact = step(Groups(right, logp.detach().exp()[None], sampled=False), logp)
+    same(exact, torch.autograd.grad(logp[0], logit, retain_graph=True)[0], "d log p")
+    for size in (2, 4):
+        mean = torch.zeros((), dtype=torch.float64)
+        for successes in range(size + 1):
+            reward = (torch.arange(size) < successes).double()[None]
+            chance = math.comb(size, successes) * p**successes * (1 - p) ** (size - successes)
+            draws = torch.where(reward[0] == 1, logp[0], logp[1])
+            mean += chance * step(Groups(reward, torch.full_like(reward, 1 / size)), draws)
+        series = -sum((1 - logp[0].exp()) ** k / k for k in range(1, size))
+        same(mean, torch.autograd.grad(series, logit, retain_graph=True)[0], f"{size} draws")
+    silent = objective.advantage(Groups(torch.tensor([[-1.0, -1.0, 0.5]]), torch.full((1, 3), 1 / 3)))
+    assert torch.equal(silent, torch.zeros(1, 3))
+
+
+def test_pmd_score_of_one_token_is_pmd_mean_and_of_four_solves_every_prefix_on_its_own():
+    """16 responses, 2 right, tau 0.1. By Newton on tau u + x e^u = Q at each prefix, Q the mean advantage behind it."""
+    reward = torch.zeros(1, 16, dtype=torch.float64)
+    reward[0, [0, 9]] = 1.0
+    mass = torch.full_like(reward, 1 / 16)
+    solved = torch.as_tensor(theory.pmd_mean(mass.numpy(), reward.numpy(), np.array([0.1])).log_ratio)
+    slope = gradient_at(PMDScore(tau=0.1), full_support(reward, mass), solved)
+    same(slope, torch.zeros_like(slope), "one token")
+    assert (mass * solved.exp())[reward == 1].sum().item() == pytest.approx(0.8031, abs=5e-5)
+
+    advantage = (reward - 2 / 16)[0].numpy()
+    log_ratio, tokens = np.zeros(16), np.zeros((16, 4))
+    for t in range(4):
+        for prefix in range(2**t):
+            below = 2 ** (4 - t)
+            halves = [slice(prefix * below + b * below // 2, prefix * below + (b + 1) * below // 2) for b in (0, 1)]
+            gains = [advantage[half].mean() for half in halves]
+
+            def excess(u, gains=gains):  # the other token has e^v = 2 - e^u, and the two prices x agree
+                v = math.log(2 - math.exp(u))
+                return (gains[0] - 0.1 * u) / math.exp(-u) * math.exp(-2 * u) - (gains[1] - 0.1 * v) * math.exp(-v)
+
+            u = 0.0 if gains[0] == gains[1] else brentq(excess, -20, math.log(2) - 1e-9, xtol=1e-14)
+            for half, value in zip(halves, (u, math.log(2 - math.exp(u))), strict=True):
+                log_ratio[half] += value
+                tokens[half, t] = value
+    passed = np.exp(log_ratio[[0, 9]]).sum() / 16
+    assert passed == pytest.approx(0.7249, abs=5e-5)
+
+    # the batch at that policy: no gradient along any change of a prefix's two logits
+    old = torch.full((16, 4), -math.log(2), dtype=torch.float64)
+    batch = credit(PMDScore(tau=0.1), full_support(reward, mass), old, torch.ones(16, 4, dtype=torch.bool))
+    slopes = value_and_gradient(PMDScore(tau=0.1), replace(batch, logp=old + torch.tensor(tokens)))[1].numpy()
+    for t in range(4):
+        below = 2 ** (4 - t)
+        for start in range(0, 16, below):
+            first, second = (slopes[start + b * below // 2 :][: below // 2, t].sum() for b in (0, 1))
+            chance = math.exp(tokens[start, t]) / 2
+            assert first * (1 - chance) - second * chance == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("tau", "rests"), [(0.2, True), (0.1, False)])
+def test_a_prefix_without_a_right_response_rests_under_pmd_score_only_if_tau_exceeds_the_pass_rate(tau, rests):
+    """Two tokens of equal advantage -0.125, moved apart by 0.01: the slope leads back, or further away."""
+    old = torch.full((2,), -math.log(2), dtype=torch.float64)
+    logits = torch.tensor([0.01, 0.0], dtype=torch.float64, requires_grad=True)
+    logp = logits.log_softmax(0)
+    loss = 0.5 * (0.125 * logp + tau / 2 * (logp - old) ** 2).sum()
+    assert (torch.autograd.grad(loss, logits)[0][0] > 0) == rests
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "both"), [("pmd-mean", True), ("pmd-token", False)])
+def test_without_the_band_a_ratio_with_a_square_keeps_one_of_two_equal_right_responses(loss, both):
+    """Gradient flow on 16 responses of one token from logits with noise of 1e-3, tau 0.1."""
+    reward = torch.zeros(1, 16, dtype=torch.float64)
+    reward[0, [0, 9]] = 1.0
+    groups = full_support(reward, torch.full_like(reward, 1 / 16))
+    band = {"clip_low": 50.0, "clip_high": 50.0} if loss == "pmd-token" else {}
+    objective = load_objective(loss, tau=0.1, norm="none", **band)
+    log_ratio = torch.randn(1, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1e-3
+    for _ in range(450):
+        log_ratio = log_ratio - 10 * gradient_at(objective, groups, log_ratio)
+    low, high = sorted(log_ratio.softmax(1)[0, [0, 9]].tolist())
+    assert gradient_at(objective, groups, log_ratio).norm() < 1e-8
+    assert (high / low < 1.01) if both else (high / low > 5 and low * 16 < math.e)
+
+
 def test_sapo_stays_finite_when_a_ratio_overflows():
     logp = torch.tensor([[900.0], [-900.0]], dtype=torch.float64, requires_grad=True)
     old = torch.zeros(2, 1, dtype=torch.float64)
@@ -417,6 +651,11 @@ def test_sapo_stays_finite_when_a_ratio_overflows():
         ("reinforce-pp", {"baseline": "mean"}),
         ("gmpo", {"clip_low": -0.4}),
         ("asymre", {"shift": math.inf}),
+        ("pmd-token", {"trust_region": "dppo"}),
+        ("rec", {"radius": 0.0}),
+        ("bapo", {"clip_low_least": 0.5}),
+        ("pmd-part", {"baseline": "mean", "target_cap": 1.0}),
+        ("reinforce-pp", {"std": "mean"}),
     ],
 )
 def test_mistakes_name_the_option(name, options):

@@ -1,10 +1,13 @@
 """KL and entropy around an objective: exact gradients by enumeration, and the same objective without them."""
 
+import math
+
 import pytest
 import torch
 
 from pmdkit.objectives import OBJECTIVES, Groups, credit, load_objective, objective_name, total, traits
-from pmdkit.objectives.regulariser import kl_estimate
+from pmdkit.objectives.regulariser import EffectiveSampleSize, kl_estimate
+from pmdkit.testing.objectives import ragged_draws
 
 REWARD = torch.tensor([[0.0, 1.0, 0.3, 0.0]], dtype=torch.float64)
 
@@ -88,3 +91,33 @@ def test_options_are_checked_and_misspelt_ones_answered():
         load_objective("grpo", kl_coef=-1)
     with pytest.raises(ValueError, match="did you mean 'kl_in'"):
         load_objective("grpo", kl_coef=0.1, kl_inn="loss")
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_a_step_shrinks_by_the_power_of_the_share_of_rows_that_count(kind, power):
+    """Rows in two parts, the second as sums over tokens; against ESS / B of the ratios in plain Python."""
+    it = ragged_draws(0)
+    objective = load_objective("grpo", ess_step=power)
+    batch = it.batch(objective)
+    rows = [batch.log_ratio[n][batch.mask[n]].tolist() for n in range(len(batch.mask))]
+    weights = [math.exp(sum(row)) for row in rows]
+    share = sum(weights) ** 2 / sum(w**2 for w in weights) / len(weights)
+    assert 0.5 < share < 0.98
+
+    ess = EffectiveSampleSize(objective)
+    ess(batch, range(7), batch.logp[:7])
+    sums = torch.where(batch.mask, batch.logp, 0.0).sum(1, keepdim=True)
+    ess(batch, range(7, len(rows)), sums[7:])
+    moved = []
+    for shortened in (True, False):
+        weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        weight.grad = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+        optimizer = kind([weight], lr=0.1)
+        if shortened:
+            ess.step(optimizer)
+        else:
+            optimizer.step()
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        moved.append(weight.detach())
+    torch.testing.assert_close(moved[0], share**power * moved[1], atol=0, rtol=1e-12)

@@ -14,9 +14,13 @@ mp.dps = 50
 PLACE = Path(__file__).parents[2] / "pmdkit" / "testing" / "golden" / "vectors.json"
 CLIP = dict.fromkeys(("grpo", "reinforce-pp"), (mpf("0.2"), mpf("0.2"))) | {"gspo": (mpf("0.0003"), mpf("0.0004"))}
 NORMS = {"gspo": "none", "qrpo": "none", "sppo": "none", "gmpo": "none", "opmd": "tokens", "rec": "tokens"} | {
-    "pmd-token": "tokens"
+    "pmd-token": "tokens",
+    "pmd-score": "tokens",
 }  # of an objective's own definition; the others divide by the length
 RING = {"clip_mode": "ring", "clip_low": 0.1, "clip_high": 0.1, "outer_low": 0.2, "outer_high": 0.2}
+DPPO = {"clip_mode": "none", "importance_sampling": True, "trust_region": "dppo-kl", "radius": 0.01}
+OPEN = {"clip_low": 50.0, "clip_high": 50.0, "radius": 0.02}
+TWO_TEMPERATURES = {"k": 0.2, "baseline": "mean"}
 SIGNS, BITS = (-1.0, 1.0), (0.0, 1.0)
 ABOUT = (
     "Losses of arXiv:2602.05933 and of its neighbours, with the factor 1/2 on regressions (but scale 'paper'). Rows "
@@ -56,7 +60,10 @@ def make():
         case("pmd-part-unscored", "pmd-part", (3, 4), 3, tau=0.1, unscored=((0, 1), (2, 0), (2, 2))),
         case("pmd-part-holes", "pmd-part", (2, 4), 5, tau=0.1, holes=True),
         case("pmd-part-ministeps", "pmd-part", (4, 4), 4, tau=0.1, ministeps=2),
+        case("pmd-part-own-draw", "pmd-part", (2, 3), 4, tau=0.5, options={"baseline": "mean"}),
+        case("pmd-part-own-draw-small-tau", "pmd-part", (2, 4), 3, tau=0.001, options={"baseline": "mean"}),
         case("pmd-between", "pmd-between", (2, 3), 4, tau=0.5, options={"k": 0.25}),
+        case("pmd-between-own-draw", "pmd-between", (2, 4), 3, tau=0.1, norm="none", options=TWO_TEMPERATURES),
         case("pmd-between-small-tau", "pmd-between", (2, 4), 3, tau=0.001, options={"k": 0.5}),
         case("pmd-between-unscored", "pmd-between", (3, 4), 3, tau=0.1, options={"k": 0.1}, unscored=((0, 1), (2, 0))),
         case("rloo", "rloo", (2, 3), 4),
@@ -66,10 +73,17 @@ def make():
         case("grpo-one-token", "grpo", (3, 4), 1),
         case("grpo-holes", "grpo", (2, 4), 5, holes=True),
         case("grpo-ministeps", "grpo", (4, 4), 4, ministeps=2),
+        case("grpo-maxrl", "grpo", (2, 4), 4, rewards=BITS, options={"std": "mean"}),
         case("gspo", "gspo", (2, 3), 4),
         case("gspo-one-token", "gspo", (3, 4), 1),
         case("gspo-ministeps", "gspo", (4, 4), 4, ministeps=2),
         case("pmd-token", "pmd-token", (2, 3), 4, tau=0.1, options={"clip_low": 0.2, "clip_high": 0.1}),
+        case("pmd-token-dppo-tv", "pmd-token", (2, 3), 4, tau=0.1, options=OPEN | {"trust_region": "dppo-tv"}),
+        case("pmd-token-kpop", "pmd-token", (2, 3), 4, tau=0.1, options=OPEN | {"trust_region": "kpop"}),
+        case("pmd-token-m2po", "pmd-token", (2, 3), 4, tau=0.1, options=OPEN | {"trust_region": "m2po"}),
+        case("pmd-score", "pmd-score", (2, 3), 4, tau=0.2),
+        case("pmd-score-one-token", "pmd-score", (3, 4), 1, tau=0.2),
+        case("pmd-score-unscored", "pmd-score", (3, 4), 3, tau=0.2, unscored=((0, 1), (2, 0))),
         case("qrpo", "qrpo", (2, 4), 3, tau=0.5),
         case("qrpo-small-tau", "qrpo", (2, 4), 3, tau=0.001),  # e^(1 / tau) overflows
         case("qrpo-weak-ties", "qrpo", (2, 3), 4, tau=0.5, options={"ties": "weak"}),
@@ -77,12 +91,14 @@ def make():
         case("opmd", "opmd", (2, 3), 4, tau=0.5, options={"baseline": "log-mean-exp"}),
         case("rec", "rec", (2, 3), 4),
         case("rec-ring", "rec", (2, 3), 4, options=RING),
+        case("rec-dppo-kl", "rec", (2, 3), 4, options=DPPO),
         case("asymre", "asymre", (2, 3), 4),
         case("topr", "topr", (2, 3), 4),
         case("grpo-kl", "grpo-kl", (2, 3), 4),
         case("sapo", "sapo", (2, 3), 4),
         case("sapo-unscored", "sapo", (3, 4), 3, unscored=((0, 1), (2, 0))),
         case("gmpo", "gmpo", (2, 3), 4, options={"clip_low": 0.2, "clip_high": 0.2}),
+        case("bapo", "bapo", (2, 4), 4),
         case("reinforce-pp", "reinforce-pp", (2, 3), 4),
         case("reinforce-pp-group", "reinforce-pp", (3, 4), 3, options={"baseline": "group"}),
         case("reinforce-pp-ministeps", "reinforce-pp", (4, 4), 4, ministeps=2),
@@ -161,14 +177,16 @@ def compute(case):
         p, g = divmod(row, size)
         if g == 0:
             credits.append([])
-        tokens = [t for t, on in enumerate(case["mask"][row]) if on]
-        slopes = [mpf(0)] * len(case["mask"][row])
-        gradient.append(slopes)
+        gradient.append([mpf(0)] * len(case["mask"][row]))
         credits[p].append(advantage(case, p, g) if share else mpf(0))
+    for row, share in enumerate(weights):
+        p, g = divmod(row, size)
+        tokens = [t for t, on in enumerate(case["mask"][row]) if on]
+        slopes = gradient[row]
         if not share:
             continue
         a, b = ([mpf(case[name][row][t]) for t in tokens] for name in ("logp", "logp_old"))
-        value, slope = row_loss(case, p, credits[p][g], a, b)
+        value, slope = row_loss(case, p, credits[p], g, a, b)
         losses[p // prompts] += share * case["ministeps"] * value
         for t, x in zip(tokens, slope, strict=True):
             slopes[t] = share * case["ministeps"] * x
@@ -208,9 +226,9 @@ def advantage(case, p, g):
     others = [r for h, r in group.items() if h != g]
     if case["options"].get("baseline") == "mean":
         others = list(group.values())
-    if case["objective"] in ("rec", "asymre"):
+    if case["objective"] in ("rec", "asymre", "pmd-score"):
         others = list(group.values())
-    if case["objective"] in ("pmd-mean", "rloo", "pmd-token", "topr", "rec", "asymre"):
+    if case["objective"] in ("pmd-mean", "rloo", "pmd-token", "pmd-score", "topr", "rec", "asymre"):
         shift = mpf(1) / 10 if case["objective"] == "asymre" else mpf(0)
         return group[g] - sum(others) / len(others) + shift
     if case["objective"] == "opmd":
@@ -235,6 +253,8 @@ def advantage(case, p, g):
         return group[g] - tau / k * log(sum(exp(k * r / tau) for r in others) / len(others))
     mean = sum(group.values()) / len(group)
     spread = sqrt(sum((r - mean) ** 2 for r in group.values()) / len(group))
+    if case["options"].get("std") == "mean":
+        spread = max(mean, mpf(0))
     return (group[g] - mean) / spread if spread else mpf(0)
 
 
@@ -255,9 +275,9 @@ def of_batch(case, p, g):
     return (mpf(case["reward"][p][g]) - level[p]) / spread if spread else mpf(0)
 
 
-def row_loss(case, p, credit, a, b):
+def row_loss(case, p, credits, g, a, b):
     """Loss of one response, not yet divided by its length, and its gradient by every token's log-probability."""
-    name, length = case["objective"], len(a)
+    name, length, credit = case["objective"], len(a), credits[g]
     s = sum(a) - sum(b)
     if name in ("pmd-mean", "pmd-part", "pmd-between", "qrpo", "sppo"):
         tau = mpf(case["tau"][p])
@@ -274,10 +294,15 @@ def row_loss(case, p, credit, a, b):
         logs = [min(x - y, high) if credit >= 0 else max(x - y, -low) for x, y in zip(a, b, strict=True)]
         gain = credit * exp(sum(logs) / length)
         return -gain, [-gain / length * (u == x - y) for u, x, y in zip(logs, a, b, strict=True)]
+    if name == "pmd-score":
+        tau = mpf(case["tau"][p])
+        value = sum(tau / 2 * (x - y) ** 2 - credit * x for x, y in zip(a, b, strict=True))
+        return value, [tau * (x - y) - credit for x, y in zip(a, b, strict=True)]
     if name in ("rec", "sapo", "grpo-kl", "pmd-token"):
-        pairs = [token_loss(case, p, credit, x - y) for x, y in zip(a, b, strict=True)]
+        kept = tokens_kept(case, p, credits, g, a, b)
+        pairs = [token_loss(case, p, credit * on, x - y) for x, y, on in zip(a, b, kept, strict=True)]
         return sum(value for value, _ in pairs), [slope for _, slope in pairs]
-    low, high = CLIP[name]
+    low, high = balanced(case, p, credits) if name == "bapo" else CLIP[name]
     if name == "gspo":
         ratio = exp(s / length)
         value, active = clipped(ratio, credit, low, high)
@@ -289,6 +314,59 @@ def row_loss(case, p, credit, a, b):
         value -= part
         slope.append(-credit * ratio if active else mpf(0))
     return value, slope
+
+
+def drifts(case, p, credits):
+    """Credit, place and the two log-probabilities of every token that counts, of the scored responses to a prompt."""
+    size = len(case["reward"][0])
+    for h in scored(case, p):
+        row = p * size + h
+        for t, on in enumerate(case["mask"][row]):
+            if on:
+                yield credits[h], (h, t), mpf(case["logp"][row][t]), mpf(case["logp_old"][row][t])
+
+
+def tokens_kept(case, p, credits, g, a, b):
+    """1 for each token of a response that keeps its gain, else 0."""
+    region, radius = case["options"].get("trust_region"), mpf(case["options"].get("radius", 0))
+
+    def kl(u, v):
+        return exp(u) * (u - v) + (1 - exp(u)) * log((1 - exp(u)) / (1 - exp(v)))
+
+    if region == "m2po":
+        along = [((x - y) ** 2, at) for c, at, x, y in drifts(case, p, credits) if c * (x - y) > 0]
+        while along and sum(m for m, _ in along) / len(along) > radius:
+            along.remove(max(along))
+        left = {at for _, at in along}
+        places = [at for _, at, _, _ in drifts(case, p, credits) if at[0] == g]
+        return [int(at in left or credits[g] * (x - y) <= 0) for at, x, y in zip(places, a, b, strict=True)]
+    kept = []
+    for x, y in zip(a, b, strict=True):
+        along = credits[g] * (x - y) > 0
+        kept.append(
+            {
+                None: True,
+                "dppo-tv": not (along and abs(exp(x) - exp(y)) > radius),
+                "dppo-kl": not (along and kl(y, x) > radius),
+                "kpop": max(kl(x, y), kl(y, x)) <= radius,
+            }[region]
+        )
+    return [int(on) for on in kept]
+
+
+def balanced(case, p, credits):
+    """BAPO's bounds for a prompt, as distances from 1: the first pair that balances it, or the last."""
+    low, high, step = mpf("0.4"), mpf("0.2"), mpf("0.05")
+    while True:
+        parts = [(c, exp(x - y)) for c, _, x, y in drifts(case, p, credits)]
+        up = sum(c * min(ratio, 1 + high) for c, ratio in parts if c > 0)
+        down = sum(-c * max(ratio, 1 - low) for c, ratio in parts if c < 0)
+        if up >= down or (low <= mpf("0.2") and high >= 1):
+            return low, high
+        if low > mpf("0.2"):
+            low = max(low - step, mpf("0.2"))
+        else:
+            high = min(high + step, mpf(1))
 
 
 def token_loss(case, p, credit, s):
@@ -307,6 +385,8 @@ def token_loss(case, p, credit, s):
         part, active = clipped(ratio, credit, *CLIP["grpo"])
         beta = mpf("0.04")
         return beta * (1 / ratio - 1 + s) - part, beta * (1 - 1 / ratio) - credit * ratio * active
+    if options.get("clip_mode") == "none":
+        return -credit * ratio, -credit * ratio
     low, high = (mpf(options.get(name, "0.2")) for name in ("clip_low", "clip_high"))
     low, high = log(1 - low), log(1 + high)
     if not options:  # one side

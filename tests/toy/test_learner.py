@@ -12,7 +12,7 @@ from pmdkit import train
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import PmdkitError
 from pmdkit.loop import Schedule, run
-from pmdkit.objectives import OBJECTIVES, Groups, credit, total
+from pmdkit.objectives import OBJECTIVES, Groups, credit, load_objective, total
 from pmdkit.observe.checkpoint import load_step
 from pmdkit.specs.toy import WarmStartTable
 from pmdkit.toy.learner import ToyLearner, warm_start
@@ -137,6 +137,28 @@ def test_passes_are_repeated_updates():
         single.update(objective, rollouts, batch)
     for a, b in zip(learner.model.parameters(), single.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_the_step_rule_shortens_a_step_off_policy_and_no_other():
+    """SGD: the second step of a ministep is the plain one times the share of the effective sample size."""
+    plain, ruled = OBJECTIVES["rloo"](), load_objective("rloo", ess_step=1.0)
+    learner, task = make(SUM, lr=0.5, optimizer="sgd")
+    twin, _ = make(SUM, lr=0.5, optimizer="sgd")
+    rollouts = learner.rollout(task.prompts(1), 8, seed=0)
+    batch = credited(plain, task, rollouts)
+    for each, objective in ((learner, plain), (twin, ruled)):
+        each.update(objective, rollouts, batch)
+    before = torch.nn.utils.parameters_to_vector(learner.model.parameters()).detach()
+    assert torch.equal(before, torch.nn.utils.parameters_to_vector(twin.model.parameters()))
+    with torch.no_grad():
+        ratio = torch.where(batch.mask, learner.logp(rollouts) - batch.logp_old, 0.0).sum(1).exp()
+    share = ratio.sum() ** 2 / (ratio**2).sum() / len(ratio)
+    assert share < 0.99
+    moves = []
+    for each, objective in ((learner, plain), (twin, ruled)):
+        each.update(objective, rollouts, batch)
+        moves.append(torch.nn.utils.parameters_to_vector(each.model.parameters()).detach() - before)
+    torch.testing.assert_close(moves[1], share * moves[0], atol=1e-14, rtol=1e-9)
 
 
 # The warm start: it reaches its target, is a function of the seed, and survives kill -9 as the rest of a run does.

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from pmdkit.objectives import baselines, options
-from pmdkit.objectives.batch import Batch, Groups, Norm, Tau, log_expect_exp
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.objective import temperature
 
 
@@ -50,13 +49,8 @@ class OPMD:
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward, or minus tau times the log of the mean of e^{r/tau}."""
         if self.baseline == "mean":
-            return baselines.zero_absent(groups.reward - baselines.mean_baseline(groups), groups)
-        baselines.require_peers(groups)
-        tau = temperature(self, groups)[:, None]
-        # relative to the lowest reward, so that equal rewards leave no rounding of r / tau
-        above = groups.reward - baselines.lowest_reward(groups)
-        partition = tau * log_expect_exp(torch.where(groups.present, above, 0.0) / tau, groups.mass)
-        return baselines.zero_absent(above - partition, groups)
+            return baselines.minus_mean(groups, "mean")
+        return baselines.minus_log_partition(groups, temperature(self, groups), "mean")
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] minus advantage times log-probability, times 1 / (1 + tau)."""

@@ -8,6 +8,7 @@ import torch
 from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm
 from pmdkit.objectives.grpo import log_bounds
+from pmdkit.objectives.trust_region import TrustRegion, check_region, keep
 
 MODES = ("one-side", "two-side", "ring", "none")
 
@@ -26,9 +27,13 @@ class REC:
 
     Source: arXiv:2509.24203 (REC-OneSide, REC-TwoSide, REC-Ring, with IS or NoIS); gradients read from Trinity-RFT,
     `policy_loss_fn/rec_policy_loss.py`.
+    With `trust_region` only the tokens that it keeps have a gain at all. DPPO is `clip_mode="none"`,
+    `importance_sampling=True` and a region of it; IcePop is `clip_mode="two-side"` with weights, clip_low = 0.5 and
+    clip_high = 4 in INTELLECT-3 (arXiv:2512.16144).
+
     Differs: the source multiplies log pi by a detached weight; here f_M is its integral, so that the gradient is the
-    source's and is also the gradient of the loss. Its regularisers are those of PMD-mean ("k2") and
-    AsymRE ("forward-kl"), and are left out.
+    source's and is also the gradient of the loss. Its regularisers are left out: "k2" without clip and weights
+    is `PMDScore`, and "forward-kl" is in AsymRE.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units (x nats without weights).
 
     Attributes:
@@ -39,6 +44,8 @@ class REC:
         outer_low: for "ring" only, at least clip_low.
         outer_high: for "ring" only, at least clip_high.
         norm: length rule, see `row_weight`.
+        trust_region: see `trust_region.keep`; "none" keeps every token.
+        radius: of the region; None takes the one of its source.
 
     Good values: clip_low = clip_high = 0.2, outer_low = 0.6 and outer_high = 2, the defaults of the source's code.
     Watch: the source's point is that it trains as well without importance weights: the clip is what matters. "none"
@@ -56,19 +63,27 @@ class REC:
     outer_low: float = 0.6
     outer_high: float = 2.0
     norm: Norm = "tokens"
+    trust_region: TrustRegion = "none"
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         options.check_choice("clip_mode", self.clip_mode, MODES)
         options.check_range("clip_low", self.clip_low, 0.0, 1.0)
         options.check_range("clip_high", self.clip_high, 0.0)
         options.check_norm(self.norm)
+        check_region(self.trust_region, self.radius)
         if self.clip_mode == "ring":
             options.check_range("outer_low", self.outer_low, self.clip_low, 1.0)
             options.check_range("outer_high", self.outer_high, self.clip_high)
 
+    @property
+    def whole_groups(self) -> bool:
+        """This region compares the tokens of all responses to a prompt."""
+        return self.trust_region == "m2po"
+
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus the mean reward of the group."""
-        return baselines.zero_absent(groups.reward - baselines.mean_baseline(groups), groups)
+        return baselines.minus_mean(groups, "mean")
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus the advantage times f_M of every token."""
@@ -87,7 +102,8 @@ class REC:
             # `where` and not a clamp: an outer bound at infinity is never passed
             beyond = torch.where(torch.where(up, s < start, s > start), s, start)
             gain = gain + torch.where(torch.isfinite(start), self.weigh(beyond) - self.weigh(start), 0.0)
-        return torch.where(batch.mask, -advantage * gain, 0.0)
+        kept = batch.mask & keep(batch, self.trust_region, self.radius)
+        return torch.where(kept, -advantage * gain, 0.0)
 
     def weigh(self, s: torch.Tensor) -> torch.Tensor:
         """The integral of the weight: e^s with importance weights, s without."""

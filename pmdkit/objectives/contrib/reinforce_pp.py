@@ -50,6 +50,7 @@ class ReinforcePP(GRPO):
     def __post_init__(self) -> None:
         super().__post_init__()
         options.check_choice("baseline", self.baseline, ("batch", "group"))
+        options.check_choice("std", self.std, ("population", "sample", "none"))
 
     @property
     def whole_batch(self) -> bool:

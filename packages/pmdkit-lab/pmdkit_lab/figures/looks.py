@@ -32,6 +32,8 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: all distinct
     "gmpo": (SKY, (0, (1, 0.8)), "|"),
     "reinforce-pp": (ORANGE, (0, (10, 1.5, 1, 1.5)), "."),
     "pmd-between": (BLUE, (0, (12, 2)), "_"),
+    "pmd-score": (BLUE, (0, (2, 1.2)), "$S$"),
+    "bapo": (ORANGE, (0, (5, 1, 1, 2)), "$B$"),
 }
 COLOURS = {method: colour for method, (colour, _, _) in LOOKS.items()}
 TITLES = {"pmd-mean": "PMD-mean", "pmd-part": "PMD-part"}

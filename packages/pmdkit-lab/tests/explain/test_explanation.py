@@ -27,6 +27,7 @@ KINDS = {
     "tb": ("minimiser", "kl", True),
     "dro": ("minimiser", "kl + chi2", False),
     "pmd-token": ("minimiser", None, False),
+    "pmd-score": ("minimiser", "kl + chi2", False),
     "opmd": ("unbounded", None, False),
     "rec": ("plateau", None, False),
     "asymre": ("unbounded", None, False),
@@ -104,6 +105,7 @@ def own(tmp_path):
 
 # All are settled; what a reward of QRPO or SPPO costs is searched for where ranks jump, five seconds each.
 SLOW = {"qrpo", "sppo"}
+UNSETTLED = {"bapo"}  # its bounds jump with the ratios of the whole group
 # A change waits for one objective of each kind, and for one that is not in closed form.
 SOME = ("pmd-mean", "pmd-part", "rloo", "grpo", "cispo", "chi2-po")
 
@@ -114,7 +116,7 @@ def explained(request):
 
 
 def test_every_objective_is_asked():
-    assert KINDS.keys() == OBJECTIVES.keys() - SLOW
+    assert KINDS.keys() == OBJECTIVES.keys() - SLOW - UNSETTLED
     assert {KINDS[name][0] for name in SOME} == {kind for kind, *_ in KINDS.values()}
 
 
