@@ -85,7 +85,8 @@ def known(exercise: Exercise, seed: int) -> Known:
             Mistake("slip", says, of(slip), number) for slip in (slips if isinstance(slips, tuple) else (slips,))
         ]
     for kind, says, changed in other_arguments(exercise, cases):
-        answers = of(exercise.solution, changed, turned_back if kind == "axis" else same_as)
+        solution = exercise.solution
+        answers = of(solution, changed, turned_back) if kind == "axis" else of(solution, changed)
         mistakes.append(Mistake(kind, says, answers, arguments=True))
     mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise, cases[0])]
     return Known(cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
@@ -112,11 +113,6 @@ def rounded(value: Any) -> Any:
     return (
         value.new_tensor(found) if hasattr(value, "new_tensor") else found if np.ndim(numbers) else type(value)(found)
     )
-
-
-def same_as(answer: Any) -> Any:
-    """Itself."""
-    return answer
 
 
 def turned_back(answer: Any) -> Any:

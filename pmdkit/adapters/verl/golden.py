@@ -26,7 +26,16 @@ def path(case: Case) -> Result | None:
     if any(reward is None for row in case["reward"] for reward in row):
         return None
     logp = rows_of(case, "logp").requires_grad_()
-    config = actor_config(case)
+    policy_loss = PMDPolicyLossConfig(
+        pmd_objective=case["objective"],
+        pmd_tau=case["tau"][0] if case["tau"] else None,
+        pmd_options={"norm": case["norm"], **case["options"]},
+        pmd_width=case["width"],
+        pmd_run={name: wanted for name, (_, wanted, _) in FIXED.items()} | {"rollout_correction": None},
+    )
+    config = FSDPActorConfig(
+        strategy="fsdp", rollout_n=len(case["reward"][0]), ppo_micro_batch_size_per_gpu=1, policy_loss=policy_loss
+    )
     fields = batch_of(case, config)
     losses = []
     for rows in torch.arange(len(logp)).tensor_split(case["ministeps"]):
@@ -71,17 +80,3 @@ def batch_of(case: Case, config: FSDPActorConfig) -> dict[str, Tensor]:
         token_level_rewards=rewards, response_mask=mask, index=uid, config=algorithm
     )
     return {"response_mask": mask.long(), "old_log_probs": rows_of(case, "logp_old"), "advantages": advantages}
-
-
-def actor_config(case: Case) -> FSDPActorConfig:
-    """verl's ActorConfig for the case."""
-    loss = PMDPolicyLossConfig(
-        pmd_objective=case["objective"],
-        pmd_tau=case["tau"][0] if case["tau"] else None,
-        pmd_options={"norm": case["norm"], **case["options"]},
-        pmd_width=case["width"],
-        pmd_run={name: wanted for name, (_, wanted, _) in FIXED.items()} | {"rollout_correction": None},
-    )
-    return FSDPActorConfig(
-        strategy="fsdp", rollout_n=len(case["reward"][0]), ppo_micro_batch_size_per_gpu=1, policy_loss=loss
-    )

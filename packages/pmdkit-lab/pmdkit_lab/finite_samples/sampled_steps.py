@@ -95,7 +95,9 @@ def sampled_step(
     false verdict leaves PMD-mean where it is, since its targets sum to 0, and pushes PMD-part down.
     """
     size = int(group_sizes(n))
-    p, tau = open_rates(p), temperatures(tau)
+    p, tau = pass_rates(p), temperatures(tau)
+    if not ((p > 0) & (p < 1)).all():
+        raise ValueError("p is 0 or 1 somewhere; expected pass rates in (0, 1): at the ends groups say nothing")
     shape = together(p=p, tau=tau)
     for name, value in (("false_positive", false_positive), ("false_negative", false_negative)):
         if not 0 <= value < 1:
@@ -289,11 +291,3 @@ def multinomial(counts: NDArray[np.int64], chance: Array) -> Array:
     log_pmf = gammaln(counts.sum(1) + 1) - gammaln(counts + 1).sum(1) + xlogy(counts, chance).sum(1)
     pmf = np.exp(log_pmf)
     return pmf / pmf.sum()
-
-
-def open_rates(p: ArrayLike) -> Array:
-    """Pass rates strictly between 0 and 1: at the ends every group is silent."""
-    values = pass_rates(p)
-    if not ((values > 0) & (values < 1)).all():
-        raise ValueError("p is 0 or 1 somewhere; expected pass rates in (0, 1): at the ends groups say nothing")
-    return values

@@ -5,8 +5,6 @@ half; runner.py scales the remaining estimates by the speed that it measures. A 
 an earlier part's is the same thing at more effort, and replaces it in the report.
 """
 
-from collections.abc import Callable
-
 from pmdkit import objectives
 from pmdkit_lab import ledger
 from pmdkit_lab.explain import explain, report
@@ -28,19 +26,6 @@ CHAPTER_OF = {"exact": "exact", "draws": "simulated", "toy": "toy", "starter": "
 SCALE_OF = {"exact": "exact", "draws": "simulated", "toy": "stored", "starter": "starter-stored", "paper": "paper"}
 ABOUT = {"draws": "100 groups a point, 1,000 resamples, seed 0", "toy": "5 seeds", "starter": "3 seeds"}
 ABOUT_TABLE = {"tab2-speed": "toy rows: stored runs, 5 seeds"}
-
-
-def draw_figure(name: str) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that draws a figure."""
-
-    def make(context: PartContext) -> list[Piece]:
-        entry, drawing = FIGURES[name], draw(name)
-        picture = keep(
-            drawing, context.folder, name, entry.about.rstrip("."), SCALE_OF[entry.source], ABOUT.get(entry.source, "")
-        )
-        return [picture]
-
-    return make
 
 
 def paper_tables(context: PartContext) -> list[Piece]:
@@ -94,7 +79,12 @@ def objectives_solved(context: PartContext) -> list[Piece]:
 def figure(name: str, seconds: float) -> Part:
     """A part for a figure of the paper, from exact numbers or stored runs."""
     entry = FIGURES[name]
-    return Part(name, name, CHAPTER_OF[entry.source], entry.about, seconds, draw_figure(name))
+    about = entry.about.rstrip("."), SCALE_OF[entry.source], ABOUT.get(entry.source, "")
+
+    def make(context: PartContext) -> list[Piece]:
+        return [keep(draw(name), context.folder, name, *about)]
+
+    return Part(name, name, CHAPTER_OF[entry.source], entry.about, seconds, make)
 
 
 def experiment(name: str, seconds: float, needs: tuple[str, ...] = ()) -> Part:

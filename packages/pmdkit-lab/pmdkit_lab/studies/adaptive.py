@@ -38,8 +38,9 @@ def tables(runs: list[Row]) -> dict[str, list[Row]]:
         arms = list(dict.fromkeys(each["arm"] for each in members))
         values = {arm: sorted((r for r in members if r["arm"] == arm), key=lambda r: int(r["seed"])) for arm in arms}
         rows = [row(arm, values[arm], values[FIXED]) for arm in arms]
+        seen = {arm: [[run[key] for key in ("seed", *MEASURES)] for run in values[arm]] for arm in arms}
         for place, entry in enumerate(rows):
-            entry["twin"] = next((a for a in arms[1:place] if same_runs(values[a], values[entry["arm"]])), None)
+            entry["twin"] = next((arm for arm in arms[1:place] if seen[arm] == seen[entry["arm"]]), None)
         own = [entry for entry in rows[1:] if entry["twin"] is None]  # the same comparison counts once
         for entry, p in zip(own, paired_tests.holm([entry["p"] for entry in own]), strict=True):
             entry["p"] = p
@@ -47,13 +48,6 @@ def tables(runs: list[Row]) -> dict[str, list[Row]]:
             entry["p"] = None if entry["twin"] else entry["p"]
         found[cell] = rows
     return found
-
-
-def same_runs(first: list[Row], second: list[Row]) -> bool:
-    """Whether two arms have identical runs: one rule under two names."""
-    return [[run[key] for key in ("seed", *MEASURES)] for run in first] == [
-        [run[key] for key in ("seed", *MEASURES)] for run in second
-    ]
 
 
 def row(arm: str, runs: list[Row], fixed: list[Row]) -> Row:
