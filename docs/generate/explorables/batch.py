@@ -26,7 +26,7 @@ GPUS = "32xH100"
 
 
 def draw() -> Explorable:
-    """Two steps of the run along time, and the memory of its two phases."""
+    """Two steps of the run along time, and the memory of its phases."""
     spec, _ = resolve("llm", "qwen2.5-7b", {})
     assert spec.rollout is not None
     paper = Prediction(sizes_of(spec), work_of(spec), lengths("direct", spec.rollout.width), cluster(GPUS))
@@ -44,8 +44,8 @@ def draw() -> Explorable:
     )
     alt = (
         "Above, two steps along time: generation, scoring, then 16 ministeps that grow darker with the age of the "
-        "policy that wrote their responses, 0 to 15 updates. Below, two bars of GiB on one GPU, one for rollout and "
-        "one for update, by what holds them, both below the limit of 72."
+        "policy that wrote their responses, 0 to 15 updates. Below, a bar of GiB on one GPU for each phase, "
+        f"{', '.join(paper.memory.phases)}, by what holds them, all below the limit of {paper.memory.limit:.0f}."
     )
     data = {"seconds": np.array([paper.generation.seconds, paper.scoring, paper.update.seconds])}
     return Explorable(figure, alt, sentence, data, planner_tables())
@@ -72,7 +72,7 @@ def steps(axes: Axes, one: Prediction) -> None:
 
 
 def memory(axes: Axes, one: Prediction) -> None:
-    """GiB of one accelerator in both phases."""
+    """GiB of one accelerator in each phase."""
     for place, (_, parts) in enumerate(one.memory.phases.items()):
         left, other = 0.0, 0.0
         for name, gib in parts.items():
@@ -91,6 +91,8 @@ def memory(axes: Axes, one: Prediction) -> None:
     axes.legend(
         [unique[name] for name in order], order, loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=3, frameon=False
     )
-    axes.set(yticks=[0, 1], yticklabels=list(one.memory.phases), xlabel="memory of one GPU (GiB)")
+    axes.set(
+        yticks=range(len(one.memory.phases)), yticklabels=list(one.memory.phases), xlabel="memory of one GPU (GiB)"
+    )
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
