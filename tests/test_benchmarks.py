@@ -91,3 +91,16 @@ def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
         assert row.get("failed") or all(value >= 0 for value in row["values"])
     if part == "solver":
         assert entry["rows"]["gpu/solver-error"]["values"][0] < 1e-12
+
+
+def test_the_table_of_one_gpu_is_what_was_recorded():
+    """Steps 2 to 4; the first compiles."""
+    record = json.loads((BENCHMARKS / "results" / "gpu-one-gpu.json").read_text())
+    rows, phases = record["metrics"][1:], record["phases"]
+    page = (BENCHMARKS / "README.md").read_text()
+    for key, digits in (("seconds_rollout", 1), ("seconds_update", 1)):
+        low, high = (round(pick(row[key] for row in rows), digits) for pick in (min, max))
+        assert f"{low} to {high} s" in page
+    used = [phase["device_used"] for phase in phases if phase["phase"] == "update"]
+    woken = [phase["device_used"] for phase in phases if phase["phase"] == "sync_weights"]
+    assert f"{woken[-1]:.1f} GiB, {used[-1]:.1f} GiB" in page

@@ -64,7 +64,8 @@ class Trace(TorchDispatchMode):
         if "attention" in name:  # neither this kernel's layout nor what its mask leaves out matters for a share
             q, k = args[:2] if "backward" not in name else args[1:3]
             return 4.0 * q.shape[1] * q.shape[2] * k.shape[2] * q.shape[3]
-        return float(flop_registry[function.overloadpacket](*args, out_val=out))
+        operands = [x for x in args if isinstance(x, Tensor)]  # on CUDA a product is also told the dtype of its sums
+        return float(flop_registry[function.overloadpacket](*operands, out_val=out))
 
     def kinds(self):
         """Each kind of call once, without the head's."""
