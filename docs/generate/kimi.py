@@ -1,0 +1,355 @@
+"""The page "Which of these is Kimi's loss?": where each formula ends on the same data, and how fast they part.
+
+`python docs/generate/kimi.py --measure` measures again and writes docs/use/kimi.json; without it, the tables and the
+picture of docs/use/kimi.md are written from that record. `tests/docs/test_loss_pages.py` holds it to the theory.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives import (
+    OPMD,
+    REC,
+    Groups,
+    Objective,
+    PMDBetween,
+    PMDMean,
+    PMDPart,
+    PMDScore,
+    PMDToken,
+    credit,
+    response_loss,
+    total,
+)
+
+PAGE = Path(__file__).parents[1] / "use" / "kimi.md"
+RECORD = PAGE.with_suffix(".json")
+PICTURE = PAGE.with_suffix(".png")
+BEGIN, END = "<!-- {}: python docs/generate/kimi.py -->\n", "<!-- end of {} -->\n"
+TAUS = (0.1, 0.3)
+DRIFTS = (0.02, 0.1, 0.35, 1.0)
+RIGHT = (0, 9)  # of 16 responses
+OPEN = {"clip_low": 50.0, "clip_high": 50.0, "baseline": "mean"}  # no band in reach
+
+
+@dataclass(frozen=True)
+class Row:
+    """A loss that a codebase or a paper calls Kimi's, or a relative of it: where it is and what it is here.
+
+    `checked` says how it was found to be equal: "code" if the project's own code gave the same gradient.
+    """
+
+    where: str
+    version: str
+    formula: str
+    here: str
+    objective: Callable[[float], Objective]
+    solves: str
+    checked: str = "code"
+
+
+MIXED = "KL and chi-square"
+ROWS = (
+    Row(
+        "Kimi K1.5, eq. 3",
+        "arXiv:2501.12599",
+        "$A \\log\\pi(y) - \\frac{\\tau}{2} s^2$",
+        '`PMDMean(baseline="mean", norm="none")`',
+        lambda tau: PMDMean(tau, "none", "mean"),
+        MIXED,
+        "formula",
+    ),
+    Row(
+        "prime-rl `kimi_k15`, `sequence_regularizer`",
+        "branch @07a2049",
+        "the same",
+        '`PMDMean(baseline="mean", norm="tokens")`',
+        lambda tau: PMDMean(tau, "tokens", "mean"),
+        MIXED,
+    ),
+    Row(
+        "OpenKimi, `rloo`",
+        "@3126d4c",
+        "$\\frac{1}{2\\tau T}(A_{loo} - \\tau s)^2$",
+        "`PMDMean()`",
+        lambda tau: PMDMean(tau),
+        f"{MIXED}; lengths weigh",
+    ),
+    Row(
+        "OpenKimi, `ploo`",
+        "@3126d4c",
+        "the same, $A = r - \\tau\\log Z_{loo}$",
+        "`PMDPart()`",
+        lambda tau: PMDPart(tau),
+        "KL",
+    ),
+    Row(
+        "OAPL in NeMo-RL",
+        "PR 3825 @4930f1e",
+        "$(\\tau (s + \\log Z) - r)^2$",
+        '`PMDPart(baseline="mean", norm="none")`',
+        lambda tau: PMDPart(tau, "none", baseline="mean"),
+        "KL",
+        "formula",
+    ),
+    Row(
+        "TRL A2PO, $\\beta_1 = 5\\beta_2$",
+        "1.16.0",
+        "$(\\beta_2 s - r + V_{\\beta_1})^2$",
+        '`PMDBetween(k=0.2, baseline="mean", norm="none")`',
+        lambda tau: PMDBetween(0.2, tau, "none", baseline="mean"),
+        f"{MIXED}, less of it",
+    ),
+    Row(
+        "TRL A2PO, as shipped: $\\beta_1 = 500\\beta_2$",
+        "1.16.0",
+        "the same",
+        "`PMDBetween(k=0.002, ...)`",
+        lambda tau: PMDBetween(0.002, tau, "none", baseline="mean"),
+        MIXED,
+    ),
+    Row(
+        "verl `dro`",
+        "0.9.1",
+        "$\\sum_t A\\log\\pi_t - \\frac{\\tau}{2} s_t^2$",
+        "`PMDScore()`",
+        lambda tau: PMDScore(tau),
+        f"{MIXED} of one token",
+    ),
+    Row(
+        "Tinker `dro`",
+        "docs of the service",
+        "the same, summed over the batch",
+        "`PMDScore()`, times the tokens",
+        lambda tau: PMDScore(tau),
+        f"{MIXED} of one token",
+        "formula",
+    ),
+    Row(
+        "prime-rl `kimi_k15`, as shipped",
+        "branch @07a2049",
+        "the same as `dro`",
+        "`PMDScore()`",
+        lambda tau: PMDScore(tau),
+        f"{MIXED} of one token",
+    ),
+    Row(
+        "Trinity `rec`, `k2`",
+        "0.6.0",
+        "the same as `dro`, coefficient $\\tau/2$",
+        "`PMDScore()`",
+        lambda tau: PMDScore(tau),
+        f"{MIXED} of one token",
+    ),
+    Row(
+        "Kimi K2.5, eq. 1, band of 0.5 nats",
+        "arXiv:2602.02276",
+        "$\\sum_t \\mathrm{clip}(\\rho_t) A - \\frac{\\tau}{2} s_t^2$",
+        '`PMDToken(baseline="mean")`',
+        lambda tau: PMDToken(tau, baseline="mean"),
+        "stops at the band",
+        "formula",
+    ),
+    Row(
+        "the same without the band",
+        "",
+        "$\\sum_t \\rho_t A - \\frac{\\tau}{2} s_t^2$",
+        "`PMDToken(clip_low=50, clip_high=50, ...)`",
+        lambda tau: PMDToken(tau, **OPEN),
+        "no regulariser; not convex",
+        "formula",
+    ),
+    Row(
+        "prime-rl `default`, kl_tau = tau / 2",
+        "@559b447",
+        "the same where $\\pi_t$ moved by at most 0.2 along $A$",
+        '`PMDToken(..., trust_region="dppo-tv")`',
+        lambda tau: PMDToken(tau, trust_region="dppo-tv", **OPEN),
+        "stops at $\\pi_{old} + 0.2$",
+    ),
+    Row(
+        "prime-rl `default`, kl_tau = 0.001 as shipped",
+        "@559b447",
+        "the same",
+        "the same, tau = 0.002",
+        lambda tau: PMDToken(0.002, trust_region="dppo-tv", **OPEN),
+        "the mask only",
+    ),
+    Row(
+        "verl `dppo_tv` (no Kimi in it)",
+        "0.9.1",
+        "$\\sum_t \\rho_t A$ in the same region",
+        '`REC(clip_mode="none", ...)`',
+        lambda tau: REC("none", True, trust_region="dppo-tv"),
+        "nothing: a mask",
+    ),
+    Row(
+        "Trinity `opmd`",
+        "0.6.0",
+        "$A\\log\\pi(y) / (1 + \\tau)$",
+        "`OPMD()`",
+        lambda tau: OPMD(tau),
+        "nothing: no minimum",
+    ),
+)
+
+
+def same_data(tokens: int) -> tuple[Tensor, Tensor]:
+    """[16, T] the token of each response and the prefix it follows: one token of 16, or four of 2."""
+    if tokens == 1:
+        return torch.arange(16)[:, None], torch.zeros(16, 1, dtype=torch.long)
+    shift = torch.arange(3, -1, -1)
+    response = torch.arange(16)[:, None]
+    return (response >> shift) & 1, (2 ** torch.arange(4) - 1) + (response >> (shift + 1))
+
+
+def end(objective: Objective, tokens: int, noise: float = 0.0, steps: int = 1500) -> dict[str, Any]:
+    """Where plain gradient flow on the logits comes to rest: pi_old uniform over 16 responses, two of them right.
+
+    The steps shrink after the hundredth, so that a flow on the edge of a mask comes to rest there. `steps` is how many
+    it took: at 1500, the largest, the end is an edge or the flow goes on.
+    """
+    token, prefix = same_data(tokens)
+    shape = (1, 16) if tokens == 1 else (15, 2)
+    logits = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * noise
+    logits.requires_grad_()
+    reward = torch.zeros(1, 16, dtype=torch.float64)
+    reward[0, list(RIGHT)] = 1.0
+    old = torch.full(token.shape, -math.log(shape[1]), dtype=torch.float64)
+    groups = Groups(reward, torch.full_like(reward, 1 / 16))
+    batch = credit(objective, groups, old, torch.ones_like(token, dtype=torch.bool))
+    first = 0.0
+    for step in range(steps):
+        logp = logits.log_softmax(1)[prefix, token]
+        (slope,) = torch.autograd.grad(total(objective, replace(batch, logp=logp)), logits)
+        size = float(slope.norm())
+        first = first or size
+        if size < 1e-9 * first:
+            break
+        move = slope / first
+        move = move * min(1.0, 0.5 / float(move.abs().max())) * min(1.0, 100 / (step + 1))
+        with torch.no_grad():
+            logits -= move
+    with torch.no_grad():
+        chance = logits.log_softmax(1)[prefix, token].sum(1).exp()
+    right = [round(float(chance[i]), 4) for i in RIGHT]
+    return {"passed": round(sum(float(chance[i]) for i in RIGHT), 4), "right": right, "steps": step + 1}
+
+
+def parted(objective: Objective, drift: float) -> float:
+    """Distance of two unit gradients, from Kimi K1.5's: two prompts, four responses of 1 to 6 tokens, rewards {0, 1}.
+
+    `drift` is the standard deviation of the log ratio of a token. 0 is the same direction, 1.41 orthogonal.
+    """
+    random = torch.Generator().manual_seed(7)
+    mask = torch.arange(6) < torch.tensor([1, 2, 4, 6, 3, 5, 2, 6])[:, None]
+    old = -2.4 * torch.rand(8, 6, generator=random, dtype=torch.float64) - 0.05
+    new = (old + drift * torch.randn(8, 6, generator=random, dtype=torch.float64)).clamp_max(-0.01)
+    reward = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]], dtype=torch.float64)
+    directions = []
+    for each in (objective, PMDMean(TAUS[0], "none", "mean")):
+        logp = new.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(response_loss(each, reward, logp, old, mask), logp)
+        directions.append(slope / slope.norm())
+    return round(float((directions[0] - directions[1]).norm()), 3)
+
+
+def measure() -> dict[str, Any]:
+    """The record: of every row its ends, its distance from Kimi K1.5's, and what is left of two equal right answers."""
+    rows: dict[str, Any] = {}
+    for row in ROWS:
+        print(row.where, flush=True)
+        rows[row.where] = {
+            "ends": {f"{tau:g}": {str(t): end(row.objective(tau), t) for t in (1, 4)} for tau in TAUS},
+            "parted": [parted(row.objective(TAUS[0]), drift) for drift in DRIFTS],
+            "equal": end(row.objective(TAUS[0]), 1, noise=1e-3, steps=3000)["right"],
+        }
+    return rows
+
+
+def table(record: dict[str, Any]) -> str:
+    """The table of the page: one row each."""
+    lines = [
+        '| "Kimi\'s loss" in | version | as implemented | ends at: 1 token, 4 tokens | tau 0.3 | solves | here | by |',
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in ROWS:
+        near, far = (record[row.where]["ends"][f"{tau:g}"] for tau in TAUS)
+        ends = [", ".join(shown(each[t]) for t in ("1", "4")) for each in (near, far)]
+        lines.append(
+            f"| {row.where} | {row.version} | {row.formula} | **{ends[0]}** | {ends[1]} | {row.solves} | {row.here} | "
+            f"{row.checked} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def shown(found: dict[str, Any]) -> str:
+    """A pass rate; with a sign where the flow did not come to rest."""
+    return f"{found['passed']:.3f}" + ("~" if found["steps"] == 1500 else "")
+
+
+def staleness(record: dict[str, Any]) -> str:
+    """The second table: how fast the directions part, and what is left of two equal right answers."""
+    lines = [
+        "| loss | drift " + " | ".join(f"{drift:g}" for drift in DRIFTS) + " | two equal right answers end at |",
+        "|---" * (len(DRIFTS) + 2) + "|",
+    ]
+    for row in ROWS:
+        found = record[row.where]
+        cells = [f"{value:.2f}" for value in found["parted"]]
+        low, high = sorted(found["equal"])
+        lines.append(f"| {row.where} | " + " | ".join(cells) + f" | {low:.3f}, {high:.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(record: dict[str, Any]) -> None:
+    """The picture: where every row ends, read as one token and as four."""
+    from matplotlib.figure import Figure
+
+    from pmdkit_lab import figures
+
+    with figures.style():
+        figure = Figure(figsize=(8, 5.2), layout="constrained")
+        ax = figure.add_subplot()
+        for place, row in enumerate(ROWS):
+            one, four = (record[row.where]["ends"]["0.1"][t]["passed"] for t in ("1", "4"))
+            ax.plot([one, four], [place, place], "-", color="0.7", zorder=1)
+            ax.plot(one, place, "o", color="C0", label="one token of 16" if place == 0 else None)
+            ax.plot(four, place, "s", color="C1", mfc="none", label="four tokens of 2" if place == 0 else None)
+        ax.axvline(2 / 16, color="0.8", linestyle=":")
+        ax.set_yticks(range(len(ROWS)), [row.where.replace("`", "") for row in ROWS])
+        ax.invert_yaxis()
+        ax.set_xlim(0, 1.03)
+        ax.set_xlabel("pass rate at rest, from 0.125 (dotted); tau = 0.1")
+        ax.legend(loc="lower left")
+        figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
+
+
+def between(page: str, name: str, text: str) -> str:
+    """The page with new text between its marks."""
+    begin, end_mark = BEGIN.format(name), END.format(name)
+    before, rest = page.split(begin)
+    return before + begin + "\n" + text + "\n" + end_mark + rest.split(end_mark)[1]
+
+
+def written(page: str, record: dict[str, Any]) -> str:
+    """The page with the tables of the record."""
+    return between(between(page, "ends", table(record)), "staleness", staleness(record))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measure", action="store_true", help="measure again, about five minutes")
+    if parser.parse_args().measure:
+        RECORD.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+    found = json.loads(RECORD.read_text(encoding="utf-8"))
+    draw(found)
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
