@@ -18,9 +18,10 @@ class ProcessGroup:
     """A group of one process: nothing to share or wait for, and torch.distributed is not initialised.
 
     `strategy` "ddp" keeps all weights in each process, "fsdp2" a shard of them; "alone" is a single process.
+    `local_rank` counts on this machine.
     """
 
-    rank = 0
+    rank = local_rank = 0
     size = 1
     strategy = "alone"
 

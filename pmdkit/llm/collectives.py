@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,19 +42,19 @@ def make_process_group(spec: LLMSpec) -> ProcessGroup:
             f"`accelerate launch --num_processes {table.processes}`, or on several machines with torchrun"
         )
     check_processes(int(os.environ.get("LOCAL_WORLD_SIZE", here)), spec.model.device)
-    return AccelerateGroup(table.strategy, table.timeout, cpu=spec.model.device == "cpu")
+    return AccelerateGroup(table.strategy, table.timeout, spec.model.device == "cpu", table.replicas)
 
 
 class AccelerateGroup(ProcessGroup):
     """Processes that were started together, each on its own accelerator or all on the CPU.
 
-    `strategy` is "ddp" or "fsdp2"; one process may wait `timeout` seconds for another.
+    `strategy` is "ddp" or "fsdp2", which shards `replicas` copies; one process may wait `timeout` seconds for another.
 
     Raises:
         EnvironmentLacks: the processes do not find each other.
     """
 
-    def __init__(self, strategy: str, timeout: float, cpu: bool) -> None:
+    def __init__(self, strategy: str, timeout: float, cpu: bool, replicas: int = 1) -> None:
         from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 
         die_with_parent(os.getppid())
@@ -63,7 +63,7 @@ class AccelerateGroup(ProcessGroup):
             InitProcessGroupKwargs(timeout=timedelta(seconds=timeout)),
             DistributedDataParallelKwargs(gradient_as_bucket_view=True),
         ]
-        self.strategy = strategy
+        self.strategy, self.replicas = strategy, replicas
         self.timeout = timeout
         try:
             self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=handlers)
@@ -73,7 +73,7 @@ class AccelerateGroup(ProcessGroup):
                 f"the processes cannot find each other at {place}: {first_line(problem)}; start all of them, with the "
                 "same number of machines, and give an address and port of the first that all can reach"
             ) from problem
-        self.rank = self.accelerator.process_index
+        self.rank, self.local_rank = self.accelerator.process_index, self.accelerator.local_process_index
         self.size = self.accelerator.num_processes
         self.device = self.accelerator.device
 
@@ -137,13 +137,15 @@ class AccelerateGroup(ProcessGroup):
         return wrapped
 
     def fully_shard(self, root: nn.Module) -> nn.Module:
-        """Shard every weight below `root` over all processes: one block of the model at a time, the rest with the root.
+        """Shard every weight below `root`: one block of the model at a time, the rest with the root.
 
         Embeddings and head stay with the root, so that a tied weight stays one and the root's forward pass can read it.
+        With replicas (HSDP) each run of size / replicas processes, such as those of a machine, shards a copy of its own.
         """
         from torch.distributed import device_mesh, fsdp
 
-        mesh = device_mesh.init_device_mesh(self.device.type, (self.size,))
+        shape = (self.size,) if self.replicas == 1 else (self.replicas, self.size // self.replicas)
+        mesh = device_mesh.init_device_mesh(self.device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
         policy, dtype = fsdp.MixedPrecisionPolicy(), getattr(root, "dtype", torch.float32)
         if dtype != torch.float32:  # compute in it, and add gradients over processes in float32
             policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -161,7 +163,12 @@ class AccelerateGroup(ProcessGroup):
         return root
 
     def no_sync(self, root: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """DDP sums once, after the last pass; FSDP2 after each, since no process has room for whole gradients."""
+        """DDP sums once, after the last pass; FSDP2 after each, since no process has room for whole gradients.
+
+        Over replicas FSDP2 sums once too: a process has room for its shard of the gradients of one replica.
+        """
+        if self.strategy == "fsdp2":
+            cast(Any, root).set_requires_all_reduce(last)
         if last or not isinstance(root, nn.parallel.DistributedDataParallel):
             return nullcontext()
         return root.no_sync()

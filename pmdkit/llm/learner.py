@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
-from pmdkit.llm.async_rollouts import RolloutQueue, RolloutRequest
+from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, RolloutRequest, SampleRows
 from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.engines.base import Engine, Finished, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
@@ -123,17 +123,21 @@ class CausalLearner:
         assert self.queue is not None
         call = self.generate_request(prompts, group, seed)
         finished = None if self.grade_ahead is None else self.grade_ahead(prompts)
-        here = self.queue.engine.engine is not None
+        return self.queue.submit(prompts, seed, self.version, call, finished, self.snapshot)
 
-        def current() -> tuple[dict[str, Tensor], ExpectedLogp | None]:
-            """A copy of the weights on the host, if there is an engine to take them; all processes access all."""
-            items = self.gathered_weights().items()
-            return {name: x.detach().to("cpu", copy=True) for name, x in items if here}, self.expected_logp()
-
-        return self.queue.submit(prompts, seed, self.version, call, finished, current)
+    def snapshot(self, sample: SampleRows | None) -> PolicySnapshot:
+        """The current policy and its scores of a few responses, for an engine that writes while the trainer goes on."""
+        copy = weights.host_copy(self.gathered_weights(), self.process_group, self.engine.engine is not None)
+        scored = None
+        if sample is not None:
+            size = len(sample.mask) // len(sample.prompts)
+            prompts = [prompt for prompt in self.prompt_tokens(sample.prompts) for _ in range(size)]
+            with torch.no_grad():  # at temperature 1, like the engine
+                scored = prompts, sample, self.policy.logp(prompts, sample.responses, size, sample.mask)
+        return PolicySnapshot(copy, self.expected_logp(), scored)
 
     def collect(self, request: RolloutRequest) -> EngineRollouts:
-        """A rollout that was submitted. The weights have moved on, so that only the sync check could compare."""
+        """A rollout that was submitted; what was measured belongs to the weights that wrote it."""
         assert self.queue is not None
         responses = self.queue.collect(request)
         self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
@@ -164,10 +168,11 @@ class CausalLearner:
 
     def gathered_weights(self) -> weights.GatheredWeights:
         """The weights as engines take them; each is gathered when it is accessed."""
-        # an engine that runs this very model has its adapters; any other gets merged weights
-        merged = self.policy.adapters and getattr(self.engine.engine, "model", None) is not self.model
-        named = lora.MergedWeights(self.model) if merged else weights.named_weights(self.model)
-        return weights.GatheredWeights(named, self.policy.dtype)
+        if getattr(self.engine.engine, "model", None) is self.model:  # it has them already, adapters apart
+            return weights.GatheredWeights(weights.named_weights(self.model))
+        named = lora.MergedWeights(self.model) if self.policy.adapters else weights.named_weights(self.model)
+        buffers = {lora.stock_name(name) for name, _ in self.model.named_buffers()}
+        return weights.GatheredWeights(named, torch.bfloat16 if self.policy.bfloat16 else None, buffers)
 
     def expected_logp(self) -> ExpectedLogp | None:
         """What the weight-sync check expects of an engine with the current weights; engines score at temperature 1."""

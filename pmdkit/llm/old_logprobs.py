@@ -10,7 +10,7 @@ from pmdkit.llm.mismatch import mismatch_metrics
 from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.loop import Rollouts
 
-SAMPLE = 32  # responses that are rescored each step if the engine's numbers are used
+SAMPLE = 32  # responses that are rescored each step if the engine's numbers are used, with a lag too
 
 
 def resolve_old_logprobs(

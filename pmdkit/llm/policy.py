@@ -32,7 +32,6 @@ class CausalPolicy:
 
     Attributes:
         adapters: whether the model has them.
-        dtype: of forward and backward passes, and of the engine.
         root: the module at which forward passes of the model begin.
         reference: the copy, if there is one.
         reference_root: where those of the reference policy begin; None without one.
@@ -53,11 +52,12 @@ class CausalPolicy:
         self.adapters = hasattr(model, "peft_config")
         # the copy comes before the model is sharded
         self.reference = deepcopy(model).requires_grad_(False) if reference and not self.adapters else None
-        self.dtype, sharded = torch.bfloat16 if bfloat16 else torch.float32, process_group.strategy == "fsdp2"
-        self.root = process_group.wrap(ForwardRoot(model, self.dtype, sharded))
+        self.bfloat16 = bfloat16
+        dtype, sharded = torch.bfloat16 if bfloat16 else torch.float32, process_group.strategy == "fsdp2"
+        self.root = process_group.wrap(ForwardRoot(model, dtype, sharded))
         self.reference_root: nn.Module | None = self.root if reference else None
         if self.reference is not None:
-            self.reference_root = process_group.wrap(ForwardRoot(self.reference, self.dtype, sharded))
+            self.reference_root = process_group.wrap(ForwardRoot(self.reference, dtype, sharded))
 
     def logp(
         self,

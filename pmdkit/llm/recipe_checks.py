@@ -62,6 +62,11 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
         sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
         strategy = "fsdp2" if sharded else parallel.strategy
         parallel = parallel.model_copy(update={"processes": here, "strategy": strategy})
+    if parallel.replicas > 1 and (parallel.strategy != "fsdp2" or parallel.processes % parallel.replicas):
+        raise UsageError(
+            f"parallel.replicas is {parallel.replicas} with {parallel.strategy} and {parallel.processes} processes; "
+            "expected fsdp2, and a divisor of the processes"
+        )
     return spec.model_copy(
         update={
             "schedule": schedule.model_copy(update={"update": "gradient", "prompts": prompts}),

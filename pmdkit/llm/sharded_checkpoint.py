@@ -59,8 +59,8 @@ class ShardedCheckpoints(Checkpoints):
     def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
         """Begin checkpoints/step-N as one process would write it; a thread finishes it.
 
-        DTensors in the state are sharded over the processes, other tensors are the same in each. The main process
-        writes the extra files.
+        DTensors in the state are sharded over the processes of a replica, other tensors are the same in each. The main
+        process writes the extra files.
 
         Raises:
             OSError: this save cannot begin, or the one before it failed.
@@ -187,10 +187,16 @@ def share_of(
         _, part, name = one
         tensor = tensors[part][name].detach()
         local, first, _ = local_rows(tensor)
-        if one in dealt or (isinstance(tensor, DTensor) and local.numel()):
+        if one in dealt or (isinstance(tensor, DTensor) and local.numel() and in_first_replica(tensor)):
             mine.setdefault(part, {})[name] = local.cpu()
             rows.setdefault(part, {})[name] = (first, tuple(tensor.shape))
     return mine, rows
+
+
+def in_first_replica(tensor: DTensor) -> bool:
+    """Whether this process writes its shard: with several replicas, the others have the same one."""
+    mesh = tensor.device_mesh
+    return mesh.ndim == 1 or mesh.get_local_rank(0) == 0
 
 
 def read_shard(stored: StoredTensor, target: Tensor) -> None:

@@ -43,6 +43,7 @@ from pmdkit.rehearsal import device
 from pmdkit.rehearsal.meter import CUDA, OURS, Meter
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
+from pmdkit.specs.llm import ParallelTable
 
 END = 0
 SHORT = 16  # tokens of a response in the first step
@@ -65,9 +66,10 @@ class Request(TypedDict):
 class FakeGroup(collectives.AccelerateGroup):
     """The process group of one process whose peers do not exist: what it gathers is its own tensor, `size` times."""
 
-    def __init__(self, strategy: str, rank: int, size: int) -> None:
-        device.start_group(rank, size)
-        self.strategy, self.rank, self.size, self.device = strategy, rank, size, CUDA
+    def __init__(self, table: ParallelTable, rank: int) -> None:
+        device.start_group(rank, table.processes)
+        self.strategy, self.replicas = table.strategy, table.replicas
+        self.rank, self.size, self.device = rank, table.processes, CUDA
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """This process's tensor for every process."""
@@ -375,7 +377,7 @@ def rehearse(request: Request, meter: Meter) -> None:
     size, table = spec.parallel.processes, spec.parallel
     # what cannot be rehearsed is left out here, and named by `skipped`
     rollout = spec.rollout.model_copy(update={"lag": 0, "environment": None, "canary": 0})
-    group = SINGLE if size == 1 else FakeGroup(table.strategy, request["rank"], size)
+    group = SINGLE if size == 1 else FakeGroup(table, request["rank"])
     batch = Batch(spec, objective, size)
     model = make_model(spec, group.strategy == "fsdp2", request["layers"])
     engine = make_engine(spec, model, batch, group, request["gib"])

@@ -241,6 +241,8 @@ class ParallelTable(Strict):
     "Processes on this machine, one per accelerator. `accelerate launch`, and torchrun on several machines, set it."
     strategy: Literal["ddp", "fsdp2"] = "ddp"
     "ddp: all weights in every process. fsdp2: a shard of weights, gradients and optimizer in each."
+    replicas: Count = 1
+    "fsdp2: copies of the model, each sharded over processes / replicas. One per machine keeps gathers inside it."
     timeout: Positive = 600.0
     "Seconds that one process waits for another; must exceed the slowest rollout. A dead one is noticed at once."
 

@@ -5,11 +5,18 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pmdkit.distributed import ProcessGroup
+from pmdkit.llm.collectives import AccelerateGroup
 from pmdkit.llm.engines.base import Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
+from pmdkit.llm.sharded_checkpoint import share_of
+from pmdkit.llm.weights import named_weights
+
+from .conftest import build
 
 END = 2
 COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
@@ -94,3 +101,25 @@ def test_responses_are_sent_without_padding_and_arrive_as_one_rectangle(lengths)
         assert getattr(found, name).dtype == wanted.dtype
     assert found.version == 7
     assert found.ended.all()
+
+
+class Halves(AccelerateGroup):
+    """The last of four processes, two replicas of two shards, which never speak."""
+
+    def __init__(self):
+        self.rank, self.size, self.replicas, self.device = 3, 4, 2, torch.device("cpu")
+
+
+def test_a_second_replica_is_sharded_like_the_first_and_writes_no_checkpoint():
+    """HSDP on a fake process group."""
+    whole = named_weights(build("qwen2"))
+    dist.init_process_group("fake", rank=3, world_size=4, store=FakeStore())
+    try:
+        group, model = Halves(), build("qwen2")
+        group.fully_shard(model)
+        for name, weight in named_weights(model).items():
+            assert weight.device_mesh.shape == (2, 2)
+            assert torch.equal(weight.to_local(), whole[name].chunk(2)[1])
+        assert share_of({"model": named_weights(model)}, group) == ({}, {})
+    finally:
+        dist.destroy_process_group()

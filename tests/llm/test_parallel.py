@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning"),
 ]
 ROOT = Path(__file__).parents[2]
+SAVED = (*STRATEGIES, "hsdp")
+RUNS = [*product(STRATEGIES, CASES), ("hsdp", "fused")]
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
@@ -30,7 +33,7 @@ def found(tmp_path_factory):
     checkpoint.Checkpoints(start).save(1, learner(SINGLE, "qwen2", "pmd-mean", "adamw").state_dict(), keep=9)
     go_on(SINGLE, start)  # writes step 2, whose optimizer has a state
     shutil.rmtree(start / "step-1")
-    for strategy in STRATEGIES:
+    for strategy in SAVED:
         shutil.copytree(start, out / strategy)
     run_two("tests.llm.ranks", out, seconds=240)
     return out
@@ -42,8 +45,7 @@ def alone():
     return {name: one_case(SINGLE, name) for name in CASES}
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "name"), RUNS)
 def test_two_processes_do_what_one_does(strategy, name, found, alone):
     """Prompts are split unevenly, passes are of different numbers, and one process may have no row at all."""
     two, one = load_file(found / f"{strategy} {name} 0.safetensors"), alone[name]
@@ -58,8 +60,7 @@ def test_two_processes_do_what_one_does(strategy, name, found, alone):
             )
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "name"), RUNS)
 def test_both_processes_end_on_the_same_bits(strategy, name, found):
     one, other = (load_file(found / f"{strategy} {name} {rank}.safetensors") for rank in range(2))
     assert all(torch.equal(value, other[key]) for key, value in one.items())
@@ -78,7 +79,7 @@ def test_engines_of_all_processes_or_of_one_write_what_one_engine_writes(strateg
                 assert torch.equal(two[key], value), key
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", SAVED)
 def test_a_checkpoint_of_one_goes_on_in_two(strategy, found, tmp_path):
     """Step 2 was written by one process; its next step is the same in two, and so is its checkpoint's form."""
     shutil.copytree(found / "alone", tmp_path / "alone")
@@ -94,7 +95,7 @@ def test_a_checkpoint_of_one_goes_on_in_two(strategy, found, tmp_path):
             torch.testing.assert_close(two["optimizer"]["state"][index][name], value, **CLOSE)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", SAVED)
 def test_a_checkpoint_of_two_goes_on_in_one(strategy, found, tmp_path):
     """Step 3 of two processes, taken on by one, is where one process gets to that took both steps."""
     shutil.copytree(found / strategy, tmp_path / "two")

@@ -77,6 +77,8 @@ def test_each_step_is_written_by_exactly_the_weights_that_the_lag_names(lag):
         history[step] = weights(learner)
 
     for step, rollouts in trained(mine, lag, observers=[keep]):
+        # with a lag, the first versions have no earlier response that both sides could score
+        assert (rollouts.measured.get("mismatch_max", 1.0) < 1e-4) == (lag == 0 or step > 1 + lag)
         version = max(0, step - 1 - lag)
         assert rollouts.version == version
         engine = TransformersEngine(build("qwen2"), EOS)
@@ -93,7 +95,7 @@ def test_each_step_is_written_by_exactly_the_weights_that_the_lag_names(lag):
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_checkpoint_holds_what_was_written_ahead_of_it(lag, stop):
     whole, first, second = learner(lag=lag), learner(lag=lag), learner(lag=lag)
-    trained(whole, lag)
+    wanted = trained(whole, lag)
     states = {}
 
     class Enough(Exception):
@@ -106,11 +108,28 @@ def test_a_checkpoint_holds_what_was_written_ahead_of_it(lag, stop):
 
     with pytest.raises(Enough):
         trained(first, lag, observers=[keep])
-    assert len(states[stop]["pending"]) == 6 * min(lag, STEPS - stop)
+    assert len(states[stop]["pending"]) == 6 * min(lag, STEPS - stop) + 3
     second.load_state_dict(states[stop])
     went_on = trained(second, lag, start=stop)
     assert [rollouts.version for _, rollouts in went_on] == [max(0, s - 1 - lag) for s in range(stop + 1, STEPS + 1)]
+    assert [rollouts.measured for _, rollouts in went_on] == [rollouts.measured for _, rollouts in wanted[stop:]]
     assert same(weights(second), weights(whole))
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_a_version_is_copied_once_in_the_dtype_of_the_engine_and_freed_when_the_engine_has_it(bfloat16):
+    mine, lag, copies = learner(lag=3, bfloat16=bfloat16), 3, []
+    real = mine.snapshot
+
+    def snapshot(sample):
+        copies.append(real(sample))
+        assert {x.dtype for x in copies[-1].weights.values()} == {torch.bfloat16 if bfloat16 else torch.float32}
+        return copies[-1]
+
+    mine.snapshot = snapshot
+    trained(mine, lag)
+    assert len(copies) == STEPS - lag  # the initial policy, for four requests, and that after the first step
+    assert not any(copy.weights for copy in copies)
 
 
 def watched(engine, lag=0):
@@ -141,6 +160,21 @@ class LostLayer(TransformersEngine):
         super().publish(given, version)
         with torch.no_grad():
             self.model.model.layers[0].mlp.down_proj.weight.zero_()
+
+
+class Shifted(TransformersEngine):
+    """Reads every token as a quarter of a nat likelier than it is."""
+
+    def score(self, prompts, responses):
+        return [score + 0.25 for score in super().score(prompts, responses)]
+
+
+@pytest.mark.slow
+def test_the_mismatch_is_measured_under_a_lag():
+    rollouts = [rollouts for _, rollouts in trained(learner(Shifted(build("qwen2"), EOS), 1), 1)]
+    for one in rollouts[2:]:
+        assert one.measured["mismatch_mean"] == pytest.approx(0.25, abs=1e-5)
+        assert one.measured["mismatch_kl"] == pytest.approx(0.25, abs=1e-5)
 
 
 class OldWords(TransformersEngine):

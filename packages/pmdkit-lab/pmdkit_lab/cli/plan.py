@@ -139,6 +139,8 @@ def divided(told: dict[str, Any]) -> dict[str, str]:
         rows[f"rollout.lag {lag}"] = "gains nothing on the same accelerators: --serve divides them"
     elif parts["apart"]:
         rows["rollout.lag 0"] = "engines and trainer wait for each other; --set rollout.lag=1 overlaps them"
+    if lag:
+        rows["weights on the host of each machine"] = f"up to {told['host_gib_for_lag']:.1f} GiB, for the lag"
     return rows
 
 

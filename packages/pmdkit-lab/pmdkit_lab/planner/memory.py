@@ -44,7 +44,7 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     """
     sizes, cluster, efficiency = engine.sizes, engine.cluster, engine.efficiency
     there = trainers or cluster
-    shares = there.count if work.fsdp2 else 1
+    shares = there.count // work.replicas if work.fsdp2 else 1
     state = trainer_state(sizes, shares)
     copy = {"engine weights": engine.weight_bytes()}
     limit = efficiency.memory * cluster.gpu.gib * GIB

@@ -12,7 +12,7 @@ from typing import Any
 from pmdkit.llm.gpus import GPUS
 from pmdkit.specs import LLMSpec
 from pmdkit_lab.planner.hardware import NODE, PRACTICE, Cluster, Efficiency
-from pmdkit_lab.planner.memory import Memory, memory
+from pmdkit_lab.planner.memory import GIB, Memory, memory
 from pmdkit_lab.planner.timing import EngineSize, Generation, Update, generation, scoring, update
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
 
@@ -151,6 +151,7 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
         "memory_gib": memory.totals,
         "memory_parts_gib": memory.phases,
         "memory_limit_gib": memory.limit,
+        "host_gib_for_lag": work.lag * prediction.sizes.width_bytes * prediction.sizes.weights / GIB,
         "seconds_generation": prediction.generation.seconds,
         "seconds_scoring": prediction.scoring,
         "seconds_update": prediction.update.seconds,

@@ -1,7 +1,7 @@
 """Time of a step: decode steps limited by reading the weights, and updates at the rate that training reaches."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -259,13 +259,17 @@ def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Clus
     visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
     one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, True)
     frozen = sizes.weights - sizes.trained
-    shares = cluster.count if work.fsdp2 else 1
+    one_copy = replace(cluster, count=cluster.count // work.replicas)
+    shares = one_copy.count if work.fsdp2 else 1
     touched = (28 * sizes.trained + 4 * frozen) / shares  # reads weight, two moments, gradient; writes the first three
     return Update(
         compute=updates * visits * one.seconds,
         wire=updates
-        * (visits * gathered(sizes, work, cluster, 2) + summed(sizes, work, cluster, visits))
-        / (cluster.ring * efficiency.collective),
+        * (
+            (visits * gathered(sizes, work, one_copy, 2) + summed(sizes, work, one_copy, visits)) / one_copy.ring
+            + between_replicas(sizes, work, shares) / cluster.wire
+        )
+        / efficiency.collective,
         optimizer=updates * touched / (cluster.gpu.bandwidth * efficiency.bandwidth),
         visits=visits,
         parts=one,
@@ -284,6 +288,11 @@ def summed(sizes: Sizes, work: Workload, cluster: Cluster, visits: int) -> float
     return 4 * sizes.trained * others * (visits if work.fsdp2 else 2)
 
 
+def between_replicas(sizes: Sizes, work: Workload, shares: int) -> float:
+    """Bytes that each accelerator sends to sum its shard of the gradients over the replicas, once in an update."""
+    return 2 * 4 * sizes.trained / shares * (work.replicas - 1) / work.replicas
+
+
 def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> float:
     """Seconds to score a step's responses once with the trainer; 0 if the recipe does not ask for it."""
     if not work.recompute:
@@ -291,5 +300,6 @@ def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Clu
     tokens = work.rows * (work.prompt + lengths.mean) / min(cluster.count, work.rows)
     visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
     one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, False)
-    wire = gathered(sizes, work, cluster, 1) / (cluster.ring * efficiency.collective)
+    one_copy = replace(cluster, count=cluster.count // work.replicas)
+    wire = gathered(sizes, work, one_copy, 1) / (one_copy.ring * efficiency.collective)
     return visits * max(one.seconds, wire)

@@ -123,6 +123,7 @@ class Workload:
         slots: most responses that an engine generates at the same time; None for as many as memory holds.
         head_buffers: of the size of the head's gradient; a loss per response needs a second one for responses that are
             longer than its rows of logits. With adapters too.
+        replicas: copies of the model that fsdp2 shards, each on its share of the accelerators.
         experts_alone: the accelerator has no kernel for all experts of a layer, so each is a product and a host sync.
     """
 
@@ -142,6 +143,7 @@ class Workload:
     slots: int | None = None
     experts_alone: bool = False
     head_buffers: int = 1
+    replicas: int = 1
 
     @property
     def rows(self) -> float:
@@ -175,7 +177,8 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         recompute=rollout.old == "recompute",
         lag=rollout.lag,
         head_buffers=2 if rollout.width > HEAD_TOKENS else 1,
-        sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep and rollout.lag == 0,
+        replicas=1 if spec.parallel is None else spec.parallel.replicas,
+        sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
         share=vllm.memory if vllm is not None else None,
         slots=vllm.rows if vllm is not None else None,
     )

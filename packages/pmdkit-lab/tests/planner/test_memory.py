@@ -34,6 +34,17 @@ def test_shares_and_copies(paper):
     assert not copies.memory.fits
 
 
+def test_a_replica_on_each_machine_takes_memory_and_gathers_inside(paper):
+    """Four machines with a replica each; between them go 2 x 3/4 of each process's eighth of the gradients, once."""
+    copies = replace(paper, work=replace(paper.work, replicas=4))
+    for part in ("weights", "optimizer", "gradients"):
+        assert copies.memory.phases["update"][part] == pytest.approx(4 * paper.memory.phases["update"][part])
+    inside = replace(paper, cluster=replace(paper.cluster, count=8), work=replace(paper.work, prompts=128))
+    gpu, updates = paper.cluster.gpu, paper.work.ministeps
+    between = updates * 2 * 4 * SEVEN.trained / 8 * 3 / 4 / (gpu.network * paper.efficiency.collective)
+    assert copies.update.wire == pytest.approx(inside.update.wire + between)
+
+
 def test_tensor_parallel_engines_share_weights_and_cache(paper):
     pair = replace(paper, cluster=replace(paper.cluster, tensor=2))
     whole, half = paper.memory.phases["rollout"], pair.memory.phases["rollout"]
