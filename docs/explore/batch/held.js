@@ -12,7 +12,7 @@ const BAR = 30;
 const HEAD = 8;
 
 /** Pixels of the stage. */
-export const heldHeight = () => HEAD + 2 * (BAR + 24) + 44;
+export const heldHeight = () => HEAD + 3 * (BAR + 24) + 44;
 
 export function bars() {
   const frame = svg("g", {});
@@ -28,13 +28,13 @@ export function bars() {
 
   function draw({ found, setting }) {
     const { phases, totals, limit: most } = found.memory;
-    const box = { left: 8, right: width - 12, top: HEAD, bottom: HEAD + 2 * (BAR + 24) };
-    const across = linear([0, 1.06 * Math.max(most, totals.rollout, totals.update)], [box.left, box.right]);
+    const box = { left: 8, right: width - 12, top: HEAD, bottom: HEAD + 3 * (BAR + 24) };
+    const across = linear([0, 1.06 * Math.max(most, ...Object.values(totals))], [box.left, box.right]);
     frame.replaceChildren(axis("bottom", across, box, { count: width < 480 ? 4 : 7, label: `memory of one ${setting.gpu} (GiB)` }));
     const nodes = [];
     Object.entries(phases).forEach(([phase, parts], i) => {
       const y = HEAD + 18 + i * (BAR + 24);
-      const who = setting.serve ? { rollout: "an engine", update: "a trainer" }[phase] : phase;
+      const who = !setting.serve ? phase : phase === "rollout" ? "an engine" : `a trainer, ${phase}`;
       nodes.push(svg("text", { x: box.left, y: y - 5, class: "ex-quiet ex-rim" }, `${who}: ${number(totals[phase])} GiB`));
       let from = 0;
       for (const [key] of PARTS) {

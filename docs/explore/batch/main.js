@@ -86,7 +86,7 @@ mount("batch", (body, timer) => {
     ["responses", "responses of a step"], ["staleness", "policy age of the last ministep (updates)"],
   ], [["value", "predicted"]]);
   const memory = readout("Memory of one GPU (GiB)", [...PARTS, ["total", "together"], ["limit", "limit"]],
-    [["rollout", "rollout"], ["update", "update"]]);
+    [["rollout", "rollout"], ["score", "scoring"], ["update", "update"]]);
   const rows = [...memory.node.querySelectorAll("tbody tr")];
   PARTS.forEach(([key], i) => rows[i].firstChild.prepend(square(key), " "));
   left.append(costs.node);
@@ -132,12 +132,12 @@ mount("batch", (body, timer) => {
     say("responses", setting.prompts * setting.group, String(setting.prompts * setting.group));
     say("staleness", found.staleness, String(found.staleness));
     const { phases, totals, limit } = found.memory;
-    for (const phase of ["rollout", "update"]) {
+    for (const phase of Object.keys(phases)) {
       for (const [key] of PARTS) memory.show(key, phase, phases[phase][key] ?? 0, phases[phase][key] ? number(phases[phase][key]) : "");
       memory.show("total", phase, totals[phase], number(totals[phase]));
       memory.show("limit", phase, limit, number(limit));
     }
-    PARTS.forEach(([key], i) => set(rows[i], { hidden: !phases.rollout[key] && !phases.update[key] }));
+    PARTS.forEach(([key], i) => set(rows[i], { hidden: !Object.values(phases).some((parts) => parts[key]) }));
   }
 
   draw();
@@ -164,7 +164,7 @@ function summary({ found, setting, moment, updates }) {
   const same = setting.lag && !setting.serve ? " On the same GPUs a lag gains nothing." : "";
   if (found.memory.fits) return now + waiting + same;
   const { totals, limit, room } = found.memory;
-  const most = Math.max(totals.rollout, totals.update);
+  const most = Math.max(...Object.values(totals));
   return `This does not fit: ${most > limit ? `${number(most)} GiB are needed and ${number(limit)} may be used`
     : `an engine has room for ${number(Math.max(0, room), 2)} tokens, and one response may have ${setting.max_prompt + setting.width}`}. Times are told as if it did. ${now}`;
 }

@@ -7,7 +7,7 @@ const GIB = 2 ** 30;
 const FLOAT32 = 4;
 
 /**
- * The trainer's state is always there, and so are the weights of an engine that does not sleep.
+ * The trainer's state is always there, and so is all that an engine has which does not sleep.
  * @param {Engine} engine
  * @param {Object} work what the recipe asks for
  * @param {Object} shape response lengths
@@ -42,26 +42,37 @@ export function memory(engine, work, shape, trainers) {
   const whole = cut ? (2 * width + summed) * sizes.block + (width + summed) * ends : 0; // one block computes, one waits
   let cast = 0; // without shares: the weights in bfloat16, as long as a backward pass needs them
   if (!cut && width < FLOAT32) cast = width * (work.checkpointing ? 2 * sizes.block + ends : sizes.weights);
+  const tokens = Math.max(work.token_budget, work.longest);
+  const logits = FLOAT32 * sizes.head_tokens * sizes.vocabulary;
+  const pass = width * (2 * sizes.block + ends); // what a forward pass holds of the weights
+  const score = {
+    "gathered weights": cut ? pass : 0,
+    "weights as computed with": !cut && width < FLOAT32 ? pass : 0,
+    activations: (sizes.kept_bytes / sizes.layers) * tokens + (FLOAT32 * sizes.merged) / sizes.layers,
+    logits,
+  };
   const update = {
     gradients: (FLOAT32 * sizes.trained) / shares,
     "gathered weights": whole,
     "weights as computed with": cast,
-    activations: kept * Math.max(work.token_budget, work.longest) + FLOAT32 * merged,
-    logits: FLOAT32 * sizes.head_tokens * sizes.vocabulary,
-    "gradient of the head": FLOAT32 * head,
+    activations: kept * tokens + FLOAT32 * merged,
+    logits,
+    "gradient of the head": FLOAT32 * head * (work.width > sizes.head_tokens ? 2 : 1), // a long response needs another
   };
   const cached = work.share === null ? Math.min(Math.max(wanted, work.longest), room) : room; // vLLM fills its share
   const cache = { "KV cache": cached * engine.cacheBytes };
+  const awake = trainers || work.sleeps ? {} : { ...copy, ...(work.share === null ? {} : cache) };
   const bytes = {
     rollout: { ...beside, ...cache },
-    update: { ...state, ...(trainers || work.sleeps ? {} : copy), ...update },
+    score: { ...state, ...awake, ...score },
+    update: { ...state, ...awake, ...update },
   };
   const phases = {};
   for (const [phase, parts] of Object.entries(bytes)) {
     phases[phase] = Object.fromEntries(Object.entries(parts).map(([name, size]) => [name, size / GIB]));
   }
-  const totals = { rollout: sum(phases.rollout), update: sum(phases.update) };
-  const fits = Math.max(totals.rollout, totals.update) <= (limit / GIB) * (1 + 1e-9) && room >= work.longest;
+  const totals = Object.fromEntries(Object.entries(phases).map(([phase, parts]) => [phase, sum(parts)]));
+  const fits = Math.max(...Object.values(totals)) <= (limit / GIB) * (1 + 1e-9) && room >= work.longest;
   return { phases, totals, limit: limit / GIB, room, fits };
 }
 

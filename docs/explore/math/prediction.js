@@ -17,7 +17,7 @@ import { scoring, update } from "./update.js";
  * @property {number} token_budget tokens of one forward pass of the trainer
  * @property {boolean} checkpointing, fsdp2, recompute
  * @property {number|null} share of memory that vLLM fills; null for an engine that takes what the trainer leaves
- * @property {boolean} sleeps the engine gives its memory back during updates
+ * @property {boolean} sleeps the engine gives its memory back while the trainer scores and updates
  */
 
 const kept = new Map(); // the shape of the lengths changes seldom, and takes longest
