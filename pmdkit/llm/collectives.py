@@ -140,12 +140,14 @@ class AccelerateGroup(ProcessGroup):
         """Shard every weight below `root`: one block of the model at a time, the rest with the root.
 
         Embeddings and head stay with the root, so that a tied weight stays one and the root's forward pass can read it.
-        With replicas (HSDP) each run of size / replicas processes, such as those of a machine, shards a copy of its own.
+        With replicas (HSDP) each run of size / replicas processes, such as those of a machine, shards its own copy.
         """
         from torch.distributed import device_mesh, fsdp
 
         shape = (self.size,) if self.replicas == 1 else (self.replicas, self.size // self.replicas)
-        mesh = device_mesh.init_device_mesh(self.device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
+        mesh = device_mesh.init_device_mesh(
+            self.device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :]
+        )
         policy, dtype = fsdp.MixedPrecisionPolicy(), getattr(root, "dtype", torch.float32)
         if dtype != torch.float32:  # compute in it, and add gradients over processes in float32
             policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
