@@ -20,7 +20,7 @@ BOXES = ("\\boxed", "\\fbox")
 
 
 def answer_line(response: str) -> tuple[str, str, str] | None:
-    """What follows the last marker to the end of its line, between what precedes it there and what follows that line.
+    """What follows the last marker to the end of its line, between what leads to it and what follows that line.
 
     If the rest of the line is empty, the next line with text is used. Mathematics that opens there (`\\[`, `$$`) is
     read to where it closes. None without a marker or with nothing after it.
@@ -41,10 +41,7 @@ def answer_line(response: str) -> tuple[str, str, str] | None:
     end = -1 if closer is None else rest.find(closer, 2)
     end = rest.find("\n", end if end >= 0 and rest[2:end].strip() else 0)
     span, after = (rest.rstrip(), "") if end < 0 else (rest[:end].rstrip(), rest[end:].strip())
-    before = ""
-    if response[start - 1 : start] not in ("", "\n"):
-        before = response[max(response.rfind("\n", 0, start) + 1, start - LEAD) : start]
-    return (before, span, after) if span else None
+    return (response[max(start - LEAD, 0) : start], span, after) if span else None
 
 
 def last_box(response: str) -> str | None:

@@ -27,6 +27,9 @@ INTRODUCTION = re.compile(
 "An introduction; what follows is judged on its own."
 MEANINGLESS_BLANK = re.compile(r"(?<![0-9,]) +| +(?![0-9])")
 "Any but the one between two digits, and the one that separates a list from thousands."
+HENCE = re.compile(r"(?:\\(?:therefore|implies|(?:[Ll]ong)?[Rr]ightarrow|to)(?![A-Za-z])|[∴⇒→]) ?")
+"A sign for `so` before a value."
+SIGNED = re.compile(r"(minus|negative) (?=[0-9]|\\[dt]?frac)", re.IGNORECASE)
 HOPE = re.compile(r"\.? ?I hope (?:it|this) is correct\.?$")
 "The closing phrase of answers to a widely used prompt."
 
@@ -106,7 +109,10 @@ def equation_of(opened: str) -> str:
 def opened_span(span: str) -> str:
     """A stripped span without text commands, dollars, and degree signs that are mere units."""
     text = OPENER.sub("", radians(without_dollars(open_text(HOPE.sub("", span)))), count=1)
-    return strip_decoration(INTRODUCTION.sub("", text, count=1))
+    text = strip_decoration(INTRODUCTION.sub("", text, count=1))
+    if hence := HENCE.match(text):
+        text = text[hence.end() :]
+    return "-" + text[signed.end() :] if (signed := SIGNED.match(text)) else text
 
 
 def spelled(piece: str) -> str:

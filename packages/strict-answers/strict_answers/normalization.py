@@ -37,6 +37,8 @@ ROW_END = re.compile(r"\\\\ ?\[-?[0-9.]+ ?[a-z]{2}\]")
 INFIX = re.compile(r"\\(over|choose)(?![A-Za-z])")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 SUPERSCRIPT = re.compile(r"(?<=[0-9A-Za-z)}\]])[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
+TIED = re.compile(r"(?<=[0-9])\{([.:])\}(?=[0-9])")
+"0{.}5: a sign in braces, so that TeX puts no space behind it."
 MINUS = str.maketrans({"−": "-", "﹣": "-", "–": "-", "º": "°", "⁄": "/"})
 TYPED = str.maketrans(
     {"½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4", "⅕": " 1/5", "⅙": " 1/6", "⅛": " 1/8"}
@@ -76,6 +78,7 @@ def strip_decoration(span: str) -> str:
 def plain_latex(span: str) -> str:
     r"""One way of writing for what LaTeX writes in several: no colours and sizes, \frac for \over, ^2 for ²."""
     span = SUPERSCRIPT.sub(lambda found: f"^{{{found.group().translate(RAISED)}}}", span)
+    span = TIED.sub(r"\1", span)
     if "\\" not in span:
         return span
     span = SYNONYM.sub(lambda found: SYNONYMS[found[1]], ROW_END.sub(r"\\\\", STYLES.sub(" ", span)))

@@ -182,6 +182,8 @@ def lead_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
     follows = tokens[place + 1].lower() if place + 1 < len(tokens) else ""
     if word == "that" and place and LEAD_OF.get(tokens[place - 1].lower()) == "v":
         return "T"
+    if word == "at" and place and tokens[place - 1].lower() in ("is", "are"):  # the vertex is at
+        return "l"
     if word in LEAD_OF and not (word in HEADS and follows in ("is", "was", "of", "equals", "for", ":")):
         return LEAD_OF[word]
     if word in ("least", "most") and follows in ("common", "likely"):

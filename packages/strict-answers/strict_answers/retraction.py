@@ -5,22 +5,23 @@ A policy that may hedge behind its answer learns to. Explanations, checks and gr
 
 import re
 
-from strict_answers.normalization import strip_decoration
+from strict_answers.normalization import strip_decoration, without_dollars
 from strict_answers.numerals import parse_number
-from strict_answers.vocabulary import ANNOUNCING, DISOWNING, HEADS, NEGATING, REFERRING, STATING, TWISTED
+from strict_answers.vocabulary import ANNOUNCING, CHANGES, DISOWNING, HEADS, NEGATING, REFERRING, STATING, TWISTED
 
 READ = 20_000
 "Characters that are read after an answer."
-VALUE = r"(?:\$|\\[A-Za-z(\[]|[-−+]?[0-9])"
+VALUE = r"(?:\$|\\[a-z(\[]|[-−+]?[0-9])"
 STATED = re.compile(
     r"(?:\b(?:answer|result|value|total|solution|sum|number|it|that|which)"
     r"(?: (?:is|was|equals|becomes|must be)|['’]s| ?[=:])(?: therefore| then| thus| in fact| actually| really)? ?:? ?"
-    rf"(?={VALUE})|(?=\\(?:boxed|fbox) ?\{{))([^\n]*?)(?=\.(?:\s|$)|[,;]\s|[\n!]|$)",
-    re.IGNORECASE,
+    rf"(?={VALUE})|(?=\\(?:boxed|fbox) ?\{{))([^\n]*?)(?=\.(?:\s|$)|[,;]\s|[\n!]|$)"
 )
 "A value stated once more, to the end of its clause."
 WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?")
 SENTENCE = re.compile(r"[.!?](?=\s|$)|[;\n]")
+CLAUSE = re.compile(r"[.;:!?,]")
+VALUED = re.compile(r"[0-9$\\]")
 NUMBER = re.compile(r"\\[dt]?frac\{-?[0-9]+\}\{[0-9]+\}|(?<![0-9A-Za-z_.^{])(?<!\{-)[-−]?[0-9]+(?:[.,/][0-9]+)*")
 OTHERS = re.compile(
     r"\b(?:common|typical|frequent|usual|classic|easy|no|without|any|avoid\w*)(?: \w+)? (?:mistake|error|slip|doubt)"
@@ -30,16 +31,18 @@ OTHERS = re.compile(
 DENIED = re.compile(
     r"\b(?:this|that|it|i|answer|above|value|result|do)(?:['’]s)?(?: [a-z]+){0,3}?"
     r"(?:n['’]t| not| never| cannot| no longer)\b"
-    r"(?! (?:be )?(?:a coincid|need|requir|depend|matter|affect|surpris|hard|difficult|necessary|only|just|possible))"
+    r"(?! (?:be )?(?:a coincid|need|requir|depend|matter|affect|surpris|hard|difficult|necessary|only|just|possible"
+    r"|simplif|reduc|improv|exceed))"
     r"|^\W*(?:no|nope|not|never)\b(?! [a-z]+ [a-z]+)|\bnot (?:sure|certain|correct|right|true|valid)\b"
-    r"|\bno idea\b"
+    r"|\bno idea\b|(?:\bnot|\bnever|n['’]t) (?:trust|believe|accept|count|grade|submit) (?:this|that|it)\b"
 )
 "Said of the answer, and not of what is needed, or hard."
 DOUBT = re.compile(r"\b(?:wait(?! for)|hmm+)\b")
 "A check may still settle it: the last number must then be the answer."
 DOUBTED = re.compile(
-    r"\b(?:answer|value|result) (?:is|was|could|might|may|seems|looks)\b(?! ?:| (?:(?:also|indeed|then|thus) )?"
-    r"(?:[-*($\\0-9]|(?:[a-h]|an|the|in|as|correct|right|exact|final|unique|valid|simplified|verified|confirmed)\b))"
+    r"\b(?:answer|value|result|line|number)(?: above)? (?:is|was|could|might|may|seems|looks)\b"
+    r"(?! ?:| (?:(?:also|indeed|then|thus) )?(?:[-*($\\0-9]"
+    r"|(?:[a-h]|an|the|in|as|correct|right|exact|final|unique|valid|simplified|verified|confirmed)\b))"
 )
 "Anything else than praise that is said of the answer."
 CHANGED = re.compile(
@@ -49,24 +52,52 @@ CHANGED = re.compile(
     r"|(?:other|two|several|second) (?:possible )?(?:answer|solution|value)s?|counted twice"
     r"|i (?:\w+ )?(?:forgot|overlooked|missed|mean|mis\w+)|(?:double|halve|square|negate|reverse|flip) (?:it|that))\b"
     r"|~~|^\W*(?:or|but|unless|(?:(?:now|then|finally),? )?(?:divide|multiply|subtract|add))\b"
+    r"|\b(?:made (?:that|this|it) up|forget (?:it|that|this)|too (?:high|low|big|small) by)\b"
+    r"|(?:only|just|merely) an? (?:\w+ )?(?:bound|estimate)\b"
 )
+"Each alternative holds a word of `CHANGES`."
 CHECKED = re.compile(r"\b(?:check|verif|confirm)[^=]*=|\bconfidence\b")
 "Numbers of a check are not stated as answers."
 ASIDE = re.compile(
-    r"\b(?:when|where)\b.*|\b(?:since|because|if|given) [^,]*"
+    r"\b(?:when|where)\b.*|\b(?:since|because|if|given) [^,]*|\bbetween -?[0-9]+ and -?[0-9]+"
+    r"|\bwe (?:add|multipl|divid|use|choose|chose|start|consider|sum)[^,]*|\bfor \$?[a-z] ?= ?-?[0-9]+"
+    r"|\(-?[0-9]+(?:, ?-?[0-9]+)+\)"
     r"|(?:\$|\\[\[(])[^$]{0,99}?(?:[0-9)][a-z]|[a-z]\^)[^$]*(?:\$|\\[\])]|$)"
 )
-"Nor are those of a subordinate clause, or of a formula with unknowns."
+"Nor are those of a subordinate clause, a range, a point, what was done, or of a formula with unknowns."
+FOLLOWING = re.compile(r"[)]? ?([a-z]+|\\?%)(?: (not|im|too))?")
+LAST_WORD = re.compile(r"([a-z]+) ?\(?$")
+AHEAD = re.compile(
+    r"\b(?:the following|what follows|(?:comes?|say|state|write) next|(?:below|here) (?:is|comes)"
+    r"|(?:next|following) (?:line|statement|sentence|answer|number|value)"
+    r"|(?:line|statement|sentence|answer|number|value) below|(?:going|about) to (?:say|state|write|lie))\b"
+)
+"What a sentence before an answer says of it, if it disowns anything."
+DISTRUST = re.compile(r"(?:\bnot|\bnever|n['’]t) (?!need|use)(?:\w+ )?(?:this|my (?:\w+ )?answer)\W*$")
 
 
 def denied(before: str) -> bool:
-    """Whether the words that lead to the marker say that it is no answer: `No answer: 34`, `a wrong answer: 34`."""
-    before = re.sub(r"(?:answer)?[\s*_`#:-]*$", "", before.lower())
-    clause = re.split(r"[.;:!?,\n]", before)[-1]
+    """Whether what leads to the marker says that it is no answer: `No answer: 34`, `The next line is a lie.`"""
+    # the sentence before the marker's own, which may stand on an earlier line; most mention nothing that comes
+    start = max(map(before.rstrip(" \n:.").rfind, (". ", "! ", "? ", ": ", "; ", "\n")))
+    last = before[start + 1 :].lower()
+    negated = "not" in last or "never" in last or "n't" in last or "n’t" in last
+    ahead = any(word in last for word in ("follow", "next", "below", "here", "to ")) and AHEAD.search(last)
+    if ahead and (negated or not DISOWNING.isdisjoint(WORD.findall(last))):
+        return True
+    if negated and DISTRUST.search(last):
+        return True
+    # the words on the marker's own line
+    line = before[before.rfind("\n") + 1 :].lower()
+    if "guess" in line:
+        return True
+    clause = CLAUSE.split(re.sub(r"(?:answer)?[\s*_`#:-]*$", "", line))[-1] if line else ""
+    if not clause:
+        return False
     words = WORD.findall(clause)
     if any(word in NEGATING or word in DISOWNING or word.endswith(("n't", "n’t")) for word in words):
         return True
-    if TWISTED & set(words[-3:]) - ANNOUNCING - HEADS or re.search(r"\bof(?: [a-z]+){0,2}$", clause):
+    if TWISTED & set(words[-3:]) - ANNOUNCING - HEADS or re.search(r"\b(?:of|than)(?: [a-z]+){0,2}$", clause):
         return True
     attached = re.search(r"([a-z'’]{2,})[)\]]?$", clause)
     return attached is not None and attached[1] not in ANNOUNCING and "\\" not in clause
@@ -74,25 +105,29 @@ def denied(before: str) -> bool:
 
 def taken_back(after: str, span: str) -> bool:
     """Whether what follows an answer says that it is wrong, offers another one, or states another value."""
-    after = after[:READ]
-    sentences = SENTENCE.split(after.lower())
+    after = after[:READ].lower()
+    sentences = SENTENCE.split(after)
     if any(map(disowns, sentences)):
         return True
-    if not DOUBT.search(after.lower()) and not any(char in after for char in "0123456789$\\"):
+    valued = [sentence for sentence in sentences if VALUED.search(sentence)]
+    doubt = DOUBT.search(after)
+    if not valued and not doubt:
         return False
-    value = strip_decoration(span)
+    value = strip_decoration(span).lower()
     known = {value, *NUMBER.findall(value)}
-    if any(not same(stated, value) for stated in STATED.findall(after)):
+    if any(not same(stated, value) for sentence in valued for stated in STATED.findall(sentence)):
         return True
-    if DOUBT.search(after.lower()) and not any(same(number, value) for number in NUMBER.findall(after)[-1:]):
+    if doubt and not any(same(number, value) for number in NUMBER.findall(after)[-1:]):
         return True
-    return any(states_another(sentence, value, known) for sentence in sentences)
+    return any(states_another(sentence, value, known) for sentence in valued)
 
 
 def disowns(sentence: str) -> bool:
     """Whether a sentence says that something is wrong, and not of the mistakes of others."""
     words = set(WORD.findall(sentence))
     negated = not words.isdisjoint(NEGATING) or "'t" in sentence or "’t" in sentence
+    if not negated and words.isdisjoint(CHANGES) and words.isdisjoint(DISOWNING) and "~~" not in sentence:
+        return False  # most sentences
     found = not words.isdisjoint(DISOWNING) or (negated and DENIED.search(sentence)) or CHANGED.search(sentence)
     found = found or DOUBTED.search(sentence)
     return bool(found) and not OTHERS.search(sentence)
@@ -100,10 +135,11 @@ def disowns(sentence: str) -> bool:
 
 def states_another(sentence: str, value: str, known: set[str]) -> bool:
     """Whether a sentence denies the value, or ends in another number that it does not count or refer to."""
-    if f"not {value.lower()}" in sentence.replace("$", ""):
+    if "not" in sentence and f"not {value}" in sentence.replace("$", ""):
         return True
-    sentence = ASIDE.sub(" ", sentence)
-    numbers = list(NUMBER.finditer(sentence))
+    if all(found.group() in known or refers(found) for found in NUMBER.finditer(sentence)):
+        return False
+    numbers = list(NUMBER.finditer(ASIDE.sub(" ", sentence)))
     if not numbers or same(numbers[-1].group(), value) or CHECKED.search(sentence) or OTHERS.search(sentence):
         return False
     return not all(found.group() in known or refers(found) for found in numbers)
@@ -111,18 +147,17 @@ def states_another(sentence: str, value: str, known: set[str]) -> bool:
 
 def refers(found: re.Match[str]) -> bool:
     """Whether a number counts something or refers to a place: 12 rows, step 3, 95%."""
-    start, end = found.span()
-    last = re.search(r"([a-z]+) ?\(?$", found.string[max(start - 20, 0) : start])
-    following = re.match(r"[)]? ?([a-z]+|\\?%)(?: (not|im|too))?", found.string[end : end + 40])
-    if last and last[1] in REFERRING:
+    following = FOLLOWING.match(found.string, found.end())
+    if following is not None and (following[1] not in STATING or following[2] is not None):
         return True
-    return following is not None and (following[1] not in STATING or following[2] is not None)
+    last = LAST_WORD.search(found.string[max(found.start() - 20, 0) : found.start()])
+    return last is not None and last[1] in REFERRING
 
 
 def same(stated: str, value: str) -> bool:
     """Whether a value that is stated again is the same text or number, or begins with it, or is a choice."""
-    stated = strip_decoration(stated.strip("$ "))
+    stated = strip_decoration(without_dollars(stated))
     one, other = parse_number(stated.replace(",", "")), parse_number(value.replace(",", ""))
     if one is not None and other is not None:
         return one == other
-    return stated.startswith(value) or re.fullmatch(r"\(?[A-H]\)?", stated) is not None
+    return stated.startswith(value) or re.fullmatch(r"\(?[a-h]\)?", stated) is not None

@@ -12,7 +12,7 @@ from strict_answers.extraction import after_box, answer_line, last_box
 from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, spelled, squeezed
 from strict_answers.limits import too_complex, unknown_symbol
 from strict_answers.normalization import strip_decoration
-from strict_answers.numerals import DOTTED, PLAIN, canonical_integer, parse_number
+from strict_answers.numerals import DECIMAL, DOTTED, PLAIN, canonical_integer, parse_number
 from strict_answers.phrases import Hints, Refused, hints_of
 from strict_answers.retraction import denied, taken_back
 from strict_answers.structure import Part
@@ -46,6 +46,12 @@ CHOICE = re.compile(
     r"(?!\\(?:cdot|times|cup|cap|pm|mp|div|setminus|in|neq?|p?mod)(?![A-Za-z]))"
 )
 "A letter and its value, as contests print them: (B) 34."
+CHOSEN = re.compile(
+    r"(?<=[0-9})])(?:,? which is|,| [-—–])? (?:(?:the )?(?:option|choice|answer) )?(?:\(([A-H])\)|(?<=[en] )([A-H]))$"
+)
+"A value and its letter: 34 (B), 34, option B."
+POINT = re.compile(r"[A-Z] ?(?=\()")
+"The name of a point before its coordinates."
 CHOSEN_VALUE = re.compile(r"-?(?:[0-9]|\\[dt]?frac|\\sqrt|\\pi|[(\[]-?[0-9])")
 
 
@@ -130,6 +136,12 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         return decided(same, extracted, "symbolic" if same else "rejected", "the same text" if same else "another text")
     if hints.rounded:
         text = ROUNDED.split(text)[-1] if structure.APPROXIMATE.search(text) else ROUNDED.sub("", text)
+    else:
+        value, *rounded = structure.APPROXIMATE.split(text)  # 12 pi, which is about 37.7: the exact value is the answer
+        if len(rounded) == 1 and DECIMAL.fullmatch(rounded[0].strip()) and not DECIMAL.fullmatch(value.strip()):
+            text = strip_decoration(value)
+    if wanted.parts[0][0] == "(,)" and (point := POINT.match(text)):
+        text = text[point.end() :]
     offered = structure.difference(text) if wanted.equation else None
     if offered is not None and unknowns(offered) == unknowns(wanted.equation):
         wanted = wanted._replace(parts=(("=", wanted.equation),))
@@ -173,10 +185,10 @@ def without_choice(text: str, wanted: Gold) -> tuple[str, str]:
     wants_letter = wanted.plain is not None and len(wanted.plain) == 1
     if wants_letter and (bare := BARE_CHOICE.fullmatch(IS.sub("", text, count=1).strip(" .:"))):
         return next(filter(None, bare.groups())), ""
-    found = CHOICE.match(text)
+    found = CHOICE.match(text) or (None if wants_letter else CHOSEN.search(text))
     if found is None:
         return "", text
-    letter, value = next(filter(None, found.groups())), text[found.end() :]
+    letter, value = next(filter(None, found.groups())), text[found.end() :] or text[: found.start()]
     if re.search(r"[(\[][A-H][)\]]|(?<![A-Za-z\\])[A-H][.)]", value):
         return "", text
     if wants_letter:

@@ -80,6 +80,8 @@ NAME_SIGNS = re.compile(
     r"(?:[A-Za-z' \\|+_{}(),/°\[\]-]|\^ ?\{? ?\\circ ?\}?|(?<=_)[0-9]|(?<=_\{)[0-9]+(?=\})|(?<=\()[0-9, -]+(?=\)))*"
 )
 CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?'{0,2} ?\(([A-Za-z0-9, +\\-]{1,20})\)")
+EVENT = re.compile(r"(?:\\(?:Pr|mathbb ?\{P\})|\\?P(?:r|rob)?) ?[(\[][^=]+[)\]]|[A-Za-z]{1,2}(?: ?: ?[A-Za-z]{1,2})+")
+"The probability of an event, P(X > 2), and a ratio of lengths, AB:CD."
 SHORT_NAME = re.compile(rf"{VARIABLE.pattern}|{CALL.pattern}|\([a-z](?:, ?[a-z])+\)")
 OTHER = re.compile(r"\| ?(?:[a-z]|\\[a-z]+) ?\||frac ?\{ ?(?:d|\\partial)[ }A-Za-z]|(?<![A-Za-z])d[A-Za-z]? ?/ ?d[a-z]")
 "|x| and dy/dx are other quantities than x and y; |S| and |AB| are sizes."
@@ -262,6 +264,8 @@ def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool
     call = CALL.fullmatch(member)
     if call is not None and known and re.search("[a-z]", call[1]):  # no f(x + 1) and no f(y) for f(x)
         return re.fullmatch(r"[A-Za-z](?:, ?[A-Za-z])*", call[1]) is not None and unknowns(call[1]) <= known
+    if EVENT.fullmatch(member):
+        return not known & unknowns(member)
     if OTHER.search(member) or not LETTERS.search(member):
         return False
     plain = member.replace(" ", "")
@@ -301,7 +305,7 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
     if MEMBERSHIP.match(core):
         core = MEMBERSHIP.sub("", core, count=1)
     for _ in range(30):
-        if core[:1] != "(" or core[-1:] != ")" or "," in core or not opens_whole(core):
+        if core[:1] != "(" or core[-1:] != ")" or re.search("[,;]", core) or not opens_whole(core):
             break
         core = core[1:-1].strip()
     if REALS.fullmatch(core):

@@ -48,10 +48,18 @@ DISOWNING = listed(
     withdrawn ignore ignored disregard discard discarded neglect scratch strike cancel replace doubt doubtful unsure
     uncertain unknown maybe perhaps possibly alternatively contradicts contradiction contradictory fails fail failed
     lie refuse trap joking kidding nah cross crossed placeholder nevermind recount redo actually untrue unproven
-    unverified unreliable uncounted tentative
+    unverified unreliable uncounted tentative joke lying lies bluff decoy fake bogus fictitious
     """
 )
 "Words that disown an answer: before `Answer:` none follows, and after it none is left."
+CHANGES = listed(
+    """
+    mind take second further reflection off oh hold let should than other answer answers solution solutions value
+    values counted i double halve square negate reverse flip or but unless divide multiply subtract add result line
+    number bound estimate made forget too
+    """
+)
+"Words that a change of mind needs one of, see `retraction.CHANGED` and `DOUBTED`."
 STATING = listed(
     """
     is are was were be and or instead rather after as because since but which that should would must may can could
@@ -62,7 +70,7 @@ STATING = listed(
 REFERRING = listed(
     """
     step steps case cases part equation eq theorem lemma question problem exercise line section page chapter method
-    figure table level approach mod modulo by of for in at from with on option
+    figure table level approach mod modulo by of for in at from on option
     """
 )
 "Words before a number that is no value: step 3, divisible by 5."
@@ -85,7 +93,7 @@ UNITS = plurals(
     """
 ) | listed(
     """
-    mm cm dm m km kms in ft yd mi nm um inch inches foot feet mg g gm gms kg kgs lb lbs oz t ml mL l L cl s sec secs
+    mm cm dm m km kms in ft yd mi nm um inch inches foot feet mg g gm gms kg kgs lb lbs oz mol t ml mL l L cl s sec secs
     min mins h hr hrs yr yrs century centuries ms mph kmh kph deg rad celsius fahrenheit kelvin ha usd eur gbp rs
     yuan yen penny pennies pence hertz hz kw kwh mb gb kb mAh
     """
@@ -119,6 +127,7 @@ HEADS = listed(
     constant discriminant determinant rank order term size population investment bill change balance tip discount tax
     interest budget hypotenuse leg side base altitude diagonal inradius circumradius pair vector percentage fraction
     option choice day winner limit integral derivative score points earnings savings temperature money
+    conjugate increase decrease
     """
 )
 MEASURES = listed(

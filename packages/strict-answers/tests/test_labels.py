@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from strict_answers import verify
+from strict_answers import retraction, verify
 from strict_answers.extraction import BOXES, answer_line, last_box
+from strict_answers.vocabulary import CHANGES
 
 HERE = Path(__file__).parent
 
 
 def labelled(name):
     """(gold, response, label) of a split of answers.jsonl, the answers of models apart, or of third.jsonl."""
-    for line in (HERE / ("third.jsonl" if "third" in name else "answers.jsonl")).read_text("ascii").splitlines():
+    kinds = name.startswith(("third", "fourth"))
+    for line in (HERE / ("third.jsonl" if kinds else "answers.jsonl")).read_text("ascii").splitlines():
         row = json.loads(line)
-        if "third" in name:
-            for gold, answer, correct in row[name]:
+        if kinds:
+            for gold, answer, correct in row.get(name, ()):
                 yield gold, answer if row["kind"] == "response" else f"Answer: {answer}", correct
         elif name == row["split"] + " of models" * (row["kind"] == "model"):
             yield row["gold"], "Answer: " + row["answer"], row["correct"]
@@ -35,6 +37,8 @@ def labelled(name):
         ("held-out of models", 150, 2, 4),
         ("third-build", 600, 2, 7),
         ("third-judged", 600, 2, 7),
+        ("fourth-build", 680, 2, 12),
+        ("fourth-judged", 700, 4, 21),
     ],
 )
 @pytest.mark.slow
@@ -45,6 +49,15 @@ def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judge, name, 
     assert len(rows) >= size
     assert sum(not correct for *_, correct in missed) <= accepted, missed
     assert sum(correct for *_, correct in missed) <= refused, missed
+
+
+def test_a_change_of_mind_has_one_of_its_words():
+    """Sentences without these words are not searched for one."""
+    for name in ("third-build", "third-judged", "fourth-build", "fourth-judged"):
+        for _, response, _ in labelled(name):
+            for sentence in retraction.SENTENCE.split(response.lower()):
+                if retraction.CHANGED.search(sentence) or retraction.DOUBTED.search(sentence):
+                    assert "~~" in sentence or CHANGES & set(retraction.WORD.findall(sentence)), sentence
 
 
 TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
