@@ -110,10 +110,10 @@ def taken_back(after: str, span: str) -> bool:
     if any(map(disowns, sentences)):
         return True
     valued = [sentence for sentence in sentences if VALUED.search(sentence)]
-    doubt = DOUBT.search(after)
+    doubt = ("wait" in after or "hm" in after) and DOUBT.search(after)
     if not valued and not doubt:
         return False
-    value = strip_decoration(span).lower()
+    value = span if span.isdigit() else strip_decoration(span).lower()
     known = {value, *NUMBER.findall(value)}
     if any(not same(stated, value) for sentence in valued for stated in STATED.findall(sentence)):
         return True
@@ -156,8 +156,10 @@ def refers(found: re.Match[str]) -> bool:
 
 def same(stated: str, value: str) -> bool:
     """Whether a value that is stated again is the same text or number, or begins with it, or is a choice."""
-    stated = strip_decoration(without_dollars(stated))
     one, other = parse_number(stated.replace(",", "")), parse_number(value.replace(",", ""))
+    if one is None:
+        stated = strip_decoration(without_dollars(stated))
+        one = parse_number(stated.replace(",", ""))
     if one is not None and other is not None:
         return one == other
     return stated.startswith(value) or re.fullmatch(r"\(?[a-h]\)?", stated) is not None
