@@ -10,7 +10,7 @@ from pmdkit.errors import EnvironmentLacks
 EXTRAS = {
     "torch": ("torch", "jinja2", "markupsafe"),
     "gym": ("gymnasium",),
-    "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "strict_answers"),
+    "llm": ("transformers", "tokenizers", "accelerate", "psutil", "pyarrow", "strict_answers"),
     "hub": ("datasets",),
     "lora": ("peft",),
     "tables": ("pandas",),

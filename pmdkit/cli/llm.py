@@ -73,8 +73,8 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
     through two steps without an accelerator. Without a recipe, --model and --data are enough.
 
     Args:
-        recipe: a recipe on the shelf (calculator, one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, starter, starter-100m,
-            starter-moe) or a .toml file; by default own, which --model and --data fill.
+        recipe: a recipe on the shelf (calculator, one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, smollm2, starter,
+            starter-100m, starter-moe) or a .toml file; by default own, which --model and --data fill.
     """
     from pmdkit.llm.recipe_checks import check_processes, check_requirements
     from pmdkit.resolve import resolve

@@ -19,7 +19,7 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
+from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, smollm2, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -63,6 +63,8 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     check_engine(spec.rollout.engine, spec.vllm.urls)
     if spec.lora.rank:
         need("peft", "[lora]")
+    if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
+        smollm2.check_memory(spec.update.token_budget)
     alone = spec.parallel.processes == launched_ranks() == 1
     process_group = SINGLE if alone else collectives.make_process_group(spec)
     problems = load_problems(spec)
@@ -102,6 +104,8 @@ def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreT
     table = spec.model
     if table.build is None:
         model, tokenizer = load_model(str(table.path))
+    elif table.build == "smollm2":
+        model, tokenizer = smollm2.load()
     else:
         from pmdkit.llm.starter.model import build, train_tokenizer
 
@@ -367,8 +371,9 @@ def run_inputs(
     }
     if task.rows is not None:
         found["columns"] = digest(json.dumps(dict(row.columns), default=str) for row in rows)
-    if spec.model.path is not None:
-        folder, commit = Path(spec.model.path), getattr(learner.model.config, "_commit_hash", None)
+    if spec.model.path is not None or spec.model.build == "smollm2":
+        loaded = learner.model.config
+        folder, commit = Path(spec.model.path or loaded._name_or_path), getattr(loaded, "_commit_hash", None)
         found["weights"] = sorted(folder.glob("*.safetensors")) if folder.is_dir() else str(commit)
     return found
 

@@ -95,9 +95,9 @@ def check_model(spec: LLMSpec) -> None:
             f"model.path is {model.path!r} and model.build {model.build!r}; expected one of them: the folder of a "
             "model, or the starter to build"
         )
-    if warm.pass_rate > 0 and model.path is not None:
+    if warm.pass_rate > 0 and (model.path is not None or model.build == "smollm2"):
         raise UsageError(
-            "warm_start.pass_rate is set for a model from a folder; phase 0 teaches starter models only: "
+            "warm_start.pass_rate is set for a pretrained model; phase 0 teaches starter models only: "
             "--set warm_start.pass_rate=0"
         )
     if warm.pass_rate > 0 and lora.rank:  # a checkpoint holds the adapter, not the base model below it

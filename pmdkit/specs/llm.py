@@ -16,12 +16,12 @@ SHIPPED_REWARDS = ("math", "soft-overlong-punishment", "reasoning-gym")
 
 
 class LanguageModelTable(Strict):
-    """[model] of an LLM run: a folder in Hugging Face layout, or a starter model that phase 0 builds and trains."""
+    """[model] of an LLM run: a folder in Hugging Face layout, a starter that phase 0 trains, or SmolLM2."""
 
     path: str | None = None
     "Folder or hub name of a causal language model with its tokenizer; safetensors only."
-    build: Literal["starter", "starter-moe", "starter-100m"] | None = None
-    "Build this model from scratch instead; [warm_start] then trains it."
+    build: Literal["starter", "starter-moe", "starter-100m", "smollm2"] | None = None
+    "Instead of a path: a starter, built from scratch and taught by [warm_start]; or smollm2, downloaded once."
     dtype: Literal["float32", "bfloat16"] = "float32"
     "Precision of forward passes. Weights and optimizer stay in float32: steps of 1e-6 vanish in bfloat16."
     device: str = "auto"

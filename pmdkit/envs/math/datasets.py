@@ -16,6 +16,7 @@ from pmdkit.envs.math.clean import clean
 from pmdkit.envs.math.problem import MathProblems, Problem, check_split, collect, merge_duplicates, normalise_spaces
 from pmdkit.envs.math.readers import read_problems
 from pmdkit.envs.math.reasoning import ReasoningGym
+from pmdkit.envs.math.school import School
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
 
@@ -202,6 +203,7 @@ def without_share(table: dict[str, Any]) -> dict[str, Any]:
 
 MATH_KINDS: dict[str, Any] = {
     "arithmetic": Arithmetic,
+    "school": School,
     "file": MathFile,
     "dapo-math": DapoMath,
     "aime24": AIME24,

@@ -1,0 +1,95 @@
+"""Read a GGUF file, the format of llama.cpp: its metadata, and its tensors as float32."""
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pmdkit.errors import UsageError
+
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+STRING, ARRAY = 8, 9
+BLOCK = 32  # numbers that share a scale
+FORMATS = {
+    0: ("F32", 1, np.dtype([("value", "<f4", 1)])),
+    3: ("Q4_1", BLOCK, np.dtype([("scale", "<f2"), ("low", "<f2"), ("nibbles", "u1", BLOCK // 2)])),
+    8: ("Q8_0", BLOCK, np.dtype([("scale", "<f2"), ("bytes", "i1", BLOCK)])),
+}
+"Number of a format: its name, how many numbers a block holds, and the layout of a block."
+
+
+class GGUF:
+    """A file in memory.
+
+    Source: docs/gguf.md of ggml, versions 2 and 3, little-endian.
+
+    Attributes:
+        metadata: values by key, such as "llama.block_count".
+        tensors: name to (shape, format, place of the first byte); the last axis of a shape varies fastest.
+
+    Raises:
+        UsageError: it is not a GGUF file, or a tensor has a format that is not in FORMATS.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.place = data, 8
+        if data[:4] != b"GGUF" or self.number("I", 4) not in (2, 3):
+            raise UsageError("the file is not GGUF of version 2 or 3; take another file")
+        count, keys = self.take("Q"), self.take("Q")
+        self.metadata = {self.text(): self.value(self.take("I")) for _ in range(keys)}
+        self.tensors: dict[str, tuple[tuple[int, ...], int, int]] = {}
+        for _ in range(count):
+            name = self.text()
+            shape = tuple(self.take("Q") for _ in range(self.take("I")))[::-1]
+            self.tensors[name] = shape, self.take("I"), self.take("Q")
+        aligned = int(self.metadata.get("general.alignment", 32))
+        self.start = -(-self.place // aligned) * aligned
+
+    def number(self, kind: str, place: int) -> Any:
+        """The little-endian number of a struct format at a place."""
+        return struct.unpack_from("<" + kind, self.data, place)[0]
+
+    def take(self, kind: str) -> Any:
+        """The next number; the place moves behind it."""
+        found = self.number(kind, self.place)
+        self.place += struct.calcsize("<" + kind)
+        return found
+
+    def text(self) -> str:
+        """The next text: its length in bytes, then UTF-8."""
+        size = self.take("Q")
+        self.place += size
+        return self.data[self.place - size : self.place].decode()
+
+    def value(self, kind: int) -> Any:
+        """The next value of a kind: a number, a text or a list."""
+        if kind == ARRAY:
+            inner, count = self.take("I"), self.take("Q")
+            return [self.value(inner) for _ in range(count)]
+        return self.text() if kind == STRING else self.take(SCALARS[kind])
+
+    def weights(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        """Every tensor by its name in the file, as float32."""
+        for name, (shape, kind, offset) in self.tensors.items():
+            if kind not in FORMATS:
+                known = ", ".join(name for name, *_ in FORMATS.values())
+                raise UsageError(f"tensor {name} has format {kind} of ggml; expected one of {known}")
+            _, size, layout = FORMATS[kind]
+            count = int(np.prod(shape)) // size
+            yield name, dequantize(np.frombuffer(self.data, layout, count, self.start + offset)).reshape(shape)
+
+
+def dequantize(blocks: NDArray[Any]) -> NDArray[np.float32]:
+    r"""[n] blocks as [n, numbers] float32: scale times the stored integer, plus in Q4_1 the lowest value of the block.
+
+    The first half of a Q4_1 block is in the low four bits of its bytes, the second half in the high ones.
+    """
+    if "value" in blocks.dtype.fields:
+        return blocks["value"]
+    scale = blocks["scale"].astype(np.float32)[:, None]
+    if "bytes" in blocks.dtype.fields:
+        return scale * blocks["bytes"]
+    nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1)
+    return scale * nibbles + blocks["low"].astype(np.float32)[:, None]
