@@ -19,7 +19,7 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, smollm2, weight_sync_check
+from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -64,6 +64,8 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     if spec.lora.rank:
         need("peft", "[lora]")
     if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
+        from pmdkit.llm import smollm2
+
         smollm2.check_memory(spec.update.token_budget)
     alone = spec.parallel.processes == launched_ranks() == 1
     process_group = SINGLE if alone else collectives.make_process_group(spec)
@@ -105,6 +107,8 @@ def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreT
     if table.build is None:
         model, tokenizer = load_model(str(table.path))
     elif table.build == "smollm2":
+        from pmdkit.llm import smollm2
+
         model, tokenizer = smollm2.load()
     else:
         from pmdkit.llm.starter.model import build, train_tokenizer

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from pmdkit.llm import backend, smollm2
+from pmdkit.llm import backend
 from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.model import load_model
 from pmdkit.specs import LLMSpec
@@ -15,8 +15,11 @@ def check(spec: LLMSpec) -> None:
     vLLM, is not asked: the run may take place on another.
     """
     problems = backend.load_problems(spec)
-    if spec.model.build == "smollm2" and not smollm2.cache_folder().exists():
-        return  # a dry run downloads no weights
+    if spec.model.build == "smollm2":
+        from pmdkit.llm import smollm2
+
+        if not smollm2.cache_folder().exists():
+            return  # a dry run downloads no weights
     model, tokenizer = load_model(spec.model.path, "meta") if spec.model.path else backend.build_model(spec)
     encoder, problems = backend.make_encoder(spec, tokenizer, problems)
     with ExitStack() as opened:

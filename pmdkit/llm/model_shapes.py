@@ -101,10 +101,26 @@ SHAPES: dict[str, ModelShape] = {
     ),
 }
 
+SMOLLM2: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49_152,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+
 
 def shape_of(spec: LLMSpec) -> "ModelShape | PretrainedConfig":
     """The shape of the model that the run would train: shipped, of the starter, or from its folder or the hub."""
     path = getattr(spec.model, "path", None)
+    if getattr(spec.model, "build", None) == "smollm2":
+        from transformers import AutoConfig
+
+        return AutoConfig.for_model(**SMOLLM2)
     if path is None:
         from pmdkit.envs.math import make_math
         from pmdkit.llm.starter.vocabulary import SAMPLE, starter_shape, train_vocabulary
