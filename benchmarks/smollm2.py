@@ -1,7 +1,7 @@
 """What SmolLM2 learns from sums, taken apart: `python benchmarks/smollm2.py DEVICE RUN ... --aside DEVICE RUN`.
 
 The runs are `pmdkit llm smollm2 --seed N --out RUN`, whole folders without their checkpoints. Written to
-results/smollm2.json, and printed as a table, which docs/use/llm.md explains: by step the share of responses in the answer
+results/smollm2.json, and printed as the table of docs/use/llm.md: by step the share of responses in the answer
 format and the share of those that are right; by kind of problem the same before and after, on the fixed evaluation,
 with 95 % intervals over problems. A response is in the format if it ended within its tokens and gave an answer.
 """
