@@ -37,7 +37,7 @@ def described(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type) -> 
     if not is_path(kind) and kind not in kinds:
         raise ValueError(unknown("env.kind", kind, kinds) + ", or your own as file.py:Class")
     factory = class_from_path(kind) if is_path(kind) else kinds[kind]
-    if not is_dataclass(factory):
+    if not (isinstance(factory, type) and is_dataclass(factory)):
         raise ValueError(f"{kind} is not a dataclass; expected a frozen dataclass, whose fields are its options")
     if not callable(getattr(factory, "build", None)):
         raise ValueError(f"{kind} has no build(); expected a method that returns a pmdkit.envs.{wanted.__name__}")
