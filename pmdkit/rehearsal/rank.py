@@ -337,9 +337,9 @@ def make_learner(
             with meter.phase("publish"):
                 super().sync_weights()
 
-        def logp(self, rollouts: Rollouts) -> Tensor:
+        def score(self, rollouts: Rollouts) -> Tensor:
             with meter.phase("score"):
-                return super().logp(rollouts)
+                return super().score(rollouts)
 
         def with_reference(self, rollouts: Any) -> Any:
             with meter.phase("score"):
