@@ -1,4 +1,4 @@
-"""The token tasks, smallest first; KINDS lists all of them by name, the maze included."""
+"""The token tasks, smallest first; KINDS lists all of them by name, the maze and countdown included."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -7,6 +7,7 @@ import numpy as np
 
 from pmdkit.envs.bandit import Indices
 from pmdkit.envs.build import build, check_flag, check_whole
+from pmdkit.envs.tokens.countdown import Countdown
 from pmdkit.envs.tokens.maze import Maze
 from pmdkit.envs.tokens.problem import EOS, FEW_PROMPTS, Flags, OneAnswer, TokenProblem, all_rows
 
@@ -258,6 +259,7 @@ KINDS: dict[str, Any] = {
     "sort": Sort,
     "addition": Addition,
     "maze": Maze,
+    "countdown": Countdown,
 }
 
 
