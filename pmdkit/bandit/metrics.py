@@ -12,7 +12,7 @@ from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import gauge
-from pmdkit.observe.metrics import anchor
+from pmdkit.observe.metrics import anchor, distinct_right
 from pmdkit.population import has_solution, solve
 
 
@@ -48,9 +48,11 @@ class ExactStepMetrics(TrainerCallback):
         change = (new - old).gather(1, arms)
         spread = groups.reward.max(1).values > groups.reward.min(1).values
         tau = batch.tau.view(rollouts.mass.shape)[:, 0]
-        passed = None  # share of right arms among the rollouts, without the verifier's noise
+        passed = distinct = None  # share of right arms among the rollouts, without the verifier's noise
         if self.success is not None:
-            passed = (groups.mass * self.success[contexts].gather(1, arms)).sum(1).mean().item()
+            success = self.success[contexts].gather(1, arms)
+            passed = (groups.mass * success).sum(1).mean().item()
+            distinct = distinct_right(rollouts, (success > 0.5) & groups.present)
         return {
             "step": step,
             "reward_mean": (groups.mass * groups.reward).sum(1).mean().item(),
@@ -68,6 +70,7 @@ class ExactStepMetrics(TrainerCallback):
             "staleness": (step - rollouts.version) * len(updates) - 1,
             **self.gauge(contexts, learner.reference[contexts], old, new, tau, groups),
             "anchor": anchor(groups, tau),
+            "distinct_right": distinct,
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),
         }

@@ -18,7 +18,7 @@ KEYS = (
     "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max", "kl", "ess", "entropy",
     "tokens", "response_length", "zero_variance_groups", "policy_version", "staleness", "theory_log_ratio_neg",
     "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos", "tau", "theory_lambda", "theory_lambda_over_tau",
-    "noise_share", "theory_noise_share", "anchor", "gauge", "seconds_rollout", "seconds_update",
+    "noise_share", "theory_noise_share", "anchor", "distinct_right", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
 
 ROWS = 1024  # summed at a time: a float64 rectangle of all rows of a step may have a gigabyte
@@ -64,6 +64,7 @@ class StepMetrics:
             "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
             **self.movement(learner, rollouts, groups, batch),
             "anchor": anchor(groups, batch.tau.view(mass.shape)[:, 0]),
+            "distinct_right": distinct_right(rollouts, (reward > self.passed) & groups.present),
             "entropy": -expect(logp_old, mass, scored),
             "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
             "response_length": expect(length.double(), mass, scored),
@@ -166,3 +167,34 @@ def anchor(groups: Groups, tau: Tensor) -> float | None:
     above = baselines.peer_log_mean_exp(Groups(reward, mass, groups.sampled), heat) - reward / heat[:, None]
     strength = torch.where(groups.present, mass * above, 0.0).sum(1) / mass.sum(1)
     return gauge.mean(strength[groups.scored].clamp_min(0).numpy())
+
+
+def distinct_right(rollouts: Rollouts, right: Tensor) -> float | None:
+    r"""Share of the pairs of right responses to a prompt that differ, mean over the prompts that have a pair.
+
+    $$ 1 - \sum_y q(y)^2, \qquad q = \pi_{old}(y \mid y\ \mathrm{right}) $$
+
+    The pairs of a group estimate it without bias, so it does not depend on how many of its draws are right. K right
+    answers that are equally likely give 1 - 1/K, so 1 / (1 - share) is an effective number of answers.
+
+    Source: Simpson, Nature 163 (1949), 688, the probability that two draws differ.
+    Shapes: rollouts of P groups of G, right [P, G] boolean. Responses are equal if their tokens are.
+    Returns: a share; None if no prompt has two right draws or, on the full support, any right response.
+    """
+    prompt = torch.arange(len(right))[:, None].expand(right.shape)[right]  # [R], one for every right response
+    tokens = torch.where(rollouts.mask, rollouts.responses, -1)[right.view(-1)]
+    _, answer, draws = torch.unique(
+        torch.cat([prompt[:, None], tokens], 1), dim=0, return_inverse=True, return_counts=True
+    )
+    per_prompt = torch.zeros(len(right), dtype=torch.float64)
+    if rollouts.sampled:  # sum over answers of n_y (n_y - 1), over n (n - 1)
+        there = right.sum(1).double()
+        same = per_prompt.index_add(0, prompt, (draws[answer] - 1).double())
+        pairs = there * (there - 1)
+    else:
+        mass = rollouts.mass[right].double()
+        whole = torch.zeros(len(draws), dtype=torch.float64).index_add(0, answer, mass)  # an answer is listed once
+        same = per_prompt.index_add(0, prompt, mass * whole[answer])
+        pairs = (rollouts.mass * right).sum(1).double() ** 2
+    known = pairs > 0
+    return float((1 - same[known] / pairs[known]).mean()) if bool(known.any()) else None
