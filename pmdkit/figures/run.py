@@ -303,7 +303,7 @@ def caption(rows: Rows, summary: dict[str, Any] | None, prompts: int | None) -> 
     if push > 1 and max(row.get("staleness") or 0 for row in rows) > 0:
         words.append(
             f"Under PMD-part the push away from the old policy is {push:.2g} times the pull back, so what the reward "
-            "says nothing about grows in each stale ministep; a larger tau or fewer ministeps help."
+            "says nothing about grows in each stale ministep; raise tau."
         )
     return textwrap.fill("What to see. " + " ".join(filter(None, words)), COLUMNS)
 

@@ -30,7 +30,8 @@ class PMDMean:
     Good values: tau = 0.005 to 0.02 (7B) and 0.01 to 0.1 (30B-A3B) with rewards of +-1; half of that for {0, 1}.
     Watch: with one ministep tau has no effect: the first step is the policy gradient. Under norm "length" the
     population solution is not Theorem 1 but its length-weighted form (`theory.pmd_mean(..., length=...)`). A group of
-    equal rewards has advantage 0, but still pulls a policy that has moved back to pi_old.
+    equal rewards has advantage 0, but still pulls a policy that has moved back to pi_old. The population loss has one
+    rest, where equal rewards have equal ratios, though it is not convex (proof: `pmdkit.theory.ratio_form`).
     """
 
     level: ClassVar[str] = "response"

@@ -36,7 +36,7 @@ class PMDPart:
     Watch: this is PMD-mean with a push away from pi_old, stronger than the pull below `theory.anchor_threshold`. With
     tau far below the reward gap, tau log Z is the highest reward of the group: nearly every row is pushed down. With a
     cap, the single success among 16 at rewards +-1 and tau = 0.005 has advantage 0.09 instead of 2. A cap biases the
-    first step, and so does a tau rule that sees a response's own draw.
+    first step, and so does a tau rule that sees a response's own draw. Like PMD-mean it has one rest.
     """
 
     level: ClassVar[str] = "response"

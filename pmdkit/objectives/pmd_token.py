@@ -39,8 +39,8 @@ class PMDToken:
     Good values: none published; start with tau as for PMD-mean or larger, and a band of 0.2 to 1 nats.
     Watch: outside the band only the pull acts and brings a token back, unlike in GRPO. The pull acts on each token: a
     response of n tokens that moved evenly by s nats in total is charged s^2 / n, where PMD-mean charges s^2. Without
-    the band, the best policy raises at most one of several equally right responses of one token above e times its
-    probability: the curvature of tau / 2 (log z)^2 - A z is negative beyond z = e.
+    the band the loss has several minima, and at each of them at most one token after a prefix is above e times its old
+    probability (`pmdkit.theory.at_minimum`); it takes a batch reused until solved to get there.
     """
 
     level: ClassVar[str] = "token"

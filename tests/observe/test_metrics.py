@@ -1,5 +1,6 @@
 """The row of metrics and its gauge against loops written out by hand, and the prediction against its own equation."""
 
+import itertools
 import math
 import re
 from pathlib import Path
@@ -12,10 +13,10 @@ from scipy.special import lambertw
 
 from pmdkit import theory, train
 from pmdkit.envs.tokens import TokenTask, make_tokens
-from pmdkit.loop import Schedule, run
+from pmdkit.loop import Rollouts, Schedule, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe import gauge
-from pmdkit.observe.metrics import KEYS, StepMetrics
+from pmdkit.observe.metrics import KEYS, StepMetrics, distinct_right
 from pmdkit.toy.learner import ToyLearner
 from pmdkit.toy.model import ModelConfig, Transformer
 
@@ -183,6 +184,33 @@ def test_a_group_without_a_verdict_is_in_no_bucket():
     assert row["theory_lambda"] == pytest.approx(mean(lam), abs=1e-9)
     there = [groups.reward[p, 5 if p == 2 else 0 :] for p in (0, 2, 3, 4)]
     assert row["anchor"] == pytest.approx(mean([theory.group_anchor(r, 0.1) / 0.1 for r in there]), abs=1e-9)
+
+
+def test_distinct_right_answers():
+    """Answers with the shares 0.5, 0.3, 0.2, drawn in groups of three beside a wrong one: over all groups with a pair
+    the mean is the chance that two right draws differ, which the full support gives at once; no pair, no number."""
+    pi = torch.tensor([0.3, 0.18, 0.12, 0.4], dtype=torch.float64)
+    exact = 1 - (0.5**2 + 0.3**2 + 0.2**2)
+
+    def share(rows, mass, sampled):
+        rows = torch.tensor(rows)
+        tokens = torch.stack([rows.flatten(), rows.flatten() + 1], 1)  # the second place is padding
+        mask = torch.tensor([True, False]).expand(tokens.shape)
+        zero = torch.zeros(tokens.shape)
+        drawn = Rollouts(torch.arange(len(rows)), tokens, zero, mask, mass, sampled, seed=0, version=0, width=2)
+        return distinct_right(drawn, rows != 3)
+
+    assert share([[0, 1, 2, 3]], pi[None], False) == pytest.approx(exact, abs=1e-12)
+    third = torch.full((1, 3), 1 / 3, dtype=torch.float64)
+    total = weight = 0.0
+    for group in itertools.product(range(4), repeat=3):
+        found = share([group], third, True)
+        assert (found is None) == (group.count(3) > 1)
+        if found is not None:
+            chance = pi[list(group)].prod().item()
+            total, weight = total + chance * found, weight + chance
+    assert total / weight == pytest.approx(exact, abs=1e-12)
+    assert share([[0, 0, 1], [0, 3, 3], [2, 2, 3]], third.expand(3, 3), True) == pytest.approx((2 / 3 + 0) / 2)
 
 
 def test_a_reference_moves_the_prediction():
