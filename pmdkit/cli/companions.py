@@ -3,7 +3,7 @@
 from importlib.metadata import entry_points
 
 HOMES = {
-    **dict.fromkeys(("explain", "replay", "plan", "ledger", "reproduce", "race"), "pmdkit-lab"),
+    **dict.fromkeys(("explain", "certify", "replay", "plan", "ledger", "reproduce", "race"), "pmdkit-lab"),
     "learn": "pmdkit-course",
 }
 "Which package brings a verb, for the sentence about one that is missing."

@@ -5,6 +5,10 @@ VERBS = {
         "What an objective secretly solves: its regulariser, contraction and push.",
         "pmdkit_lab.cli.explain:explain",
     ),
+    "certify": (
+        "Which objective a loss of your own is, and what differs from it.",
+        "pmdkit_lab.cli.certify:certify",
+    ),
     "replay": (
         "Another objective on a recorded step; the biography of its prompts as a page.",
         "pmdkit_lab.cli.replay:replay",
