@@ -27,6 +27,7 @@ MODULES = [*STANDARD.split(), *OTHERS.split(), *OWN.split()]
 OUTSIDE = [  # {}: a new folder for what it writes
     "doctor", "objectives", "envs", "theory --p 0.1 --tau 0.05", "plan starter --gpus 1xH100", "ledger",
     "bandit needle --steps 2 --out {}", "toy modular-sum --steps 1 --out {}", "explain grpo",
+    "certify grpo",
     "sweep bandit needle --over tau=0.1,0.2 --seeds 1 --jobs 2 --out {} --set steps=2",
     f"llm {TINY} --out {{}} --steps 1 --set parallel.processes=2 warm_start.pass_rate=0 evaluation.every=0",
     "reproduce --budget 2m --dry-run", "race --dry-run", "figure tab2-speed --out {}", "learn start {}",

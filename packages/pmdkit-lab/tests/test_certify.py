@@ -187,11 +187,29 @@ def test_what_cannot_be_certified_is_bad_input(text, code, tmp_path, call, capsy
 
 
 @pytest.mark.slow
+def test_an_objective_is_asked_at_its_own_temperature(tmp_path, call, capsys):
+    assert call("certify", "pmd-mean") == 0
+    (tmp_path / "my.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from pmdkit.objectives import PMDMean\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(PMDMean):\n"
+        "    tau: float = 0.3\n"
+        "    def loss(self, batch):\n"
+        "        return -super().loss(batch)\n"
+    )
+    capsys.readouterr()
+    assert call("certify", f"{tmp_path / 'my.py'}:Mine") == 4
+    assert "pmd-mean, but the sign is wrong" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_the_command_prints_one_value_and_ends_with_4_where_something_differs(tmp_path, call, capsys):
     (tmp_path / "my.py").write_text(
         "def loss(logp, old, reward, mask):\n"
         "    advantage = (reward - reward.mean(1, keepdim=True)).flatten()\n"
         "    return -(advantage * (logp * mask).sum(1)).mean()\n"
     )
-    assert call("certify", f"{tmp_path / 'my.py'}:loss", "--json") in (0, 4)
-    assert json.loads(capsys.readouterr().out)["error"] < 1e-7
+    assert call("certify", f"{tmp_path / 'my.py'}:loss", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["right"], told["slips"]) == (True, [])

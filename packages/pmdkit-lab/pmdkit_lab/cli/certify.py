@@ -4,15 +4,15 @@ from typing import Any
 
 from pmdkit.cli.options import Flag, Texts, assignments
 from pmdkit.cli.output import print_json
-from pmdkit.errors import CheckFailed
+from pmdkit.errors import CheckFailed, UsageError
 
 
-def certify(loss: str, *, tau: float = 0.1, set: Texts = None, json: Flag = False) -> None:
+def certify(loss: str, *, tau: float | None = None, set: Texts = None, json: Flag = False) -> None:
     """Name the objective that a loss of your own is, or the nearest one, and what differs from it.
 
     Args:
         loss: my.py:loss_fn, a function of (logp, logp_old, reward, mask), or an objective.
-        tau: temperature that the loss was given, in reward units.
+        tau: temperature that the loss was given, in reward units: 0.1 for a function, else the objective's own.
         set: options of the objectives to compare with, such as clip_high=0.28.
         json: print one JSON value.
     """
@@ -22,13 +22,14 @@ def certify(loss: str, *, tau: float = 0.1, set: Texts = None, json: Flag = Fals
 
     options = {key.removeprefix("objective."): value for key, value in assignments(set or []).items()}
     found: Any = None
-    if loss in OBJECTIVES:
-        found = load_objective(loss)
-    else:
+    if loss not in OBJECTIVES:
         found = function_from_path(loss, "(logp, logp_old, reward, mask), which returns one number")
-        if isinstance(found, type):
-            found = load_objective(loss)
-    verdict = ask(found, tau, **options)
+    if found is None or isinstance(found, type):
+        found = load_objective(loss, **options, **({} if tau is None else {"tau": tau}))
+        tau = getattr(found, "tau", None)
+    if callable(tau):
+        raise UsageError(f"tau of {loss} is a rule; expected a number: --tau 0.1")
+    verdict = ask(found, 0.1 if tau is None else tau, **options)
     if json:
         print_json(
             {
