@@ -1,6 +1,7 @@
 """Identities between objectives, and minimisers that can be written down without a solver."""
 
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import pytest
 import torch
@@ -245,7 +246,7 @@ def test_with_one_ministep_pmd_part_is_pmd_mean_with_more_noise():
     """Over all groups of 16: one mean gradient, and at a small tau several times the variance. A baseline that is too
     high by c, and scatters no more than the mean, has most of that already."""
     pi, reward, tau, n = torch.tensor([0.1, 0.2, 0.3, 0.4]).double(), torch.tensor([1.0, 0, 0, 0]).double(), 0.05, 16
-    draws = torch.combinations(torch.arange(4), n, with_replacement=True)  # [groups, n], in any order
+    draws = torch.tensor(list(combinations_with_replacement(range(4), n)))  # [groups, n], in any order
     times = torch.nn.functional.one_hot(draws).sum(1).double()  # [groups, arms]
     chance = (torch.lgamma(torch.tensor(n + 1.0).double()) - torch.lgamma(times + 1).sum(1) + times @ pi.log()).exp()
     score = torch.eye(4).double()[draws] - pi
@@ -254,7 +255,7 @@ def test_with_one_ministep_pmd_part_is_pmd_mean_with_more_noise():
     variance = []
     for advantage in (mean, part, mean - float(theory.anchor(0.1, tau, n))):
         gradient = (advantage[..., None] * score).mean(1)
-        same(chance @ gradient, pi * (reward - pi @ reward))  # the policy gradient
+        torch.testing.assert_close(chance @ gradient, pi * (reward - pi @ reward))  # the policy gradient
         variance.append(float(chance @ ((gradient - chance @ gradient) ** 2).sum(1)))
     assert variance[1] > 4.6 * variance[0]
     assert variance[2] - variance[0] > 0.6 * (variance[1] - variance[0])

@@ -37,7 +37,7 @@ def test_right_are_the_expressions_of_all_numbers_with_that_value(options):
         taught = {tuple(problem.answer(prompt, rng)) for _ in range(200)}
         assert taught == right  # each of them, and nothing else
         seen.add(len(right))
-    assert max(seen) > 2
+    assert max(seen) > 1
 
 
 def test_other_numbers_and_no_numbers_are_wrong():
