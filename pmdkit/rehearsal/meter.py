@@ -57,7 +57,7 @@ class Meter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fake = device.fake_mode()
+        self.fake = device.FakeTensorMode(allow_non_fake_inputs=True)
         self.phases: dict[str, Phase] = defaultdict(Phase)
         self.current = self.phases["build"]
         self.latest = "build"
@@ -125,7 +125,7 @@ class Meter(TorchDispatchMode):
     def track(self, tensor: Tensor, operator: str) -> None:
         """Count the memory of a tensor that an operator made, unless it is a part of another's."""
         storage = tensor.untyped_storage()
-        key = device.storage_key(storage)
+        key = storage.data_ptr()
         if key not in self.live:
             entry = self.live[key] = [0, site(operator)]
             weakref.finalize(storage, self.freed, key, entry)
@@ -139,7 +139,7 @@ class Meter(TorchDispatchMode):
 
     def resized(self, storage: Any) -> None:
         """FSDP2 frees and restores gathered weights in place."""
-        entry = self.live.get(device.storage_key(storage))
+        entry = self.live.get(storage.data_ptr())
         if entry is not None:
             self.change(entry, rounded(storage.nbytes()))
 
@@ -150,12 +150,12 @@ class Meter(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # DTensor first; its local tensors come back here
-        name = device.schema(func)
+        name = func.name().partition(".")[0]
         if self.paused:
             return func(*args, **kwargs)
         if "wait_tensor" in name or "_wrap_tensor_autograd" in name:
             return args[0]  # a fake result would be a second tensor
-        faked = [x for x in tree_leaves((args, kwargs)) if device.is_fake(x)]
+        faked = [x for x in tree_leaves((args, kwargs)) if isinstance(x, device.FakeTensor)]
         place = kwargs.get("device")
         to = None if place is None else torch.device(place).type
         if not faked and to != "cuda":
@@ -170,7 +170,7 @@ class Meter(TorchDispatchMode):
                 out = func(args[0].bfloat16(), args[1].bfloat16(), *args[2:], **kwargs).to(args[0].dtype)
             else:
                 out = func(*args, **kwargs)
-        made = [x for x in tree_leaves(out) if device.is_fake(x)]
+        made = [x for x in tree_leaves(out) if isinstance(x, device.FakeTensor)]
         for tensor in made:
             if tensor.device.type == "cuda":
                 self.track(tensor, name)
@@ -192,7 +192,7 @@ class Meter(TorchDispatchMode):
             if args[0].numel() > VIRTUAL:
                 return torch.zeros((), dtype=kind).expand(args[0].shape)
             return torch.zeros(args[0].shape, dtype=kind)
-        if func is aten.copy_.default and not device.is_fake(args[0]):
+        if func is aten.copy_.default and not isinstance(args[0], device.FakeTensor):
             self.current.waits[waiting("a copy to the host")] += 1
             return args[0]
         return None
@@ -218,7 +218,7 @@ class Meter(TorchDispatchMode):
             return
         floats = [x.dtype for x in (*faked, *made) if x.dtype.is_floating_point]
         self.current.kernels[short(max(floats, key=lambda kind: kind.itemsize)) if floats else "integer"] += 1
-        formula, flops = flop_registry.get(device.packet(func)), 0
+        formula, flops = flop_registry.get(func.overloadpacket), 0
         if formula is not None:
             plain = [x for x in args if not isinstance(x, torch.dtype)]  # out_dtype is not in torch's formulas
             flops = formula(*plain, **{k: v for k, v in kwargs.items() if k != "out"}, out_val=out)

@@ -26,9 +26,8 @@ from transformers import PreTrainedModel
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import PmdkitError, first_line
 from pmdkit.llm import backend, collectives, model_shapes, shard_loading, sharded_checkpoint
-from pmdkit.llm.engines import CENTRAL
 from pmdkit.llm.engines import transformers as transformers_engine
-from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Phase, Responses
+from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
@@ -161,7 +160,7 @@ class FakeVLLM:
     """What `vllm.LLM` holds on the device while it is awake: its weights, and keys and values up to its share."""
 
     def __init__(self, weights: int, share: int) -> None:
-        self.sizes = {"weights": weights, "kv_cache": max(0, share - weights)}
+        self.sizes = {"weights": min(weights, share), "kv_cache": max(0, share - weights)}
         self.held: dict[str, Tensor] = {}
         self.wake_up(list(self.sizes))
 
@@ -175,7 +174,9 @@ class FakeVLLM:
 
     def collective_rpc(self, method: str, kwargs: Mapping[str, Any]) -> None:
         """Take each weight once, as vLLM's `reload_weights` does."""
-        receive(kwargs["weights_iterator"])
+        for name, weight in kwargs["weights_iterator"]:
+            if isinstance(weight, DTensor):
+                raise TypeError(f"{name} is published in shards, {weight.placements}; expected a whole tensor")
 
     def update_weight_version(self, version: str) -> None:
         """Versions are in responses, which are not drawn here."""
@@ -185,15 +186,8 @@ class FakeVLLM:
         return True
 
 
-def receive(weights: Any) -> None:
-    """Refuse a weight that an engine could not load."""
-    for name, weight in weights:
-        if isinstance(weight, DTensor):
-            raise TypeError(f"{name} is published in shards, {weight.placements}; expected a whole tensor")
-
-
 class RehearsedVLLM(ColocatedEngine):
-    """The engine of rollout.engine = "vllm" with everything but vLLM itself."""
+    """The engine of rollout.engine = "vllm" with everything but vLLM itself; with servers it holds nothing here."""
 
     def __init__(self, config: EngineConfig, batch: Batch, gib: float) -> None:
         self.config, self.batch = config, batch
@@ -209,32 +203,6 @@ class RehearsedVLLM(ColocatedEngine):
         """Responses of full length."""
         self.check_ready(len(prompts[0]) + sampling.width)
         return self.batch.answer(len(prompts), group, self.version)
-
-
-class RehearsedServers:
-    """Servers elsewhere: weights go up to the point where they would be sent."""
-
-    def __init__(self, config: EngineConfig, batch: Batch, gib: float) -> None:
-        self.names, self.batch, self.version = WeightNames(config.model.config), batch, NO_WEIGHTS
-
-    def generate(self, prompts: Any, group: int, seeds: Any, sampling: Any, progress: Any = None) -> Responses:
-        """Responses of full length."""
-        return self.batch.answer(len(prompts), group, self.version)
-
-    def score(self, prompts: Any, responses: Any) -> list[Tensor]:
-        """Never called: the sync check is not rehearsed."""
-        raise AssertionError
-
-    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Gather, rename and cast each weight."""
-        receive(self.names.stream(weights, torch.bfloat16))
-        self.version = version
-
-    def enter(self, phase: Phase) -> None:
-        """Their memory is elsewhere."""
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class RehearsedTransformers(TransformersEngine):
@@ -272,12 +240,12 @@ def make_engine(
     engine: Any
     if rollout.engine == "transformers":
         transformers_engine.TransformersEngine = RehearsedTransformers  # type: ignore[misc]
-        transformers_engine.load_model = lambda path: (whole_model(model), None)  # type: ignore[assignment]
+        # where the trainer's weights are shards, each process generates with a whole model
+        transformers_engine.load_model = lambda path: (on_device(deepcopy(model)), None)  # type: ignore[assignment]
         engine = transformers_engine.make(config)
         engine.batch, engine.cache = batch, cache_bytes(spec, model, group.size)
     else:
-        kind = RehearsedServers if rollout.engine in CENTRAL else RehearsedVLLM
-        engine = kind(config, batch, gib)
+        engine = RehearsedVLLM(config, batch, gib)
     span = vllm.tensor_parallel if rollout.engine == "vllm" else 1
     return DistributedEngine(engine, group, END, span=span)
 
@@ -304,25 +272,16 @@ def make_model(spec: LLMSpec, sharded: bool, layers: int | None) -> PreTrainedMo
         config.save_pretrained(folder)
         model = shard_loading.make_empty_model(Path(folder))
     prepare_model(model, checkpointing=spec.model.checkpointing)
-    place_buffers(model)
-    if not sharded:
-        shard_loading.allocate(model, CUDA)
-    return model
-
-
-def whole_model(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy on the device of a model that is on the meta device."""
-    copy = deepcopy(model)
-    shard_loading.allocate(copy, CUDA)
-    return copy
-
-
-def place_buffers(model: PreTrainedModel) -> None:
-    """Put the buffers of a model on the device."""
     for module in model.modules():
         for name, buffer in module._buffers.items():
-            if buffer is not None:
-                module._buffers[name] = buffer.to(CUDA)
+            module._buffers[name] = None if buffer is None else buffer.to(CUDA)
+    return model if sharded else on_device(model)
+
+
+def on_device(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with memory on the device for its parameters, which are on the meta device."""
+    shard_loading.allocate(model, CUDA)
+    return model
 
 
 def make_learner(

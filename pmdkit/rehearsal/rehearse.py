@@ -17,14 +17,15 @@ from pmdkit.llm.engines import CENTRAL
 from pmdkit.llm.gpus import GPU, GPUS, parse_gpus
 from pmdkit.llm.model_shapes import shape_of
 from pmdkit.processes import exit_reason, python_command, python_environment
-from pmdkit.rehearsal import device
+from pmdkit.rehearsal.compiled import compile_device
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 
+GIB = 2**30
 FILLED = 0.9  # share of an accelerator's memory that may be filled, as in a plan; libraries and fragmentation need some
 SITES = 12  # lines of allocation shown for the fullest phase of each kind
 START = (
-    "import sys; from pmdkit.rehearsal import device; sys.argv[1] and device.load(sys.argv[1]); "
+    "import sys; from pmdkit.rehearsal import compiled; sys.argv[1] and compiled.load(sys.argv[1]); "
     "from pmdkit.rehearsal import rank; rank.main()"
 )
 
@@ -57,7 +58,7 @@ def rehearse(
     if spec.rollout.engine == "vllm" and count % spec.vllm.tensor_parallel:
         raise UsageError(f"vllm.tensor_parallel is {spec.vllm.tensor_parallel} on {count} accelerators; give a divisor")
     shape_of(spec)  # refuses a model without a configuration before anything is compiled
-    library = "" if torch.version.cuda else str(device.compile_device())
+    library = "" if torch.version.cuda else str(compile_device())
     given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib, "layers": layers}
     ranks = sorted({0, count // 2, count - 1})
     with ThreadPoolExecutor(min(len(ranks), os.cpu_count() or 1)) as pool:
@@ -91,6 +92,10 @@ def rehearse_rank(library: str, request: Mapping[str, Any]) -> dict[str, Any]:
     lines = ended.stdout.splitlines()
     if ended.returncode or not lines:
         last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        if "rehearsal/device.py" in ended.stderr:
+            raise EnvironmentLacks(
+                f"the rehearsal does not know torch {torch.__version__}: {last}; take the version in constraints.txt"
+            )
         return {
             "rank": request["rank"],
             "problem": f"{exit_reason(ended.returncode)}: {last}",
@@ -113,9 +118,9 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
         fullest = max(held, key=lambda phase: phase["peak"])
         sites = sorted(fullest["sites"].items(), key=lambda pair: -pair[1])[:SITES]
         phases[name] = {
-            "peak_gib": fullest["peak"] / device.GIB,
-            "sites_gib": {site: size / device.GIB for site, size in sites if size >= 2**20},
-            "traffic_gib": {kind: size / device.GIB for kind, size in held[0]["traffic"].items()},
+            "peak_gib": fullest["peak"] / GIB,
+            "sites_gib": {site: size / GIB for site, size in sites if size >= 2**20},
+            "traffic_gib": {kind: size / GIB for kind, size in held[0]["traffic"].items()},
             "products_tflop": {kind: flops / 1e12 for kind, flops in held[0]["products"].items()},
             "kernels": held[0]["kernels"],
             "waits": held[0]["waits"],

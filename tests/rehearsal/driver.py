@@ -8,7 +8,7 @@ import textwrap
 from contextlib import contextmanager
 from importlib import import_module
 
-from pmdkit.rehearsal import device
+from pmdkit.rehearsal import compiled
 
 LAYERS = 2
 SMALL = {"schedule.prompts": 64, "schedule.group": 2, "schedule.ministeps": 1}  # sequences one by one, in float32
@@ -64,8 +64,8 @@ def planted(file, name, right, wrong):
 
 
 def main():
-    device.load(sys.argv[1])
-    from pmdkit.rehearsal import rank
+    compiled.load(sys.argv[1])
+    from pmdkit.rehearsal import device, rank
 
     device.install(80)
 

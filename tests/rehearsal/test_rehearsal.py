@@ -1,0 +1,156 @@
+"""Two-layer versions of every recipe, objective level, kind of weights and of sharding; and mistakes that are planted.
+
+`driver.py` goes through all of them in one process, where torch has the rehearsed device.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.llm.gpus import GPUS
+from pmdkit.processes import python_environment
+from pmdkit.rehearsal.compiled import compile_device
+from pmdkit.rehearsal.rehearse import rehearse, verdict
+from pmdkit.resolve import resolve
+from tests.rehearsal.driver import CASES, LAYERS, ONE, PLANTED, SEVEN
+
+GIB = 2**30
+HEAD = 152_064 * 3584  # weights of the head of 7B, and of its embedding
+BLOCK = 233_057_792  # of one of its blocks
+PHASES = ["build", "rollout", "publish", "score", "update", "optimizer", "save"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    try:
+        library = str(compile_device())
+    except EnvironmentLacks as lacking:
+        pytest.skip(str(lacking))
+    command = [sys.executable, "-P", "-m", "tests.rehearsal.driver", library]
+    environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.stdout, ended.stderr[-2000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_recipe_goes_through_two_steps(found, name):
+    one = found[name]
+    assert "problem" not in one, one.get("traceback")
+    assert sorted(one["phases"]) == sorted(PHASES)
+    half = CASES[name][0] in (SEVEN, ONE, "qwen3-30b-a3b", "starter-100m")
+    assert set(one["phases"]["update"]["products"]) == {"bfloat16"} if half else {"float32"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_found_in_its_file(found, name):
+    """The line is the innermost of pmdkit's: of the mistake, or of the call in which it surfaces."""
+    kinds = {
+        "device": "FakeTensorDeviceMismatchError",
+        "dtype": "TypeError",
+        "shape": "RuntimeError",
+        "sharding": "vLLM",
+    }
+    places = {
+        "device": "llm/packing.py",  # the model adds positions to what they belong to
+        "device of the batch": "objectives/batch.py",
+        "dtype": "llm/head.py",
+        "shape": "llm/head.py",
+        "sharding": "llm/engines/vllm/colocate.py",
+    }
+    one = found[name]
+    assert one["problem"].startswith(kinds[name.split()[0]])
+    assert one["where"].startswith(places[name] + ":")
+
+
+@pytest.mark.slow
+def test_memory_and_traffic_are_those_of_the_shapes(found):
+    """What can be counted by hand, of two layers of 7B over 32 processes."""
+    phases = found["7b last"]["phases"]
+    weights = 2 * HEAD + LAYERS * BLOCK + 3584
+    state = sum(size for site, size in phases["update"]["sites"].items() if "allocate" in site or "_init_group" in site)
+    assert state == pytest.approx(12 * weights / 32, rel=1e-3)  # float32 weights and two moments, of 32 shards
+    # each of two passes gathers the blocks forward and again backward, and the ends once; gradients are summed once
+    sent = phases["update"]["traffic"]
+    (summed,) = (size for kind, size in sent.items() if kind.startswith("reduce_scatter"))
+    assert summed == pytest.approx(2 * 4 * weights, rel=0.02)
+    assert phases["score"]["peak"] > 2 * 2 * HEAD  # embedding and head in bfloat16
+
+
+@pytest.mark.slow
+def test_what_memory_depends_on(found):
+    peak = {name: one["phases"]["update"]["peak"] for name, one in found.items() if name in CASES}
+    assert peak["7b kept activations"] > 1.2 * peak["7b first"]
+    assert peak["7b first"] - peak["7b last"] == pytest.approx(0, abs=0.05 * GIB)  # the shards are equal here
+    assert peak["7b reference"] - peak["7b first"] == pytest.approx(4 * (2 * HEAD + 2 * BLOCK) / 32, rel=0.2)
+    held = found["7b adapters"]["phases"]["update"]["sites"]
+    moments = sum(size for site, size in held.items() if "_init_group" in site)
+    assert moments < 0.05 * GIB  # of adapters alone
+
+
+@pytest.mark.slow
+def test_the_verdict(found):
+    spec, _ = resolve("llm", SEVEN, {})
+    one = {**found["7b last"], "rank": 31}
+    assert verdict(spec, GPUS["H100"], [one])["fits"]
+    small = verdict(spec, GPUS["L4"], [one])
+    assert not small["fits"]
+    assert small["peak_gib"] > small["limit_gib"]
+    wrong = verdict(spec, GPUS["H100"], [one, {**found["dtype"], "rank": 0}])
+    assert not wrong["fits"]
+    assert not wrong["rehearsed"]
+    assert [mistake["rank"] for mistake in wrong["mistakes"]] == [0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({}, True), ({"rollout.lag": 1, "rollout.old": "rollout"}, False), ({"rollout.engine": "vllm-server"}, False)],
+)
+def test_a_recipe_with_a_part_that_is_skipped_is_not_called_rehearsed(changes, says):
+    spec, _ = resolve("llm", SEVEN, changes)
+    report = verdict(spec, GPUS["H100"], [{"rank": 0, "phases": {}}])
+    assert report["rehearsed"] is says
+    assert bool(report["skipped"]) is not says
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "gpus", "kind"),
+    [
+        (SEVEN, {}, "32xh1000", UsageError),
+        (SEVEN, {}, "H100", UsageError),
+        (SEVEN, {"model.device": "cpu"}, None, UsageError),
+        (SEVEN, {"vllm.tensor_parallel": 3}, None, UsageError),
+        (SEVEN, {"model.path": "nobody/has-this"}, None, EnvironmentLacks),  # no configuration: nothing is rehearsed
+        (SEVEN, {"schedule.group": 0}, None, UsageError),
+    ],
+)
+def test_what_cannot_be_rehearsed(recipe, changes, gpus, kind, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(kind):
+        rehearse(recipe, changes, gpus)
+
+
+def test_without_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(EnvironmentLacks, match="install"):
+        compile_device()
+
+
+def test_a_compiler_that_fails(monkeypatch, tmp_path):
+    compiler = tmp_path / "broken"
+    compiler.write_text("#!/bin/sh\necho 'error: concepts' >&2; exit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(EnvironmentLacks, match="concepts"):
+        compile_device()
+    assert not list(Path(tmp_path).rglob("*.so"))
