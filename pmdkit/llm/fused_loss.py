@@ -119,6 +119,7 @@ class ResponseCoefficients:
 
     def __init__(self, objective: Objective, batch: Batch, states: Tensor) -> None:
         folded = batch.folded()
+        self.groups = folded.group  # on its own device: where units begin is read on the host
         given = {field.name: getattr(folded, field.name) for field in fields(folded)}
         # on the device of the states, so that nothing waits for an accelerator
         here: dict[str, Any] = {name: None if x is None else x.to(states.device) for name, x in given.items()}
@@ -132,7 +133,7 @@ class ResponseCoefficients:
         count = len(self.batch.group)
         if not traits(self.objective).whole_groups:
             return list(range(count + 1))
-        ids, sizes = torch.unique_consecutive(self.batch.group, return_counts=True)
+        ids, sizes = torch.unique_consecutive(self.groups, return_counts=True)
         assert len(ids) == len(torch.unique(ids)), "the responses to a prompt are one after another"
         return [0, *sizes.cumsum(0).tolist()]
 

@@ -1,14 +1,16 @@
 """One process of a rehearsal: two steps of pmdkit's loop at full size, with tensors on the device that are fake.
 
-It reads what to rehearse from standard input as JSON, and writes what it found to standard output.
+It reads a list of what to rehearse from standard input as JSON, and writes what it found to standard output.
 """
 
 import json
+import multiprocessing
 import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from math import prod
@@ -25,7 +27,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import PmdkitError, first_line
-from pmdkit.llm import backend, collectives, model_shapes, shard_loading, sharded_checkpoint
+from pmdkit.llm import backend, collectives, model_shapes, old_logprobs, shard_loading, sharded_checkpoint
 from pmdkit.llm.engines import transformers as transformers_engine
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -35,6 +37,7 @@ from pmdkit.llm.engines.vllm.weight_names import WeightNames
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.packed_attention import PackedLayout
+from pmdkit.llm.policy import CausalPolicy
 from pmdkit.loop import Rollouts, Schedule, run
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe import checkpoint
@@ -86,12 +89,12 @@ class FakeGroup(collectives.AccelerateGroup):
         """As in a run; of DDP without accelerate, which would start NCCL."""
         if self.strategy == "fsdp2" or not any(weight.requires_grad for weight in root.parameters()):
             return super().wrap(root)
-        wrapped = nn.parallel.DistributedDataParallel(root, gradient_as_bucket_view=True)
+        wrapped = nn.parallel.DistributedDataParallel(root, gradient_as_bucket_view=True, init_sync=False)
         wrapped.register_comm_hook(None, collectives.summed)
         return wrapped
 
 
-class Batch:
+class FullRows:
     """The rows of a rehearsal: per process two micro-batches, each as full as the recipe allows.
 
     Attributes:
@@ -139,12 +142,12 @@ class RehearsedTask:
         return (torch.arange(rollouts.mass.numel()).view(rollouts.mass.shape) % 2).double()
 
 
-class Encoder:
+class PromptsByNumber:
     """Problems are their numbers, and all prompts have the same tokens."""
 
     tokenizer = SimpleNamespace(eos_token_id=END)
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: FullRows) -> None:
         self.batch = batch
 
     def problem(self, number: int) -> int:
@@ -189,7 +192,7 @@ class FakeVLLM:
 class RehearsedVLLM(ColocatedEngine):
     """The engine of rollout.engine = "vllm" with everything but vLLM itself; with servers it holds nothing here."""
 
-    def __init__(self, config: EngineConfig, batch: Batch, gib: float) -> None:
+    def __init__(self, config: EngineConfig, batch: FullRows, gib: float) -> None:
         self.config, self.batch = config, batch
         self.ends, self.version, self.on_finished = list(config.ends), NO_WEIGHTS, None
         self.names = WeightNames(config.model.config)
@@ -208,7 +211,7 @@ class RehearsedVLLM(ColocatedEngine):
 class RehearsedTransformers(TransformersEngine):
     """The embedded engine with its real weights and publish; it holds its cache, and draws nothing."""
 
-    batch: Batch
+    batch: FullRows
     cache: int
 
     def generate(self, prompts: Any, group: int, seeds: Any, sampling: Any, progress: Any = None) -> Responses:
@@ -220,7 +223,7 @@ class RehearsedTransformers(TransformersEngine):
 
 
 def make_engine(
-    spec: LLMSpec, model: PreTrainedModel, batch: Batch, group: ProcessGroup, gib: float
+    spec: LLMSpec, model: PreTrainedModel, batch: FullRows, group: ProcessGroup, gib: float
 ) -> DistributedEngine:
     """The engine of a recipe, as `backend.make_engine` makes it, with the stand-ins of this file."""
     rollout, vllm = spec.rollout, spec.vllm
@@ -285,7 +288,7 @@ def on_device(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def make_learner(
-    spec: LLMSpec, objective: Objective, model: PreTrainedModel, batch: Batch, engine: DistributedEngine, meter: Meter
+    spec: LLMSpec, policy: CausalPolicy, batch: FullRows, engine: DistributedEngine, meter: Meter
 ) -> CausalLearner:
     """The learner of a recipe, whose phases are counted."""
 
@@ -309,9 +312,8 @@ def make_learner(
                 return super().update(*given)
 
     backend.CausalLearner = RehearsedLearner  # type: ignore[misc]
-    shard_loading.fill_model = lambda *given: None  # type: ignore[assignment]  # there are no weights to read
-    policy = backend.make_policy(spec, objective, model, engine.process_group)
-    encoder: Any = Encoder(batch)
+    old_logprobs.SAMPLE = 2**30  # all rows: a sample would leave processes without any
+    encoder: Any = PromptsByNumber(batch)
     learner = backend.make_learner(spec, policy, encoder, encoder, engine)
     stack = ExitStack()
     learner.optimizer.register_step_pre_hook(lambda *given: stack.enter_context(meter.phase("optimizer")) and None)
@@ -337,11 +339,13 @@ def rehearse(request: Request, meter: Meter) -> None:
     # what cannot be rehearsed is left out here, and named by `skipped`
     rollout = spec.rollout.model_copy(update={"lag": 0, "environment": None, "canary": 0})
     group = SINGLE if size == 1 else FakeGroup(table, request["rank"])
-    batch = Batch(spec, objective, size)
+    batch = FullRows(spec, objective, size)
     model = make_model(spec, group.strategy == "fsdp2", request["layers"])
     engine = make_engine(spec, model, batch, group, request["gib"])
     spec = spec.model_copy(update={"rollout": rollout})
-    learner = make_learner(spec, objective, model, batch, engine, meter)
+    shard_loading.fill_model = lambda *given: None  # type: ignore[assignment]  # there are no weights to read
+    policy = backend.make_policy(spec, objective, model, group)
+    learner = make_learner(spec, policy, batch, engine, meter)
 
     def observe(step: int, *given: Any) -> None:
         with meter.phase("save"):
@@ -399,9 +403,11 @@ def rehearse_rank(request: Request) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Rehearse what standard input asks for, and print what was found as JSON."""
-    request: Request = json.load(sys.stdin)
-    device.install(request["gib"])
-    print(json.dumps(rehearse_rank(request)))
+    """Rehearse what standard input asks for, and print what was found as JSON; a process for each request."""
+    requests: list[Request] = json.load(sys.stdin)
+    device.install(requests[0]["gib"])
+    workers = min(len(requests), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:  # torch is imported once
+        print(json.dumps(list(pool.map(rehearse_rank, requests))))
     sys.stdout.flush()
-    os._exit(0)  # autograd's threads of the device do not end by themselves
+    os._exit(0)

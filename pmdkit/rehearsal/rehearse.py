@@ -6,13 +6,12 @@ The processes are Python started anew, since their torch believes in a device th
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
 from pmdkit.llm.engines import CENTRAL
 from pmdkit.llm.gpus import GPU, GPUS, parse_gpus
 from pmdkit.llm.model_shapes import shape_of
@@ -61,11 +60,10 @@ def rehearse(
     library = "" if torch.version.cuda else str(compile_device())
     given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib, "layers": layers}
     ranks = sorted({0, count // 2, count - 1})
-    with ThreadPoolExecutor(min(len(ranks), os.cpu_count() or 1)) as pool:
-        found = list(pool.map(lambda rank: rehearse_rank(library, {**given, "rank": rank}), ranks))
+    found = rehearse_ranks(library, [{**given, "rank": rank} for rank in ranks])
     report = verdict(spec, gpu, found)
     if not report["fits"] and not report["mistakes"]:
-        report["would_fit"] = next(remedies(spec, gpu, report, library, given), None)
+        report["would_fit"] = remedy(spec, gpu, report, library, given)
     return {**report, "verdict": sentence(report)}
 
 
@@ -84,28 +82,24 @@ def sentence(report: Mapping[str, Any]) -> str:
     )
 
 
-def rehearse_rank(library: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What one process found."""
-    command = python_command("-c", START, library)
+def rehearse_ranks(library: str, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What each process found, from a Python that loads the compiled device, if one is given, before torch."""
     environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, env=environment)
-    lines = ended.stdout.splitlines()
-    if ended.returncode or not lines:
+    command, asked = python_command("-c", START, library), json.dumps(requests)
+    ended = subprocess.run(command, input=asked, capture_output=True, text=True, env=environment)
+    if ended.returncode:
         last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
         if "rehearsal/device.py" in ended.stderr:
             raise EnvironmentLacks(
                 f"the rehearsal does not know torch {torch.__version__}: {last}; take the version in constraints.txt"
             )
-        return {
-            "rank": request["rank"],
-            "problem": f"{exit_reason(ended.returncode)}: {last}",
-            "where": "",
-            "phase": "",
-        }
-    found: dict[str, Any] = json.loads(lines[-1])
-    if found.get("code") in (UsageError.exit_code, EnvironmentLacks.exit_code):
-        kind = UsageError if found["code"] == UsageError.exit_code else EnvironmentLacks
-        raise kind(found["problem"])
+        raise ComponentDied(f"the rehearsal {exit_reason(ended.returncode)}: {last}; free memory, and try again")
+    found: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    for one in found:
+        if one.get("code") == UsageError.exit_code:
+            raise UsageError(one["problem"])
+        if one.get("code") == EnvironmentLacks.exit_code:
+            raise EnvironmentLacks(one["problem"])
     return found
 
 
@@ -155,30 +149,29 @@ def skipped(spec: LLMSpec) -> list[str]:
     return [part for part, present in parts.items() if present]
 
 
-def remedies(
+def remedy(
     spec: LLMSpec, gpu: GPU, report: Mapping[str, Any], library: str, given: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Changes that make a recipe fit, each rehearsed for the first process: one alone, else all together."""
-    limit = report["limit_gib"]
-    over = {name for name, phase in report["phases"].items() if phase["peak_gib"] > limit}
+) -> dict[str, Any] | None:
+    """Options with which the first process fits, rehearsed: one alone if possible, else all together; None if not."""
+    peaks = {name: phase["peak_gib"] for name, phase in report["phases"].items()}
+    over = {name: peak for name, peak in peaks.items() if peak > report["limit_gib"]}
     options: list[dict[str, Any]] = []
-    longest = spec.rollout.max_prompt + spec.rollout.width
-    if over & {"publish", "rollout", "score"} and spec.rollout.engine == "vllm":
-        fullest = max(report["phases"][name]["peak_gib"] for name in over)
-        share = int(100 * (spec.vllm.memory - (fullest - limit) / gpu.gib)) / 100
+    if over.keys() & {"publish", "rollout", "score"} and spec.rollout.engine == "vllm":
+        share = int(100 * (spec.vllm.memory - (max(over.values()) - report["limit_gib"]) / gpu.gib)) / 100
         options += [{"vllm.memory": share}] if share > 0 else []
     if not spec.model.checkpointing:
         options.append({"model.checkpointing": True})
+    longest = spec.rollout.max_prompt + spec.rollout.width
     if spec.update.token_budget > longest:
         options.append({"update.token_budget": longest})
     if spec.parallel.processes > 1 and spec.parallel.strategy != "fsdp2":
         options.append({"parallel.strategy": "fsdp2"})
-    together = {key: value for option in options for key, value in option.items()}
-    for option in [*options, *([together] if len(options) > 1 else [])]:
-        changed = {**given, "changes": {**given["changes"], **option}, "rank": 0}
-        found = verdict(resolve("llm", given["recipe"], changed["changes"], trust=given["trust"])[0], gpu, [
-            rehearse_rank(library, changed)
-        ])  # fmt: skip
-        if found["fits"]:
+    if len(options) > 1:
+        options.append({key: value for option in options for key, value in option.items()})
+    requests = [{**given, "changes": {**given["changes"], **option}, "rank": 0} for option in options]
+    for option, found in zip(options, rehearse_ranks(library, requests) if requests else [], strict=True):
+        changed = verdict(spec, gpu, [found])
+        if changed["fits"]:
             words = " ".join(f"{key}={str(value).lower()}" for key, value in option.items())
-            yield {"options": f"--set {words}", "peak_gib": found["peak_gib"]}
+            return {"options": f"--set {words}", "peak_gib": changed["peak_gib"]}
+    return None
