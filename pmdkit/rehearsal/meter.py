@@ -211,7 +211,7 @@ class Meter(TorchDispatchMode):
     def count(self, func: Any, name: str, args: Any, kwargs: Any, out: Any, faked: Any, made: Any) -> None:
         """Traffic of a collective; FLOPs and kernels of anything else."""
         if name.startswith(("c10d::", "_c10d_functional::")):
-            size = sum(x.numel() * x.element_size() for x in faked)
+            size = max(x.numel() * x.element_size() for x in (*faked, *made))  # the whole, of which others are parts
             self.current.traffic[f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}"] += size
             return
         if func.is_view or name in EMPTY:

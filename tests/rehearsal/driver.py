@@ -11,24 +11,24 @@ from importlib import import_module
 from pmdkit.rehearsal import compiled
 
 LAYERS = 2
-SMALL = {"schedule.prompts": 64, "schedule.group": 2, "schedule.ministeps": 1}  # sequences one by one, in float32
+SMALL = {"schedule.prompts": 4, "schedule.group": 2, "schedule.ministeps": 1}  # float32 attends one by one
 SEVEN, MOE, ONE = "qwen2.5-7b", "qwen3-30b-a3b", "one-gpu"
-CASES = {
-    "7b first": (SEVEN, 0, {}),
+BRIEF = {"update.token_budget": 2560, "rollout.width": 1024, "rollout.max_prompt": 512}  # fewer chunks of the head
+CASES = {  # recipe, rank, changes
     "7b last": (SEVEN, 31, {}),
-    "7b middle token-level": (SEVEN, 16, {"objective.name": "grpo"}),
-    "7b kept activations": (SEVEN, 0, {"model.checkpointing": False}),
-    "7b reference": (SEVEN, 5, {"objective.kl_coef": 0.01}),
-    "7b groups": (SEVEN, 0, {"objective.name": "rebel", "schedule.group": 2}),
-    "7b adapters": (SEVEN, 31, {"lora.rank": 8}),
-    "7b 64": (SEVEN, 63, {"parallel.processes": 64, "rollout.lag": 1, "rollout.old": "rollout"}),
-    "30b last": (MOE, 63, {}),
-    "30b token-level": (MOE, 0, {"objective.name": "gspo"}),
-    "one": (ONE, 0, {}),
-    "one token-level adapters": (ONE, 0, {"objective.name": "grpo", "lora.rank": 8, "objective.kl_coef": 0.01}),
-    "one reference": (ONE, 0, {"objective.kl_coef": 0.01, "model.checkpointing": False}),
-    "one ddp": (ONE, 7, {"parallel.processes": 8}),
-    "100m": ("starter-100m", 0, {"rollout.engine": "transformers"}),
+    "7b first": (SEVEN, 0, BRIEF),
+    "7b middle token-level": (SEVEN, 16, {**BRIEF, "objective.name": "grpo"}),
+    "7b kept activations": (SEVEN, 0, {**BRIEF, "model.checkpointing": False}),
+    "7b reference": (SEVEN, 5, {**BRIEF, "objective.kl_coef": 0.01}),
+    "7b groups": (SEVEN, 0, {**BRIEF, "objective.name": "rebel", "schedule.group": 2}),
+    "7b adapters": (SEVEN, 31, {**BRIEF, "lora.rank": 8}),
+    "7b 64": (SEVEN, 63, {**BRIEF, "parallel.processes": 64, "rollout.lag": 1, "rollout.old": "rollout"}),
+    "30b last": (MOE, 63, BRIEF),
+    "one": (ONE, 0, BRIEF),
+    "one token-level adapters": (ONE, 0, {**BRIEF, "objective.name": "grpo", "lora.rank": 8}),
+    "one reference": (ONE, 0, {**BRIEF, "objective.kl_coef": 0.01, "model.checkpointing": False}),
+    "one ddp": (ONE, 7, {**BRIEF, "parallel.processes": 8}),
+    "100m": ("starter-100m", 0, {**SMALL, "rollout.engine": "transformers"}),
     "moe": ("starter-moe", 0, SMALL),
     "starter": ("starter", 0, {**SMALL, "parallel.processes": 2, "parallel.strategy": "fsdp2"}),
     "calculator": ("calculator", 0, SMALL),
@@ -78,7 +78,7 @@ def main():
     for name, mistake in PLANTED.items():
         if not sys.argv[2:] or name in sys.argv[2:]:
             with planted(*mistake):
-                every[name] = found(*CASES["7b last"])
+                every[name] = found(*CASES["7b first"])
     print(json.dumps(every))
     sys.stdout.flush()
     os._exit(0)

@@ -75,21 +75,22 @@ def test_memory_and_traffic_are_those_of_the_shapes(found):
     """What can be counted by hand, of two layers of 7B over 32 processes."""
     phases = found["7b last"]["phases"]
     weights = 2 * HEAD + LAYERS * BLOCK + 3584
-    state = sum(size for site, size in phases["update"]["sites"].items() if "allocate" in site or "_init_group" in site)
+    state = sum(size for site, size in phases["update"]["sites"].items() if "shard_loading" in site or "_init_" in site)
     assert state == pytest.approx(12 * weights / 32, rel=1e-3)  # float32 weights and two moments, of 32 shards
-    # each of two passes gathers the blocks forward and again backward, and the ends once; gradients are summed once
+    # gradients are summed in float32 after each of two passes
     sent = phases["update"]["traffic"]
     (summed,) = (size for kind, size in sent.items() if kind.startswith("reduce_scatter"))
-    assert summed == pytest.approx(2 * 4 * weights, rel=0.02)
+    assert summed == pytest.approx(2 * 4 * weights, rel=1e-3)
     assert phases["score"]["peak"] > 2 * 2 * HEAD  # embedding and head in bfloat16
 
 
 @pytest.mark.slow
 def test_what_memory_depends_on(found):
     peak = {name: one["phases"]["update"]["peak"] for name, one in found.items() if name in CASES}
-    assert peak["7b kept activations"] > 1.2 * peak["7b first"]
-    assert peak["7b first"] - peak["7b last"] == pytest.approx(0, abs=0.05 * GIB)  # the shards are equal here
-    assert peak["7b reference"] - peak["7b first"] == pytest.approx(4 * (2 * HEAD + 2 * BLOCK) / 32, rel=0.2)
+    assert peak["7b first"] < peak["7b last"]  # fewer tokens
+    # a reference policy adds its float32 shards, and its embedding and head stay gathered in bfloat16
+    added = 4 * (2 * HEAD + LAYERS * BLOCK) / 32 + 2 * 2 * HEAD
+    assert peak["7b reference"] - peak["7b first"] == pytest.approx(added, rel=0.05)
     held = found["7b adapters"]["phases"]["update"]["sites"]
     moments = sum(size for site, size in held.items() if "_init_group" in site)
     assert moments < 0.05 * GIB  # of adapters alone
