@@ -61,16 +61,18 @@ def install(gib: float) -> None:
         torch._C._ensureCUDADeviceGuardSet()
     patch_cuda(gib)
     register_kernels()
-    FakeTensorMode.avoid_device_init = True  # it would start the device
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(1, device="cuda") is made there, not copied
     # fakes have addresses that differ where their memory does (torch says 0), and parameters that are put in place
     # rather than swapped, which fakes cannot be
     address = torch.UntypedStorage.data_ptr
-    torch.UntypedStorage.data_ptr = lambda storage: (  # type: ignore[method-assign]
-        address(storage) if storage.device.type == "cpu" else storage._cdata
-    )
-    FakeTensor.data_ptr = lambda tensor: tensor.untyped_storage()._cdata  # type: ignore[method-assign]
-    nn.Module._apply = apply  # type: ignore[method-assign,assignment]
+    patches: list[tuple[Any, str, Any]] = [
+        (FakeTensorMode, "avoid_device_init", True),  # it would start the device
+        (torch.UntypedStorage, "data_ptr", lambda x: address(x) if x.device.type == "cpu" else x._cdata),
+        (FakeTensor, "data_ptr", lambda x: x.untyped_storage()._cdata),
+        (nn.Module, "_apply", apply),
+    ]
+    for owner, name, value in patches:
+        setattr(owner, name, value)
 
 
 def patch_cuda(gib: float) -> None:
