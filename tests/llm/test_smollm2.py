@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pmdkit import train
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.fit import Display
 from pmdkit.llm import smollm2
 from pmdkit.llm.gguf import GGUF
 from pmdkit.llm.model import load_model
@@ -207,8 +208,13 @@ SHORT = {"rollout.width": 6, "evaluation.problems": 2, "evaluation.k": 1, "run.t
 @pytest.mark.slow
 def test_the_recipe_takes_three_steps_with_a_small_model(cache, small, tmp_path):
     smollm2.convert(GGUF(small[1]), smollm2.cache_folder())
-    run = train("pmd-mean", "llm", "smollm2", steps=3, prompts=2, group=2, out=tmp_path / "run", options=SHORT)
+    notes = []
+    show = type("Notes", (Display,), {"note": lambda self, sentence: notes.append(sentence)})()
+    options = SHORT | {"evaluation.problems": 64}
+    place = tmp_path / "run"
+    run = train("pmd-mean", "llm", "smollm2", steps=3, prompts=2, group=2, out=place, options=options, display=show)
     assert [row["step"] for row in run.metrics] == [1, 2, 3]
+    assert sum("before" in note for note in notes) == sum("after:" in note for note in notes) == 4  # one of each kind
     assert "model.safetensors" in str((run.path / "inputs.json").read_text())
 
 

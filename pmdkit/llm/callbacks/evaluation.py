@@ -6,14 +6,16 @@ from typing import Any
 
 from pmdkit import foreign
 from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.errors import printable
 from pmdkit.fit import Display, RunContext, StepResult, TrainerCallback
-from pmdkit.llm.evaluate import Answered, Evaluation, encode_answers
+from pmdkit.llm.evaluate import Answered, Evaluation, encode_answers, read_record
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files, run_folder
 from strict_answers import Item, audit
 
 AUDITED = 200  # answers
+SHOWN, LETTERS = 4, 120  # problems whose answers are shown at the end, and characters of each
 
 
 @dataclass
@@ -42,6 +44,21 @@ class EvaluationCallback(TrainerCallback):
         last = run.backend.schedule.steps
         if result.step == last or (self.every and result.step % self.every == 0):
             self.evaluate()
+        if result.step == last:
+            self.show_answers(last)
+
+    def show_answers(self, last: int) -> None:
+        """Show one answer before the first and after the last step, to one problem of each kind that the ids name."""
+        if self.folder is None or self.display is None:
+            return
+        places = [self.folder.evaluations / f"{self.evaluation.name}-step-{step}.jsonl" for step in (0, last)]
+        before, after = (read_record(place, self.evaluation.k) for place in places)
+        kinds = {problem.id.rpartition("-")[0]: problem for problem in reversed(self.evaluation.problems)}
+        for problem in list(kinds.values())[:SHOWN]:
+            if problem.id in before and problem.id in after:
+                self.display.note(f"{printable(problem.problem)[:LETTERS]!r}, answer {printable(problem.answer)!r}")
+                for name, answers in (("before", before), ("after", after)):
+                    self.display.note(f"  {name}: {printable(answers[problem.id][0].response)[:LETTERS]!r}")
 
     def evaluate(self) -> dict[str, float | None]:
         """`pass_rate` and `reward` of the current policy. A finished evaluation is read, not drawn again."""
