@@ -37,7 +37,7 @@ BEGIN, END = "<!-- {}: python docs/generate/kimi.py -->\n", "<!-- end of {} -->\
 TAUS = (0.1, 0.3)
 DRIFTS = (0.02, 0.1, 0.35, 1.0)
 RIGHT = (0, 9)  # of 16 responses
-OPEN = {"clip_low": 50.0, "clip_high": 50.0, "baseline": "mean"}  # no band in reach
+OPEN: dict[str, Any] = {"clip_low": 50.0, "clip_high": 50.0, "baseline": "mean"}  # no band in reach
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,10 @@ def draw() -> None:
 
     from pmdkit_lab import figures
 
-    pair = {"GRPO, std none": GRPO(std="none", norm="none"), "PMD-mean, tau 0.1": PMDMean(0.1, "none")}
+    pair: dict[str, Objective] = {
+        "GRPO, std none": GRPO(std="none", norm="none"),
+        "PMD-mean, tau 0.1": PMDMean(0.1, "none"),
+    }
     with figures.style():
         figure = Figure(figsize=(7, 3.4), layout="constrained")
         ax = figure.add_subplot()

@@ -62,7 +62,7 @@ def resolve_config(spec: BanditSpec, objective: Objective) -> BanditSpec:
             update = "regression"
     if schedule.group is not None and update != "gradient":
         raise UsageError(f"schedule.update is '{update}' with drawn arms; it needs the full support: leave --group out")
-    if update != "gradient" and getattr(objective, "ess_step", 0):
+    if update != "gradient" and getattr(objective, "ess_step", False):
         raise UsageError(
             f"objective.ess_step is given with schedule.update '{update}', which has no learning rate; use gradient"
         )

@@ -18,10 +18,11 @@ def path(case: Case) -> Result | None:
     """Losses of the ministeps and the gradient [N][T_n], or None for a case that verl cannot express.
 
     verl has no responses without a verdict, gives its losses neither a reference policy nor one tau per prompt, may
-    pass on a part of a step, and knows the tokens of a mini-batch but not those of a rollout batch.
+    pass on a part of a step or of a group, and knows the tokens of a mini-batch but not those of a rollout batch.
     """
     facts = traits(objective_of(case))
-    if facts.uses_reference or facts.whole_batch or case["norm"] == "tokens" or len(set(case["tau"] or [0.0])) > 1:
+    parts = facts.uses_reference or facts.whole_batch or facts.whole_groups
+    if parts or case["norm"] == "tokens" or len(set(case["tau"] or [0.0])) > 1:
         return None
     if any(reward is None for row in case["reward"] for reward in row):
         return None

@@ -8,7 +8,7 @@ MEANT = [
     for case in cases()
     if case["norm"] != "tokens"
     and all(None not in row for row in case["reward"])
-    and case["objective"] not in ("grpo-kl", "reinforce-pp")
+    and case["objective"] not in ("grpo-kl", "reinforce-pp", "bapo")
     and len(set(case["tau"] or [0.0])) == 1
 ]
 
