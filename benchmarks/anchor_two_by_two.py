@@ -58,6 +58,7 @@ def run_one(task, objective, tau, ministeps, seed):
         "schedule.ministeps": ministeps,
         "schedule.prompts": ROWS // GROUP * ministeps,
         "schedule.group": GROUP,
+        "schedule.lr": 1e-3,  # of the shelf when this was run; that of `copy` has changed since then
         "schedule.steps": UPDATES[task] // ministeps,
         "run.seed": seed,
     }

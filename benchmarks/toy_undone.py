@@ -1,4 +1,4 @@
-"""Why does a solved toy run come undone? `python benchmarks/toy_undone.py causes|table|long|record [SEEDS]`.
+"""Why does a solved toy run come undone? `python benchmarks/toy_undone.py causes|table|long|trace|record [SEEDS]`.
 
 Stated before the first run. Task: modular-sum as it stands on the shelf (PMD-mean, 128 prompts, 16 draws, 2 ministeps,
 AdamW, lr 1e-3), 600 steps, twice the recipe's; the pass rate is exact, over all 100 prompts, after each step.
@@ -29,6 +29,12 @@ missed seed 1, which never learns one prompt of the hundred and falls from 0.988
 EARLIER than the onset only two ways are gone on, and a run of the table ends LEFT steps after its first fall. Arms and
 ways that were added are marked.
 
+Added when `copy` had collapsed on one seed of three: `trace SEED TASK` runs a recipe whose responses can be enumerated,
+logs every ministep (norm of the gradient, size of the second moment and of the update, groups that are not silent,
+spread of the log ratio, exact pass rate before and after) and every step (entropy, length, the likeliest responses),
+and goes on from the step BEFORE its end in the ways of COPY_WAYS. Where responses can be enumerated, the pass rates of
+`long` are exact since then; the older ones of `copy` are those of rollouts.
+
 Every finished run is appended to a journal; the same command goes on where it stopped. `record` writes the JSON record.
 """
 
@@ -37,6 +43,7 @@ import math
 import sys
 from collections import deque
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +122,19 @@ WAYS = {
     "clip 0.1": {"clip": 0.1},  # added after seeds 0 and 1
 }
 
+BEFORE, GOES_ON = 194, 30  # `copy`, seed 101: the last step before the collapse, and the steps that follow it
+# ways to go on with `copy`; `silent` False makes no update of a ministep without an active group
+COPY_WAYS = {
+    "unchanged": {},
+    "other draws": {"draws": 1},
+    "momentum set to 0": {"still": True},
+    "no update where all groups are silent": {"silent_updates": False},
+    "one ministep": {"ministeps": 1},
+    "full support": {"group": None},
+    "clip 0.1": {"clip": 0.1},
+    "lr / 3": {"lr": 1e-3 / 3},
+    "lr / 10": {"lr": 1e-4},
+}
 SHORT = {name: WAYS[name] for name in ("unchanged", "momentum set to 0")}
 
 
@@ -192,6 +212,8 @@ class Watched:
         arm, weights = self.arm, list(self.inner.model.parameters())
         groups = len(rollouts.mass)
         active = (batch.advantage != 0).view(groups, -1).any(1)
+        if not (arm.get("silent_updates", True) or bool(active.any())):
+            return {"loss": 0.0, "grad_norm": 0.0}
         if not arm.get("silent", True):
             batch = replace(batch, weight=batch.weight * active.repeat_interleave(rollouts.mass.shape[1]))
         loss = total(objective, replace(batch, logp=self.inner.logp(rollouts)))
@@ -232,10 +254,10 @@ def run_arm(name, seed, task="modular-sum", steps=STEPS):
     curve, silent = [], []
 
     def look(step, learner, rollouts, groups, batch, updates):
-        exact = task == "modular-sum"
+        exact = backend.learner.space is not None
         curve.append(backend.evaluate()["pass_rate"] if exact else float((groups.mass * groups.reward).sum(1).mean()))
         silent.append(float((groups.reward.amax(1) == groups.reward.amin(1)).double().mean()))
-        fall = measures(np.array(curve))["undone"] if exact else None
+        fall = measures(np.array(curve))["undone"] if task == "modular-sum" else None
         if steps == STEPS and fall is not None and step >= fall + LEFT:
             raise Enough
 
@@ -400,6 +422,90 @@ def go_on(learner, objective, backend, state, start, way, size):
     return {"lowest": round(min(curve), 4), "last": round(curve[-1], 4), "curve": [round(x, 4) for x in curve[::3]]}
 
 
+class Logged(Watched):
+    """The same; every update becomes a row of `rows`."""
+
+    def __init__(self, inner, arm, exact):
+        super().__init__(inner, arm)
+        self.exact, self.rows = exact, []
+
+    def update(self, objective, rollouts, batch):
+        """One ministep, logged from BEFORE - 20 on."""
+        if self.version < BEFORE - 20:
+            return super().update(objective, rollouts, batch)
+        weights = list(self.inner.model.parameters())
+        before, rate = [weight.detach().clone() for weight in weights], self.exact()
+        with torch.no_grad():
+            ratio = ((self.inner.logp(rollouts) - batch.logp_old) * batch.mask).sum(1)
+        report = super().update(objective, rollouts, batch)
+        state = self.inner.optimizer.state
+        second = [state[weight]["exp_avg_sq"] / (1 - 0.999 ** float(state[weight]["step"])) for weight in weights]
+        entries = sum(v.numel() for v in second)
+        self.rows.append(
+            {
+                "step": self.version + 1,
+                "gradient": report["grad_norm"],
+                "second": math.sqrt(sum(float(v.double().sum()) for v in second) / entries),
+                "update": norm([now.detach() - old for now, old in zip(weights, before, strict=True)]),
+                "active": int((batch.advantage != 0).view(len(rollouts.mass), -1).any(1).sum()),
+                "wrong": int(((batch.advantage < 0) & (batch.mass > 0)).sum()),
+                "lowest_log_ratio": float(ratio.min()),
+                "highest_log_ratio": float(ratio.max()),
+                "before": rate,
+                "after": self.exact(),
+            }
+        )
+        return report
+
+
+def trace(task, seed):
+    """The recipe's run, each update logged from BEFORE - 20 on, and the ways to go on from BEFORE."""
+    spec, objective, backend = prepared(task, seed, 200, {"schedule.lr": 1e-3})
+    inner, prompts = backend.learner, backend.task.held_out(10**4)
+    right = backend.task.reward(inner.enumerate(prompts, 0))
+
+    def exact():
+        return float((inner.enumerate(prompts, 0).mass * right).sum(1).mean())
+
+    learner, steps, kept = Logged(inner, {}, exact), [], {}
+
+    def look(step, *_):
+        rollouts = inner.enumerate(prompts, 0)
+        entropy = -(rollouts.mass * rollouts.mass.clamp_min(1e-30).log()).sum(1).mean()
+        lengths = rollouts.mask.sum(1).view(len(prompts), -1)
+        rates = (rollouts.mass * right).sum(1)
+        likeliest = rollouts.mass.argmax(1) + torch.arange(len(prompts)) * right.shape[1]
+        words = ["".join(map(str, rollouts.responses[i][rollouts.mask[i]].tolist())) for i in likeliest.tolist()]
+        found = {"step": step, "pass_rate": float(rates.mean()), "lost": int((rates < LOST).sum())}
+        found |= {"entropy": float(entropy), "length": float((rollouts.mass * lengths).sum(1).mean())}
+        steps.append(found | ({"likeliest": words} if step % 20 == 0 or step >= BEFORE else {}))
+        if step == BEFORE:
+            kept.update(deepcopy(inner.state_dict()))
+
+    loop.run(objective, learner, backend.task, backend.schedule, [look])
+    ways = {}
+    for name, way in COPY_WAYS.items():
+        inner.load_state_dict(deepcopy(kept))
+        if way.get("still"):
+            for state in inner.optimizer.state.values():
+                state["exp_avg"].zero_()
+        other = Watched(inner, way)
+        other.version = BEFORE
+        for group in other.group_options:
+            group["lr"] = way.get("lr", spec.schedule.lr)
+        schedule = replace(backend.schedule, steps=BEFORE + GOES_ON, ministeps=way.get("ministeps", 4))
+        schedule = replace(schedule, group=way.get("group", schedule.group))
+        schedule = replace(schedule, seed=schedule.seed + 1000 * way.get("draws", 0))
+        curve = []
+        loop.run(objective, other, backend.task, schedule, [lambda *_, c=curve: c.append(exact())], start=BEFORE)
+        ways[name] = {
+            "lowest": round(min(curve), 4),
+            "last": round(curve[-1], 4),
+            "curve": [round(x, 4) for x in curve],
+        }
+    return {"task": task, "seed": seed, "steps": steps, "updates": learner.rows, "ways": ways}
+
+
 def journal():
     """Every finished run so far."""
     return [json.loads(line) for line in JOURNAL.read_text().splitlines()] if JOURNAL.exists() else []
@@ -451,8 +557,13 @@ def main(what, *rest):
                         print(
                             {key: value for key, value in found.items() if key != "curve"}, file=sys.stderr, flush=True
                         )
-    else:
+    elif what == "trace":
+        for seed in seeds:
+            append("trace", trace(rest[1], seed))
+    elif what == "record":
         record()
+    else:
+        sys.exit(f"toy_undone.py: {what} is no part; give causes, table, long, trace or record")
 
 
 def tables(runs):
