@@ -113,8 +113,8 @@ def run_all(
             name, reason = result.call.name, result.reason
             code = 0 if reason else result.value["code"]
             if code:  # the error that the run reported, or how its process ended
-                log = Path(result.call.arguments["log"]).read_text(encoding="utf-8", errors="replace")
-                told = [line for line in log.splitlines() if line.startswith(ERROR)]
+                written = Path(result.call.arguments["log"]).read_text(encoding="utf-8", errors="replace")
+                told = [line for line in written.splitlines() if line.startswith(ERROR)]
                 reason = told[-1].removeprefix(ERROR) if told else exit_reason(code)
             if reason:
                 failed[name], line = reason, f"failed: {reason}"
