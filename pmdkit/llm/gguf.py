@@ -86,10 +86,11 @@ def dequantize(blocks: NDArray[Any]) -> NDArray[np.float32]:
 
     The first half of a Q4_1 block is in the low four bits of its bytes, the second half in the high ones.
     """
-    if "value" in blocks.dtype.fields:
+    fields = blocks.dtype.names or ()
+    if "value" in fields:
         return blocks["value"]
     scale = blocks["scale"].astype(np.float32)[:, None]
-    if "bytes" in blocks.dtype.fields:
+    if "bytes" in fields:
         return scale * blocks["bytes"]
     nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1)
     return scale * nibbles + blocks["low"].astype(np.float32)[:, None]
