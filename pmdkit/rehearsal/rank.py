@@ -90,8 +90,20 @@ class FakeGroup(collectives.AccelerateGroup):
         if self.strategy == "fsdp2" or not any(weight.requires_grad for weight in root.parameters()):
             return super().wrap(root)
         wrapped = nn.parallel.DistributedDataParallel(root, gradient_as_bucket_view=True, init_sync=False)
-        wrapped.register_comm_hook(None, collectives.summed)
+        wrapped.register_comm_hook(None, summed)
+        wrapped.logger = SimpleNamespace(set_runtime_stats_and_log=lambda: None)  # torch's own has a timer of CUDA
         return wrapped
+
+
+def summed(
+    state: None,
+    bucket: torch.distributed.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
+    """`collectives.summed`, whose future has no value where nothing is sent."""
+    torch.distributed.all_reduce(bucket.buffer())
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
 
 
 class FullRows:
@@ -242,10 +254,11 @@ def make_engine(
     )
     engine: Any
     if rollout.engine == "transformers":
-        transformers_engine.TransformersEngine = RehearsedTransformers  # type: ignore[misc]
+        module: Any = transformers_engine
+        module.TransformersEngine = RehearsedTransformers
         # where the trainer's weights are shards, each process generates with a whole model
-        transformers_engine.load_model = lambda path: (on_device(deepcopy(model)), None)  # type: ignore[assignment]
-        engine = transformers_engine.make(config)
+        module.load_model = lambda path: (on_device(deepcopy(model)), None)
+        engine = module.make(config)
         engine.batch, engine.cache = batch, cache_bytes(spec, model, group.size)
     else:
         engine = RehearsedVLLM(config, batch, gib)
@@ -311,7 +324,8 @@ def make_learner(
             with meter.phase("update"):
                 return super().update(*given)
 
-    backend.CausalLearner = RehearsedLearner  # type: ignore[misc]
+    module: Any = backend
+    module.CausalLearner = RehearsedLearner
     old_logprobs.SAMPLE = 2**30  # all rows: a sample would leave processes without any
     encoder: Any = PromptsByNumber(batch)
     learner = backend.make_learner(spec, policy, encoder, encoder, engine)
@@ -343,7 +357,7 @@ def rehearse(request: Request, meter: Meter) -> None:
     model = make_model(spec, group.strategy == "fsdp2", request["layers"])
     engine = make_engine(spec, model, batch, group, request["gib"])
     spec = spec.model_copy(update={"rollout": rollout})
-    shard_loading.fill_model = lambda *given: None  # type: ignore[assignment]  # there are no weights to read
+    shard_loading.fill_model = lambda *given: None  # there are no weights to read
     policy = backend.make_policy(spec, objective, model, group)
     learner = make_learner(spec, policy, batch, engine, meter)
 
