@@ -95,6 +95,7 @@ SET = [MARGIN, list(SEEDS), TAU, GROUP, CONTEXTS, ARMS, RIGHT, HIDDEN, OBJECTIVE
 DIGEST = hashlib.sha256(json.dumps([__doc__, SET, OPTIONS, TRANSFORMER]).encode()).hexdigest()[:16]
 PLACE = Path(__file__).parent / "results" / "distinct-answers.json"
 JOURNAL = PLACE.with_suffix(".jsonl")
+PICTURE = Path(__file__).parents[1] / "docs" / "use" / "distinct-answers.svg"
 
 
 class Reached(Exception):
@@ -266,16 +267,45 @@ def record():
         values = [a["last"]["distinct"] - b["last"]["distinct"] for a, b in pairs if a["reached"] and b["reached"]]
         row = {"kind": kind, "cell": own, "against": base, "pairs": len(values), "predicted": wanted}
         if len(values) < max(3, 0.75 * len(pairs)):
-            words.append(row | {"verdict": "not reached"})
+            words.append(row | {"verdict": "not reached" if pairs else "not run"})
             continue
         shared = sum(cell[0] == own[0] for _, cell, _, _ in comparisons())
         low, high = stats.t.interval(1 - 0.05 / shared, len(values) - 1, np.mean(values), stats.sem(values))
         row["difference"] = [round(float(x), 4) for x in (np.mean(values), low, high)]
         words.append(row | {"verdict": verdict(low, high)})
     found = {"protocol": DIGEST, "machine": machine(), "versions": versions(), "margin": MARGIN}
-    found |= {"seeds": {task: len(s) for task, s in seeds.items()}, "cells": table, "comparisons": words}
+    found |= {"seeds": seeds, "cells": [row for row in table if row["seeds"]], "comparisons": words}
     PLACE.write_text(json.dumps(found | {"runs": list(done.values())}, indent=1) + "\n")
     print(json.dumps(words, indent=1))
+
+
+def picture():
+    """Draw the share of pairs that differ in the bandit, by passes, objective and optimizer; the line is the start."""
+    from matplotlib.figure import Figure
+
+    found = json.loads(PLACE.read_text())
+    figure = Figure(figsize=(7.8, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    colours = dict(zip(OBJECTIVES, ("#0072b2", "#d55e00", "#009e73", "#56b4e9", "#e69f00", "#666666"), strict=True))
+    for ax, optimizer in zip(axes, OPTIMIZERS["bandit"], strict=True):
+        rows = [r for r in found["cells"] if (r["task"], r["optimizer"]) == ("bandit", optimizer)]
+        for place, passes in enumerate(BANDIT):
+            here = [r for r in rows if r["passes"] == passes]
+            for i, row in enumerate(here):
+                mean, deviation = row["distinct_last"]
+                x, name = place + (i - (len(here) - 1) / 2) / 8, row["objective"]
+                ax.errorbar(
+                    x, mean, 1.96 * deviation / row["reached"] ** 0.5, fmt="o", color=colours[name], markersize=4
+                )
+        ax.axhline(rows[0]["distinct_first"][0], color="0.5", linestyle="--", linewidth=1)
+        ax.set_xticks(range(len(BANDIT)), ["1 pass", "8 passes", "solved"])
+        ax.set_title({"sgd": "SGD", "adam": "Adam"}[optimizer], fontsize=10)
+        ax.set_ylim(0, 1)
+    axes[0].set_ylabel("share of pairs of right draws that differ")
+    for name, colour in colours.items():
+        axes[1].plot([], [], "o", color=colour, markersize=4, label=name)
+    axes[1].legend(fontsize=7, ncols=2, loc="upper right")
+    figure.savefig(PICTURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":
@@ -284,5 +314,6 @@ if __name__ == "__main__":
         run(sys.argv[2:] or list(CELLS))
     elif sys.argv[1:] == ["record"]:
         record()
+        picture()
     else:
         raise SystemExit(f"got {sys.argv[1:]}; expected run, with any of {', '.join(CELLS)}, or record")
