@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -138,7 +138,7 @@ def convert(file: GGUF, folder: Path) -> None:
         weight = torch.from_numpy(values.copy())
         if name.endswith(("attn_q.weight", "attn_k.weight")):
             # llama.cpp turns neighbouring pairs of a head, transformers its first half with its second
-            size = config.head_dim
+            size = config.hidden_size // config.num_attention_heads
             weight = weight.view(-1, size // 2, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
         state[stock_name(name)] = weight
     state["lm_head.weight"] = state["model.embed_tokens.weight"]
