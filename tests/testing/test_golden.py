@@ -64,7 +64,7 @@ def test_every_path_gives_every_vector(ours):
     assert count["objectives"] == everything
     assert count["toy"] == count["llm-chunked-head"] == everything - holes
     assert count["llm-fused-head"] == everything - holes - per_token
-    assert count["bandit-table"] == sum("one-token" in case["name"] for case in cases()) == 5
+    assert count["bandit-table"] == sum("one-token" in case["name"] for case in cases()) == 6
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient", "nan"])
