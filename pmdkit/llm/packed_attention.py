@@ -168,6 +168,7 @@ class PackedLayout:
             rows = self.rows(q.device)
             k, v = k[rows], v[rows]
         ends_q, ends_k = self.ends(q.device)
+        shared: dict[str, Any] = {"enable_gqa": q.shape[1] != k.shape[1]} if WANTS_GQA else {}
         out = varlen_attn(
             q,
             k,
@@ -178,7 +179,7 @@ class PackedLayout:
             self.longest,
             scale=how.scaling,
             window_size=(-1 if how.window is None else how.window - 1, 0),  # tokens to the left, excluding itself
-            **({"enable_gqa": q.shape[1] != k.shape[1]} if WANTS_GQA else {}),
+            **shared,
         )
         assert isinstance(out, Tensor)
         return out[None]
