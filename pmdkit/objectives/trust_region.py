@@ -30,6 +30,7 @@ def keep(batch: Batch, region: str, radius: float | None = None) -> Tensor:
 
     $$ \text{dppo-tv: } \mathrm{sign}(A)(p - q) > \delta \qquad
        \text{dppo-kl: } d(q, p) > \delta \text{ and } \mathrm{sign}(A)(p - q) > 0 $$
+
     $$ \text{ipo: } |p - q| > \delta \qquad \text{kpop: } d(p, q) > \delta \text{ or } d(q, p) > \delta $$
 
     and m2po leaves out the largest $(\log p/q)^2$ among the tokens that moved along their advantage, until the mean of
