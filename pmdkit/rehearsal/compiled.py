@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pmdkit.errors import EnvironmentLacks, first_line
+from pmdkit.hub import cache_folder
 
 SOURCE = Path(__file__).with_name("device.cpp")
 COMPILERS = ("c++", "g++", "clang++")
@@ -26,7 +27,7 @@ def compile_device() -> Path:
     assert found.origin is not None
     torch = Path(found.origin).parent
     key = hashlib.sha256(SOURCE.read_bytes() + version("torch").encode() + str(torch).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pmdkit"
+    cache = cache_folder()
     library = cache / f"rehearsal-{key}.so"
     if library.exists():
         return library

