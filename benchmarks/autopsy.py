@@ -22,25 +22,43 @@ Makers
 * `trl`: TRL's GRPOTrainer with a random model of two layers; its own dumps, nothing simulated.
 """
 
-# kind: what is planted, and (maker, format, strength) in build and in judged
+# kind: (maker, format, strength) in build and in judged
 FAULTS = {
-    "rate-too-high": ("learning rate far above what the task bears", ("toy", "pmdkit", 0.1), ("table", "prime-rl", 3.0)),
-    "wrong-form-paid": ("the verifier pays a form whatever its content", ("table", "verl", 1), ("table", "open-instruct", 1)),
-    "cut-off-scored-wrong": ("responses at the cap are scored 0", ("table", "slime", 9), ("table", "open-instruct", 11)),
-    "stale-policy": ("responses come from a policy some steps old", ("table", "prime-rl", 8), ("table", "slime", 12)),
-    "engine-mismatch": ("engine logits have noise", ("table", "prime-rl", 0.05), ("table", "columns", 0.07)),
-    "temperature": ("drawn at one temperature, scored at another", ("table", "columns", 0.6), ("table", "prime-rl", 1.5)),
-    "reward-cannot-read": ("the prompt asks for a form that the reward does not read", ("table", "verl", 1), ("table", "slime", 1)),
-    "equal-rewards": ("every response gets the same reward", ("trl", "trl", 0.0), ("table", "open-instruct", 1.0)),
-    "duplicate-prompts": ("the same few prompts fill the batch", ("table", "verl", 3), ("table", "slime", 4)),
-    "kl-sign": ("the penalty on KL is a bonus", ("trl", "trl", -0.5), ("trl", "trl", -0.3)),
-    "advantage-not-centred": ("the reward itself is the advantage", ("table", "open-instruct", 1), ("table", "prime-rl", 1)),
-    "part-below-threshold": ("PMD-part with tau below its threshold, stale", ("toy", "pmdkit", 0.005), ("toy", "pmdkit", 0.01)),
-    "mask-off-by-one": ("the mask begins one token late", ("table", "prime-rl", 1), ("table", "columns", 1)),
-    "advantage-sign": ("advantages have the wrong sign", ("table", "open-instruct", 1), ("trl", "trl", 1)),
-    "no-variety": ("the engine draws greedily", ("table", "verl", 0), ("table", "slime", 0)),
-}  # fmt: skip
-HEALTHY = {
-    "build": [("table", "prime-rl"), ("table", "slime"), ("table", "verl"), ("toy", "pmdkit"), ("trl", "trl")],
-    "judged": [("table", "columns"), ("table", "open-instruct"), ("table", "prime-rl"), ("toy", "pmdkit"), ("trl", "trl")],
-}  # fmt: skip
+    # a learning rate far above what the task bears
+    "rate-too-high": (("toy", "pmdkit", 0.1), ("table", "prime-rl", 3.0)),
+    # the verifier pays a form whatever its content
+    "wrong-form-paid": (("table", "verl", 1), ("table", "open-instruct", 1)),
+    # responses at the cap, which is too low, are scored 0
+    "cut-off-scored-wrong": (("table", "slime", 9), ("table", "open-instruct", 11)),
+    # responses come from a policy some steps old
+    "stale-policy": (("table", "prime-rl", 8), ("table", "slime", 12)),
+    # the engine's logits have noise: nats per token
+    "engine-mismatch": (("table", "prime-rl", 0.05), ("table", "columns", 0.07)),
+    # drawn at one temperature, scored at 1
+    "temperature": (("table", "columns", 0.6), ("table", "prime-rl", 1.5)),
+    # the prompt asks for a form that the reward does not read
+    "reward-cannot-read": (("table", "verl", 1), ("table", "slime", 1)),
+    # every response gets the same reward
+    "equal-rewards": (("trl", "trl", 0.0), ("table", "open-instruct", 1.0)),
+    # few prompts fill the batch
+    "duplicate-prompts": (("table", "verl", 3), ("table", "slime", 4)),
+    # the penalty on KL is a bonus
+    "kl-sign": (("trl", "trl", -0.5), ("trl", "trl", -0.3)),
+    # the reward itself is the advantage
+    "advantage-not-centred": (("table", "open-instruct", 1), ("table", "prime-rl", 1)),
+    # PMD-part with tau below its threshold, and stale ministeps
+    "part-below-threshold": (("toy", "pmdkit", 0.005), ("toy", "pmdkit", 0.01)),
+    # the mask begins one token late
+    "mask-off-by-one": (("table", "prime-rl", 1), ("table", "columns", 1)),
+    # advantages have the wrong sign
+    "advantage-sign": (("table", "open-instruct", 1), ("trl", "trl", 1)),
+    # the engine draws greedily
+    "no-variety": (("table", "verl", 0), ("table", "slime", 0)),
+}
+HEALTHY = (  # (maker, format) in build and in judged
+    (("table", "prime-rl"), ("table", "columns")),
+    (("table", "slime"), ("table", "open-instruct")),
+    (("table", "verl"), ("table", "prime-rl")),
+    (("toy", "pmdkit"), ("toy", "pmdkit")),
+    (("trl", "trl"), ("trl", "trl")),
+)
