@@ -8,12 +8,13 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from pmdkit.envs.bandit import Array, Bandit
-from pmdkit.envs.build import build, check_flag, check_number, check_share, check_size, check_whole
+from pmdkit.envs.build import Kind, build, check_share, check_size
+from pmdkit.options import NotNegative, Range, Share
 from pmdkit.randomness import generator
 from pmdkit.specs import LLMSpec, Spec
 
@@ -23,27 +24,25 @@ SCALES = {"zero-one": "{0, 1}", "plus-minus-one": "{-1, 1}"}  # by their names i
 
 
 @dataclass(frozen=True)
-class Needle:
+class Needle(Kind):
     """A needle in a haystack: the first `good` of `arms` arms pass, all are equally likely at first, p0 = good / arms.
 
     Good values: 100 arms, one good: a hard prompt with a pass rate of 0.01.
     """
 
-    arms: int = 100
+    arms: Annotated[int, Range(2)] = 100
     "Arms per context, A."
     good: int = 1
     "Arms that pass."
-    contexts: int = 1
+    contexts: Annotated[int, Range(1)] = 1
     "Contexts, all alike, S."
     plus_minus: bool = False
     "Rewards -1 and +1 instead of 0 and 1."
 
     def __post_init__(self) -> None:
-        check_whole("arms", self.arms, 2)
-        check_whole("good", self.good, 1, self.arms - 1)
-        check_whole("contexts", self.contexts, 1)
+        super().__post_init__()
+        Range(1, self.arms - 1).check("env.good", self.good, whole=True)
         check_size(self, "contexts", "arms")
-        check_flag("plus_minus", self.plus_minus)
 
     def build(self) -> Bandit:
         """The bandit."""
@@ -59,7 +58,7 @@ class Needle:
 
 
 @dataclass(frozen=True)
-class TwoHills:
+class TwoHills(Kind):
     """A broad hill of arms that sometimes pass, a narrow hill that always pass, and a plain of arms that never do.
 
     A policy that fully commits to a handful of draws ends on lucky arms of the broad hill before it has seen the
@@ -67,7 +66,7 @@ class TwoHills:
     A final pass rate of `luck` means the wrong hill, 1 the right one.
     """
 
-    arms: int = 100
+    arms: Annotated[int, Range(3)] = 100
     "Arms per context, A."
     broad: int = 30
     "Arms of the broad hill."
@@ -81,14 +80,13 @@ class TwoHills:
     "Share of the initial policy on the narrow hill in the first context."
     rare: float = 0.005
     "The same in the last context."
-    contexts: int = 32
+    contexts: Annotated[int, Range(1)] = 32
     "Contexts, S."
 
     def __post_init__(self) -> None:
-        check_whole("arms", self.arms, 3)
-        check_whole("broad", self.broad, 1, self.arms - 2)
-        check_whole("narrow", self.narrow, 1, self.arms - self.broad - 1)
-        check_whole("contexts", self.contexts, 1)
+        super().__post_init__()
+        Range(1, self.arms - 2).check("env.broad", self.broad, whole=True)
+        Range(1, self.arms - self.broad - 1).check("env.narrow", self.narrow, whole=True)
         check_size(self, "contexts", "arms")
         for name in ("share", "luck", "common", "rare"):
             check_share(name, getattr(self, name))
@@ -106,7 +104,7 @@ class TwoHills:
 
 
 @dataclass(frozen=True)
-class Graded:
+class Graded(Kind):
     r"""Real-valued rewards: arm a of A has expectation (a / (A - 1))^k, none passes or fails; uniform initial policy.
 
     The exponent k goes from 1 / hardness to hardness over the contexts, evenly in the logarithm; a single context has
@@ -116,21 +114,18 @@ class Graded:
     1.3 / 1.5.
     """
 
-    arms: int = 11
+    arms: Annotated[int, Range(2)] = 11
     "Arms per context, A."
-    contexts: int = 1
+    contexts: Annotated[int, Range(1)] = 1
     "Contexts, S."
-    hardness: float = 4.0
+    hardness: Annotated[float, Range(1, 1e6)] = 4.0
     "Largest exponent k: the higher, the fewer arms with a high grade."
-    sd: float = 0.0
+    sd: NotNegative = 0.0
     "Standard deviation of the Gaussian noise of a drawn grade, reward units."
 
     def __post_init__(self) -> None:
-        check_whole("arms", self.arms, 2)
-        check_whole("contexts", self.contexts, 1)
+        super().__post_init__()
         check_size(self, "contexts", "arms")
-        check_number("hardness", self.hardness, 1, 1e6)
-        check_number("sd", self.sd, 0)
 
     def build(self) -> Bandit:
         """The bandit, with arms in the order of their grades."""
@@ -140,7 +135,7 @@ class Graded:
 
 
 @dataclass(frozen=True)
-class SharedFeatures:
+class SharedFeatures(Kind):
     r"""A policy that generalises: log-linear in features of the arms, where one direction u is (almost) the skill.
 
     Features phi are Gaussian and the few parameters are shared, so that learning on one context moves the others.
@@ -151,13 +146,13 @@ class SharedFeatures:
     the traps. The initial policy is uniform, so that share is p0.
     """
 
-    arms: int = 64
+    arms: Annotated[int, Range(2)] = 64
     "Arms per context, A."
-    contexts: int = 16
+    contexts: Annotated[int, Range(1)] = 16
     "Contexts, S."
-    dim: int = 32
+    dim: Annotated[int, Range(1)] = 32
     "Features, d; fewer than contexts * arms, so that they cannot encode a full table of logits."
-    alignment: float = 0.9
+    alignment: Share = 0.9
     "How much of an arm's score the shared direction explains, a, from 0 to 1."
     traps: int = 4
     "Contexts in which the shared direction points the wrong way."
@@ -165,25 +160,19 @@ class SharedFeatures:
     "Share of arms that pass in the easiest context."
     hard: float = 0.03
     "The same in the hardest context."
-    false_positive: float = 0.0
+    false_positive: Share = 0.0
     "Rate at which the verifier accepts a wrong arm, drawn afresh for every verdict."
-    false_negative: float = 0.0
+    false_negative: Share = 0.0
     "Rate at which it rejects a right arm."
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     "Seed of features and scores."
 
     def __post_init__(self) -> None:
-        check_whole("arms", self.arms, 2)
-        check_whole("contexts", self.contexts, 1)
-        check_whole("dim", self.dim, 1)
+        super().__post_init__()
         check_size(self, "contexts", "arms", "dim")
-        check_number("alignment", self.alignment, 0, 1)
-        check_whole("traps", self.traps, 0, self.contexts)
+        Range(0, self.contexts).check("env.traps", self.traps, whole=True)
         check_share("easy", self.easy)
         check_share("hard", self.hard)
-        check_number("false_positive", self.false_positive, 0, 1)
-        check_number("false_negative", self.false_negative, 0, 1)
-        check_whole("seed", self.seed, 0)
 
     def build(self) -> Bandit:
         """The bandit, with the traps last; plain contexts and traps each go from easy to hard."""
@@ -210,7 +199,7 @@ class SharedFeatures:
 
 
 @dataclass(frozen=True)
-class PassRates:
+class PassRates(Kind):
     """Contexts with measured initial pass rates: p0 = (correct + 1/2) / (n + 1).
 
     `correct` counts the right answers among the n = 40 that Qwen2.5-Math-1.5B gave to a problem in the first five
@@ -221,24 +210,21 @@ class PassRates:
     Differs: the arms and their shares are made up; only the pass rates are measured.
     """
 
-    problems: int = 64
+    problems: Annotated[int, Range(1, PROBLEMS)] = 64
     "Contexts, S: one from each of that many equal strata of the problems sorted by pass rate."
-    arms: int = 64
+    arms: Annotated[int, Range(2)] = 64
     "Arms per context, A."
     right: int = 8
     "Arms that pass."
-    spread: float = 1.0
+    spread: Annotated[float, Range(0.1, 1e6)] = 1.0  # below 0.1 Gamma draws underflow to shares of 0
     "Shape of the Gamma: below 1 a few arms dominate, far above 1 all are alike."
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     "Seed for the choice of problems and the shares."
 
     def __post_init__(self) -> None:
-        check_whole("problems", self.problems, 1, PROBLEMS)
-        check_whole("arms", self.arms, 2)
+        super().__post_init__()
         check_size(self, "problems", "arms")
-        check_whole("right", self.right, 1, self.arms - 1)
-        check_number("spread", self.spread, 0.1, 1e6)  # below 0.1 Gamma draws underflow to shares of 0
-        check_whole("seed", self.seed, 0)
+        Range(1, self.arms - 1).check("env.right", self.right, whole=True)
 
     def build(self) -> Bandit:
         """The bandit, its contexts from hard to easy."""

@@ -26,7 +26,6 @@ from pmdkit.objectives.dro import DRO
 from pmdkit.objectives.grpo import DAPO, GRPO, DrGRPO
 from pmdkit.objectives.gspo import GSPO
 from pmdkit.objectives.objective import Objective, Traits, temperature, traits
-from pmdkit.objectives.options import check_options
 from pmdkit.objectives.pmd_between import EasyPrompts, PMDBetween, make_place
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
@@ -37,6 +36,7 @@ from pmdkit.objectives.regulariser import OPTIONS, regularised
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau
+from pmdkit.options import check_options
 from pmdkit.plugins import class_from_path, is_path
 
 __all__ = [

@@ -4,9 +4,10 @@ The methods are in files of their own. Letters: P prompts, G responses per promp
 A bandit arm is a response of one token. An exact expectation is a sample whose weights, `mass`, are probabilities.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -60,7 +61,19 @@ class Groups:
         return self.present.sum(1) >= (2 if self.sampled else 1)
 
 
-Tau = float | Callable[[Groups], Tensor]
+@dataclass(frozen=True)
+class Temperature:
+    """A finite number > 0; of a rule, `temperature` checks what it returns."""
+
+    def check(self, name: str, value: Any, whole: bool = False) -> None:
+        """Require a temperature."""
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (number and 0 < value < math.inf):
+            units = "in reward units (0.05 on rewards {0,1} is 0.1 on +-1)"
+            raise ValueError(f"{name} is {value!r}; expected a finite number > 0 {units}")
+
+
+Tau = Annotated[float | Callable[[Groups], Tensor], Temperature()]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from typing import ClassVar
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
+from pmdkit.options import Checked, Share
 
 
 @dataclass(frozen=True)
-class Chi2PO:
+class Chi2PO(Checked):
     r"""Regress a mix of the log ratio and the ratio on the reward, centred by the mean reward.
 
     $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(\Delta - \tau\,[k s + (1-k)(e^s - 1)])^2\big],
@@ -36,13 +37,8 @@ class Chi2PO:
     equal_groups: ClassVar[str] = "anchor"
 
     tau: Tau = 0.05
-    kl_share: float = 0.5
+    kl_share: Share = 0.5
     norm: Norm = "none"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_range("kl_share", self.kl_share, 0.0, 1.0)
-        options.check_norm(self.norm)
 
     @property
     def population(self) -> str | None:

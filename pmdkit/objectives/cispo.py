@@ -7,6 +7,7 @@ import torch
 
 from pmdkit.objectives.batch import Batch, Norm
 from pmdkit.objectives.grpo import GRPO, log_bounds
+from pmdkit.options import NotNegative, Share
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class CISPO(GRPO):
     stop_gradient: ClassVar[bool] = True
 
     norm: Norm = "tokens"
-    clip_low: float = 1.0
-    clip_high: float = 4.0
+    clip_low: Share = 1.0
+    clip_high: NotNegative = 4.0
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus weight times advantage times log-probability."""

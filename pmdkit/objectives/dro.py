@@ -7,12 +7,13 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class DRO:
+class DRO(Checked):
     r"""Regress the log ratio on the reward minus a value of the prompt.
 
     $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(r - V(x) - \tau\log\tfrac{\pi}{\pi_{old}})^2\big] $$
@@ -42,8 +43,7 @@ class DRO:
     norm: Norm = "none"
 
     def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_norm(self.norm)
+        super().__post_init__()
         number = isinstance(self.value, (int, float)) and math.isfinite(self.value)
         if not (number or callable(self.value) or self.value == "group"):
             raise ValueError(f"value is {self.value!r}; expected 'group', a finite number, or a function of the groups")

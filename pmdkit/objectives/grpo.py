@@ -6,12 +6,13 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.options import Checked, NotNegative, Share
 
 
 @dataclass(frozen=True)
-class GRPO:
+class GRPO(Checked):
     r"""Follow the policy gradient with a standardised advantage, until a token's ratio leaves a band around 1.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t \min\big(\rho_t A,\ \mathrm{clip}(\rho_t, 1-c_{low}, 1+c_{high}) A\big),
@@ -42,15 +43,9 @@ class GRPO:
     equal_groups: ClassVar[str] = "silent"
 
     norm: Norm = "length"
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    clip_low: Share = 0.2
+    clip_high: NotNegative = 0.2
     std: Literal["population", "sample", "none", "mean"] = "population"
-
-    def __post_init__(self) -> None:
-        options.check_norm(self.norm)
-        options.check_range("clip_low", self.clip_low, 0.0, 1.0)
-        options.check_range("clip_high", self.clip_high, 0.0)
-        options.check_choice("std", self.std, ("population", "sample", "none", "mean"))
 
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] standardised reward."""
@@ -111,7 +106,7 @@ class DAPO(GRPO):
     """
 
     norm: Norm = "tokens"
-    clip_high: float = 0.28
+    clip_high: NotNegative = 0.28
 
 
 def clipped_gain(log_ratio: torch.Tensor, advantage: torch.Tensor, clip_low: float, clip_high: float) -> torch.Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pmdkit.objectives.batch import Batch, Norm
 from pmdkit.objectives.grpo import GRPO, clipped_gain
+from pmdkit.options import NotNegative, Share
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class GSPO(GRPO):
     first_step_norm: ClassVar[str] = "length"
 
     norm: Norm = "none"
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
+    clip_low: Share = 3e-4
+    clip_high: NotNegative = 4e-4
 
     @property
     def first_step_is_policy_gradient(self) -> bool:

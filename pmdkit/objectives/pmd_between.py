@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.objective import temperature
-from pmdkit.objectives.temperatures import check_rule, pass_rate
+from pmdkit.objectives.temperatures import Estimate, Rewards, pass_rate
+from pmdkit.options import Checked, Range, Share, check_options
 
 Place = float | Callable[[Groups], Tensor]
 
 
 @dataclass(frozen=True)
-class EasyPrompts:
+class EasyPrompts(Checked):
     r"""Choose k for each prompt by its pass rate: `hard` below a threshold, `easy` at or above it.
 
     $$ k(x) = k_{hard}\ \text{where}\ \hat p(x) < p_{switch},\ \text{else}\ k_{easy} $$
@@ -36,16 +37,11 @@ class EasyPrompts:
     Watch: the estimate sees a response's own draw, which biases the first step.
     """
 
-    switch: float = 0.7
-    hard: float = 1.0
-    easy: float = 0.0
-    rewards: tuple[float, float] = (0.0, 1.0)
-    estimate: str = "jeffreys"
-
-    def __post_init__(self) -> None:
-        for name in ("switch", "hard", "easy"):
-            options.check_range(name, getattr(self, name), 0.0, 1.0)
-        check_rule(1.0, self.rewards, self.estimate)
+    switch: Share = 0.7
+    hard: Share = 1.0
+    easy: Share = 0.0
+    rewards: Rewards = (0.0, 1.0)
+    estimate: Estimate = "jeffreys"
 
     def __call__(self, groups: Groups) -> Tensor:
         """[P] k."""
@@ -54,7 +50,7 @@ class EasyPrompts:
 
 
 @dataclass(frozen=True)
-class PMDBetween:
+class PMDBetween(Checked):
     r"""Regress the log ratio on the reward, centred by the log partition at the temperature tau / k.
 
     $$ L = \frac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(r - V_k - \tau\log\tfrac{\pi}{\pi_{old}})^2\big],
@@ -83,19 +79,11 @@ class PMDBetween:
     level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "anchor"
 
-    k: Place = 0.1
+    k: Annotated[Place, Range(0, 1)] = 0.1
     tau: Tau = 0.05
     norm: Norm = "length"
     scale: Literal["half", "paper"] = "half"
     baseline: Literal["loo", "mean"] = "loo"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_norm(self.norm)
-        options.check_choice("baseline", self.baseline, ("loo", "mean"))
-        options.check_choice("scale", self.scale, ("half", "paper"))
-        if not callable(self.k):
-            options.check_range("k", self.k, 0.0, 1.0)
 
     @property
     def unbiased(self) -> bool:
@@ -151,6 +139,6 @@ def make_place(spec: Any) -> Place:
         raise ValueError(
             f"k is {dict(spec)}; expected a number from 0 to 1, or the rule 'easy-prompts' with its options"
         )
-    options.check_options("easy-prompts", EasyPrompts, found)
+    check_options("easy-prompts", EasyPrompts, found)
     plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
     return EasyPrompts(**plain)

@@ -5,12 +5,13 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class PMDMean:
+class PMDMean(Checked):
     r"""Regress the log ratio on the reward, centred by the mean reward.
 
     $$ L = \frac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(\Delta - \tau\log\tfrac{\pi}{\pi_{old}})^2\big],
@@ -42,12 +43,6 @@ class PMDMean:
     norm: Norm = "length"
     baseline: Literal["loo", "mean"] = "loo"
     scale: Literal["half", "paper"] = "half"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_norm(self.norm)
-        options.check_choice("baseline", self.baseline, ("loo", "mean"))
-        options.check_choice("scale", self.scale, ("half", "paper"))
 
     @property
     def unbiased(self) -> bool:

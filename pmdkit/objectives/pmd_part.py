@@ -1,17 +1,18 @@
 """PMD-part: policy mirror descent with the log partition itself, exact where the partition is known."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.objective import temperature
+from pmdkit.options import Checked, Range
 
 
 @dataclass(frozen=True)
-class PMDPart:
+class PMDPart(Checked):
     r"""Regress the log ratio on the reward, centred by the log partition.
 
     $$ L = \frac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(r - \tau\log Z - \tau\log\tfrac{\pi}{\pi_{old}})^2\big],
@@ -46,20 +47,15 @@ class PMDPart:
     tau: Tau = 0.05
     norm: Norm = "length"
     scale: Literal["half", "paper"] = "half"
-    target_cap: float | None = None
+    target_cap: Annotated[float | None, Range(0)] = None
     baseline: Literal["loo", "mean"] = "loo"
 
     def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_norm(self.norm)
-        options.check_choice("baseline", self.baseline, ("loo", "mean"))
-        options.check_choice("scale", self.scale, ("half", "paper"))
-        if self.target_cap is not None:
-            options.check_range("target_cap", self.target_cap, 0.0)
-            if self.baseline == "mean":
-                raise ValueError(
-                    "baseline is 'mean' with a target_cap, which bounds the mean of the others; expected 'loo'"
-                )
+        super().__post_init__()
+        if self.target_cap is not None and self.baseline == "mean":
+            raise ValueError(
+                "baseline is 'mean' with a target_cap, which bounds the mean of the others; expected 'loo'"
+            )
 
     @property
     def unbiased(self) -> bool:

@@ -5,12 +5,13 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class PMDScore:
+class PMDScore(Checked):
     r"""Follow the policy gradient, and pull the log ratio of every token to 0.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t \Big[\Delta \log\pi(y_t) - \tfrac{\tau}{2}(\log\rho_t)^2\Big], \quad
@@ -41,11 +42,6 @@ class PMDScore:
     tau: Tau = 0.05
     norm: Norm = "tokens"
     baseline: Literal["loo", "mean"] = "mean"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_norm(self.norm)
-        options.check_choice("baseline", self.baseline, ("loo", "mean"))
 
     @property
     def unbiased(self) -> bool:

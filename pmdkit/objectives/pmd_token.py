@@ -5,13 +5,14 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.trust_region import TrustRegion, check_region, keep
+from pmdkit.objectives.trust_region import Radius, TrustRegion, keep
+from pmdkit.options import Checked, NotNegative
 
 
 @dataclass(frozen=True)
-class PMDToken:
+class PMDToken(Checked):
     r"""Inside a band, push every token's ratio in the direction of its advantage; everywhere, pull its log ratio to 0.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t \Big[\mathrm{clip}(\rho_t, e^{-c_{low}}, e^{c_{high}})\,\Delta
@@ -47,20 +48,12 @@ class PMDToken:
     equal_groups: ClassVar[str] = "anchor"
 
     tau: Tau = 0.05
-    clip_low: float = 0.5
-    clip_high: float = 0.5
+    clip_low: NotNegative = 0.5
+    clip_high: NotNegative = 0.5
     baseline: Literal["loo", "mean"] = "loo"
     norm: Norm = "tokens"
     trust_region: TrustRegion = "none"
-    radius: float | None = None
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_range("clip_low", self.clip_low, 0.0)
-        options.check_range("clip_high", self.clip_high, 0.0)
-        options.check_choice("baseline", self.baseline, ("loo", "mean"))
-        check_region(self.trust_region, self.radius)
-        options.check_norm(self.norm)
+    radius: Radius = None
 
     @property
     def unbiased(self) -> bool:

@@ -5,12 +5,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class REBEL:
+class REBEL(Checked):
     r"""Regress log ratios on rewards over all pairs of a group: the variance of r - tau s.
 
     $$ L = \tfrac{1}{4\tau}\, E_{y,y'}\big[(d - d')^2\big] = \tfrac{1}{2\tau}\, E\big[(d - E\,d)^2\big],
@@ -38,10 +39,6 @@ class REBEL:
 
     tau: Tau = 0.05
     norm: Norm = "none"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_norm(self.norm)
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward of the group."""

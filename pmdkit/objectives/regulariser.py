@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives.batch import Batch, Groups
-from pmdkit.objectives.options import check_choice, check_range
+from pmdkit.options import NotNegative, Share, check_option
 
 
 def kl_estimate(log_ratio: Tensor, estimator: str) -> Tensor:
@@ -62,21 +62,17 @@ class Regulariser:
     equal_groups: ClassVar[None] = None
     population: ClassVar[None] = None
 
-    kl_coef: float = 0.0
+    kl_coef: NotNegative = 0.0
     kl_estimator: Literal["k1", "k2", "k3"] = "k2"
     kl_in: Literal["loss", "reward"] = "loss"
-    entropy_coef: float = 0.0
-    ess_step: float = 0.0
+    entropy_coef: NotNegative = 0.0
+    ess_step: Share = 0.0
 
     def __post_init__(self) -> None:
-        check = getattr(super(), "__post_init__", None)
-        if check is not None:
+        for option in fields(Regulariser):
+            check_option(option.name, getattr(self, option.name), option.type)
+        if (check := getattr(super(), "__post_init__", None)) is not None:
             check()
-        check_range("kl_coef", self.kl_coef, 0)
-        check_range("entropy_coef", self.entropy_coef, 0)
-        check_range("ess_step", self.ess_step, 0, 1)
-        check_choice("kl_estimator", self.kl_estimator, ("k1", "k2", "k3"))
-        check_choice("kl_in", self.kl_in, ("loss", "reward"))
 
     @property
     def uses_reference(self) -> bool:

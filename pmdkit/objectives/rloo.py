@@ -5,12 +5,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class RLOO:
+class RLOO(Checked):
     r"""Raise the log-probability of a response in proportion to how far it beats its peers.
 
     $$ L = -E_{y\sim\pi_{old}}\big[A \log\pi(y|x)\big], \quad A = r - E_{\text{peers}}[r] $$
@@ -33,9 +34,6 @@ class RLOO:
     equal_groups: ClassVar[str] = "silent"
 
     norm: Norm = "length"
-
-    def __post_init__(self) -> None:
-        options.check_norm(self.norm)
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward of the peers."""

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from pmdkit.objectives import Batch, Groups, Norm, Tau
 from pmdkit.objectives.baselines import peer_mean, zero_absent
-from pmdkit.objectives.options import check_norm, check_tau
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class MyLoss:
+class MyLoss(Checked):
     r"""Follow the policy gradient, held near pi_old by a quadratic penalty on the log ratio.
 
     $$ L = E_{y\sim\pi_{old}}\big[-A s + \tfrac{\tau}{2} s^2\big], \quad s = \log\tfrac{\pi}{\pi_{old}} $$
@@ -41,10 +41,6 @@ class MyLoss:
     # Fields are the options: `--objective my.py:MyLoss --tau 0.1`.
     tau: Tau = 0.05
     norm: Norm = "length"
-
-    def __post_init__(self) -> None:
-        check_tau(self.tau)
-        check_norm(self.norm)
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] phase 1, whole groups, no gradient: the only place where the reward enters."""

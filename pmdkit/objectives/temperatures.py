@@ -6,24 +6,39 @@ A rule is any callable from Groups to [P]. The rules here are frozen dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from pmdkit.errors import did_you_mean, unknown
+from pmdkit.errors import did_you_mean
 from pmdkit.objectives.batch import Groups, Tau, expect
-from pmdkit.objectives.options import check_options, check_range
+from pmdkit.options import Checked, Range, check_options
 from pmdkit.plugins import class_from_path, is_path
 
-ESTIMATES = ("jeffreys", "pool")
 HALVINGS = 60  # of an interval of length 1: below the spacing of float64
 STRONGEST = 1e3
 "Most pseudo-draws of the pool's prior: if all prompts had the same pass rate, it would be infinite."
 
 
 @dataclass(frozen=True)
-class PassRate:
+class LowestAndHighest:
+    """Two finite numbers, the lower first."""
+
+    def check(self, name: str, value: tuple[float, ...], whole: bool = False) -> None:
+        """Require such a pair."""
+        if len(value) != 2 or not all(math.isfinite(r) for r in value) or value[0] >= value[1]:
+            raise ValueError(f"{name} is {value}; expected (lowest, highest), such as (0, 1) or (-1, 1)")
+
+
+Floor = Annotated[float, Range(1e-12, 1)]
+Inside = Annotated[float, Range(1e-6, 1 - 1e-6)]
+Rewards = Annotated[tuple[float, float], LowestAndHighest()]
+Estimate = Literal["jeffreys", "pool"]
+
+
+@dataclass(frozen=True)
+class PassRate(Checked):
     r"""A temperature proportional to the pass rate: hard prompts move further, easy ones stay close.
 
     $$ \tau(x) = c\,(r_{max} - r_{min})\,\max(\hat p(x), p_{floor}) $$
@@ -42,14 +57,10 @@ class PassRate:
     response's own draw biases its first step.
     """
 
-    scale: float = 0.14
-    floor: float = 0.1
-    rewards: tuple[float, float] = (0.0, 1.0)
-    estimate: str = "jeffreys"
-
-    def __post_init__(self) -> None:
-        check_range("scale", self.scale, 1e-12)
-        check_rule(self.floor, self.rewards, self.estimate)
+    scale: Annotated[float, Range(1e-12)] = 0.14
+    floor: Floor = 0.1
+    rewards: Rewards = (0.0, 1.0)
+    estimate: Estimate = "jeffreys"
 
     def __call__(self, groups: Groups) -> Tensor:
         """[P] tau, reward units."""
@@ -58,7 +69,7 @@ class PassRate:
 
 
 @dataclass(frozen=True)
-class Contraction:
+class Contraction(Checked):
     r"""The temperature at which the exact PMD-mean update closes the same share eta of every prompt's gap to 1.
 
     $$ \tfrac{1}{\tau} = \rho_-\log\rho_+ - \rho_+\log\rho_-, \quad \rho_- = 1-\eta, \quad
@@ -80,14 +91,10 @@ class Contraction:
     gradient steps close less of the gap. For PMD-mean only.
     """
 
-    eta: float = 0.5
-    floor: float = 1e-3
-    rewards: tuple[float, float] = (0.0, 1.0)
-    estimate: str = "jeffreys"
-
-    def __post_init__(self) -> None:
-        check_range("eta", self.eta, 1e-6, 1 - 1e-6)
-        check_rule(self.floor, self.rewards, self.estimate)
+    eta: Inside = 0.5
+    floor: Floor = 1e-3
+    rewards: Rewards = (0.0, 1.0)
+    estimate: Estimate = "jeffreys"
 
     def __call__(self, groups: Groups) -> Tensor:
         """[P] tau, reward units."""
@@ -97,7 +104,7 @@ class Contraction:
 
 
 @dataclass(frozen=True)
-class KLBudget:
+class KLBudget(Checked):
     r"""The temperature at which the exact update moves every prompt by the same KL divergence.
 
     $$ \mathrm{KL}(\pi_{new}\,\|\,\pi_{old}) = p\,\rho_+\log\rho_+ + (1-p)\,\rho_-\log\rho_- = B, \quad
@@ -120,19 +127,12 @@ class KLBudget:
     Watch: the opposite of `Contraction` at hard prompts: eta falls with p. As there, the law is for the exact update.
     """
 
-    budget: float = 0.3
-    most: float = 0.99
-    floor: float = 1e-3
-    rewards: tuple[float, float] = (0.0, 1.0)
-    estimate: str = "jeffreys"
-    method: str = "pmd-mean"
-
-    def __post_init__(self) -> None:
-        check_range("budget", self.budget, 1e-6)
-        check_range("most", self.most, 1e-6, 1 - 1e-6)
-        check_rule(self.floor, self.rewards, self.estimate)
-        if self.method not in UPDATES:
-            raise ValueError(unknown("method", self.method, UPDATES))
+    budget: Annotated[float, Range(1e-6)] = 0.3
+    most: Inside = 0.99
+    floor: Floor = 1e-3
+    rewards: Rewards = (0.0, 1.0)
+    estimate: Estimate = "jeffreys"
+    method: Literal["pmd-mean", "pmd-part"] = "pmd-mean"
 
     def __call__(self, groups: Groups) -> Tensor:
         """[P] tau, reward units."""
@@ -147,7 +147,7 @@ class KLBudget:
 
 
 @dataclass(frozen=True)
-class Chi2Budget:
+class Chi2Budget(Checked):
     r"""The temperature at which the exact PMD-mean update moves every prompt by the same chi-squared divergence.
 
     $$ \chi^2(\pi_{new}\,\|\,\pi_{old}) = \eta^2\,\tfrac{1-p}{p} = B \quad\Rightarrow\quad
@@ -168,16 +168,11 @@ class Chi2Budget:
     Watch: as for `KLBudget`, but even more cautious at hard prompts: eta falls with the square root of p.
     """
 
-    budget: float = 1.0
-    most: float = 0.99
-    floor: float = 1e-3
-    rewards: tuple[float, float] = (0.0, 1.0)
-    estimate: str = "jeffreys"
-
-    def __post_init__(self) -> None:
-        check_range("budget", self.budget, 1e-6)
-        check_range("most", self.most, 1e-6, 1 - 1e-6)
-        check_rule(self.floor, self.rewards, self.estimate)
+    budget: Annotated[float, Range(1e-6)] = 1.0
+    most: Inside = 0.99
+    floor: Floor = 1e-3
+    rewards: Rewards = (0.0, 1.0)
+    estimate: Estimate = "jeffreys"
 
     def __call__(self, groups: Groups) -> Tensor:
         """[P] tau, reward units."""
@@ -291,12 +286,3 @@ def kl(p: Tensor, eta: Tensor) -> Tensor:
     """KL(new || old) in nats of an update from pass rate p that closes the share eta < 1 of the gap."""
     gain = eta * (1 - p) / p
     return p * (1 + gain) * torch.log1p(gain) + (1 - p) * (1 - eta) * torch.log1p(-eta)
-
-
-def check_rule(floor: float, rewards: tuple[float, float], estimate: str) -> None:
-    """Check the options of every rule: a share, two finite numbers with the lower first, and one of ESTIMATES."""
-    check_range("floor", floor, 1e-12, 1.0)
-    if len(rewards) != 2 or not all(math.isfinite(r) for r in rewards) or rewards[0] >= rewards[1]:
-        raise ValueError(f"rewards is {rewards}; expected (lowest, highest), such as (0, 1) or (-1, 1)")
-    if estimate not in ESTIMATES:
-        raise ValueError(unknown("estimate", estimate, ESTIMATES))

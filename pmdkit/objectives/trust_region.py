@@ -1,25 +1,19 @@
 """Trust regions of single tokens: which tokens keep their gain. Options of `PMDToken` and `REC`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from pmdkit.objectives.batch import Batch
-from pmdkit.objectives.options import check_choice, check_range
+from pmdkit.options import Range
 
 TrustRegion = Literal["none", "dppo-tv", "dppo-kl", "ipo", "kpop", "m2po"]
+Radius = Annotated[float | None, Range(1e-12)]
 
 RADIUS: dict[str, float] = {"none": 0.0, "dppo-tv": 0.2, "dppo-kl": 0.05, "ipo": 0.1, "kpop": 0.1, "m2po": 0.04}
 """The radius of each source: prime-rl (dppo-tv, ipo, kpop), the examples of verl (dppo-kl; 0.15 for dppo-tv there),
 arXiv:2510.01161 (m2po)."""
-
-
-def check_region(region: str, radius: float | None) -> None:
-    """Require a trust region of RADIUS, and a radius > 0 or None."""
-    check_choice("trust_region", region, tuple(RADIUS))
-    if radius is not None:
-        check_range("radius", radius, 1e-12)
 
 
 def keep(batch: Batch, region: str, radius: float | None = None) -> Tensor:

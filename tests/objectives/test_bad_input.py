@@ -85,7 +85,7 @@ def test_ministeps():
 
 
 def test_options():
-    refuses("clip_low is 1.5; expected a finite number from 0.0 to 1.0", OBJECTIVES["grpo"], clip_low=1.5)
+    refuses("clip_low is 1.5; expected a finite number from 0 to 1", OBJECTIVES["grpo"], clip_low=1.5)
     refuses("clip_high is nan", OBJECTIVES["gspo"], clip_high=math.nan)
     refuses("std is 'pop'; expected one of population, sample, none", OBJECTIVES["cispo"], std="pop")
     refuses("kl_share is 2", OBJECTIVES["chi2-po"], kl_share=2.0)

@@ -6,25 +6,26 @@ MATH_KINDS lists them by name, including the generated ones.
 from collections import Counter
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from pmdkit.envs.build import Kind, described
 from pmdkit.envs.build import build as build_kind
-from pmdkit.envs.build import check_flag, described
 from pmdkit.envs.math.clean import clean
-from pmdkit.envs.math.problem import MathProblems, Problem, check_split, collect, merge_duplicates, normalise_spaces
+from pmdkit.envs.math.problem import MathProblems, Problem, check_held_out, collect, merge_duplicates, normalise_spaces
 from pmdkit.envs.math.readers import read_problems
 from pmdkit.envs.math.reasoning import ReasoningGym
 from pmdkit.envs.math.school import School
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
+from pmdkit.options import Range
 
 DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True)
-class MathFile:
+class MathFile(Kind):
     """Problems from a JSON Lines, JSON or Parquet file, or from a data set on the hub, in plain or verl layout.
 
     Plain: one column with the question, and one with the answer or a solution that contains #### 42 or \\boxed{42}.
@@ -44,7 +45,7 @@ class MathFile:
     'How many problems are never trained on, chosen by a hash of their text; "all" for an evaluation set.'
     drop_bad_rows: bool = False
     "Drop and count rows without a usable question and answer, instead of stopping."
-    limit: int | None = None
+    limit: Annotated[int | None, Range(1)] = None
     "Take only this many problems, from the start."
     subset: str | None = None
     "Subset of a data set on the hub."
@@ -54,12 +55,12 @@ class MathFile:
     "Commit of a data set on the hub. Pin it, or the data may change under a run."
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("path", "split", "problem", "answer", "id", "subset", "revision"):
             value = getattr(self, name)
             if (value is not None or name in ("path", "split")) and (not isinstance(value, str) or not value):
                 raise ValueError(f"env.{name} is {value!r}; expected a name as text")
-        check_flag("drop_bad_rows", self.drop_bad_rows)
-        check_split(self.held_out, self.limit)
+        check_held_out(self.held_out)
 
     def read(self, gold: bool = True) -> tuple[list[Problem], Counter[str]]:
         """Every row as a problem, duplicates included, and counts of what was dropped, by reason."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pmdkit.envs.build import check_whole
 from pmdkit.errors import UsageError
+from pmdkit.options import Range
 
 LAYOUT = re.compile(r"\\(?:left|right|displaystyle|quad)(?![a-zA-Z])|\\[,;!()\[\]]")
 # Signs that change a value are kept: x^2 - 3 and x^2 + 3 are two problems, as are 2(x + 1) and 2x + 1, or 1.5 and 15.
@@ -128,9 +128,7 @@ def fingerprint(text: str) -> str:
     return SIGNS.sub("", re.sub(r"\\[dt]frac", r"\\frac", text)).casefold()
 
 
-def check_split(held_out: int | str, limit: int | None) -> None:
-    """Reject values of env.held_out and env.limit that are not a number of problems."""
-    if held_out != "all":
-        check_whole("held_out", held_out, 0)
-    if limit is not None:
-        check_whole("limit", limit, 1)
+def check_held_out(count: int | str) -> None:
+    """Reject a value of env.held_out that is not a number of problems."""
+    if count != "all":
+        Range(0).check("env.held_out", count, whole=True)

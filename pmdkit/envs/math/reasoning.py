@@ -8,12 +8,13 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json import dumps, loads
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pmdkit.envs.build import check_whole
-from pmdkit.envs.math.problem import MathProblems, Problem, check_split, collect, merge_duplicates
+from pmdkit.envs.build import Kind
+from pmdkit.envs.math.problem import MathProblems, Problem, check_held_out, collect, merge_duplicates
 from pmdkit.errors import UsageError, unknown
 from pmdkit.extras import need
+from pmdkit.options import Range
 
 ANSWER = re.compile(r"answer\s*:[ \t]*(.*?)\s*\Z", re.IGNORECASE | re.DOTALL)
 "Everything after the last `Answer:`, across lines: some answers are grids."
@@ -21,7 +22,7 @@ MOST = 1_000_000
 
 
 @dataclass(frozen=True)
-class ReasoningGym:
+class ReasoningGym(Kind):
     """Puzzles of one data set of reasoning-gym, such as chain_sum, leg_counting, sudoku or rush_hour.
 
     `held_out` of them, chosen by a hash, are never trained on. Grade answers with `reward.grade = "reasoning-gym"`,
@@ -32,9 +33,9 @@ class ReasoningGym:
 
     dataset: str
     "Name of the data set in reasoning-gym."
-    size: int = 2000
+    size: Annotated[int, Range(2, MOST)] = 2000
     "Number of puzzles, held-out ones included."
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     "Seed of the puzzles."
     held_out: int = 200
     "How many are never trained on, chosen by a hash of their text."
@@ -42,9 +43,8 @@ class ReasoningGym:
     "The data set's own options, such as {max_terms = 3}."
 
     def __post_init__(self) -> None:
-        check_whole("size", self.size, 2, MOST)
-        check_whole("seed", self.seed, 0)
-        check_split(self.held_out, None)
+        super().__post_init__()
+        check_held_out(self.held_out)
 
     def build(self) -> MathProblems:
         """One puzzle per text; texts generated with two different answers are dropped, since either may be right."""

@@ -1,13 +1,14 @@
 """Generated problems of a primary school, in four kinds, two of which are only asked and never trained on."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from pmdkit.envs.build import check_whole
+from pmdkit.envs.build import Kind
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math.synthetic import HELD_OUT, NAMES, THINGS
+from pmdkit.options import Range
 from pmdkit.randomness import derive
 
 TRAINED, ASKED = ("sum", "story"), ("product", "two-step")
@@ -25,7 +26,7 @@ TWO_STEPS = (
 
 
 @dataclass(frozen=True)
-class School:
+class School(Kind):
     """Sums of two numbers, plain and as stories; beside them, held out as a whole, harder kinds.
 
     The kinds, in turn by number: `sum` ("What is 17 + 8?") and `story` are trained on; `product` of two numbers of two
@@ -38,14 +39,10 @@ class School:
 
     name: ClassVar[str] = "school"
 
-    largest: int = 30
+    largest: Annotated[int, Range(10, 1000)] = 30
     "Largest number in a sum or story; the smallest is 2."
-    problems: int = 8000
+    problems: Annotated[int, Range(400, 1_000_000)] = 8000
     "Numbers of problems; a quarter for each kind."
-
-    def __post_init__(self) -> None:
-        check_whole("largest", self.largest, 10, 1000)
-        check_whole("problems", self.problems, 400, 1_000_000)
 
     def build(self) -> MathProblems:
         """The problems, numbered from 0. Some numbers are in neither part: of the kinds that are only evaluated."""

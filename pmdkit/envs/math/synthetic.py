@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from pmdkit.envs.build import check_whole
+from pmdkit.envs.build import Kind
 from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.options import Range
 from pmdkit.randomness import derive
 
 HELD_OUT = 10  # one sum in this many is never trained on
@@ -40,7 +41,7 @@ STORIES = (
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Kind):
     """Sums of `numbers` numbers of `digits` digits, as stories: "Ana has 3 apples, buys 5, finds 2 and gets 7. ...".
 
     Problem i depends only on i and on the options. One sum in ten is held out, chosen by its numbers and their order
@@ -51,20 +52,14 @@ class Arithmetic:
 
     name: ClassVar[str] = "arithmetic"
 
-    numbers: int = 4
+    numbers: Annotated[int, Range(2, 20)] = 4
     "How many numbers are added."
-    digits: int = 1
+    digits: Annotated[int, Range(1, 9)] = 1
     "Digits of each number; the first is never 0."
-    stories: int = len(STORIES)
+    stories: Annotated[int, Range(1, len(STORIES))] = len(STORIES)
     "Number of kinds of story."
-    problems: int = 20_000
+    problems: Annotated[int, Range(100, 1_000_000)] = 20_000
     "Number of problems, training and held-out ones together."
-
-    def __post_init__(self) -> None:
-        check_whole("numbers", self.numbers, 2, 20)
-        check_whole("digits", self.digits, 1, 9)
-        check_whole("stories", self.stories, 1, len(STORIES))
-        check_whole("problems", self.problems, 100, 1_000_000)
 
     def build(self) -> MathProblems:
         """The problems, numbered from 0."""

@@ -3,20 +3,21 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from pmdkit.envs.bandit import Indices
-from pmdkit.envs.build import check_whole
+from pmdkit.envs.build import Kind
 from pmdkit.envs.tokens.problem import EOS, Flags, TokenProblem, all_rows
+from pmdkit.options import Range
 
 OPERATORS = ("+", "-", "*")
 ROUNDS = 1000  # batches drawn before such targets count as impossible
 
 
 @dataclass(frozen=True)
-class Countdown(TokenProblem):
+class Countdown(Kind, TokenProblem):
     """Numbers and a target, answered by an expression that uses each number once and has the target as its value.
 
     Operators are applied from left to right: 2 + 3 * 4 is 20. A prompt is drawn as an expression, uniformly among
@@ -27,17 +28,12 @@ class Countdown(TokenProblem):
 
     name: ClassVar[str] = "countdown"
 
-    numbers: int = 3
+    numbers: Annotated[int, Range(2, 4)] = 3
     "Numbers of a prompt, all to be used."
-    largest: int = 5
+    largest: Annotated[int, Range(2, 100)] = 5
     "The largest number; the smallest is 1."
-    target: int = 20
+    target: Annotated[int, Range(1, 1000)] = 20
     "The largest target; the smallest is 0."
-
-    def __post_init__(self) -> None:
-        check_whole("numbers", self.numbers, 2, 4)
-        check_whole("largest", self.largest, 2, 100)
-        check_whole("target", self.target, 1, 1000)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

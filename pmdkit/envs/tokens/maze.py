@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from pmdkit.envs.bandit import Indices
-from pmdkit.envs.build import check_whole
+from pmdkit.envs.build import Kind
 from pmdkit.envs.tokens.problem import EOS, Flags, TokenProblem
+from pmdkit.options import Range
 
 FLOOR, WALL, START, GOAL = range(4)
 CELLS = (".", "#", "S", "G")  # in that order
@@ -18,7 +19,7 @@ ROUNDS = 1000  # batches drawn before such mazes count as impossible
 
 
 @dataclass(frozen=True)
-class Maze(TokenProblem):
+class Maze(Kind, TokenProblem):
     """A square of cells, answered by moves; right if they end on the goal.
 
     A move into a wall changes nothing. Mazes are drawn uniformly from those with a path of at most `moves` moves.
@@ -28,17 +29,16 @@ class Maze(TokenProblem):
 
     name: ClassVar[str] = "maze"
 
-    size: int = 4
+    size: Annotated[int, Range(2, 16)] = 4
     "Cells along one edge."
     walls: int = 4
     "Cells that are wall."
-    moves: int = 8
+    moves: Annotated[int, Range(1, 256)] = 8
     "Maximum number of moves in a response; the shortest path is no longer."
 
     def __post_init__(self) -> None:
-        check_whole("size", self.size, 2, 16)
-        check_whole("walls", self.walls, 0, self.size**2 - 2)
-        check_whole("moves", self.moves, 1, 256)
+        super().__post_init__()
+        Range(0, self.size**2 - 2).check("env.walls", self.walls, whole=True)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

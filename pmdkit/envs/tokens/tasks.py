@@ -1,21 +1,22 @@
 """The token tasks, smallest first; KINDS lists all of them by name, the maze and countdown included."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from pmdkit.envs.bandit import Indices
-from pmdkit.envs.build import build, check_flag, check_whole
+from pmdkit.envs.build import Kind, build
 from pmdkit.envs.tokens.countdown import Countdown
 from pmdkit.envs.tokens.maze import Maze
 from pmdkit.envs.tokens.problem import EOS, FEW_PROMPTS, Flags, OneAnswer, TokenProblem, all_rows
+from pmdkit.options import Range
 
 EQUALS = 2  # the id of "=" in Parity
 
 
 @dataclass(frozen=True)
-class ModularSum(OneAnswer):
+class ModularSum(Kind, OneAnswer):
     r"""Prompt a b, answer (a + b) mod m: the smallest task that has to be understood to be solved.
 
     The answer is one token and fills the width, so no `<eos>` follows. Over all prompts every number is right equally
@@ -29,11 +30,8 @@ class ModularSum(OneAnswer):
     name: ClassVar[str] = "modular-sum"
     needs_eos: ClassVar[bool] = False
 
-    modulus: int = 10
+    modulus: Annotated[int, Range(2, 1000)] = 10
     "The modulus m; the numbers are 0 to m - 1."
-
-    def __post_init__(self) -> None:
-        check_whole("modulus", self.modulus, 2, 1000)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -59,7 +57,7 @@ class ModularSum(OneAnswer):
 
 
 @dataclass(frozen=True)
-class Copy(OneAnswer):
+class Copy(Kind, OneAnswer):
     """A row of symbols, to be repeated. A uniform policy passes with p0 = (symbols + 1)^-(length + 1).
 
     Good values: 2 symbols and length 3 can be enumerated, p0 = 1/81; longer rows need a warm start.
@@ -67,14 +65,10 @@ class Copy(OneAnswer):
 
     name: ClassVar[str] = "copy"
 
-    length: int = 4
+    length: Annotated[int, Range(1, 512)] = 4
     "Symbols in a row."
-    symbols: int = 4
+    symbols: Annotated[int, Range(2, 1000)] = 4
     "Different symbols."
-
-    def __post_init__(self) -> None:
-        check_whole("length", self.length, 1, 512)
-        check_whole("symbols", self.symbols, 2, 1000)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -119,7 +113,7 @@ class Sort(Copy):
 
     name: ClassVar[str] = "sort"
 
-    symbols: int = 6
+    symbols: Annotated[int, Range(2, 1000)] = 6
     "Different numbers."
 
     def target(self, prompts: Indices) -> Indices:
@@ -128,7 +122,7 @@ class Sort(Copy):
 
 
 @dataclass(frozen=True)
-class Parity(TokenProblem):
+class Parity(Kind, TokenProblem):
     r"""Bits, answered by whether the number of ones is odd: an optional thought, then "=", the parity, `<eos>`.
 
     Hard to answer at once, easy bit by bit. The teacher thinks aloud: the parity of the first bit, of the first two,
@@ -143,14 +137,10 @@ class Parity(TokenProblem):
 
     name: ClassVar[str] = "parity"
 
-    length: int = 8
+    length: Annotated[int, Range(1, 512)] = 8
     "Bits."
     thoughts: bool = True
     "Room for a thought of one token per bit, which the teacher uses; else there is only room for the answer."
-
-    def __post_init__(self) -> None:
-        check_whole("length", self.length, 1, 512)
-        check_flag("thoughts", self.thoughts)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -192,7 +182,7 @@ class Parity(TokenProblem):
 
 
 @dataclass(frozen=True)
-class Addition(OneAnswer):
+class Addition(Kind, OneAnswer):
     """Two numbers of `digits` digits, "a + b =", answered by the `digits` + 1 digits of their sum, zeros written out.
 
     With units first, each digit of the answer needs two digits of the prompt and one carry. With units last, the first
@@ -203,17 +193,12 @@ class Addition(OneAnswer):
 
     name: ClassVar[str] = "addition"
 
-    digits: int = 2
+    digits: Annotated[int, Range(1, 100)] = 2
     "Digits of each number."
-    base: int = 10
+    base: Annotated[int, Range(2, 1000)] = 10
     "Base of the digits; 2 is binary."
     units_first: bool = True
     "Answer from the units up, as one does on paper. The prompt is always written as usual."
-
-    def __post_init__(self) -> None:
-        check_whole("digits", self.digits, 1, 100)
-        check_whole("base", self.base, 2, 1000)
-        check_flag("units_first", self.units_first)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

@@ -1,16 +1,17 @@
 """AsymRE: the policy gradient with a baseline that is deliberately shifted from the mean reward."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.options import Checked, Range
 
 
 @dataclass(frozen=True)
-class AsymRE:
+class AsymRE(Checked):
     r"""Follow the policy gradient with a lowered baseline: successes are imitated more than failures are avoided.
 
     $$ L = -E_{y\sim\pi_{old}}\big[A \log\pi(y|x)\big], \quad A = r - (\mathrm{mean} + \delta) $$
@@ -34,14 +35,9 @@ class AsymRE:
 
     level: ClassVar[str] = "response"
 
-    shift: float = -0.1
+    shift: Annotated[float, Range(-1e6, 1e6)] = -0.1
     baseline: Literal["mean", "loo"] = "mean"
     norm: Norm = "length"
-
-    def __post_init__(self) -> None:
-        options.check_range("shift", self.shift, -1e6, 1e6)
-        options.check_choice("baseline", self.baseline, ("mean", "loo"))
-        options.check_norm(self.norm)
 
     @property
     def unbiased(self) -> bool:

@@ -1,13 +1,13 @@
 """BAPO: GRPO whose clips widen until gains and losses of probability are in balance."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 
-from pmdkit.objectives import options
 from pmdkit.objectives.batch import Batch
 from pmdkit.objectives.grpo import GRPO
+from pmdkit.options import NotNegative, Range, Share
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,17 @@ class BAPO(GRPO):
     level: ClassVar[str] = "token"
     whole_groups: ClassVar[bool] = True
 
-    clip_low: float = 0.4
-    clip_high: float = 0.2
+    clip_low: Share = 0.4
+    clip_high: NotNegative = 0.2
     clip_low_least: float = 0.2
     clip_high_most: float = 1.0
-    rise: float = 0.05
-    balance: float = 1.0
+    rise: Annotated[float, Range(1e-6)] = 0.05
+    balance: NotNegative = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        options.check_range("clip_low_least", self.clip_low_least, 0.0, self.clip_low)
-        options.check_range("clip_high_most", self.clip_high_most, self.clip_high)
-        options.check_range("rise", self.rise, 1e-6)
-        options.check_range("balance", self.balance, 0.0)
+        Range(0, self.clip_low).check("clip_low_least", self.clip_low_least)
+        Range(self.clip_high).check("clip_high_most", self.clip_high_most)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus the clipped gain of every token, at the first bounds that balance its prompt, or at the last."""

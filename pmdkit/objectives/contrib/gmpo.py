@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import torch
 
-from pmdkit.objectives import options
 from pmdkit.objectives.batch import Batch, Norm
 from pmdkit.objectives.grpo import GRPO
+from pmdkit.options import NotNegative
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,8 @@ class GMPO(GRPO):
     first_step_norm: ClassVar[str] = "length"
 
     norm: Norm = "none"
-    clip_low: float = 0.4
-    clip_high: float = 0.4
-
-    def __post_init__(self) -> None:
-        options.check_norm(self.norm)
-        options.check_range("clip_low", self.clip_low, 0.0)
-        options.check_range("clip_high", self.clip_high, 0.0)
-        options.check_choice("std", self.std, ("population", "sample", "none"))
+    clip_low: NotNegative = 0.4
+    clip_high: NotNegative = 0.4
 
     @property
     def first_step_is_policy_gradient(self) -> bool:

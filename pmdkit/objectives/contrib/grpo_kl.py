@@ -5,9 +5,9 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import options
 from pmdkit.objectives.batch import Batch
 from pmdkit.objectives.grpo import GRPO
+from pmdkit.options import NotNegative
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,8 @@ class GRPOKL(GRPO):
     level: ClassVar[str] = "token"
     uses_reference: ClassVar[bool] = True
 
-    kl_loss_coef: float = 0.04
+    kl_loss_coef: NotNegative = 0.04
     kl_loss_type: Literal["k3", "k2"] = "k3"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        options.check_range("kl_loss_coef", self.kl_loss_coef, 0.0)
-        options.check_choice("kl_loss_type", self.kl_loss_type, ("k3", "k2"))
 
     @property
     def equal_groups(self) -> str:  # type: ignore[override]

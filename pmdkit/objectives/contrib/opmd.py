@@ -5,13 +5,14 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.objective import temperature
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class OPMD:
+class OPMD(Checked):
     r"""Follow the policy gradient with steps scaled by 1 / (1 + tau); the baseline is the mean reward or log partition.
 
     $$ L = -\tfrac{1}{1+\tau}\, E_{y\sim\pi_{old}}\big[(r - B) \log\pi(y|x)\big], \quad
@@ -40,11 +41,6 @@ class OPMD:
     tau: Tau = 1.0
     baseline: Literal["mean", "log-mean-exp"] = "mean"
     norm: Norm = "tokens"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_choice("baseline", self.baseline, ("mean", "log-mean-exp"))
-        options.check_norm(self.norm)
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward, or minus tau times the log of the mean of e^{r/tau}."""

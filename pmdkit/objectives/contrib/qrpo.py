@@ -5,13 +5,14 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau, one_if_zero
 from pmdkit.objectives.objective import temperature
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class QRPO:
+class QRPO(Checked):
     r"""Regress the log ratio on the quantile of the reward, centred by a log partition in closed form.
 
     $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(R - \tau\log Z - \tau\log\tfrac{\pi}{\pi_{old}})^2\big], \quad
@@ -46,11 +47,6 @@ class QRPO:
     tau: Tau = 0.5
     ties: Literal["exact", "weak"] = "exact"
     norm: Norm = "none"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_choice("ties", self.ties, ("exact", "weak"))
-        options.check_norm(self.norm)
 
     @property
     def unbiased(self) -> bool:

@@ -5,16 +5,15 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm
 from pmdkit.objectives.grpo import log_bounds
-from pmdkit.objectives.trust_region import TrustRegion, check_region, keep
-
-MODES = ("one-side", "two-side", "ring", "none")
+from pmdkit.objectives.trust_region import Radius, TrustRegion, keep
+from pmdkit.options import Checked, NotNegative, Range, Share
 
 
 @dataclass(frozen=True)
-class REC:
+class REC(Checked):
     r"""Follow the policy gradient on the tokens whose ratio is still in a set M, and leave the others alone.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t A\, f_M(\log\rho_t), \quad \tfrac{d}{ds} f_M(s) = 1\{e^s\in M\} \cdot w(s), \quad
@@ -58,23 +57,19 @@ class REC:
 
     clip_mode: Literal["one-side", "two-side", "ring", "none"] = "one-side"
     importance_sampling: bool = False
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    clip_low: Share = 0.2
+    clip_high: NotNegative = 0.2
     outer_low: float = 0.6
     outer_high: float = 2.0
     norm: Norm = "tokens"
     trust_region: TrustRegion = "none"
-    radius: float | None = None
+    radius: Radius = None
 
     def __post_init__(self) -> None:
-        options.check_choice("clip_mode", self.clip_mode, MODES)
-        options.check_range("clip_low", self.clip_low, 0.0, 1.0)
-        options.check_range("clip_high", self.clip_high, 0.0)
-        options.check_norm(self.norm)
-        check_region(self.trust_region, self.radius)
+        super().__post_init__()
         if self.clip_mode == "ring":
-            options.check_range("outer_low", self.outer_low, self.clip_low, 1.0)
-            options.check_range("outer_high", self.outer_high, self.clip_high)
+            Range(self.clip_low, 1).check("outer_low", self.outer_low)
+            Range(self.clip_high).check("outer_high", self.outer_high)
 
     @property
     def whole_groups(self) -> bool:

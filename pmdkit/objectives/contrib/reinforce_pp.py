@@ -5,9 +5,10 @@ from typing import Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Groups
 from pmdkit.objectives.grpo import GRPO
+from pmdkit.options import check_option
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,7 @@ class ReinforcePP(GRPO):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        options.check_choice("baseline", self.baseline, ("batch", "group"))
-        options.check_choice("std", self.std, ("population", "sample", "none"))
+        check_option("std", self.std, Literal["population", "sample", "none"])
 
     @property
     def whole_batch(self) -> bool:

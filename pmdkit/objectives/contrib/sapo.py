@@ -1,19 +1,20 @@
 """SAPO: GRPO with a smooth gate in place of the clip; credit as in GRPO."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.options import Checked, Range
 
 HIGHEST = 20.0
 "Log ratio at which a gate is flat in any float: a sigmoid of e^20. Far above it, the gradient would be 0 * inf."
 
 
 @dataclass(frozen=True)
-class SAPO:
+class SAPO(Checked):
     r"""Follow the policy gradient of every token, damped by a sigmoid gate as its ratio leaves 1 on either side.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t A\, \tfrac{4}{\tau_A}\,\sigma\big(\tau_A(\rho_t - 1)\big), \quad
@@ -41,16 +42,10 @@ class SAPO:
     level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "silent"
 
-    tau_pos: float = 1.0
-    tau_neg: float = 1.05
+    tau_pos: Annotated[float, Range(1e-6)] = 1.0
+    tau_neg: Annotated[float, Range(1e-6)] = 1.05
     norm: Norm = "length"
     std: Literal["population", "sample", "none"] = "population"
-
-    def __post_init__(self) -> None:
-        options.check_range("tau_pos", self.tau_pos, 1e-6)
-        options.check_range("tau_neg", self.tau_neg, 1e-6)
-        options.check_norm(self.norm)
-        options.check_choice("std", self.std, ("population", "sample", "none"))
 
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] standardised reward."""

@@ -5,13 +5,14 @@ from typing import ClassVar
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.contrib.qrpo import quantiles
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class SPPO:
+class SPPO(Checked):
     r"""Regress the log ratio on how often a response beats another draw of its prompt, centred by one half.
 
     $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(w - \tfrac12 - \tau\log\tfrac{\pi}{\pi_{old}})^2\big], \quad
@@ -39,10 +40,6 @@ class SPPO:
 
     tau: Tau = 0.05
     norm: Norm = "none"
-
-    def __post_init__(self) -> None:
-        options.check_tau(self.tau)
-        options.check_norm(self.norm)
 
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] win rate minus one half."""

@@ -5,12 +5,13 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives import baselines, options
+from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.options import Checked
 
 
 @dataclass(frozen=True)
-class TOPR:
+class TOPR(Checked):
     r"""Imitate successes at full weight, and push failures down only as long as the policy still produces them.
 
     $$ L = -E_{y\sim\pi_{old}}\big[A f(s)\big], \quad s = \log\tfrac{\pi}{\pi_{old}}(y|x), \quad
@@ -38,10 +39,6 @@ class TOPR:
 
     baseline: Literal["loo", "none"] = "loo"
     norm: Norm = "length"
-
-    def __post_init__(self) -> None:
-        options.check_choice("baseline", self.baseline, ("loo", "none"))
-        options.check_norm(self.norm)
 
     @property
     def needs_peers(self) -> bool:
