@@ -10,7 +10,7 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from pmdkit import __version__
 from pmdkit.cli import companions
-from pmdkit.errors import EnvironmentLacks, PmdkitError, short, unknown
+from pmdkit.errors import PmdkitError, short, unknown
 from pmdkit.processes import distrust_folder
 
 GROUPS = {  # as --help shows them
@@ -89,10 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         distrust_folder()
     try:
         try:
-            home = companions.HOMES.get(tokens[0]) if tokens else None
-            if home is not None and tokens[0] not in companions.verbs():
-                what = f"pmdkit {tokens[0]} is in the package {home}, which is not installed"
-                raise EnvironmentLacks(f"{what}: {companions.install(home)}")
+            if tokens and tokens[0] in companions.HOMES and tokens[0] not in companions.verbs():
+                raise companions.missing(tokens[0])
             make_app()(tokens, exit_on_error=False, print_error=False)
         finally:
             if sys.stdout is not None:

@@ -1,20 +1,52 @@
 """Verbs of companion packages, found through the entry points `pmdkit.verbs`; pmdkit imports none of them by name."""
 
+from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
+
+from pmdkit.errors import EnvironmentLacks
 
 HOMES = {
-    **dict.fromkeys(("explain", "certify", "replay", "plan", "ledger", "reproduce", "race"), "pmdkit-lab"),
+    **dict.fromkeys(
+        ("explain", "certify", "replay", "plan", "ledger", "reproduce", "race", "llm --rehearse"), "pmdkit-lab"
+    ),
     "learn": "pmdkit-course",
 }
-"Which package brings a verb, for the sentence about one that is missing."
+"Which package brings a verb, or an option of pmdkit's own, for the sentence about one that is missing."
 
 
-def verbs() -> dict[str, tuple[str, str]]:
-    """Each verb that an installed companion adds: its help line, and `module:function`, imported when it is called."""
+def added() -> dict[str, tuple[str, str]]:
+    """What installed companions add: its help line, and `module:function`, imported when it is called."""
     found: dict[str, tuple[str, str]] = {}
     for point in entry_points(group="pmdkit.verbs"):
         found |= point.load()
     return found
+
+
+def verbs() -> dict[str, tuple[str, str]]:
+    """Each verb that they add; a name of two words is an option of a verb of pmdkit's own."""
+    return {name: entry for name, entry in added().items() if " " not in name}
+
+
+def option(name: str) -> Callable[..., Any]:
+    """The function behind an option such as `llm --rehearse`.
+
+    Raises:
+        EnvironmentLacks: its package is not installed.
+    """
+    found = added()
+    if name not in found:
+        raise missing(name)
+    module, _, function = found[name][1].partition(":")
+    called: Callable[..., Any] = getattr(import_module(module), function)
+    return called
+
+
+def missing(name: str) -> EnvironmentLacks:
+    """The error about a verb or an option whose package is not installed."""
+    home = HOMES[name]
+    return EnvironmentLacks(f"pmdkit {name} is in the package {home}, which is not installed: {install(home)}")
 
 
 def install(package: str) -> str:

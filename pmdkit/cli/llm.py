@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from pmdkit.cli import explain_error, fail
+from pmdkit.cli import companions, explain_error, fail
 from pmdkit.cli.options import Flag, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.run import begin
 from pmdkit.cli.signals import command_context, print_error
 from pmdkit.distributed import launched_ranks
-from pmdkit.errors import CheckFailed, ComponentDied, Stopped, UsageError
+from pmdkit.errors import ComponentDied, Stopped, UsageError
 from pmdkit.llm import ranks
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LLMOptions(RunOptions):
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
     rehearse: Flag = False
-    "Go through two steps at full size on fake tensors, without an accelerator: memory, traffic, mistakes."
+    "Two steps at full size on fake tensors, without an accelerator: memory, traffic, mistakes. Needs pmdkit-lab."
     gpus: str | None = None
     "With --rehearse: number and kind, such as 32xH100; by default an H100 of 80 GB for each of parallel.processes."
 
@@ -92,7 +92,8 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
         return
     check_requirements()
     if options.rehearse:
-        rehearse(recipe, options)
+        rehearsal = companions.option("llm --rehearse")
+        rehearsal(recipe, options.changes(), options.gpus, options.trust or (), options.json)
         return
     if options.dry_run:
         spec, _ = resolve("llm", recipe, options.changes(), trust=options.trust or ())
@@ -113,17 +114,6 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
 
     with command_context():
         begin("llm", recipe, options, launch)
-
-
-def rehearse(recipe: str, options: LLMOptions) -> None:
-    """Print what a rehearsal found; exit 4 if the recipe does not fit, or has a mistake."""
-    from pmdkit.cli.rehearsal import show_rehearsal
-    from pmdkit.rehearsal.rehearse import rehearse
-
-    report = rehearse(recipe, options.changes(), options.gpus, options.trust or ())
-    print_json(report) if options.json else show_rehearsal(report)
-    if not report["fits"]:
-        raise CheckFailed(report["verdict"])
 
 
 def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:

@@ -116,7 +116,7 @@ def test_checkpoints_that_are_all_damaged_are_exit_5(call):
 @pytest.mark.parametrize("verb", sorted(companions.HOMES))
 def test_a_verb_of_a_missing_companion_names_the_package_and_how_to_install_it(verb, call, capsys, monkeypatch):
     monkeypatch.setattr(companions, "entry_points", lambda group: [])
-    assert call(verb, "fig2") == 3
+    assert call(*verb.split(), "fig2") == 3
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert f"pip install -e {extras.CHECKOUT / 'packages' / companions.HOMES[verb]}" in error

@@ -24,9 +24,9 @@ MAY_START = {  # any other program
     "packages/pmdkit-course/pmdkit_course/sandbox.py",  # bubblewrap
     "llm/cluster/on_ray.py",
     "pmdkit/llm/smollm2.py",  # pip, by the one command of a child that is Python
-    "pmdkit/rehearsal/compiled.py",  # a compiler
-    "pmdkit/rehearsal/rehearse.py",  # a Python that loads the compiled device, by the one command again
-    "pmdkit/rehearsal/rank.py",  # its forks: torch is imported once
+    "packages/pmdkit-lab/pmdkit_lab/rehearsal/compiled.py",  # a compiler
+    "packages/pmdkit-lab/pmdkit_lab/rehearsal/rehearse.py",  # a Python, by the one command again
+    "packages/pmdkit-lab/pmdkit_lab/rehearsal/rank.py",  # its forks: torch is imported once
     "pmdkit/adapters/trl/config.py",  # the golden vectors, by the one command of a child that is Python
 }
 MAY_START_PYTHON = {"pmdkit/processes.py", "packages/strict-answers/strict_answers/process.py"}

@@ -1,4 +1,4 @@
-"""The verbs that this package adds to `pmdkit`. Light: `pmdkit --help` imports it."""
+"""The verbs that this package adds to `pmdkit`, and options of its own. Light: `pmdkit --help` imports it."""
 
 VERBS = {
     "explain": (
@@ -16,6 +16,10 @@ VERBS = {
     "plan": (
         "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
         "pmdkit_lab.cli.plan:plan",
+    ),
+    "llm --rehearse": (
+        "Two steps of a recipe at full size on fake tensors: memory, traffic, mistakes.",
+        "pmdkit_lab.cli.rehearse:rehearse",
     ),
     "ledger": ("Every claim of the paper and how it stands here.", "pmdkit_lab.cli.ledger:ledger"),
     "reproduce": (

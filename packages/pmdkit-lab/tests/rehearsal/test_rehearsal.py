@@ -14,10 +14,11 @@ import pytest
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.gpus import GPUS
 from pmdkit.processes import python_environment
-from pmdkit.rehearsal.compiled import compile_device
-from pmdkit.rehearsal.rehearse import rehearse, verdict
 from pmdkit.resolve import resolve
-from tests.rehearsal.driver import CASES, LAYERS, ONE, PLANTED, SEVEN
+from pmdkit_lab.rehearsal.compiled import compile_device
+from pmdkit_lab.rehearsal.rehearse import rehearse, verdict
+
+from .driver import CASES, LAYERS, ONE, PLANTED, SEVEN
 
 GIB = 2**30
 HEAD = 152_064 * 3584  # weights of the head of 7B, and of its embedding
@@ -31,7 +32,7 @@ def found():
         library = str(compile_device())
     except EnvironmentLacks as lacking:
         pytest.skip(str(lacking))
-    command = [sys.executable, "-P", "-m", "tests.rehearsal.driver", library]
+    command = [sys.executable, "-P", str(Path(__file__).with_name("driver.py")), library]
     environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.stdout, ended.stderr[-2000:]

@@ -8,7 +8,7 @@ import textwrap
 from contextlib import contextmanager
 from importlib import import_module
 
-from pmdkit.rehearsal import compiled
+from pmdkit_lab.rehearsal import compiled
 
 LAYERS = 2
 SMALL = {"schedule.prompts": 4, "schedule.group": 2, "schedule.ministeps": 1}  # float32 attends one by one
@@ -65,7 +65,7 @@ def planted(file, name, right, wrong):
 
 def main():
     compiled.load(sys.argv[1])
-    from pmdkit.rehearsal import device, rank
+    from pmdkit_lab.rehearsal import device, rank
 
     device.install(80)
 

@@ -1,17 +1,28 @@
-"""The tables of `pmdkit llm RECIPE --rehearse`."""
+"""`pmdkit llm RECIPE --rehearse`: go through a recipe at full size, and print what was found."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from pmdkit.cli.output import shown, simple_table
+from pmdkit.cli.output import print_json, shown, simple_table
+from pmdkit.errors import CheckFailed
 
 MOST = 8  # lines of allocation and of waits
 
 
+def rehearse(recipe: str, changes: Mapping[str, Any], gpus: str | None, trust: Sequence[str], json: bool) -> None:
+    """Print what a rehearsal found; exit 4 if the recipe does not fit, or has a mistake."""
+    from pmdkit_lab.rehearsal.rehearse import rehearse
+
+    report = rehearse(recipe, changes, gpus, trust)
+    print_json(report) if json else show_rehearsal(report)
+    if not report["fits"]:
+        raise CheckFailed(report["verdict"])
+
+
 def show_rehearsal(report: Mapping[str, Any]) -> None:
-    """Print a report of `pmdkit.rehearsal.rehearse`."""
+    """Print a report of the rehearsal."""
     console = Console(highlight=False)
     how = "rehearsed" if report["rehearsed"] else "rehearsed in part"
     ranks = ", ".join(map(str, report["ranks"]))

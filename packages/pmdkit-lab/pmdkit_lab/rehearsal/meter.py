@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from pmdkit.rehearsal import device
+from pmdkit_lab.rehearsal import device
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)

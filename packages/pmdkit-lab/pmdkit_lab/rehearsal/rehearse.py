@@ -16,16 +16,16 @@ from pmdkit.llm.engines import CENTRAL
 from pmdkit.llm.gpus import GPU, GPUS, parse_gpus
 from pmdkit.llm.model_shapes import shape_of
 from pmdkit.processes import exit_reason, python_command, python_environment
-from pmdkit.rehearsal.compiled import compile_device
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
+from pmdkit_lab.rehearsal.compiled import compile_device
 
 GIB = 2**30
 FILLED = 0.9  # share of an accelerator's memory that may be filled, as in a plan; libraries and fragmentation need some
 SITES = 12  # lines of allocation shown for the fullest phase of each kind
 START = (
-    "import sys; from pmdkit.rehearsal import compiled; sys.argv[1] and compiled.load(sys.argv[1]); "
-    "from pmdkit.rehearsal import rank; rank.main()"
+    "import sys; from pmdkit_lab.rehearsal import compiled; sys.argv[1] and compiled.load(sys.argv[1]); "
+    "from pmdkit_lab.rehearsal import rank; rank.main()"
 )
 
 

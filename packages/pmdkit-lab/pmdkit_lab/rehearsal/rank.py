@@ -41,11 +41,11 @@ from pmdkit.llm.policy import CausalPolicy
 from pmdkit.loop import Rollouts, Schedule, run
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe import checkpoint
-from pmdkit.rehearsal import device
-from pmdkit.rehearsal.meter import CUDA, OURS, Meter
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import ParallelTable
+from pmdkit_lab.rehearsal import device
+from pmdkit_lab.rehearsal.meter import CUDA, OURS, Meter
 
 END = 0
 SHORT = 16  # tokens of a response in the first step
