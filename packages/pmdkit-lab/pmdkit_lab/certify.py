@@ -19,6 +19,8 @@ from pmdkit.objectives.trust_region import RADIUS
 
 LossFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 "Maps logp [N, T], logp_old [N, T], reward [P, G] and mask [N, T], boolean, to one number; rows are prompt-major."
+Twist = Callable[[Batch, "Case"], Batch]
+"A slip: the batch that an objective sees in place of its own."
 
 SAME = 1e-7  # of a gradient: a function may compute in float64 and still add a constant of 1e-8
 NEAR = 1e-5  # below it on the first batch, the others are looked at
@@ -126,16 +128,13 @@ class Verdict:
         """The verdict in one sentence."""
         options = ", ".join(f"{key}={value}" for key, value in self.options.items())
         what = f"{self.name} ({options})" if options else self.name
+        slips = "; ".join(self.slips)
         if not self.name:
-            return "; ".join(self.slips)
+            return slips
         if self.error > SAME:
-            return f"no objective here is this; nearest is {what}, {self.error:.1g} off" + self.words("; ")
+            return f"no objective here is this; nearest is {what}, {self.error:.1g} off{'; ' if slips else ''}{slips}"
         value = "" if self.same_value else "; its value is another, its gradient is the same"
-        return f"this is {what}{self.words(', but ')}{value}"
-
-    def words(self, before: str) -> str:
-        """The slips, after a word."""
-        return before + "; ".join(self.slips) if self.slips else ""
+        return f"this is {what}{', but ' if self.slips else ''}{slips}{value}"
 
 
 def certify(loss: LossFunction | Objective, tau: float = 0.1, **options: Any) -> Verdict:
@@ -185,7 +184,7 @@ class Trial:
     chosen: dict[str, Any]
     objective: Objective
     words: str
-    twist: Callable[[Batch, Case], Batch] | None
+    twist: Twist | None
     shape: str
     first: tuple[Tensor, Tensor]
 
@@ -220,13 +219,15 @@ def candidates(tau: float, options: dict[str, Any]) -> Iterator[tuple[str, dict[
                 continue
 
 
-def twists(objective: Objective, tau: float) -> dict[str, Callable[[Batch, Case], Batch]]:
+def twists(objective: Objective, tau: float) -> dict[str, Twist]:
     """Slips of one kind each, by their words: a change of the batch that the objective then sees."""
-    found: dict[str, Callable[[Batch, Case], Batch]] = {}
-    for words, advantage in ADVANTAGES.items():
-        found[words] = partial(with_advantage, advantage)
-    found["the log ratio, or the reward, has the wrong sign"] = mirrored
-    found["padding counts: the mask is not applied"] = with_padding
+    found: dict[str, Twist] = {words: partial(with_advantage, advantage) for words, advantage in ADVANTAGES.items()}
+    found["the log ratio, or the reward, has the wrong sign"] = lambda batch, case: replace(
+        batch, logp=2 * batch.logp_old - batch.logp
+    )
+    found["padding counts: the mask is not applied"] = lambda batch, case: replace(
+        batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.mask.shape[1])
+    )
     if hasattr(objective, "tau"):
         for words, value in (
             ("tau is not applied to the log ratio: as if it were 1", 1.0),
@@ -234,11 +235,10 @@ def twists(objective: Objective, tau: float) -> dict[str, Callable[[Batch, Case]
             ("the pull is half as strong: tau counts half", tau / 2),
         ):
             found[words] = partial(with_tau, value)
-    level = objective.loss(credit_of(objective, cases()[0])).ndim
-    if level == 1:
+    if objective.loss(credit_of(objective, cases()[0])).ndim == 1:
         found["per token, where it should be per response"] = by_token
     else:
-        found["per response, where it should be per token"] = by_response
+        found["per response, where it should be per token"] = lambda batch, case: batch.folded()
     return found
 
 
@@ -252,16 +252,6 @@ def with_tau(tau: float, batch: Batch, case: Case) -> Batch:
     return replace(batch, tau=torch.full_like(batch.tau, tau))
 
 
-def mirrored(batch: Batch, case: Case) -> Batch:
-    """The batch whose log ratios have the other sign."""
-    return replace(batch, logp=2 * batch.logp_old - batch.logp)
-
-
-def with_padding(batch: Batch, case: Case) -> Batch:
-    """The batch in which every column is a token."""
-    return replace(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.mask.shape[1]))
-
-
 def by_token(batch: Batch, case: Case) -> Batch:
     """Every token as a response of its own."""
     rows, columns = batch.mask.nonzero(as_tuple=True)
@@ -271,20 +261,15 @@ def by_token(batch: Batch, case: Case) -> Batch:
     return replace(each, logp=logp, logp_old=old, mask=one, length=torch.ones_like(each.length))
 
 
-def by_response(batch: Batch, case: Case) -> Batch:
-    """Every response as one token."""
-    return batch.folded()
-
-
 def of_batch(groups: Groups, std: bool) -> Tensor:
     """Reward minus the mean of the batch, over its std or not."""
     centred = groups.reward - groups.reward.mean()
     return centred / groups.reward.std(correction=0) if std else centred
 
 
-def with_constant(groups: Groups, constant: float, sample: bool) -> Tensor:
+def with_constant(groups: Groups, constant: float, correction: int) -> Tensor:
     """The standardised reward with a small constant added to the std."""
-    std = groups.reward.std(1, keepdim=True, correction=int(sample))
+    std = groups.reward.std(1, keepdim=True, correction=correction)
     return (groups.reward - groups.reward.mean(1, keepdim=True)) / (std + constant)
 
 
@@ -297,11 +282,9 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
     "the advantage is divided by the population std": partial(baselines.standardised, std="population"),
     "the advantage is divided by the sample std": partial(baselines.standardised, std="sample"),
     **{
-        f"{constant:g} is added to the {'sample' if sample else 'population'} std": partial(
-            with_constant, constant=constant, sample=sample
-        )
+        f"{constant:g} is added to the {std} std": partial(with_constant, constant=constant, correction=correction)
         for constant in (1e-4, 1e-6)
-        for sample in (True, False)
+        for std, correction in (("sample", 1), ("population", 0))
     },
 }
 
@@ -311,9 +294,7 @@ def credit_of(objective: Objective, case: Case) -> Batch:
     return credit(objective, case.groups, case.logp_old, case.mask, width=int(case.mask.sum(1).max()))
 
 
-def slopes_of(
-    objective: Objective, case: Case, twist: Callable[[Batch, Case], Batch] | None
-) -> dict[str, tuple[Tensor, Tensor]]:
+def slopes_of(objective: Objective, case: Case, twist: Twist | None) -> dict[str, tuple[Tensor, Tensor]]:
     """Value and gradient by logp of a twisted objective: means over the responses, each by its length or not."""
     found = {}
     for shape in ("none", "length"):
@@ -367,13 +348,10 @@ def constant_in_words(constant: float, tau: float, error: float) -> str:
     """What a constant factor is, empty for 1."""
     near = max(10 * error, 1e-6)
     sign = "the sign is wrong" if constant < 0 else ""
-    names = {1.0: "", 2.0: "twice as large", 0.5: "half as large", 1 / tau: "divided by tau", tau: "times tau"}
-    names |= {
-        2 / tau: "divided by tau / 2",
-        2 * tau: "times 2 tau",
-        tau / 2: "times tau / 2",
-        1 / (2 * tau): "divided by 2 tau",
-    }
+    names: dict[float, str] = {}
+    for value, name in ((tau, "tau"), (2 * tau, "2 tau"), (tau / 2, "tau / 2")):
+        names |= {1 / value: f"divided by {name}", value: f"times {name}"}
+    names |= {1.0: "", 2.0: "twice as large", 0.5: "half as large"}  # whatever tau is
     size = next((name for value, name in names.items() if abs(abs(constant) / value - 1) < near), None)
     return ", ".join(word for word in (sign, f"{abs(constant):.4g} times as large" if size is None else size) if word)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from pmdkit.objectives import OBJECTIVES, PMDToken
+from pmdkit.objectives import OBJECTIVES, PMDMean, PMDToken
 from pmdkit_lab.certify import certify
 
 TAU = 0.1
@@ -168,6 +168,7 @@ def test_what_is_nothing_here_is_called_that():
     verdict = certify(odd, TAU)
     assert not verdict.right
     assert "no objective here" in verdict.sentence()
+    assert certify(PMDMean(tau=0.5), 0.5).right, "where 2 tau is 1, a constant of 1 is still none"
     wide = certify(PMDToken(tau=TAU, clip_low=0.1, clip_high=0.1), TAU, clip_low=0.1, clip_high=0.1)
     assert (wide.name, wide.right) == ("pmd-token", True)
 

@@ -1,5 +1,6 @@
 """`pmdkit certify`: which objective somebody's own loss is, and what differs."""
 
+from dataclasses import asdict
 from typing import Any
 
 from pmdkit.cli.options import Flag, Texts, assignments
@@ -31,16 +32,8 @@ def certify(loss: str, *, tau: float | None = None, set: Texts = None, json: Fla
         raise UsageError(f"tau of {loss} is a rule; expected a number: --tau 0.1")
     verdict = ask(found, 0.1 if tau is None else tau, **options)
     if json:
-        print_json(
-            {
-                "objective": verdict.name,
-                "options": verdict.options,
-                "slips": list(verdict.slips),
-                "error": verdict.error,
-                "same_value": verdict.same_value,
-                "right": verdict.right,
-            }
-        )
+        found = asdict(verdict)
+        print_json({"objective": found.pop("name"), **found, "right": verdict.right})
     if not verdict.right:
         raise CheckFailed(verdict.sentence())
     if not json:
