@@ -13,7 +13,6 @@ from pmdkit.objectives import (
     RLOO,
     DrGRPO,
     PMDMean,
-    PMDPart,
     response_loss,
 )
 from tests.objectives.loops import ragged, tensors
@@ -38,15 +37,6 @@ def group_advantage(r, ddof=0):
 
 def leave_one_out(r):
     return [r[i] - sum(r[j] for j in range(len(r)) if j != i) / (len(r) - 1) for i in range(len(r))]
-
-
-def leave_one_out_part(r, tau):
-    out = []
-    for i in range(len(r)):
-        peers = [r[j] / tau for j in range(len(r)) if j != i]
-        top = max(peers)
-        out.append(r[i] - tau * (top + math.log(sum(math.exp(x - top) for x in peers) / len(peers))))
-    return out
 
 
 def clipped(ratio, advantage, low, high):
@@ -111,13 +101,6 @@ class TestAppendix:
         expected = pmd(*case, tau, leave_one_out)
         assert ours(PMDMean(tau=tau, scale="paper"), case) == pytest.approx(expected, rel=1e-12)
         assert ours(PMDMean(tau=tau), case) == pytest.approx(expected / 2, rel=1e-12)
-
-    @pytest.mark.parametrize("tau", [0.005, 0.1, 2.0])
-    def test_pmd_part(self, seed, tau):
-        case = draws_of(seed)
-        expected = pmd(*case, tau, lambda r: leave_one_out_part(r, tau))
-        assert ours(PMDPart(tau=tau, scale="paper"), case) == pytest.approx(expected, rel=1e-12)
-        assert ours(PMDPart(tau=tau), case) == pytest.approx(expected / 2, rel=1e-12)
 
     def test_rloo(self, seed):
         case = draws_of(seed)
