@@ -164,15 +164,6 @@ class Grader:
             self.judged |= found
             self.ahead_ok = len(requests) == len(failed) + len(found)
 
-    def take_judged(self) -> dict[str, Verdict]:
-        """The verdicts that workers gave ahead, by key, for another process's grader; none are kept here."""
-        with self.lock:
-            self.judge_ahead(len(self.waiting))
-            taken, self.judged = self.judged, {}
-            self.prepared.clear()
-            self.ahead_ok = True
-        return taken
-
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in order. Whatever an item holds, it raises nothing and changes no other verdict."""
         with self.lock:

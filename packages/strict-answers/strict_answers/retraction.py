@@ -4,6 +4,7 @@ A policy that may hedge behind its answer learns to. Explanations, checks and gr
 """
 
 import re
+from string import ascii_lowercase
 
 from strict_answers.normalization import strip_decoration, without_dollars
 from strict_answers.numerals import parse_number
@@ -19,6 +20,9 @@ STATED = re.compile(
 )
 "A value stated once more, to the end of its clause."
 WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?")
+SUSPECT = frozenset(word.encode() for word in NEGATING | DISOWNING | CHANGES | {"t"})
+LETTERS = bytes(code if chr(code) in ascii_lowercase else ord(" ") for code in range(256))
+"Leaves small letters and turns all else into blanks: isn't becomes `isn t`."
 SENTENCE = re.compile(r"[.!?](?=\s|$)|[;\n]")
 CLAUSE = re.compile(r"[.;:!?,]")
 VALUED = re.compile(r"[0-9$\\]")
@@ -55,7 +59,7 @@ CHANGED = re.compile(
     r"|\b(?:made (?:that|this|it) up|forget (?:it|that|this)|too (?:high|low|big|small) by)\b"
     r"|(?:only|just|merely) an? (?:\w+ )?(?:bound|estimate)\b"
 )
-"Each alternative holds a word of `CHANGES`."
+"Each alternative holds a word of `CHANGES`, one that begins with `mis`, or two tildes."
 CHECKED = re.compile(r"\b(?:check|verif|confirm)[^=]*=|\bconfidence\b")
 "Numbers of a check are not stated as answers."
 ASIDE = re.compile(
@@ -66,7 +70,6 @@ ASIDE = re.compile(
 )
 "Nor are those of a subordinate clause, a range, a point, what was done, or of a formula with unknowns."
 FOLLOWING = re.compile(r"[)]? ?([a-z]+|\\?%)(?: (not|im|too))?")
-LAST_WORD = re.compile(r"([a-z]+) ?\(?$")
 AHEAD = re.compile(
     r"\b(?:the following|what follows|(?:comes?|say|state|write) next|(?:below|here) (?:is|comes)"
     r"|(?:next|following) (?:line|statement|sentence|answer|number|value)"
@@ -106,15 +109,15 @@ def denied(before: str) -> bool:
 def taken_back(after: str, span: str) -> bool:
     """Whether what follows an answer says that it is wrong, offers another one, or states another value."""
     after = after[:READ].lower()
-    sentences = SENTENCE.split(after)
+    sentences = SENTENCE.split(after) if suspicious(after) else []
     if any(map(disowns, sentences)):
         return True
-    valued = [sentence for sentence in sentences if VALUED.search(sentence)]
     doubt = ("wait" in after or "hm" in after) and DOUBT.search(after)
-    if not valued and not doubt:
+    if not doubt and VALUED.search(after) is None:
         return False
     value = span if span.isdigit() else strip_decoration(span).lower()
     known = {value, *NUMBER.findall(value)}
+    valued = [sentence for sentence in sentences or SENTENCE.split(after) if VALUED.search(sentence)]
     if any(not same(stated, value) for sentence in valued for stated in STATED.findall(sentence)):
         return True
     if doubt and not any(same(number, value) for number in NUMBER.findall(after)[-1:]):
@@ -122,12 +125,18 @@ def taken_back(after: str, span: str) -> bool:
     return any(states_another(sentence, value, known) for sentence in valued)
 
 
+def suspicious(text: str) -> bool:
+    """Whether a text has a word that any denial or change of mind needs. Most have none, and this is cheap to see."""
+    words = text.encode("ascii", "replace").translate(LETTERS).split()
+    return not SUSPECT.isdisjoint(words) or "~~" in text or "mis" in text
+
+
 def disowns(sentence: str) -> bool:
     """Whether a sentence says that something is wrong, and not of the mistakes of others."""
+    if not suspicious(sentence):
+        return False
     words = set(WORD.findall(sentence))
     negated = not words.isdisjoint(NEGATING) or "'t" in sentence or "’t" in sentence
-    if not negated and words.isdisjoint(CHANGES) and words.isdisjoint(DISOWNING) and "~~" not in sentence:
-        return False  # most sentences
     found = not words.isdisjoint(DISOWNING) or (negated and DENIED.search(sentence)) or CHANGED.search(sentence)
     found = found or DOUBTED.search(sentence)
     return bool(found) and not OTHERS.search(sentence)
@@ -150,8 +159,8 @@ def refers(found: re.Match[str]) -> bool:
     following = FOLLOWING.match(found.string, found.end())
     if following is not None and (following[1] not in STATING or following[2] is not None):
         return True
-    last = LAST_WORD.search(found.string[max(found.start() - 20, 0) : found.start()])
-    return last is not None and last[1] in REFERRING
+    before = found.string[max(found.start() - 20, 0) : found.start()].removesuffix("(").removesuffix(" ")
+    return before[len(before.rstrip(ascii_lowercase)) :] in REFERRING
 
 
 def same(stated: str, value: str) -> bool:

@@ -54,9 +54,9 @@ DISOWNING = listed(
 "Words that disown an answer: before `Answer:` none follows, and after it none is left."
 CHANGES = listed(
     """
-    mind take second further reflection off oh hold let should than other answer answers solution solutions value
-    values counted i double halve square negate reverse flip or but unless divide multiply subtract add result line
-    number bound estimate made forget too
+    mind take second further reflection off oh hold let should than answer answers solution solutions value values
+    counted forgot overlooked missed mean double halve square negate reverse flip or but unless divide multiply subtract
+    add result line number bound estimate made forget too
     """
 )
 "Words that a change of mind needs one of, see `retraction.CHANGED` and `DOUBTED`."

@@ -11,7 +11,7 @@ import pytest
 
 from strict_answers import retraction, verify
 from strict_answers.extraction import BOXES, answer_line, last_box
-from strict_answers.vocabulary import CHANGES
+from strict_answers.vocabulary import DISOWNING
 
 HERE = Path(__file__).parent
 
@@ -51,13 +51,14 @@ def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judge, name, 
     assert sum(correct for *_, correct in missed) <= refused, missed
 
 
-def test_a_change_of_mind_has_one_of_its_words():
-    """Sentences without these words are not searched for one."""
+def test_what_is_not_suspicious_disowns_nothing():
+    """Texts without one of these words are not searched any further."""
     for name in ("third-build", "third-judged", "fourth-build", "fourth-judged"):
         for _, response, _ in labelled(name):
             for sentence in retraction.SENTENCE.split(response.lower()):
-                if retraction.CHANGED.search(sentence) or retraction.DOUBTED.search(sentence):
-                    assert "~~" in sentence or CHANGES & set(retraction.WORD.findall(sentence)), sentence
+                words, patterns = set(retraction.WORD.findall(sentence)), (retraction.CHANGED, retraction.DOUBTED)
+                if words & DISOWNING or any(pattern.search(sentence) for pattern in patterns):
+                    assert retraction.suspicious(sentence), sentence
 
 
 TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
