@@ -23,10 +23,8 @@ class CISPO(GRPO):
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], nats.
 
     Attributes:
-        norm: length rule, see `row_weight`.
         clip_low: smallest weight is 1 - clip_low; 1 means no lower bound.
         clip_high: largest weight is 1 + clip_high.
-        std: "population", "sample", or "none" for the plain difference from the mean.
 
     Good values: clip_low = 1 (open), clip_high = 4, a largest weight of 5.
     Watch: unlike in GRPO, a token far outside the band keeps pushing in the same direction.

@@ -68,12 +68,6 @@ class DrGRPO(GRPO):
     Differs: nothing; W is the generation budget `width`, never the padded width of a batch.
     Shapes: as in GRPO; the loss is in reward units.
 
-    Attributes:
-        norm: length rule, see `row_weight`.
-        clip_low: see GRPO.
-        clip_high: see GRPO.
-        std: see GRPO.
-
     Good values: as in GRPO.
     Watch: the mean includes a response's own reward, so the step is (G - 1) / G of RLOO's. A larger budget W means a
     smaller step.
@@ -94,12 +88,6 @@ class DAPO(GRPO):
     Differs: only the loss is here. Dynamic sampling and the overlong penalty of the source belong to rollouts and
     rewards. The std is GRPO's population one; verl and TRL run the recipe with `std="sample"`.
     Shapes: as in GRPO.
-
-    Attributes:
-        norm: length rule, see `row_weight`.
-        clip_low: see GRPO.
-        clip_high: see GRPO.
-        std: see GRPO.
 
     Good values: clip_low = 0.2, clip_high = 0.28.
     Watch: a long response weighs more than a short one, and so does the group that holds it.

@@ -23,9 +23,6 @@ class GSPO(GRPO):
 
     Attributes:
         norm: length rule, see `row_weight`. The exponent 1/|y| already divides by the length, hence "none".
-        clip_low: where the advantage is negative, the ratio is bounded below by 1 - clip_low.
-        clip_high: where the advantage is positive, the ratio is bounded above by 1 + clip_high.
-        std: "population", "sample", or "none" for the plain difference from the mean.
 
     Good values: clip_low = 3e-4, clip_high = 4e-4: the band is for a mean over thousands of tokens.
     Watch: responses of one token (a bandit) leave such a narrow band after the first ministep; widen it to 0.2 there.

@@ -22,7 +22,6 @@ class TB(REBEL):
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows (whole groups) to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule based on the group's rewards.
         norm: length rule, see `row_weight`. "length" weights the rows of a group unequally, unlike the mean of d.
 
     Good values: tau from 0.005 to 0.05 on rewards {0, 1}. With a reference, tau is the lasting price of leaving it.

@@ -1,7 +1,7 @@
 """An objective without an equation, a source, good values or a warning is not done."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 import pytest
 
@@ -17,10 +17,11 @@ WANTED = {
 
 
 def missing(cls) -> list[str]:
-    """What the class's own docstring lacks; an inherited one does not count."""
+    """What the class's own docstring lacks; an inherited one counts only for an option that the parent has too."""
     text = vars(cls).get("__doc__") or ""
     found = [name for name, pattern in WANTED.items() if not re.search(pattern, text, re.DOTALL)]
-    found += [f"Attributes: {f.name}" for f in fields(cls) if not re.search(rf"\n\s+{f.name}: \S+", text)]
+    texts = "".join(kind.__doc__ or "" for kind in cls.__mro__ if is_dataclass(kind))
+    found += [f"Attributes: {f.name}" for f in fields(cls) if not re.search(rf"\n\s+{f.name}: \S+", texts)]
     return found
 
 

@@ -29,10 +29,8 @@ class BAPO(GRPO):
     Shapes: as in GRPO.
 
     Attributes:
-        norm: length rule, see `row_weight`.
         clip_low: 1 - clip_low is the lower bound at first.
         clip_high: 1 + clip_high is the upper bound at first.
-        std: see GRPO.
         clip_low_least: 1 - clip_low_least is the highest lower bound, <= clip_low.
         clip_high_most: 1 + clip_high_most is the highest upper bound, >= clip_high.
         rise: step of a bound, > 0.

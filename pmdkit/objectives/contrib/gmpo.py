@@ -28,7 +28,6 @@ class GMPO(GRPO):
         norm: length rule, see `row_weight`. The exponent 1/|y| already divides by the length, hence "none".
         clip_low: where the advantage is negative, a log ratio is bounded below by -clip_low, nats.
         clip_high: where the advantage is positive, a log ratio is bounded above by clip_high, nats.
-        std: "population", "sample", or "none" for the plain difference from the mean.
 
     Good values: clip_low = clip_high = 0.4 nats: ratios from 0.67 to 1.49, wider than GRPO's.
     Watch: clips are in nats here, in ratios elsewhere. A clipped token has no gradient, while the others of its

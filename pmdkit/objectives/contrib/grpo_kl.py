@@ -23,10 +23,6 @@ class GRPOKL(GRPO):
     Shapes: as in GRPO; the KL term is in nats.
 
     Attributes:
-        norm: length rule, see `row_weight`.
-        clip_low: see GRPO.
-        clip_high: see GRPO.
-        std: see GRPO.
         kl_loss_coef: beta, advantage units per nat, >= 0. At 0 this is GRPO.
         kl_loss_type: "k3" or "k2".
 

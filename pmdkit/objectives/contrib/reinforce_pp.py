@@ -34,9 +34,6 @@ class ReinforcePP(GRPO):
     cut into ministeps or micro-batches, and in a run on several processes each of them holds the whole batch.
 
     Attributes:
-        norm: length rule, see `row_weight`.
-        clip_low: see GRPO.
-        clip_high: see GRPO.
         std: see GRPO; "sample" divides by the number of rows less 1.
         baseline: "batch", the mean reward of the batch, or "group", the mean of the responses to the same prompt.
 
