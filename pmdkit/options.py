@@ -5,7 +5,7 @@ say what was given and what was expected.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
@@ -55,9 +55,11 @@ def check_option(name: str, value: Any, kind: Any) -> None:
         raise ValueError(f"{name} is '{value}'; expected one of {', '.join(get_args(kind))}")
     if kind is bool and not isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}; expected true or false")
-    if kind in (int, float) or not (value is None or callable(value)):
-        for rule in rules or [Range()] * (kind is int):
-            rule.check(name, value, kind is int)
+    parts = get_args(kind)
+    accepted = value is None and type(None) in parts
+    accepted = accepted or (callable(value) and any(get_origin(part) is Callable for part in parts))
+    for rule in [] if accepted else rules or [Range()] * (kind is int):
+        rule.check(name, value, kind is int)
 
 
 def check_options(name: str, factory: Any, options: Iterable[str], table: str = "") -> None:

@@ -56,15 +56,12 @@ def test_a_kind_of_ones_own_is_taken_by_path_with_its_options(own):
         ({"kind": 3}, "expected a name"),
         ({"kind": "nedle"}, "'needle'"),
         ({"kind": "needle", "armz": 5}, "'env.arms'"),
-        *(({"kind": "needle", "arms": arms}, "env.arms") for arms in (1, 2.5, True, "ten")),
         ({"kind": "needle", "arms": 5, "good": 5}, "env.good is 5; expected an integer from 1 to 4"),
-        ({"kind": "needle", "plus_minus": 1}, "env.plus_minus"),
         ({"kind": "two-hills", "luck": 1.2}, "env.luck"),
         ({"kind": "two-hills", "share": 5e-324}, "env.share"),
         ({"kind": "two-hills", "share": 0.96}, "env.share"),
-        *(({"kind": "graded", "sd": sd}, "env.sd") for sd in (float("nan"), float("inf"))),
         ({"kind": "shared-features", "traps": 17}, "env.traps"),
-        ({"kind": "pass-rates", "problems": 1210}, "env.problems"),
+        ({"kind": "two-hills", "arms": 5000, "contexts": 5000}, r"env.contexts \* env.arms is 25,000,000"),
     ],
 )
 def test_a_slip_is_answered_with_the_option_and_what_was_wanted(table, word):
@@ -158,14 +155,6 @@ def test_contexts_go_from_easy_to_hard_and_mirror_each_other():
     assert (np.diff(bandit.mean_reward(bandit.log_policy)) < 0).all()
 
 
-def test_noise_moves_the_draw_and_not_the_expectation():
-    quiet, loud = make({"kind": "graded"}), make({"kind": "graded", "sd": 0.3})
-    np.testing.assert_array_equal(quiet.reward, loud.reward)
-    arms = np.arange(11)
-    np.testing.assert_array_equal(quiet.sample_reward(0 * arms, arms, np.random.default_rng(0)), quiet.reward[0])
-    assert (loud.sample_reward(0 * arms, arms, np.random.default_rng(0)) != loud.reward[0]).all()
-
-
 # Shared features: pass rates as stated, the shared direction right in plain contexts and wrong in traps.
 
 
@@ -221,13 +210,3 @@ def test_a_stratified_choice_has_one_problem_from_each_stratum():
         strata = np.array_split(everything, [PROBLEMS * k // 50 for k in range(1, 50)])
         for rate, stratum in zip(chosen, strata, strict=True):
             assert stratum[0] - 1e-12 <= rate <= stratum[-1] + 1e-12
-
-
-def test_spread_says_how_unequal_the_shares_of_a_side_are():
-    """Normalised Gamma(k) shares over n arms are Dirichlet: E sum share^2 = (k + 1) / (n k + 1)."""
-    for spread in (0.5, 1.0, 20.0):
-        bandit = make({"kind": "pass-rates", "problems": PROBLEMS, "spread": spread})
-        right = np.exp(bandit.log_policy[:, :8])
-        squares = ((right / right.sum(1, keepdims=True)) ** 2).sum(1)
-        error = 4 * squares.std() / np.sqrt(PROBLEMS)
-        assert abs(squares.mean() - (spread + 1) / (8 * spread + 1)) < error

@@ -89,14 +89,6 @@ def test_distances_are_those_of_a_search_and_mazes_hold_what_was_asked_for():
     assert maze.distances(shut)[0, 5] == maze.FAR
 
 
-def test_every_start_and_goal_is_drawn_equally_often():
-    grids = make_tokens({"kind": "maze", "size": 3, "walls": 0}).sample(np.random.default_rng(3), 7200)
-    pairs = (grids == maze.START).argmax(1) * 9 + (grids == maze.GOAL).argmax(1)
-    counts = np.bincount(pairs, minlength=81)
-    assert (counts > 0).sum() == 72
-    assert (np.abs(counts[counts > 0] - 100) < 4.5 * 10).all()  # 72 cells, Poisson
-
-
 def test_mazes_that_are_hardly_ever_drawn_are_refused(monkeypatch):
     monkeypatch.setattr(maze, "ROUNDS", 1)
     with pytest.raises(ValueError, match="almost never"):
