@@ -120,11 +120,18 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
     if ((late[0] < -1e-9 * np.ptp(rows[u[:, 0] > -1], axis=0)) & (late[1] < 0.5 * late[0])).any():
         return "the loss keeps falling as one probability goes to 1"
     u, rows, slope = u[first:], rows[first:], slope[first:]
-    integrable = is_integral(u, rows, slope)
+    # whether the loss changes as its slope says
+    step = np.diff(u, axis=0)
+    change = np.diff(rows, axis=0) / step
+    padded = np.concatenate([slope[:1], slope, slope[-1:]])
+    around = np.stack([padded[:-3], padded[1:-2], padded[2:-1], padded[3:]])
+    least, most = around.min(0), around.max(0)
+    slack = (most - least) + WRONG_VALUE * np.abs(slope[u > -1]).max() + 1e-13 * np.abs(rows[1:]) / step
+    integrable = not bool((((change < least - slack) | (change > most + slack)) & (u[1:] > LOW)).any())
     value = rows
     if not integrable:  # Simpson's rule
         halves = population_loss(objective, problem, (u[1:] + u[:-1]) / 2).pull / problem.pi
-        parts = (slope[1:] + 4 * halves + slope[:-1]) / 6 * np.diff(u, axis=0)
+        parts = (slope[1:] + 4 * halves + slope[:-1]) / 6 * step
         value = np.concatenate([np.zeros((1, len(top))), parts.cumsum(0)])
     tails = [
         tail(
@@ -139,30 +146,8 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
         )
         for y in range(len(top))
     ]
-    return Curves(
-        objective,
-        problem,
-        u,
-        slope,
-        value,
-        tuple(kind for kind, _, _ in tails),
-        np.array([limit for _, limit, _ in tails]),
-        np.array([fall for _, _, fall in tails]),
-        integrable,
-    )
-
-
-def is_integral(u: Array, rows: Array, slope: Array) -> bool:
-    """Whether the loss changes as its slope says."""
-    step = np.diff(u, axis=0)
-    change = np.diff(rows, axis=0) / step
-    padded = np.concatenate([slope[:1], slope, slope[-1:]])
-    around = np.stack([padded[:-3], padded[1:-2], padded[2:-1], padded[3:]])
-    low, high = around.min(0), around.max(0)
-    slack = (high - low) + WRONG_VALUE * np.abs(slope[u > -1]).max() + 1e-13 * np.abs(rows[1:]) / step
-    off = (change < low - slack) | (change > high + slack)
-    off &= u[1:] > LOW
-    return not bool(off.any())
+    kinds, limits, falls = zip(*tails, strict=True)
+    return Curves(objective, problem, u, slope, value, kinds, np.array(limits), np.array(falls), integrable)
 
 
 def tail(

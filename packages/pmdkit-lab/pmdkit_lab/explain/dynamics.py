@@ -144,19 +144,15 @@ def first_step(objective: Objective) -> FirstStep:
     short = pull[0] - pull[2]
     token = float((pull[1] - pull[3]) / short) if short != 0 else np.nan
     by_pass_rate = tuple(zip(rates.tolist(), factors.tolist(), strict=True))
-    return FirstStep(factor, misfit, by_pass_rate, pull_back(objective, rates), token)
-
-
-def pull_back(objective: Objective, p: Array) -> tuple[tuple[float, float], ...]:
-    """Pairs of p and curvature of the loss at pi_old along a coin beside the answer, which has Fisher eigenvalue 1."""
+    # curvature of the loss at pi_old along a coin beside the answer, which has Fisher eigenvalue 1
     coin, width = np.array([1.0, -1.0, 1.0, -1.0]), 1e-4
     tossed = np.outer([width, -width], coin) - np.log(np.cosh(width))
-    found = []
-    for rate in p.tolist():
-        problem = TabularPrompt.of([rate / 2, rate / 2, (1 - rate) / 2, (1 - rate) / 2], [1.0, 1.0, 0.0, 0.0])
-        slope = population_loss(objective, problem, tossed).logits @ coin
-        found.append((rate, float(slope[0] - slope[1]) / (2 * width)))
-    return tuple(found)
+    pull_back = []
+    for p in rates.tolist():
+        beside = TabularPrompt.of([p / 2, p / 2, (1 - p) / 2, (1 - p) / 2], [1.0, 1.0, 0.0, 0.0])
+        slope = population_loss(objective, beside, tossed).logits @ coin
+        pull_back.append((p, float(slope[0] - slope[1]) / (2 * width)))
+    return FirstStep(factor, misfit, by_pass_rate, tuple(pull_back), token)
 
 
 def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[float, float]:

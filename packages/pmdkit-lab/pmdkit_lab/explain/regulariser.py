@@ -63,7 +63,13 @@ def regulariser_curve(
     inside = (np.log(RATIOS[0]) <= log_ratio) & (log_ratio <= np.log(RATIOS[-1])) & (problem.length == length)
     wanted = np.append(np.log(RATIOS), log_ratio[inside])
     found = rewards_at(objective, problem, log_ratio, multiplier, wanted, length)
-    found = np.where(moves_others(objective, problem, log_ratio, wanted, found, length), np.nan, found)
+    # a rare response that, with its reward, changes the push on the others measures nothing
+    policies = np.concatenate([np.tile(log_ratio, (len(wanted), 1)), wanted[:, None]], 1)
+    known = np.where(np.isfinite(found), found, problem.reward[0])
+    among = population_loss(objective, problem.with_rare(known, length), policies).pull[:, :-1]
+    size = np.abs(population_loss(objective, problem, np.stack([log_ratio, 0 * log_ratio])).pull)
+    alone = population_loss(objective, problem, log_ratio).pull
+    found = np.where(np.abs(among - alone).max(1) > 1e-6 * size.max(), np.nan, found)
     reward = found[: len(RATIOS)]
     slope = reward - reward[ONE]
     weights, misfit = fit(slope)
@@ -72,19 +78,6 @@ def regulariser_curve(
     if not own <= OWN * float(np.nanmax(np.abs(slope), initial=1e-300)):  # not one map: the curve is not an f'
         return RegulariserCurve(np.full(len(RATIOS), np.nan), {}, np.nan, {}, own)
     return RegulariserCurve(slope, weights, misfit, fit(free - free[ONE])[0], own)
-
-
-def moves_others(
-    objective: Objective, problem: TabularPrompt, log_ratio: Array, wanted: Array, reward: Array, length: int
-) -> Array:
-    """[K] whether the rare response, with its reward, changes the push on the others: then it measures nothing."""
-    policies = np.concatenate([np.tile(log_ratio, (len(wanted), 1)), wanted[:, None]], 1)
-    known = np.where(np.isfinite(reward), reward, problem.reward[0])
-    among = population_loss(objective, problem.with_rare(known, length), policies).pull[:, :-1]
-    size = np.abs(population_loss(objective, problem, np.stack([log_ratio, 0 * log_ratio])).pull)
-    alone = population_loss(objective, problem, log_ratio).pull
-    moved: Array = np.abs(among - alone).max(1) > 1e-6 * size.max()
-    return moved
 
 
 def rewards_at(

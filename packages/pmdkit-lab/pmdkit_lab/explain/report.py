@@ -17,7 +17,7 @@ DERIVATIVES = {"kl": "{} log z", "chi2": "{} (z - 1)", "reverse_kl": "{} (1 - 1/
 def headline(e: Explanation) -> str:
     """One line: what the objective solves, or that it is not settled."""
     if e.kind == "not settled":
-        return f"not settled: {unsettled(e)}"
+        return f"not settled: {next(rest.certificate.why for rest in e.rests.values() if not rest.is_settled)}"
     effects = {"lowers": "; it lowers the reward", "depends": "; it raises the reward at some prompts only"}
     if e.kind in ("plateau", "unbounded") and e.reward_effect == "leaves":
         effects["leaves"] = "; its first step leaves the reward where it is"
@@ -25,17 +25,6 @@ def headline(e: Explanation) -> str:
         effects["lowers"] = "; its first step lowers the reward"
     field = "" if e.integrable else "by its gradient, which is not that of its value: "
     return field + solution(e) + effects.get(e.reward_effect, "")
-
-
-def gaps(e: Explanation) -> bool:
-    """Whether f' was read off at some ratios of every problem, but not at every ratio of every problem."""
-    known = [np.isfinite(curve.slope) for curve in e.curves.values()]
-    return len(known) == len(e.rests) and all(each.any() for each in known) and not all(each.all() for each in known)
-
-
-def unsettled(e: Explanation) -> str:
-    """Why it is not settled, at the first such problem."""
-    return next(rest.certificate.why for rest in e.rests.values() if not rest.is_settled)
 
 
 def solution(e: Explanation) -> str:
@@ -55,7 +44,8 @@ def solution(e: Explanation) -> str:
     if kinks:
         return f"one minimiser inside the simplex; up to {kinks} of 8 responses rest at a kink, so there is no one f"
     read = all(curve.defined for curve in e.curves.values())
-    if gaps(e):
+    known = [np.isfinite(curve.slope) for curve in e.curves.values()]
+    if len(known) == len(e.rests) and all(each.any() for each in known) and not read:
         return "one minimiser inside the simplex; at some ratios no reward brings a response to rest: f' has gaps"
     if not read or e.direction == 0:
         return "one minimiser inside the simplex, but no regulariser: no rising f' takes rewards to ratios"

@@ -64,13 +64,13 @@ def split(on: Curves) -> Split:
         return unsettled("what the loss does as a probability goes to 0")
     if on.scale == 0:
         return unsettled("a gradient that is 0 but for the corners of the simplex")
-    bracket = hull_bracket(on)
-    found = zoom(on, bracket.low, bracket.high)
+    low, high, price = hull_bracket(on)
+    found = zoom(on, low, high)
     if on.convex:
         return unsettled(found) if isinstance(found, str) else found.proved("convex in pi", rivals=0)
     rests, bounded = resting_points(on), False
     if rests is None and isinstance(found, str):
-        rests, bounded = resting_points(on, can_be_best(on, bracket)), True
+        rests, bounded = resting_points(on, can_be_best(on, low, high, price)), True
     if rests is None:
         return unsettled(found) if isinstance(found, str) else found.proved("multiplier")
     proof = "multiplier"
@@ -121,8 +121,8 @@ def lowest(on: Curves, rests: list[Rest]) -> Split | str:
     return ends[0][1]
 
 
-def can_be_best(on: Curves, bracket: "Bracket") -> Mask:
-    """[K, A] which places of the curves a best policy can hold, by the Lagrangian bound.
+def can_be_best(on: Curves, low: NDArray[np.int64], high: NDArray[np.int64], price: float) -> Mask:
+    """[K, A] which places of the curves a best policy can hold, by the Lagrangian bound at the price of the hulls.
 
     No policy has a lower loss than mu + sum_y pi_old(y) min_z (h_y - mu z). One policy is known: the ratios of the
     hulls, filled up to probability 1. Its loss above the bound limits the sum of all excesses h_y - mu z - min of a
@@ -130,11 +130,11 @@ def can_be_best(on: Curves, bracket: "Bracket") -> Mask:
     """
     pi, z = on.pi, np.exp(on.u)
     heard = on.u > LOW
-    over = np.where(heard, on.value - bracket.price * z, np.inf)
+    over = np.where(heard, on.value - price * z, np.inf)
     least = np.minimum(over.min(0), np.minimum(on.limit, np.where(heard, np.inf, on.value).min(0)))
     excess = over - least
     columns = np.arange(len(pi))
-    ends = [np.where(place < 0, 0.0, z[np.maximum(place, 0), columns]) for place in (bracket.low, bracket.high)]
+    ends = [np.where(place < 0, 0.0, z[np.maximum(place, 0), columns]) for place in (low, high)]
     ratio, left = np.minimum(*ends), 1 - float(pi @ np.minimum(*ends))
     for y in np.argsort(np.abs(ends[1] - ends[0]) * pi):  # the response with the longest gap is split
         more = float(np.clip(left / pi[y], 0, max(ends[1][y] - ratio[y], 0)))
@@ -218,18 +218,13 @@ def odd_rest(on: Curves, rest: Rest) -> Split | str:
     """
     size, columns = len(on.pi), np.arange(len(on.pi))
     low, high = on.u[rest.low, columns], on.u[rest.high, columns]
-
-    def price_at(u: Array) -> Array:
-        prices: Array = on.prices(u[None])[0]
-        return prices
-
-    falling = price_at(high) < price_at(low)
+    falling = on.prices(high[None])[0] < on.prices(low[None])[0]
     if falling.sum() != 1:
         return "the resting point with the lowest loss is held by one response whose price falls"
-    multiplier = float(price_at(rest.log_ratio)[falling][0])
+    multiplier = float(on.prices(rest.log_ratio[None])[0][falling][0])
     for _ in range(60):
         middle = (low + high) / 2
-        under = price_at(middle) < multiplier
+        under = on.prices(middle[None])[0] < multiplier
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     u = np.where(falling, rest.log_ratio, (low + high) / 2)
     none = np.zeros(size, bool)
@@ -280,17 +275,8 @@ def held_on(prices: Array, price: Array, ratio: Array, piece: Piece, size: int) 
     return np.where((prices < mine[0]) & (rising and first == 0), 0.0, held)
 
 
-@dataclass(frozen=True)
-class Bracket:
-    """[A] lowest and highest place in the grid between which each response's best ratio lies, and the price."""
-
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    price: float
-
-
-def hull_bracket(on: Curves) -> Bracket:
-    """Where each response's best ratio lies at the price at which all probability is handed out.
+def hull_bracket(on: Curves) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
+    """[A] the lowest and the highest place in the grid between which each response's best ratio lies, and the price.
 
     The lower convex hull of a curve holds its smallest values for every multiplier. Handing out probability along the
     hulls, cheapest stretch first, ends at the multiplier at which all of it is handed out.
@@ -317,7 +303,7 @@ def hull_bracket(on: Curves) -> Bracket:
     slack = 2e-4 * (on.scale + abs(mu))
     low = np.array([ends[y][(rises[y] < mu - slack).sum()] for y in range(size)])
     high = np.array([ends[y][(rises[y] <= mu + slack).sum()] for y in range(size)])
-    return Bracket(low, high, float(mu))
+    return low, high, float(mu)
 
 
 def lower_hull(x: Array, y: Array) -> Array:
@@ -334,12 +320,7 @@ def lower_hull(x: Array, y: Array) -> Array:
     return np.array(kept)
 
 
-def zoom(
-    on: Curves,
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    alone: bool = True,
-) -> Split | str:
+def zoom(on: Curves, first: NDArray[np.int64], last: NDArray[np.int64], alone: bool = True) -> Split | str:
     """The multiplier and the ratios between the given places of the grid, and everything that certifies them.
 
     Each round tries ZOOM ratios per response and keeps those whose price can be the common one: the interval shrinks
@@ -387,13 +368,7 @@ def common_price(price: Array, mass: Array) -> tuple[float, float]:
     return float(min(values[a], values[c])), float(max(values[a], values[c]))
 
 
-def classify_shares(
-    on: Curves,
-    low: Array,
-    high: Array,
-    multiplier: float,
-    alone: bool,
-) -> Split | str:
+def classify_shares(on: Curves, low: Array, high: Array, multiplier: float, alone: bool) -> Split | str:
     """Classify every response as resting smoothly, at a kink, on a flat stretch or at 0; then certify the solution."""
     pi, scale, size = on.pi, on.scale, len(on.pi)
     u = (low + high) / 2
@@ -415,7 +390,9 @@ def classify_shares(
         u, flat = np.where(gone, u, -np.log(pi)), np.zeros(size, bool)
         multiplier = max(multiplier, float(ends[2][~gone][0]))
     if flat.any():
-        stretch = on.prices(inside(low, high))[:, flat]
+        bottom = np.maximum(low, LOW / 2)  # where a ratio can be distinguished from 0
+        inside = bottom + (np.maximum(high, bottom) - bottom) * np.linspace(0.01, 0.99, 9)[:, None]
+        stretch = on.prices(inside)[:, flat]
         multiplier = float(np.median(stretch))
         if np.abs(stretch - multiplier).max() > FLAT * scale:
             return "a loss that is nearly, but not quite, flat where it is smallest"
@@ -441,13 +418,6 @@ def classify_shares(
         many = False
         u, multiplier = polish(on, u, multiplier, smooth, gone)
     return certify(on, u, multiplier, low, high, smooth, flat, kink, gone, many, alone)
-
-
-def inside(low: Array, high: Array) -> Array:
-    """[9, A] log ratios between the ends, starting where a ratio can be distinguished from 0."""
-    bottom = np.maximum(low, LOW / 2)
-    points: Array = bottom + (np.maximum(high, bottom) - bottom) * np.linspace(0.01, 0.99, 9)[:, None]
-    return points
 
 
 def far_root(on: Curves, y: int, multiplier: float) -> float | None:
@@ -508,16 +478,6 @@ def polish(on: Curves, u: Array, multiplier: float, smooth: Mask, gone: Mask) ->
     return np.where(gone, -np.inf, shown), float(multiplier)
 
 
-def smallest_bend(bends: Array, mass: Array, loose: bool) -> float:
-    """The smallest curvature of any move of the smooth responses; their sum is fixed unless a flat one is `loose`."""
-    if len(bends) == 0 or (len(bends) == 1 and not loose):
-        return np.inf
-    if loose or (bends > 0).all():
-        return float(bends.min())
-    across = np.linalg.svd(mass[:, None])[0][:, 1:]
-    return float(np.linalg.eigvalsh(across.T @ (bends[:, None] * across)).min())
-
-
 def certify(
     on: Curves,
     u: Array,
@@ -550,7 +510,13 @@ def certify(
         return f"the search ended {residual:.1e} from a balance of prices"
     bends = (slopes[4] - slopes[3]) / 2e-5 - multiplier * np.exp(shown)
     free = smooth & (shown > FADED)
-    curvature = smallest_bend(bends[free], (np.sqrt(pi) * z)[free], bool(flat.any()))
+    # the smallest curvature of any move of the smooth responses; their sum is fixed unless another one is flat
+    curvature = float(bends[free].min(initial=np.inf))
+    if free.sum() == 1 and not flat.any():
+        curvature = np.inf
+    elif not (flat.any() or (bends[free] > 0).all()):
+        across = np.linalg.svd((np.sqrt(pi) * z)[free][:, None])[0][:, 1:]
+        curvature = float(np.linalg.eigvalsh(across.T @ (bends[free][:, None] * across)).min())
     # check every ratio of the grid, and 0: none may be better, and none far away equally good
     seen = population_loss(on.objective, on.problem, shown[None])
     own = seen.rows[0] / pi

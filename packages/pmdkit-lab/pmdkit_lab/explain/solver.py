@@ -9,12 +9,13 @@ from pmdkit.objectives import Objective
 from pmdkit.randomness import generator
 from pmdkit_lab.explain import curves, separable
 from pmdkit_lab.explain.certificate import Certificate
-from pmdkit_lab.explain.tabular import Array, PopulationLoss, TabularPrompt, population_loss, with_fixed_tau
+from pmdkit_lab.explain.tabular import Array, TabularPrompt, population_loss, with_fixed_tau
 from pmdkit_lab.json_values import plain
 
 Kind = Literal["minimiser", "plateau", "boundary", "unbounded", "constant", "not settled"]
 
 STARTS = 12
+FEWEST = 3  # starts, if one of them does not come to rest
 SWEEPS = 60
 STILL = 1e-9  # nats: a Newton step this small is rounding
 RAY = (1e2, 1e3, 1e4)  # nats along which a loss is followed outwards
@@ -170,7 +171,11 @@ def from_starts(objective: Objective, problem: TabularPrompt, starts: int) -> St
     noise = generator(0, "explain", "starts").normal(size=(starts, len(problem.pi)))
     noise *= np.resize([0.3, 1.0, 3.0], starts)[:, None]
     noise[0] = 0
-    ends = [newton(objective, problem, normalised(problem.pi, each)) for each in noise]
+    ends: list[tuple[Array, bool]] = []
+    for each in noise:
+        ends.append(newton(objective, problem, normalised(problem.pi, each)))
+        if len(ends) >= FEWEST and not all(still for _, still in ends):  # a best policy needs every one to come to rest
+            break
     converged = [u for u, still in ends if still and curvature(objective, problem, u) > 0]
     reached = converged or [u for u, _ in ends]
     best = min(reached, key=lambda u: float(population_loss(objective, problem, u).loss[0]))
@@ -197,8 +202,10 @@ def from_starts(objective: Objective, problem: TabularPrompt, starts: int) -> St
         if np.abs(ray).max() == 0:
             continue
         unit = ray / np.abs(ray).max()
-        slope = slope_along(objective, problem, unit)
-        if slope < 0:
+        loss = population_loss(objective, problem, normalised(problem.pi, np.outer(RAY, unit))).loss
+        slopes = np.diff(loss) / np.diff(RAY)  # per nat, far out
+        if np.isfinite(slopes).all() and slopes.max() < 0 and slopes[-1] < 0.5 * slopes[0]:  # it does not level off
+            slope = float(slopes[-1])
             return at(objective, problem, "unbounded", best, certificate("ray"), unique=False, slope=slope, ray=unit)
     why = f"rows depend on each other, and {len(converged)} of {len(ends)} starts came to rest"
     if len(converged) == len(ends):
@@ -268,7 +275,11 @@ def newton(objective: Objective, problem: TabularPrompt, u: Array) -> tuple[Arra
         length = np.abs(step).max()
         trial = normalised(problem.pi, u + step * min(1.0, radius / max(length, 1e-300)))
         after = population_loss(objective, problem, trial)
-        if improves(after, seen, root):
+        loss, last = after.loss[0], seen.loss[0]
+        here, before = (np.linalg.norm(each.logits[0] / root) for each in (after, seen))
+        # a step is kept if the loss falls, or the gradient does where the loss cannot tell
+        finite, rounding = np.isfinite(loss) and np.isfinite(here), 1e-9 * abs(last)
+        if finite and (loss < last - rounding or (loss <= last + rounding and here <= before)):
             small = small + 1 if length < STILL and damping == 0 else 0
             u, seen = trial, after
             radius, damping = radius * 2, 0.0 if damping < 1e-9 else damping / 10
@@ -283,15 +294,6 @@ def newton(objective: Objective, problem: TabularPrompt, u: Array) -> tuple[Arra
     return u, False
 
 
-def improves(after: PopulationLoss, before: PopulationLoss, root: Array) -> bool:
-    """Whether a step is kept: the loss falls, or the gradient does if the loss cannot tell."""
-    loss, last = after.loss[0], before.loss[0]
-    force, old = (np.linalg.norm(seen.logits[0] / root) for seen in (after, before))
-    if not (np.isfinite(loss) and np.isfinite(force)):
-        return False
-    return bool(loss < last - 1e-9 * abs(last) or (loss <= last + 1e-9 * abs(last) and force <= old))
-
-
 def hessian(objective: Objective, problem: TabularPrompt, u: Array, width: float = 1e-5) -> Array:
     """[A, A] derivative of the logit gradient by the logits, by central differences, scaled by the old policy.
 
@@ -304,16 +306,6 @@ def hessian(objective: Objective, problem: TabularPrompt, u: Array, width: float
     change = (forces[: len(u)] - forces[len(u) :]) / (2 * width)
     matrix: Array = change.T / root[:, None] / root[None, :]
     return np.where(np.isfinite(matrix), matrix, 0.0)
-
-
-def slope_along(objective: Objective, problem: TabularPrompt, ray: Array) -> float:
-    """Slope of the loss far out along a direction of the logits, loss per nat; 0 where it levels off."""
-    points = normalised(problem.pi, np.outer(RAY, ray))
-    loss = population_loss(objective, problem, points).loss
-    slopes = np.diff(loss) / np.diff(RAY)
-    if not np.isfinite(slopes).all() or slopes.max() >= 0:
-        return 0.0
-    return float(slopes[-1]) if slopes[-1] < 0.5 * slopes[0] else 0.0
 
 
 def normalised(pi: Array, u: Array) -> Array:
