@@ -103,11 +103,9 @@ def cases() -> list[Case]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a loss is.
+    """The objective that a loss is, or that is nearest, with the options that are not its defaults.
 
     Attributes:
-        name: the objective that it is, or that is nearest.
-        options: of that objective, where they are not its defaults.
         slips: what differs from it, in words; empty if nothing does.
         error: relative distance of the gradients after all of that; above SAME, nothing here is this loss.
         same_value: whether the values agree too, up to a constant that does not depend on the policy.

@@ -173,17 +173,10 @@ def test_what_is_nothing_here_is_called_that():
     assert (wide.name, wide.right) == ("pmd-token", True)
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("def loss(logp, old, reward, mask):\n    return (logp - old) * mask", 2),
-        ("def loss(logp, old, reward, mask):\n    return 3.0", 2),
-        ("def los(logp, old, reward, mask):\n    return 3.0", 2),
-    ],
-)
-def test_what_cannot_be_certified_is_bad_input(text, code, tmp_path, call, capsys):
-    (tmp_path / "my.py").write_text(text)
-    assert call("certify", f"{tmp_path / 'my.py'}:loss") == code
+@pytest.mark.parametrize(("name", "value"), [("loss", "(logp - old) * mask"), ("loss", "3.0"), ("los", "3.0")])
+def test_what_cannot_be_certified_is_bad_input(name, value, tmp_path, call, capsys):
+    (tmp_path / "my.py").write_text(f"def {name}(logp, old, reward, mask):\n    return {value}")
+    assert call("certify", f"{tmp_path / 'my.py'}:loss") == 2
     assert "\n" not in capsys.readouterr().err.strip()
 
 

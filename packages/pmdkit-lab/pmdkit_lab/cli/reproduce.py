@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -39,7 +38,7 @@ def reproduce(
         dry_run: print the parts with their estimates; start nothing.
     """
     from pmdkit.launchers import make_launcher
-    from pmdkit_lab.reproduce.part import cores, duration
+    from pmdkit_lab.reproduce.part import clock, cores, duration
 
     began = time.monotonic()  # imports from here on count against the budget
     seconds = None if budget is None else duration(budget)
@@ -62,7 +61,17 @@ def reproduce(
     if json:
         print_json(summary)
     else:
-        conclude(summary)
+        console = Console(highlight=False, soft_wrap=True)
+        states = [part["state"] for part in summary["parts"]]
+        done, failures = states.count("done"), states.count("failed")
+        console.print(
+            f"{done} parts done in {clock(summary['seconds'])} of work, {failures} failed, "
+            f"{len(states) - done - failures} left out; "
+            f"{summary['checks'] - len(summary['checks_failed'])} of {summary['checks']} checks held"
+        )
+        if summary["ledger"]:
+            console.print("ledger: " + ", ".join(f"{count} {verdict}" for verdict, count in summary["ledger"].items()))
+        console.print(f"report: {summary['report']}", markup=False)
     failed = [part for part in summary["parts"] if part["state"] == "failed"]
     if failed:
         raise PmdkitError(
@@ -82,7 +91,7 @@ def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
         assert out is not None
         seconds = float(read_json(out / "config.json")["budget_seconds"])
     planned = choose(parts.PARTS, seconds, jobs)
-    told: list[dict[str, Any]] = [
+    rows = [
         {
             "name": part.name,
             "about": part.about,
@@ -93,21 +102,4 @@ def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
         }
         for part in parts.PARTS
     ]
-    print_json(told, indent=2)
-
-
-def conclude(summary: dict[str, Any]) -> None:
-    """Print the last lines: what is done, what the ledger says, and where the report is."""
-    from pmdkit_lab.reproduce import clock
-
-    console = Console(highlight=False, soft_wrap=True)
-    states = [part["state"] for part in summary["parts"]]
-    done, failed = states.count("done"), states.count("failed")
-    rest = len(states) - done - failed
-    console.print(
-        f"{done} parts done in {clock(summary['seconds'])} of work, {failed} failed, {rest} left out; "
-        f"{summary['checks'] - len(summary['checks_failed'])} of {summary['checks']} checks held"
-    )
-    if summary["ledger"]:
-        console.print("ledger: " + ", ".join(f"{count} {verdict}" for verdict, count in summary["ledger"].items()))
-    console.print(f"report: {summary['report']}", markup=False, highlight=False, soft_wrap=True)
+    print_json(rows, indent=2)

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     about: str
     source: str = "exact"
 
-    def compute(self, **options: Any) -> object:
+    def compute(self, **options: Any) -> Any:
         """Call the function."""
         module, name = self.function.split(".")
         return getattr(import_module(f"pmdkit_lab.figures.{module}"), name)(**options)
@@ -94,8 +94,7 @@ def draw(name: str, runs: Mapping[str, Any] | None = None) -> Drawing:
     """
     if name not in FIGURES:
         raise UsageError(unknown("figure", name, FIGURES))
-    drawing = FIGURES[name].compute(**({} if runs is None else {"runs": runs}))
-    assert isinstance(drawing, Drawing)
+    drawing: Drawing = FIGURES[name].compute(**({} if runs is None else {"runs": runs}))
     return drawing
 
 
@@ -103,6 +102,5 @@ def table(name: str) -> Table:
     """Compute one of TABLES."""
     if name not in TABLES:
         raise UsageError(unknown("table", name, TABLES))
-    computed = TABLES[name].compute()
-    assert isinstance(computed, Table)
+    computed: Table = TABLES[name].compute()
     return computed

@@ -293,14 +293,12 @@ def column_for_each(
     Each method has its own panel, because four bands in one panel cannot be told apart.
 
     Args:
-        figure: gets two parts, one above the other.
-        methods: one per column.
         keys: maps a metric to the label of its axis.
-        height: height of the upper part divided by that of the lower one.
+        height: height of the panels divided by that of the part below them.
         data: receives what is drawn, by metric and key of the method.
 
     Returns:
-        The panels [keys, methods], and the empty lower part.
+        The panels [keys, methods], and the empty part below.
     """
     parts: Any = figure.subfigures(2, 1, height_ratios=(height, 1))
     upper, lower = parts
@@ -335,10 +333,8 @@ def after_training(
 ) -> None:
     """Draw a row per method: the mean after training with its interval, clipped to [0, 1], and the seeds below it.
 
-    Args:
-        name: name of the numbers drawn, with {} for the key of the method.
-        data: receives mean, low, high.
-        measure: index among the Avg, Pass and Maj measures; only the first of these panels labels its rows.
+    `data` receives mean, low, high under `name`, with the method's key for {}. `measure` is an index among the Avg,
+    Pass and Maj measures; only the first of these panels labels its rows.
     """
     for place, method in enumerate(methods):
         seeds = np.array(method.runs["last"]) if measure is None else np.array(method.runs["measured"])[:, measure]

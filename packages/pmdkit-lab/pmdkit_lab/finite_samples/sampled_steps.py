@@ -216,7 +216,7 @@ def summary(
     after, exactly, best, all_seen = (pi * np.exp(u) @ reward for u in (found, known, ideal, population))
     gains = after - before
     mean = probability @ gains
-    drop = falls(after, before)
+    drop = after < before - SETTLED * abs(before)
     still = np.abs(gains) <= SETTLED * max(abs(before), 1e-300)
     distance = (pi * (np.maximum(found, -FLOOR_NATS) - np.maximum(population, -FLOOR_NATS)) ** 2).sum(-1)
     return SampledStep(
@@ -233,12 +233,6 @@ def summary(
         probability @ (exactly - after),
         probability @ distance,
     )
-
-
-def falls(after: Array, before: float) -> NDArray[np.bool_]:
-    """Whether a value is lower than before by more than rounding."""
-    result: NDArray[np.bool_] = after < before - SETTLED * abs(before)
-    return result
 
 
 def collect(rows: list[SampledStep], shape: tuple[int, ...]) -> SampledStep:

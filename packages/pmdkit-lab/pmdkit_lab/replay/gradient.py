@@ -69,10 +69,8 @@ def gradient(
 ) -> Gradient:
     """Loss and gradient at a point, each ministep averaging over its own prompts.
 
-    Args:
-        objective, batch, where: the batch is that of the whole step; the policy is `where`.
-        ministeps, size: the number of updates, and of responses per prompt.
-        sampled: whether the rows are draws rather than the full support.
+    The batch is that of the whole step, with `size` responses per prompt: draws or, unless `sampled`, the full
+    support.
 
     Raises:
         NotRecorded: see `batch_at`.
@@ -107,8 +105,11 @@ def gradient(
             kept = rows[here.known]
             values[kept] = torch.where(batch.mask[kept], pull.double(), 0.0)  # a sum: the same for each token
     counted = batch.mask & (counts & (batch.advantage != 0) & where.known)[:, None]
-    arms = not sampled and values.shape[1] == 1
-    moving = tangent(values, where.logp, size) if arms else values
+    moving = values
+    if not sampled and values.shape[1] == 1:  # arms, whose support is the rows of each group: by their logits
+        pull = values.view(-1, size)
+        probs = where.logp.double().exp().view(-1, size)
+        moving = (pull - pull.sum(1, keepdim=True) * probs).view(-1, 1)
     return Gradient(losses, values, moving, counted, (int((counts & where.known).sum()), int(counts.sum())))
 
 
@@ -193,9 +194,3 @@ def batch_at(objective: Objective, batch: Batch, where: PolicyPoint) -> Batch:
     if where.sums and objective.loss(part).ndim == 2:
         raise NotRecorded("not recorded by token: sums per response are, and this loss is per token")
     return part
-
-
-def tangent(values: Tensor, logp: Tensor, size: int) -> Tensor:
-    """[N, 1] derivative with respect to the logits of a policy whose support is the rows of each group."""
-    pull = values.view(-1, size)
-    return (pull - pull.sum(1, keepdim=True) * logp.double().exp().view(-1, size)).view(-1, 1)

@@ -96,7 +96,10 @@ def unpack(data: bytes, where: str) -> Recording:
         if not whole:
             raise UsageError(f"{where} does not match its checksum; it was changed or damaged: {AGAIN}")
         how = about.pop("tensors")
-        flat = {name: widen(tensor, how[name]) for name, tensor in stored.items()}
+        flat = {}  # the inverse of `pmdkit.recording.narrow`, exact to the bit except for the sign of zero
+        for name, tensor in stored.items():
+            wide = tensor.to(getattr(torch, how[name]["dtype"]))
+            flat[name] = wide.expand(how[name]["shape"]).clone() if "shape" in how[name] else wide
         length, columns = flat.pop("length"), about.pop("columns")
         mask = flat.pop("mask", torch.arange(columns) < length[:, None])
         tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
@@ -162,12 +165,6 @@ def check_texts(recording: Recording) -> None:
         check_shape("episode", episode, [(len(recording.mask), *episode.shape[1:])])
 
 
-def widen(stored: Tensor, how: dict[str, Any]) -> Tensor:
-    """The inverse of `pmdkit.recording.narrow`, exact to the bit except for the sign of zero."""
-    x = stored.to(getattr(torch, how["dtype"]))
-    return x.expand(how["shape"]).clone() if "shape" in how else x
-
-
 def spread(x: Tensor, mask: Tensor, rows: int | None) -> Tensor:
     """[n, T] from the tokens of the first n rows; tensors that are not per token are returned unchanged."""
     if rows is None:
@@ -190,21 +187,17 @@ class RecordingText:
         self.vocabulary: list[str] | None = recording.about.get("vocabulary")
         self.tokenizer: Any = None
         if recording.about["tier"] == "llm":
-            self.find_tokenizer(run)
+            # that of the newest checkpoint that has one
+            places = run.glob("checkpoints/step-*/tokenizer.json") if run is not None else ()
+            found = sorted(places, key=lambda path: int(path.parent.name.removeprefix("step-")))
+            if found:
+                from tokenizers import Tokenizer
 
-    def find_tokenizer(self, run: Path | None) -> None:
-        """Load the tokenizer of the newest checkpoint that has one."""
-        places = run.glob("checkpoints/step-*/tokenizer.json") if run is not None else ()
-        found = sorted(places, key=lambda path: int(path.parent.name.removeprefix("step-")))
-        if found:
-            from tokenizers import Tokenizer
-
-            try:
-                self.tokenizer = Tokenizer.from_file(str(found[-1]))
-            except Exception as problem:  # tokenizers raises no other kind
-                raise UsageError(
-                    f"{found[-1]} is not a tokenizer ({first_line(problem)}); restore the file"
-                ) from problem
+                try:
+                    self.tokenizer = Tokenizer.from_file(str(found[-1]))
+                except Exception as problem:  # tokenizers raises no other kind
+                    what = f"{found[-1]} is not a tokenizer ({first_line(problem)})"
+                    raise UsageError(f"{what}; restore the file") from problem
 
     def prompt(self, number: int) -> str:
         """The prompt of a group."""

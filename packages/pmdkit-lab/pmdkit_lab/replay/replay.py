@@ -83,7 +83,10 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
     found = gradients(request.objective, recording)
     recorded = {} if own is None else gradients(own.objective, recording)
     driving = found["old"] if isinstance(found["seen"], str) else found["seen"]
-    rate = pass_rate(recording)
+    rate, anchor = pass_rate(recording), "pi_old"  # the policy that log-ratios are measured from
+    if traits(request.objective).uses_reference:
+        kept = recording.get("logp_ref") is not None
+        anchor = "the reference policy" if kept else "pi_old, no reference was recorded"
     return {
         "step": about["step"],
         "tier": about["tier"],
@@ -99,17 +102,10 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
             **check_recorded(about, recorded),
         },
         "objective": request.table,
-        "anchor": anchor(request, recording),
+        "anchor": anchor,
         "points": {name: at_point(here, recorded.get(name)) for name, here in found.items()},
         "drivers": [] if isinstance(driving, str) else drivers(driving, recording),
     }
-
-
-def anchor(request: ReplayRequest, recording: Recording) -> str:
-    """The policy that log-ratios are measured from."""
-    if not traits(request.objective).uses_reference:
-        return "pi_old"
-    return "the reference policy" if recording.get("logp_ref") is not None else "pi_old, no reference was recorded"
 
 
 def gradients(objective: Objective, recording: Recording) -> dict[str, Gradient | str]:
@@ -151,7 +147,9 @@ def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str,
     alike, scale = None, None
     if isinstance(recorded, Gradient):
         other = float(recorded.moving.norm()) / len(recorded.losses)
-        alike, scale = cosine(here.moving, recorded.moving), norm / other if other > NOTHING else None
+        scale = norm / other if other > NOTHING else None
+        if (norms := here.moving.norm() * recorded.moving.norm()) > 1e-24:
+            alike = float((here.moving * recorded.moving).sum() / norms)  # as vectors over tokens
     return {
         "loss": sum(here.losses) / len(here.losses),
         "losses": here.losses,
@@ -163,12 +161,6 @@ def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str,
         "cosine": alike,
         "scale": scale,
     }
-
-
-def cosine(one: torch.Tensor, other: torch.Tensor) -> float | None:
-    """Cosine of two gradients as vectors over tokens; None if one is 0."""
-    norms = one.norm() * other.norm()
-    return float((one * other).sum() / norms) if norms > 1e-24 else None
 
 
 def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:

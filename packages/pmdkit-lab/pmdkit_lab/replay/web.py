@@ -20,7 +20,7 @@ from pmdkit.observe import files
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.recording import Recording
 from pmdkit_lab import json_values
-from pmdkit_lab.replay.gradient import NotRecorded, PolicyPoint, point, rollouts_of
+from pmdkit_lab.replay.gradient import NotRecorded, point, rollouts_of
 from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
 
 WEB_FORMAT = 1
@@ -41,7 +41,8 @@ class PromptHistory:
     @property
     def interest(self) -> tuple[int, float]:
         """Sort key of what to keep first: prompts asked in many steps, then those whose rewards differ most."""
-        spread = [max(known) - min(known) for group in self.groups if (known := scored(group))]
+        rewards = [[value for value in group["reward"] if value is not None] for group in self.groups]
+        spread = [max(known) - min(known) for known in rewards if known]
         return len(self.groups), sum(spread)
 
 
@@ -75,12 +76,14 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
             text = text.removeprefix(f"{name}: ")
             found.setdefault(f"{name}: {text}", PromptHistory(readable(name), readable(text))).groups.append(group)
     ranked = sorted(found.values(), key=lambda history: history.interest, reverse=True)
+    simple = (str, int, float, bool, type(None))
     head: dict[str, Any] = {
         "format": WEB_FORMAT,
         "run": readable(run.resolve().name),
         "tier": about["tier"],
         "env": readable(str(about["env"])),
-        "objective": plain(about["objective"]),
+        # a rule for tau, which the page cannot use, as text
+        "objective": {k: v if isinstance(v, simple) else readable(repr(v)) for k, v in about["objective"].items()},
         "sampled": about["sampled"],
         "drop_equal_groups": bool(about["drop_equal_groups"]),
         "width": about["width"],
@@ -117,21 +120,22 @@ def groups_of(recording: Recording, words: RecordingText) -> list[dict[str, Any]
         for n, part in enumerate(parts(prompts, recording.about["ministeps"]))
         for number in range(prompts)[part]
     }
+    mass = groups.mass.flatten().tolist()
     columns: dict[str, list[Any]] = {
         "text": [readable(words.response(row)) for row in range(prompts * size)],
-        "reward": [value if mass > 0 else None for value, mass in zip(flat(reward), flat(groups.mass), strict=True)],
-        "mass": flat(groups.mass),
-        "length": flat(length),
+        "reward": [value if own > 0 else None for value, own in zip(reward.flatten().tolist(), mass, strict=True)],
+        "mass": mass,
+        "length": length.flatten().tolist(),
         **log_ratios(recording, "seen"),
         **log_ratios(recording, "after"),
     }
     if rollouts.logp_ref is not None:
         moved = torch.where(recording.mask, recording["logp_old"] - rollouts.logp_ref, 0.0)
-        columns["anchor"] = flat(moved.double().sum(1))
+        columns["anchor"] = moved.double().sum(1).tolist()
     if rollouts.correction is not None:
         by_token = rollouts.correction.ndim == 2
         columns["correction_tokens" if by_token else "correction"] = (
-            packed(rollouts.correction, recording.mask) if by_token else flat(rollouts.correction)
+            packed(rollouts.correction, recording.mask) if by_token else rollouts.correction.flatten().tolist()
         )
     found = []
     for number in range(prompts):
@@ -156,20 +160,17 @@ def log_ratios(recording: Recording, name: str) -> dict[str, list[Any]]:
         where = point(recording, name)
     except NotRecorded:
         return {name: nothing, f"{name}_tokens": nothing}
+    old = recording["logp_old"]
+    if where.sums:
+        whole, texts = where.logp[:, 0].double() - torch.where(recording.mask, old, 0.0).double().sum(1), nothing
+    else:
+        by_token = torch.where(recording.mask, where.logp - old, 0.0)
+        whole, texts = by_token.double().sum(1), packed(by_token, recording.mask)
     known = where.known.tolist()
-    by_token = None if where.sums else torch.where(recording.mask, where.logp - recording["logp_old"], 0.0)
-    whole = summed(recording, where) if by_token is None else by_token.double().sum(1)
-    texts = nothing if by_token is None else packed(by_token, recording.mask)
     return {
-        name: [value if there else None for value, there in zip(flat(whole), known, strict=True)],
+        name: [value if there else None for value, there in zip(whole.tolist(), known, strict=True)],
         f"{name}_tokens": [value if there else None for value, there in zip(texts, known, strict=True)],
     }
-
-
-def summed(recording: Recording, where: PolicyPoint) -> Tensor:
-    """[N] log pi/pi_old where only sums over responses were recorded."""
-    old = torch.where(recording.mask, recording["logp_old"], 0.0).double().sum(1)
-    return where.logp[:, 0].double() - old
 
 
 def packed(values: Tensor, mask: Tensor) -> list[str]:
@@ -180,27 +181,10 @@ def packed(values: Tensor, mask: Tensor) -> list[str]:
     ]
 
 
-def flat(values: Tensor) -> list[Any]:
-    """The numbers of a tensor as a flat list."""
-    found: list[Any] = values.flatten().tolist()
-    return found
-
-
-def scored(group: dict[str, Any]) -> list[float]:
-    """The rewards of the responses that have one."""
-    return [value for value in group["reward"] if value is not None]
-
-
 def readable(text: str) -> str:
     """A text of the run without control characters, cut to a maximum length."""
     shown = printable(text)
     return shown if len(shown) <= CHARACTERS else shown[:CHARACTERS] + " ..."
-
-
-def plain(table: dict[str, Any]) -> dict[str, Any]:
-    """Options of an objective that the page can use; others, such as a rule for tau, as text."""
-    simple = (str, int, float, bool, type(None))
-    return {key: value if isinstance(value, simple) else readable(repr(value)) for key, value in table.items()}
 
 
 def encode(value: dict[str, Any]) -> str:

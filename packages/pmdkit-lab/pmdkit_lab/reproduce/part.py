@@ -12,7 +12,7 @@ written last, and atomically.
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -75,16 +75,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """A statement that was checked here, and whether it held.
-
-    Attributes:
-        name: short name.
-        claim: what should be true.
-        tried: what it was checked on.
-        found: the worst number found, with its unit.
-        allowed: what the number may be.
-        held: whether it was within that.
-    """
+    """A claim, what it was tried on, and whether the worst number found, with its unit, was within what is allowed."""
 
     kind: ClassVar[str] = "check"
     name: str
@@ -105,11 +96,6 @@ class Claims:
 
 
 Piece = Picture | Sheet | ClaimCheck | Claims
-
-
-def record(piece: Piece) -> dict[str, Any]:
-    """A piece as JSON values, including its kind."""
-    return {"kind": piece.kind, **asdict(piece)}
 
 
 def keep(drawing: Drawing, folder: Path, name: str, title: str, scale: str, about: str = "") -> Picture:
@@ -151,11 +137,8 @@ class Part:
 
     Attributes:
         name: name of its folder.
-        title: heading in the report.
         chapter: chapter of the report, a key of parts.CHAPTERS.
-        about: what it computes, in one sentence.
         seconds: estimated time on one core of the machine that the list was measured on.
-        make: computes the pieces.
         needs: names of the parts whose results it uses.
         parallel: its work is done by separate processes, several at a time if there are cores.
     """
@@ -211,7 +194,7 @@ def clock(seconds: float) -> str:
     return words or "0s"
 
 
-# The folder: when it may be resumed, and results that survive a killed process.
+# The folder: when it may be resumed, and under what.
 
 KIND = "reproduce"
 DECISIVE = ("pmdkit", "torch", "numpy", "scipy")  # a report must not mix versions of these
@@ -253,8 +236,7 @@ class ReportFolder:
         machine = {**run_folder.describe_machine(), "cores": cores()}
         now = {name: machine["versions"][name] for name in DECISIVE}
         if not self.config.exists():
-            if budget is None:
-                raise UsageError("reproduce got no budget; expected one such as --budget 2m")
+            assert budget is not None, "the command asks for one"
             begun = datetime.now(UTC).date().isoformat()
             fresh = {"kind": KIND, "format": 1, "budget_seconds": budget, "begun": begun, "versions": now}
             files.replace(self.env, files.encode(machine))
@@ -280,25 +262,6 @@ class ReportFolder:
     def of(self, part: Part) -> Path:
         """The folder of a part."""
         return self.path / "parts" / part.name
-
-    def result(self, part: Part) -> Result | None:
-        """The result of a part, or None if it has not ended."""
-        path = self.of(part) / "result.json"
-        return run_folder.read_json(path) if path.exists() else None
-
-    def keep(self, part: Part, seconds: float, pieces: Sequence[Piece]) -> Result:
-        """Record a part that succeeded."""
-        return self.write(part, {"state": "done", "seconds": round(seconds, 2), "pieces": [*map(record, pieces)]})
-
-    def fail(self, part: Part, seconds: float, reason: str, traceback: str) -> Result:
-        """Record a part that failed; the next resume tries it again."""
-        files.replace(self.of(part) / "failure.txt", traceback.encode())
-        return self.write(part, {"state": "failed", "seconds": round(seconds, 2), "reason": reason, "pieces": []})
-
-    def write(self, part: Part, result: Result) -> Result:
-        """Write result.json atomically."""
-        files.replace(self.of(part) / "result.json", files.encode(result))
-        return result
 
 
 def cores() -> int:

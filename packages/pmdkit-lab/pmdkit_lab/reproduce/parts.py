@@ -5,6 +5,8 @@ half; runner.py scales the remaining estimates by the speed that it measures. A 
 an earlier part's is the same thing at more effort, and replaces it in the report.
 """
 
+from functools import partial
+
 from pmdkit import objectives
 from pmdkit_lab import ledger
 from pmdkit_lab.explain import explain, report
@@ -90,14 +92,14 @@ def figure(name: str, seconds: float) -> Part:
 def experiment(name: str, seconds: float, needs: tuple[str, ...] = ()) -> Part:
     """A part for an experiment; it needs the part with which it shares runs, so that its seconds are those of its
     own."""
-    make = training_parts.experiment(name)
+    make = partial(training_parts.experiment, name)
     return Part(name, name, "toy", EXPERIMENTS[name].about, seconds, make, needs, parallel=True)
 
 
 def redrawn(figures: tuple[str, ...], sources: tuple[str, ...]) -> Part:
     """A part that draws training figures of the paper from the runs of this reproduction."""
     name, about = f"{'-'.join(figures)}-own", f"{' and '.join(figures)}, drawn from the runs of this report."
-    return Part(name, name, "toy", about, 3.0, training_parts.redrawn(figures, sources), sources)
+    return Part(name, name, "toy", about, 3.0, partial(training_parts.redrawn, figures, sources), sources)
 
 
 PARTS: list[Part] = [

@@ -40,7 +40,10 @@ def write_report(
         {"key": key, "title": title, "sections": [each for each in sections if each["part"].chapter == key]}
         for key, title in CHAPTERS.items()
     ]
-    page = environment().from_string((HERE / "report.html").read_text(encoding="utf-8"))
+    # everything is escaped, and an undefined name is an error
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"prose": prose, "seconds": seconds}
+    page = environment.from_string((HERE / "report.html").read_text(encoding="utf-8"))
     text = page.render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
         budget=clock(config["budget_seconds"]),
@@ -88,14 +91,6 @@ def width(path: Path) -> int:
     """The width of a picture on the page in CSS pixels, so that its letters match the surrounding text in size."""
     header = path.with_name(f"{path.name}.png").read_bytes()[:24]
     return round(int.from_bytes(header[16:20]) * PIXELS)
-
-
-def environment() -> Environment:
-    """A Jinja environment that escapes everything and fails on undefined names."""
-    found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.filters["prose"] = prose
-    found.filters["seconds"] = seconds
-    return found
 
 
 def prose(text: str) -> Markup:

@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,7 @@ class Reproduction:
     """The state of a reproduction.
 
     Attributes:
-        folder: its folder.
-        config: its configuration, as written.
-        parts: all parts.
         planned: the parts that fit the budget.
-        launcher: makes the runs of parts that have any, a given number at a time.
         results: results of parts that ended, by name.
         began: when this process started, on the clock of time.monotonic.
         late: why a planned part did not run, by name.
@@ -89,10 +85,8 @@ def reproduce(
 
     Args:
         budget: seconds; None takes the budget stored in the folder.
-        out: new or empty, or with `resume` the folder of a reproduction. A finished one is left unchanged.
-        launcher: makes the runs of parts that have any, a given number at a time.
-        resume: skip parts that are done; failed ones are tried again.
-        log: called with a line about what happens.
+        out: new or empty, or with `resume` the folder of a reproduction, whose failed parts are tried again.
+        launcher, log: make the runs of parts that have any; get a line about what happens.
         parts: parts in order of value.
         began: start of the budget on the clock of time.monotonic, if it was before this call.
     """
@@ -102,7 +96,8 @@ def reproduce(
         config = folder.load_config(budget)
         jobs = launcher.jobs
         planned = choose(parts, config["budget_seconds"], jobs)
-        results = {part.name: result for part in parts if (result := folder.result(part)) is not None}
+        written = ((part.name, folder.of(part) / "result.json") for part in parts)
+        results = {name: run_folder.read_json(path) for name, path in written if path.exists()}
         state = Reproduction(folder, config, parts, planned, launcher, results, began)
         state.before = sum(result["seconds"] for result in results.values() if result["state"] == "done")
         waiting = [part for part in planned if not state.done(part)]
@@ -153,27 +148,26 @@ def run_part(state: Reproduction, part: Part, title: str, log: Callable[[str], N
         raise
     except Exception as problem:
         words = str(problem) if isinstance(problem, PmdkitError) else f"{type(problem).__name__}: {problem}"
-        state.results[part.name] = state.folder.fail(part, time.monotonic() - began, words, traceback.format_exc())
-        log(f"{title}: failed: {words}")
-        return True
-    seconds = time.monotonic() - began
-    state.results[part.name] = state.folder.keep(part, seconds, pieces)
-    log(f"{title}: {seconds:.1f} s, {clock(max(0.0, state.left))} left")
+        files.replace(place / "failure.txt", traceback.format_exc().encode())
+        ended: Result = {"reason": words, "pieces": []}
+    else:
+        ended = {"pieces": [{"kind": piece.kind, **asdict(piece)} for piece in pieces]}
+    failed, seconds = "reason" in ended, time.monotonic() - began
+    result = {"state": "failed" if failed else "done", "seconds": round(seconds, 2), **ended}
+    files.replace(place / "result.json", files.encode(result))  # a failed part is tried again by the next resume
+    state.results[part.name] = result
+    log(f"{title}: failed: {words}" if failed else f"{title}: {seconds:.1f} s, {clock(max(0.0, state.left))} left")
     return True
 
 
 def conclude(state: Reproduction) -> dict[str, Any]:
-    """Write the summary and the report of the current state, unless the files already have the same contents."""
+    """Write the summary and the report of the current state."""
     summary = summarise(state)
-    write_if_new(state.folder.summary, files.encode(summary))
-    write_if_new(state.folder.report, write_report(state.folder, state.config, summary, state.parts, state.results))
+    report = write_report(state.folder, state.config, summary, state.parts, state.results)
+    for path, data in ((state.folder.summary, files.encode(summary)), (state.folder.report, report)):
+        if not path.exists() or path.read_bytes() != data:  # resuming a finished reproduction changes nothing
+            files.replace(path, data)
     return summary
-
-
-def write_if_new(path: Path, data: bytes) -> None:
-    """Write a file only if its contents differ, so that resuming a finished reproduction changes nothing."""
-    if not path.exists() or path.read_bytes() != data:
-        files.replace(path, data)
 
 
 def summarise(state: Reproduction) -> dict[str, Any]:

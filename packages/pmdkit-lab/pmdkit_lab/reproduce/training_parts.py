@@ -4,7 +4,7 @@ The runs of a sweep are separate processes, resumed where they stopped; the pape
 them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pmdkit.errors import PmdkitError
@@ -18,16 +18,12 @@ from pmdkit_lab.studies.settings import by_setting
 KEYS = ("pass_rate", "log_ratio_min", "response_length")
 
 
-def experiment(name: str) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that runs an experiment and draws it."""
-
-    def make(context: PartContext) -> list[Piece]:
-        chosen = experiments.EXPERIMENTS[name]
-        run_all(context, name, chosen.trials(), chosen.record())
-        drawing = pictures.draw(name, context.sweeps)
-        return [keep(drawing, context.folder, name, chosen.about, "toy", f"{len(experiments.SEEDS)} seeds")]
-
-    return make
+def experiment(name: str, context: PartContext) -> list[Piece]:
+    """Run an experiment and draw it."""
+    chosen = experiments.EXPERIMENTS[name]
+    run_all(context, name, chosen.trials(), chosen.record())
+    drawing = pictures.draw(name, context.sweeps)
+    return [keep(drawing, context.folder, name, chosen.about, "toy", f"{len(experiments.SEEDS)} seeds")]
 
 
 def run_all(context: PartContext, name: str, trials: list[grid.Trial], about: dict[str, Any]) -> dict[str, Any]:
@@ -39,21 +35,14 @@ def run_all(context: PartContext, name: str, trials: list[grid.Trial], about: di
     return result
 
 
-def redrawn(names: tuple[str, ...], sources: tuple[str, ...]) -> Callable[[PartContext], list[Piece]]:
-    """The function of a part that draws training figures of the paper from the runs of these experiments."""
-
-    def make(context: PartContext) -> list[Piece]:
-        runs = {name: curves(context, name) for name in sources}
-        about = (
-            f"{len(experiments.SEEDS)} seeds; the text below was written for the stored runs, but its numbers come "
-            "from these"
-        )
-        return [
-            keep(draw(name, runs), context.folder, name, FIGURES[name].about.rstrip("."), "toy", about)
-            for name in names
-        ]
-
-    return make
+def redrawn(names: tuple[str, ...], sources: tuple[str, ...], context: PartContext) -> list[Piece]:
+    """Draw training figures of the paper from the runs of these experiments."""
+    runs = {name: curves(context, name) for name in sources}
+    seeds = f"{len(experiments.SEEDS)} seeds"
+    about = f"{seeds}; the text below was written for the stored runs, but its numbers come from these"
+    return [
+        keep(draw(name, runs), context.folder, name, FIGURES[name].about.rstrip("."), "toy", about) for name in names
+    ]
 
 
 def curves(context: PartContext, name: str) -> dict[str, Any]:

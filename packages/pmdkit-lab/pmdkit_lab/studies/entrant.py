@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from pmdkit_lab.studies import outcomes, paired_tests, race
 from pmdkit_lab.studies.journal import Outcome, journal, make_runs
 
 STANDINGS = Path(__file__).with_name("standings.json")
-Row = dict[str, Any]
 
 
 def standings(found: Outcome) -> Outcome:
@@ -34,24 +32,18 @@ def standings(found: Outcome) -> Outcome:
     Per task: the tables' rows; the best score of any setting; the median hours of a method; and of the reference its
     tuned setting, its grid, and its scores on the fresh seeds, by which an entrant is paired with it.
     """
-    reference = found["outcome"]["reference"]
-    return {
-        "protocol": found["protocol"],
-        "tasks": {task: standing(found, task, reference) for task in found["tables"]},
-    }
-
-
-def standing(found: Outcome, task: str, reference: str) -> Row:
-    """The part of `standings` for one task."""
-    grid = found["grid"][task]
-    return {
-        "rows": found["tables"][task],
-        "best_of_all": max(float(outcomes.scores(rows).max()) for rows in grid.values()),
-        "seconds": float(np.median(list(found["seconds"][task].values()))),
-        "setting": found["best"][task][reference],
-        "grid": grid[reference],
-        "auc": [run["auc"] for run in found["runs"] if (run["task"], run["method"]) == (task, reference)],
-    }
+    reference, tasks = found["outcome"]["reference"], {}
+    for task, rows in found["tables"].items():
+        grid = found["grid"][task]
+        tasks[task] = {
+            "rows": rows,
+            "best_of_all": max(float(outcomes.scores(each).max()) for each in grid.values()),
+            "seconds": float(np.median(list(found["seconds"][task].values()))),
+            "setting": found["best"][task][reference],
+            "grid": grid[reference],
+            "auc": [run["auc"] for run in found["runs"] if (run["task"], run["method"]) == (task, reference)],
+        }
+    return {"protocol": found["protocol"], "tasks": tasks}
 
 
 def entrant(name: str, protocol: race.Protocol) -> race.Method:
@@ -104,15 +96,8 @@ def enter(
     """Tune an objective by the stored protocol, compare it with the stored reference, and place it in the tables.
 
     OUT/race.json is written at the end of each task. The reference is run once more on its first seed, so that the
-    record shows whether this machine gives the stored numbers.
-
-    Args:
-        name: an objective (see pmdkit objectives) or my.py:MyLoss.
-        out: new or empty, or with `resume` the folder of a started entry.
-        seconds: of this call. They choose the tasks, see `plan`, and end the call when they have passed.
-        launcher: where the runs are made, and how many at a time.
-        resume: keep the runs in the journal; tasks that were begun stay, and a larger budget may add some.
-        log: called with a sentence about each step of the work.
+    record shows whether this machine gives the stored numbers. The seconds of this call choose the tasks, see `plan`,
+    and end the call when they have passed; with `resume` tasks that were begun stay, and more seconds may add some.
 
     Raises:
         UsageError: the objective cannot race, the budget is shorter than a task, or the folder holds another race.

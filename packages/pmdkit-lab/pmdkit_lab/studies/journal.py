@@ -31,12 +31,7 @@ Outcome = dict[str, Any]
 
 @contextmanager
 def journal(out: Path, resume: bool) -> Iterator[dict[str, Outcome]]:
-    """The finished runs of a race by key, its folder locked while they are added to.
-
-    Args:
-        out: new or empty, or with `resume` the folder of a started race.
-        resume: keep the runs in the journal.
-    """
+    """The finished runs of a race by key; its folder, with `resume` that of a started race, is locked meanwhile."""
     if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
     run_folder.make_writable(out)

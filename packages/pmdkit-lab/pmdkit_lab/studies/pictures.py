@@ -174,7 +174,13 @@ def race(record: Record) -> Drawing:
         for ax in grid[-1]:
             ax.set_xlabel("mean pass rate over training,\nminus PMD-mean's")
         figure.suptitle("thick: 95 % over seeds; thin: with the luck of tuning; grey: the margin", fontsize=9)
-    sentence = "Beside PMD-mean, " + "; ".join(f"on {task} {race_words(rows)}" for task, rows in found.items()) + "."
+    words = []
+    for task, each in places.items():
+        outcomes = [row["outcome"] for row in each.values()]
+        kinds = ("better", "no difference", BELOW_MARGIN, "undecided", "worse")
+        counts = (f"{outcomes.count(kind)} {kind}" for kind in kinds if kind in outcomes)
+        words.append(f"on {task} {', '.join(counts)}")
+    sentence = f"Beside PMD-mean, {'; '.join(words)}."
     alt = (
         f"Mean pass rate over training of {len(names)} tuned methods minus that of PMD-mean on {len(found)} tasks. "
         f"{sentence}"
@@ -185,13 +191,6 @@ def race(record: Record) -> Drawing:
 def race_colour(name: str) -> str:
     """The colour of a method: the two methods of the paper have their own, the others are grey."""
     return str(look(name)["color"]) if name in PAIR else "0.35"
-
-
-def race_words(rows: list[Row]) -> str:
-    """How many methods have each outcome."""
-    others = [row["outcome"] for row in rows if "outcome" in row]
-    words = ("better", "no difference", BELOW_MARGIN, "undecided", "worse")
-    return ", ".join(f"{others.count(word)} {word}" for word in words if word in others)
 
 
 PICTURES: dict[str, tuple[Any, ...]] = {  # picture: (function that draws it, records that it reads)

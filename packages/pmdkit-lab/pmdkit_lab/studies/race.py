@@ -130,28 +130,28 @@ class RaceRun:
 def read_protocol(path: Path = PROTOCOL, short: bool = False) -> Protocol:
     """Read the protocol from a file; `short` reduces it as its table [short] says."""
     data = path.read_bytes()
-    told = tomllib.loads(data.decode())
+    stated = tomllib.loads(data.decode())
     methods = tuple(
-        Method(each["name"], each.get("knob", ""), tuple(each.get("values", ()))) for each in told["method"]
+        Method(each["name"], each.get("knob", ""), tuple(each.get("values", ()))) for each in stated["method"]
     )
     tasks = tuple(
         RaceTask(**{**each, "lr": (each["lr"][0], each["lr"][1]), "updates": tuple(each["updates"])})
-        for each in told["task"]
+        for each in stated["task"]
     )
     if short:
-        cut = dict(told["short"])
+        cut = dict(stated["short"])
         names = cut.pop("tasks")
         count = cut.pop("updates")
         tasks = tuple(replace(t, **cut, updates=thinned(t.updates, count)) for t in tasks if t.name in names)
     return Protocol(
         hashlib.sha256(data).hexdigest(),
-        told["question"],
-        told["budget"],
-        told["seeds"]["tuning_first"],
-        told["outcome"],
+        stated["question"],
+        stated["budget"],
+        stated["seeds"]["tuning_first"],
+        stated["outcome"],
         methods,
         tasks,
-        tuple(told.get("change", ())),
+        tuple(stated.get("change", ())),
         short,
     )
 
@@ -174,14 +174,8 @@ def race(
 ) -> Outcome:
     """Run the race in `out` until it is done or the time limit of one call is reached.
 
-    OUT/race.json is written at the end of each task, with the tasks that are finished.
-
-    Args:
-        out: new or empty, or with `resume` the folder of a started race.
-        protocol: read_protocol().
-        launcher: where the runs are made, and how many at a time.
-        resume: keep the runs in the journal.
-        log: called with a sentence about each step of the work.
+    OUT/race.json is written at the end of each task, with the tasks that are finished. `out` is new or empty, or with
+    `resume` the folder of a started race, whose journal is kept; `log` gets a sentence about each step of the work.
     """
     until = time.monotonic() + 60 * protocol.budget["part_minutes"]
     with journal(out, resume) as done:
@@ -338,11 +332,8 @@ def make_job(task: Options, folder: str, **more: Any) -> Outcome:
 def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Path, diverged: float) -> Outcome:
     """Area under the curve, final pass rate, worst drop and curve of one run, and the seconds it took.
 
-    Args:
-        task, method, setting, seed: identify the run. In the bandit the seed is also that of the problem.
-        folder: folder of a language model's run, which is resumed there after an interruption; other runs are not
-            written.
-        diverged: pass rate assigned to the steps after one that left a non-finite number.
+    In the bandit the seed is also that of the problem. A language model's run is written to `folder`, and resumed there
+    after an interruption. `diverged` is the pass rate of the steps after one that left a non-finite number.
     """
     torch.set_num_threads(1)
     began = time.monotonic()

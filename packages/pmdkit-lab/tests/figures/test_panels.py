@@ -11,12 +11,9 @@ SEEDS = np.random.default_rng(0).random((5, 7))
 
 def test_a_band_is_the_interval_at_each_place():
     ax = Figure().subplots()
-    mean, low, high = band(ax, np.arange(7.0), SEEDS, "label", color="C0")
-    ends = [mean_interval(column) for column in SEEDS.T]
-    np.testing.assert_array_equal(mean, [end.mean for end in ends])
-    np.testing.assert_array_equal(low, [end.low for end in ends])
-    np.testing.assert_array_equal(high, [end.high for end in ends])
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), mean)
+    ends = band(ax, np.arange(7.0), SEEDS, "label", color="C0")
+    np.testing.assert_array_equal(ends.T, [as_array(mean_interval(column)) for column in SEEDS.T])
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), ends[0])
 
 
 def test_seeds_and_their_interval_are_drawn_beside_each_other():

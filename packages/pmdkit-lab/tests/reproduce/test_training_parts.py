@@ -41,7 +41,7 @@ def test_training_figures_are_drawn_from_the_runs_of_the_report(context, request
         record = json.loads((request.config.rootpath / "benchmarks" / "results" / f"{name}.json").read_text())
         record["runs"] = [run for run in record["runs"] if run["seed"] < 3]
         (context.sweeps / f"{name}.json").write_text(json.dumps(record))
-    (eight,) = training_parts.redrawn(("fig8-toy",), ("tau", "training-curves"))(context)
+    (eight,) = training_parts.redrawn(("fig8-toy",), ("tau", "training-curves"), context)
     assert eight.scale == "toy"
     runs = {name: training_parts.curves(context, name) for name in ("tau", "training-curves")}
     drawing = draw("fig8-toy", runs)
@@ -69,9 +69,9 @@ def test_an_experiment_is_run_and_drawn(context, monkeypatch):
     settings = {name: {**whole.settings[name], **short} for name in METHODS}
     monkeypatch.setitem(EXPERIMENTS, "sequence", replace(whole, settings=settings))
     monkeypatch.setattr("pmdkit_lab.studies.experiments.SEEDS", range(2))
-    (picture,) = training_parts.experiment("sequence")(context)
+    (picture,) = training_parts.experiment("sequence", context)
     assert picture.about == "2 seeds"
     runs = {path: path.stat().st_mtime_ns for path in context.sweeps.glob("runs/*/summary.json")}
     assert len(runs) == 2 * len(METHODS)
-    training_parts.experiment("sequence")(context)
+    training_parts.experiment("sequence", context)
     assert runs == {path: path.stat().st_mtime_ns for path in runs}
