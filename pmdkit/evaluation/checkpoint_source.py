@@ -81,8 +81,7 @@ def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | 
         problem = weights_damage(place, step)
         if problem is None:
             manifest = read_manifest(place)
-            sums = [manifest.sha256[name] for name in manifest.files_of("model")]
-            return CheckpointSource(str(place), joint_digest(sums), spec, step, tuple(warnings))
+            return CheckpointSource(str(place), manifest.sha256["model.safetensors"], spec, step, tuple(warnings))
         warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
     trouble = "; ".join(warnings) or "none was written yet"
     raise ResumeRefused(f"no loadable checkpoint in {folder.checkpoints} ({trouble}); train first, or --resume")
@@ -101,7 +100,7 @@ def weights_damage(place: Path, step: int) -> str | None:
     try:
         manifest = read_manifest(place)
         check_origin(manifest, step, run_identity(place.absolute().parent))
-        left_out = {name for part in NOT_NEEDED for name in manifest.files_of(part)} | {"state.json"}
+        left_out = {f"{part}.safetensors" for part in NOT_NEEDED} | {"state.json"}
         for name in manifest.sha256.keys() - left_out:
             manifest.check(name)
     except Damaged as problem:

@@ -1,17 +1,16 @@
-"""Export a checkpoint to a folder in Hugging Face layout, merging its shards one file of weights at a time."""
+"""Export a checkpoint to a folder in Hugging Face layout, without what only a resume needs."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors.torch import load_file
 
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm.model_folder import refuse_code
-from pmdkit.observe import checkpoint, files, shards
+from pmdkit.observe import checkpoint, files
 from pmdkit.observe.checkpoint import PARTS, Damaged, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.observe.shards import StoredTensor
 
 FILE_BYTES = 2 * 10**9  # of one file of weights, which is in memory while it is written
 
@@ -38,14 +37,15 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
     try:
         manifest = read_manifest(path)
         check_origin(manifest, step, run_identity(folder.checkpoints.absolute()))
-        others = {name for part in PARTS for name in manifest.files_of(part)} | {"state.json"}
+        others = {f"{part}.safetensors" for part in PARTS} | {"state.json"}
         beside = sorted(manifest.sha256.keys() - others)
         if "config.json" not in beside:
             raise UsageError(
                 f"{path} is not the checkpoint of a language model; only runs of `pmdkit llm` are exported"
             )
         contents = {name: manifest.read(name) for name in beside}
-        stored = manifest.open_part("model")
+        manifest.check("model.safetensors")
+        stored = load_file(path / "model.safetensors")  # from which numbers are read as they are written
     except Damaged as problem:
         raise ResumeRefused(
             f"checkpoint {path} is damaged ({problem}); nothing was written: export another step"
@@ -67,16 +67,15 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
     return sorted((*contents, *names))
 
 
-def write_weights(folder: Path, stored: Mapping[str, StoredTensor]) -> list[str]:
+def write_weights(folder: Path, stored: dict[str, torch.Tensor]) -> list[str]:
     """Write one model.safetensors, or several files with an index if the weights do not fit in one."""
-    shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in stored.items()}  # in float32
-    split = split_torch_state_dict_into_shards(shapes, max_shard_size=FILE_BYTES)
+    split = split_torch_state_dict_into_shards(stored, max_shard_size=FILE_BYTES)
     names = list(split.filename_to_tensors)
     for file, group in split.filename_to_tensors.items():  # one of them is in memory at a time
-        data = checkpoint.encode_tensors({name: stored[name].read() for name in group})
+        data = checkpoint.encode_tensors({name: stored[name] for name in group})
         files.write(folder / file, data, files.PUBLIC)
     if split.is_sharded:
-        names.append(shards.index_name("model"))
+        names.append("model.safetensors.index.json")
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         files.write(folder / names[-1], files.encode(index), files.PUBLIC)
     return names

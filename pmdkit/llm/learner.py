@@ -325,7 +325,7 @@ class CausalLearner:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; with several processes, each reads its shards from disk."""
+        """Restore what `state_dict` returned, in every process that of the main one."""
         if self.policy.adapters:  # the base is not in it: its files are compared when the run begins
             weights.copy_weights(lora.adapter_weights(self.model), state.get("adapter", {}), self.process_group)
         else:

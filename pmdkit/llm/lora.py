@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.llm import weights
-from pmdkit.llm.sharded_checkpoint import local_rows
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import LoraTable
 
@@ -60,8 +59,11 @@ def draw_adapters(model: PreTrainedModel, seed: int) -> None:
         for layer in adapter_layers(model).values():
             weight = layer.lora_A[ADAPTER].weight
             drawn = nn.init.kaiming_uniform_(torch.empty(weight.shape), a=math.sqrt(5), generator=chance)
-            local, first, rows = local_rows(weight)
-            local.copy_(drawn[first : first + rows])
+            if isinstance(weight, DTensor):
+                drawn = distribute_tensor(
+                    drawn.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None
+                )
+            weight.copy_(drawn)
             layer.lora_B[ADAPTER].weight.zero_()
 
 

@@ -8,11 +8,10 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import shard_loading, weights
+from pmdkit.llm import shard_loading
 from pmdkit.llm.model_folder import check_folder
 from pmdkit.llm.packing import use_packing
 from pmdkit.llm.recipe_checks import parse_device
-from pmdkit.observe import shards
 from pmdkit.observe.telemetry import quietly
 
 
@@ -50,11 +49,6 @@ def load_model(
                     wanted = ["*.json"] if meta else ["*.json", "*.safetensors"]
                     folder = Path(snapshot_download(path, local_files_only=local, allow_patterns=wanted))
                 model = shard_loading.make_empty_model(folder)
-            elif here and shards.is_cut(folder, "model"):
-                model = shard_loading.make_empty_model(folder)
-                if not meta:
-                    shard_loading.allocate(model, device)
-                    shard_loading.fill_model(weights.named_weights(model), folder)
             else:
                 model = shard_loading.load_whole(path, local, meta)
     except UsageError:

@@ -6,8 +6,6 @@ import torch
 from transformers import PreTrainedModel, get_scheduler
 
 from pmdkit.distributed import ProcessGroup
-from pmdkit.llm.sharded_checkpoint import read_shard
-from pmdkit.observe.shards import StoredTensor
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
@@ -25,23 +23,23 @@ def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: Upda
 def place_optimizer_state(
     state: dict[str, Any], optimizer: torch.optim.Optimizer, process_group: ProcessGroup
 ) -> dict[str, Any]:
-    """The optimizer's state with its tensors in this process, sharded like the weights that they belong to.
-
-    With several processes, each reads its own shards from disk.
-    """
+    """The main process's state of the optimizer in every process, sharded like the weights that it belongs to."""
     if process_group.size == 1:
         return state
     trained = [weight for group in optimizer.param_groups for weight in group["params"]]
 
     def placed(index: int, value: Any) -> Any:
-        if not isinstance(value, StoredTensor):
+        if not isinstance(value, torch.Tensor):
             return value
         like = trained[index].detach()
         target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
-        read_shard(value, target)
+        process_group.broadcast(value, target)
         return target
 
-    slots = {i: {name: placed(i, value) for name, value in held.items()} for i, held in sorted(state["state"].items())}
+    slots = {
+        i: {name: placed(i, value) for name, value in sorted(held.items())}
+        for i, held in sorted(state["state"].items())
+    }
     return {**state, "state": slots}
 
 

@@ -18,7 +18,6 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import UsageError, first_line
 from pmdkit.llm.model_folder import ADVICE
 from pmdkit.llm.weights import copy_weights, named_weights
-from pmdkit.observe import shards
 
 
 def make_empty_model(folder: Path) -> PreTrainedModel:
@@ -45,11 +44,7 @@ def fill_model(wanted: Mapping[str, Tensor], folder: Path, process_group: Proces
     problem = None
     if process_group.is_main_process:
         try:
-            if shards.is_cut(folder, "model"):  # our own layout, with the model's names; transformers cannot read it
-                found = {name: stored.read() for name, stored in shards.open_folder(folder, "model")[1].items()}
-                foreign.check_numbers(found, str(folder))
-            else:
-                found = named_weights(load_whole(folder, local=True))
+            found = named_weights(load_whole(folder, local=True))
             if other := [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]:
                 raise UsageError(f"the weights of {folder} are not those of its config.json ({other[0]}); {ADVICE}")
         except Exception as caught:  # whatever transformers stumbles over in the files

@@ -12,9 +12,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe.checkpoint import check_shapes
-from pmdkit.observe.shards import StoredTensor
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -28,28 +26,19 @@ def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     return found
 
 
-def load_weights(
-    model: PreTrainedModel, found: Mapping[str, Tensor | StoredTensor], process_group: ProcessGroup = SINGLE
-) -> None:
+def load_weights(model: PreTrainedModel, found: Mapping[str, Tensor], process_group: ProcessGroup = SINGLE) -> None:
     """Copy weights into a model of the same names and shapes, in place; with several processes, the main one's."""
     copy_weights(named_weights(model), found, process_group)
 
 
 def copy_weights(
-    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor | StoredTensor], process_group: ProcessGroup = SINGLE
+    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], process_group: ProcessGroup = SINGLE
 ) -> None:
-    """Copy tensors into others of the same names and shapes, in place; with several processes, the main one's.
-
-    Each process reads tensors that are on disk by itself, and only its own shards of them.
-    """
+    """Copy tensors into others of the same names and shapes, in place; with several processes, the main one's."""
     check_shapes(found, wanted)
     with torch.no_grad():
         for name, tensor in wanted.items():
-            source = found[name]
-            if isinstance(source, StoredTensor):
-                read_shard(source, tensor)
-            else:
-                process_group.broadcast(source, tensor)
+            process_group.broadcast(found[name], tensor)
 
 
 def all_finite(model: PreTrainedModel) -> bool:

@@ -22,11 +22,11 @@ from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load, load_file, save
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
 from pmdkit.foreign import check_numbers, parse_json
-from pmdkit.observe import files, shards
+from pmdkit.observe import files
 from pmdkit.observe.run_folder import flatten
 from pmdkit.version import __version__
 
@@ -46,7 +46,7 @@ class Damaged(ValueError):
 class Checkpoints:
     """The checkpoints/ of a run of one process: each is written while the step waits.
 
-    Several processes use `pmdkit.llm.sharded_checkpoint`. All of them call the same methods in the same order.
+    Several processes use `pmdkit.llm.collectives.GatheredCheckpoints`, and call the same methods in the same order.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,9 +68,13 @@ class Checkpoints:
         `adapter` and `pending` (tensors), and plain values. `extra_files` are those that transformers needs to load the
         folder. With several processes an error may be raised only by the next `wait`.
         """
-        folder, (tensors, plain) = self.folder, split_state(state)
+        tensors, plain = split_state(state)
         contents = {f"{part}.safetensors": encode_tensors(held) for part, held in tensors.items()}
-        contents |= {"state.json": files.encode(plain), **(extra_files or {})}
+        self.write(step, contents | {"state.json": files.encode(plain), **(extra_files or {})}, keep)
+
+    def write(self, step: int, contents: Mapping[str, bytes], keep: int) -> None:
+        """Write these files as checkpoints/step-N, and delete the oldest checkpoints beyond `keep`."""
+        folder = self.folder
         aside = folder / f".step-{step}.part"
         try:
             remove_leftovers(folder)
@@ -205,10 +209,7 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
     tensors: dict[str, dict[str, torch.Tensor]] = {}
     for part in manifest.parts():  # each file is checked and decoded before the next is read: memory holds one twice
         with decoding():
-            if manifest.in_shards(part):
-                tensors[part] = {name: stored.read() for name, stored in manifest.open_part(part).items()}
-            else:
-                tensors[part] = load(manifest.read(f"{part}.safetensors"))
+            tensors[part] = load(manifest.read(f"{part}.safetensors"))
         if part in WEIGHTS:
             check_numbers(tensors[part], f"{path}/{part}")
     plain = read_plain(manifest)
@@ -216,6 +217,13 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
         manifest.check(name)
     with decoding():
         return join_state(tensors, plain)
+
+
+def open_step(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint folder that another process has verified; tensors are read where they are used."""
+    manifest = read_manifest(path)
+    tensors = {part: load_file(path / f"{part}.safetensors") for part in manifest.parts()}
+    return join_state(tensors, read_plain(manifest))
 
 
 def steps(folder: Path) -> list[int]:
@@ -258,29 +266,8 @@ class Manifest:
     checked: set[str] = field(default_factory=set, compare=False)
 
     def parts(self) -> list[str]:
-        """The parts it has, each in one file or in shards."""
-        return [part for part in PARTS if self.in_shards(part) or f"{part}.safetensors" in self.sha256]
-
-    def in_shards(self, part: str) -> bool:
-        """Whether a part is in shards with an index."""
-        return shards.index_name(part) in self.sha256
-
-    def files_of(self, part: str) -> list[str]:
-        """The files of a part, by name."""
-        shard = re.compile(rf"{part}-[0-9]+-of-[0-9]+\.safetensors")
-        named = (f"{part}.safetensors", shards.index_name(part))
-        return sorted(name for name in self.sha256 if name in named or shard.fullmatch(name))
-
-    def open_part(self, part: str) -> dict[str, shards.StoredTensor]:
-        """The tensors of a part, left on disk; its files are verified first unless they have been."""
-        for name in self.files_of(part):
-            if name not in self.checked:
-                self.check(name)
-        with decoding():
-            used, found = shards.open_folder(self.path, part)
-        if strange := sorted(used - self.sha256.keys()):
-            raise Damaged(f"its index names {strange[0]}, which its manifest does not name")
-        return found
+        """The parts it has, each in a file."""
+        return [part for part in PARTS if f"{part}.safetensors" in self.sha256]
 
     def read(self, name: str) -> bytes:
         """Read a whole file of the checkpoint; Damaged if it is missing, or not what was written."""
@@ -327,10 +314,9 @@ def read_manifest(path: Path) -> Manifest:
         raise Damaged(f"{MANIFEST} does not name state.json, or not the size of every file")
     if strange := [name for name in sha256 if Path(name).name != name]:
         raise Damaged(f"{MANIFEST} names {strange[0]!r}, which is not a file of the folder")
-    for part in WEIGHTS:  # transformers would read these, whoever put them there
-        for name in (f"{part}.safetensors", shards.index_name(part)):
-            if name not in sha256 and os.path.lexists(path / name):
-                raise Damaged(f"it holds {name}, which its manifest does not name")
+    for name in (*(f"{part}.safetensors" for part in WEIGHTS), "model.safetensors.index.json"):
+        if name not in sha256 and os.path.lexists(path / name):  # transformers would read these, whoever put them there
+            raise Damaged(f"it holds {name}, which its manifest does not name")
     return manifest
 
 

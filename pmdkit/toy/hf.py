@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pmdkit import foreign
-from pmdkit.observe.shards import library_errors
 from pmdkit.toy.model import ModelConfig, Transformer
 
 EOS = "<eos>"
@@ -74,7 +74,7 @@ def load_pretrained(folder: str | Path) -> tuple[Transformer, tuple[str, ...]]:
         ValueError: a file is absent, damaged or of another architecture.
     """
     folder = Path(folder)
-    with foreign.shaped(folder, "a folder that save_pretrained wrote", "save the model again"), library_errors():
+    with foreign.shaped(folder, "a folder that save_pretrained wrote", "save the model again"):
         table, tokenizer = (foreign.read_json(folder / name) for name in ("config.json", "tokenizer.json"))
         sizes = {ours: table[theirs] for ours, theirs in SIZES.items()}
         config = ModelConfig(**sizes, theta=table["rope_parameters"]["rope_theta"])
@@ -88,7 +88,10 @@ def load_pretrained(folder: str | Path) -> tuple[Transformer, tuple[str, ...]]:
             raise ValueError(f"its tokenizer does not have one word for each of {config.vocabulary} tokens")
         model = Transformer(config)
         with foreign.open_file(folder / "model.safetensors", foreign.WEIGHTS):
-            weights = load_file(folder / "model.safetensors")
+            try:
+                weights = load_file(folder / "model.safetensors")
+            except SafetensorError as problem:
+                raise ValueError(str(problem)) from problem
         if odd := sorted(weights.keys() ^ to_llama(model.state_dict(), config).keys()):
             raise ValueError(f"{odd[0]} is either missing or too much")
         model.load_state_dict(from_llama(weights, config))

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import PmdkitError, first_line
-from pmdkit.llm import backend, collectives, model_shapes, old_logprobs, shard_loading, sharded_checkpoint
+from pmdkit.llm import backend, collectives, model_shapes, old_logprobs, shard_loading
 from pmdkit.llm.engines import transformers as transformers_engine
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -38,6 +38,7 @@ from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.packed_attention import PackedLayout
 from pmdkit.llm.policy import CausalPolicy
+from pmdkit.llm.weights import full_tensor
 from pmdkit.loop import Rollouts, Schedule, run
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe import checkpoint
@@ -338,12 +339,11 @@ def make_learner(
 def save(state: dict[str, Any], group: ProcessGroup) -> None:
     """What a checkpoint copies to the host; nothing is written."""
     tensors, _ = checkpoint.split_state(state)
-    if group.size > 1:
-        sharded_checkpoint.share_of(tensors, group)
-        return
     for part in tensors.values():
         for tensor in part.values():
-            tensor.cpu()
+            whole = full_tensor(tensor)
+            if group.is_main_process:
+                whole.cpu()
 
 
 def rehearse(request: Request, meter: Meter) -> None:
