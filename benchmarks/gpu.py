@@ -195,7 +195,7 @@ def device() -> str:
 
 def card() -> str:
     """The planner's name of the accelerator; an H100 for the miniature runs on a CPU."""
-    from pmdkit.llm.gpus import GPUS
+    from pmdkit_lab.planner.gpus import GPUS
 
     name = torch.cuda.get_device_name().replace(" ", "").upper() if CUDA else "H100"
     return next((known for known in sorted(GPUS, key=len, reverse=True) if known.upper() in name), "H100")
@@ -204,7 +204,7 @@ def card() -> str:
 @cache
 def peak_rate() -> float:
     """Peak FLOP/s: dense bfloat16 from the data sheet; on a CPU, the measured rate of its matrix products."""
-    from pmdkit.llm.gpus import GPUS
+    from pmdkit_lab.planner.gpus import GPUS
 
     return GPUS[card()].flops if CUDA else gemm_rate(512, 256, 512)
 

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pmdkit.llm.gpus import GPUS
-from pmdkit.llm.model_shapes import SHAPES
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.resolve import resolve
 from pmdkit.specs import Spec
 from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.figures.looks import LOOKS
+from pmdkit_lab.planner.gpus import GPUS
 from pmdkit_lab.planner.hardware import NODE, PRACTICE
+from pmdkit_lab.planner.model_shapes import SHAPES
 from pmdkit_lab.planner.workload import PROMPT, QUANTILES, sizes_of, work_of
 
 RECIPES = ("qwen2.5-7b", "qwen3-30b-a3b", "one-gpu")

@@ -16,7 +16,6 @@ from pmdkit.fit import Display
 from pmdkit.llm import smollm2
 from pmdkit.llm.gguf import GGUF
 from pmdkit.llm.model import load_model
-from pmdkit.llm.model_shapes import SMOLLM2
 
 HEADS, KEYS, SIZE = 3, 1, 64  # SmolLM2 has three times as many heads of the same size, and 30 layers
 NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate"}
@@ -231,6 +230,6 @@ def test_the_real_file_is_fluent_and_takes_three_steps(tmp_path, monkeypatch):
     model = LlamaForCausalLM.from_pretrained(folder)
     ids = tokenizer("The capital of France is", return_tensors="pt").input_ids
     assert tokenizer.decode(model(ids).logits[0, -1].argmax()) == " Paris"
-    assert {key: getattr(model.config, key) for key in SMOLLM2} == SMOLLM2
+    assert model.num_parameters() == 134_515_008
     run = train("pmd-mean", "llm", "smollm2", steps=3, prompts=2, group=4, out=tmp_path / "run", options=SHORT)
     assert len(run.metrics) == 3

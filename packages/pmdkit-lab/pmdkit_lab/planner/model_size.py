@@ -4,8 +4,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from pmdkit.errors import UsageError, first_line
-from pmdkit.llm.model_shapes import ModelShape
 from pmdkit.specs import LLMSpec
+from pmdkit_lab.planner.model_shapes import ModelShape
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from pmdkit.llm.gpus import GPUS
 from pmdkit.specs import LLMSpec
+from pmdkit_lab.planner.gpus import GPUS
 from pmdkit_lab.planner.hardware import NODE, PRACTICE, Cluster, Efficiency
 from pmdkit_lab.planner.memory import GIB, Memory, memory
 from pmdkit_lab.planner.timing import EngineSize, Generation, Update, generation, scoring, update

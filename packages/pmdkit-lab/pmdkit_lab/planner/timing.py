@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pmdkit.llm.gpus import GPU
+from pmdkit_lab.planner.gpus import GPU
 from pmdkit_lab.planner.hardware import Cluster, Efficiency
 from pmdkit_lab.planner.workload import Array, ResponseLengths, Sizes, Workload, any_alive
 

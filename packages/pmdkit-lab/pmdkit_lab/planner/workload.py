@@ -71,7 +71,7 @@ def sizes_of(spec: LLMSpec) -> Sizes:
     Raises:
         EnvironmentLacks: the configuration is neither shipped, nor in a folder, nor available from the hub.
     """
-    from pmdkit.llm.model_shapes import shape_of
+    from pmdkit_lab.planner.model_shapes import shape_of
     from pmdkit_lab.planner.model_size import activations, adapters, cache_bytes, count
 
     config = shape_of(spec)

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import PmdkitError, first_line
-from pmdkit.llm import backend, collectives, model_shapes, old_logprobs, shard_loading
+from pmdkit.llm import backend, collectives, old_logprobs, shard_loading
 from pmdkit.llm.engines import transformers as transformers_engine
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -45,6 +45,7 @@ from pmdkit.observe import checkpoint
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import ParallelTable
+from pmdkit_lab.planner.model_shapes import ModelShape, shape_of
 from pmdkit_lab.rehearsal import device
 from pmdkit_lab.rehearsal.meter import CUDA, OURS, Meter
 
@@ -279,8 +280,8 @@ def cache_bytes(spec: LLMSpec, model: PreTrainedModel, size: int) -> int:
 
 def make_model(spec: LLMSpec, sharded: bool, layers: int | None) -> PreTrainedModel:
     """The model of a recipe, from its configuration alone; on the device unless it will be sharded."""
-    shape = model_shapes.shape_of(spec)
-    config: Any = shape.config() if isinstance(shape, model_shapes.ModelShape) else shape
+    shape = shape_of(spec)
+    config: Any = shape.config() if isinstance(shape, ModelShape) else shape
     if layers is not None:
         config.num_hidden_layers = layers
         if getattr(config, "layer_types", None):

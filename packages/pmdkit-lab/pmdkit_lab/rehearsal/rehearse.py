@@ -13,11 +13,11 @@ import torch
 
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
 from pmdkit.llm.engines import CENTRAL
-from pmdkit.llm.gpus import GPU, GPUS, parse_gpus
-from pmdkit.llm.model_shapes import shape_of
 from pmdkit.processes import exit_reason, python_command, python_environment
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
+from pmdkit_lab.planner.gpus import GPU, GPUS, parse_gpus
+from pmdkit_lab.planner.model_shapes import shape_of
 from pmdkit_lab.rehearsal.compiled import compile_device
 
 GIB = 2**30

@@ -7,11 +7,11 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from pmdkit.envs.math import make_math
 from pmdkit.llm import dry_run
-from pmdkit.llm.model_shapes import SHAPES, ModelShape, shape_of
 from pmdkit.llm.starter.model import build as make_starter
 from pmdkit.llm.starter.model import train_tokenizer
 from pmdkit.llm.starter.vocabulary import PIECES, SIZES, starter_shape
 from pmdkit.resolve import resolve
+from pmdkit_lab.planner.model_shapes import SHAPES, ModelShape, shape_of
 from pmdkit_lab.planner.model_size import count
 from tests.llm.conftest import KINDS, build
 
@@ -55,6 +55,12 @@ def test_the_shape_of_a_starter_is_that_of_the_model_which_is_built():
     built, shape = make_starter("starter", tokenizer, 0).config, asdict(shape_of(spec))
     assert {key: value for key, value in shape.items() if value} == {k: getattr(built, k) for k in shape if shape[k]}
     assert PIECES == PRETOKENIZE_REGEX
+
+
+def test_smollm2_has_its_published_size():
+    """As transformers counts the weights of the model on the hub."""
+    spec, _ = resolve("llm", "smollm2", {})
+    assert count(shape_of(spec))[0] == 134_515_008
 
 
 @pytest.mark.parametrize(

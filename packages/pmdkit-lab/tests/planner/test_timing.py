@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pmdkit.llm.gpus import GPUS
+from pmdkit_lab.planner.gpus import GPUS
 from pmdkit_lab.planner.hardware import PRACTICE, Cluster, Efficiency, cluster
 from pmdkit_lab.planner.timing import (
     EngineSize,

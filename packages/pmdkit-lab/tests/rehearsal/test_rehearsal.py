@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.gpus import GPUS
 from pmdkit.processes import python_environment
 from pmdkit.resolve import resolve
+from pmdkit_lab.planner.gpus import GPUS
 from pmdkit_lab.rehearsal.compiled import compile_device
 from pmdkit_lab.rehearsal.rehearse import rehearse, verdict
 
