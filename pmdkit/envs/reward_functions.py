@@ -80,11 +80,8 @@ class OwnReward:
             for name, p in parameters.items()
             if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         }
-        by_name = any(name in {*ROW, *GROUP} - {"response", "gold"} for name in self.wanted)
-        swapped = list(self.wanted) == ["gold", "response"]
         named_only = any(p.kind is p.KEYWORD_ONLY for p in parameters.values())
-        by_name = by_name or swapped or named_only or self.anything or self.is_async
-        self.positional = len(self.wanted) == 2 and not by_name
+        self.positional = is_pair(list(self.wanted), named_only or self.anything or self.is_async)
         self.whole_group = not self.positional and any(name in ("prompts", "completions") for name in self.wanted)
         self.takes: Takes = "pair" if self.positional else "row"
         if self.is_async or self.whole_group:
@@ -187,35 +184,18 @@ def takes_gold(grade: str) -> bool:
         return True
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            reward = OwnReward(stand_in(node), 0.0)
-            return reward.positional or reward.wanted.get("gold", False)
+            given, positional = node.args, [*node.args.posonlyargs, *node.args.args]
+            needed = {one.arg for one in positional[: len(positional) - len(given.defaults)]}
+            needed |= {one.arg for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is None}
+            by_name = isinstance(node, ast.AsyncFunctionDef) or bool(given.kwonlyargs) or given.kwarg is not None
+            return "gold" in needed or is_pair([one.arg for one in (*positional, *given.kwonlyargs)], by_name)
     return True
 
 
-def stand_in(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> Callable[..., Any]:
-    """A function that does nothing, with the parameters of a definition; None is the default where there is one."""
-    given, kinds = definition.args, inspect.Parameter
-    positional = [*given.posonlyargs, *given.args]
-    found = [
-        kinds(
-            one.arg,
-            kinds.POSITIONAL_ONLY if n < len(given.posonlyargs) else kinds.POSITIONAL_OR_KEYWORD,
-            default=kinds.empty if n < len(positional) - len(given.defaults) else None,
-        )
-        for n, one in enumerate(positional)
-    ]
-    found += [kinds(given.vararg.arg, kinds.VAR_POSITIONAL)] if given.vararg else []
-    for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        found.append(kinds(one.arg, kinds.KEYWORD_ONLY, default=kinds.empty if default is None else None))
-    found += [kinds(given.kwarg.arg, kinds.VAR_KEYWORD)] if given.kwarg else []
-
-    def plain_function() -> None: ...
-
-    async def async_function() -> None: ...
-
-    function: Any = async_function if isinstance(definition, ast.AsyncFunctionDef) else plain_function
-    function.__signature__ = inspect.Signature(found)
-    return function
+def is_pair(names: list[str], by_name: bool) -> bool:
+    """Whether a function with these parameters is called as (response, gold), and not with its parameters by name."""
+    known = {*ROW, *GROUP} - {"response", "gold"}
+    return len(names) == 2 and not by_name and known.isdisjoint(names) and names != ["gold", "response"]
 
 
 class FunctionGrader(Grader):

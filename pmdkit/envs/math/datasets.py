@@ -4,7 +4,7 @@ MATH_KINDS lists them by name, including the generated ones.
 """
 
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -62,18 +62,12 @@ class MathFile(Kind):
                 raise ValueError(f"env.{name} is {value!r}; expected a name as text")
         check_held_out(self.held_out)
 
-    def read(self, gold: bool = True) -> tuple[list[Problem], Counter[str]]:
-        """Every row as a problem, duplicates included, and counts of what was dropped, by reason."""
-        apart = ("path", "held_out", "limit")
-        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
-        return read_problems(self.path, gold=gold, **options)
-
     def build(self, gold: bool = True) -> MathProblems:
         """The problems, numbered in file order, without duplicates and without texts whose answers conflict.
 
         Without `gold` a row needs no answer.
         """
-        problems, counts = self.read(gold)
+        problems, counts = read_problems(self, gold)  # every row, duplicates included
         problems, merged = merge_duplicates(problems)
         return collect(Path(self.path).stem, problems, self.held_out, self.limit, counts + merged)
 
@@ -121,7 +115,7 @@ class DapoMath(MathFile):
 
     def build(self, gold: bool = True) -> MathProblems:
         """The problems, numbered in file order."""
-        problems, counts = self.read(gold)
+        problems, counts = read_problems(self, gold)
         problems, cleaned = clean(problems)
         problems, merged = merge_duplicates(problems)
         return collect(self.name, problems, self.held_out, self.limit, counts + cleaned + merged)
@@ -135,7 +129,7 @@ class AIME24:
 
     def build(self) -> MathProblems:
         """30 problems, all held out, from the file in the package."""
-        problems, counts = read_problems(str(DATA / f"{self.name}.jsonl"))
+        problems, counts = read_problems(MathFile(str(DATA / f"{self.name}.jsonl")))
         return collect(self.name, problems, "all", counts=counts)
 
 

@@ -10,16 +10,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pmdkit import foreign
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line, short
 from pmdkit.extras import need
 from pmdkit.hub import local_only
+
+if TYPE_CHECKING:
+    from pmdkit.envs.math.datasets import MathFile
 
 Row = dict[str, Any] | str  # a string says what is wrong with the row
 PEEKED_ROWS = 100  # rows inspected to find the columns
@@ -45,37 +47,17 @@ BEFORE = (
 AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Names of columns; a dot selects a nested column, as in "reward_model.ground_truth"."""
-
-    problem: str
-    answer: str | None
-    id: str | None
-
-
-def read_problems(
-    path: str,
-    *,
-    gold: bool = True,
-    problem: str | None = None,
-    answer: str | None = None,
-    id: str | None = None,
-    drop_bad_rows: bool = False,
-    subset: str | None = None,
-    split: str = "train",
-    revision: str | None = None,
-) -> tuple[list[Problem], Counter[str]]:
+def read_problems(source: "MathFile", gold: bool = True) -> tuple[list[Problem], Counter[str]]:
     """Problems in file order, and counts of what was dropped or merged, by reason.
 
     Rows with the same id and the same content count as one problem. Without an id column, ids are row numbers. Without
     `gold` a row needs no answer, and one that cannot be read is left out of it.
     """
-    name, stem = Path(path).name, Path(path).stem
-    rows = ((number, row) for number, row in enumerate(raw_rows(path, subset, split, revision), 1) if row != {})
+    name, stem = Path(source.path).name, Path(source.path).stem
+    rows = ((number, row) for number, row in enumerate(raw_rows(source), 1) if row != {})
     first = list(islice(rows, PEEKED_ROWS))
     dicts = [row for _, row in first if isinstance(row, dict)]
-    columns = find_columns(name, dicts, problem, answer, id, gold) if dicts else Columns("problem", "answer", None)
+    problem, answer, named = find_columns(name, dicts, source, gold) if dicts else ("problem", "answer", "")
     counts: Counter[str] = Counter()
     bad: list[tuple[int, str]] = []
     found: dict[str, Problem] = {}
@@ -84,13 +66,13 @@ def read_problems(
         try:
             if isinstance(row, str):
                 raise ValueError(row)
-            text, history = parse_problem(look_up(row, columns.problem))
+            text, history = parse_problem(look_up(row, problem))
             stated, id = "", f"{stem}-{number:05d}"
-            if columns.answer is not None:
+            if answer:
                 with nullcontext() if gold else suppress(ValueError):
-                    stated = parse_answer(look_up(row, columns.answer), columns.answer)
-            if columns.id is not None:
-                id = parse_id(look_up(row, columns.id), id)
+                    stated = parse_answer(look_up(row, answer), answer)
+            if named:
+                id = parse_id(look_up(row, named), id)
             new = Problem(id, text, stated, row, history)
             if (old := found.setdefault(new.id, new)) is not new:
                 if old != new:
@@ -98,13 +80,13 @@ def read_problems(
                 counts["merged: same id and content"] += 1
         except ValueError as problem_of_row:
             bad.append((number, str(problem_of_row)))
-    if bad and (not drop_bad_rows or not found):
+    if bad and (not source.drop_bad_rows or not found):
         shown = "; ".join(f"row {number}: {reason}" for number, reason in bad[:SHOWN_ROWS])
         shown += f"; and {len(bad) - SHOWN_ROWS} more" if len(bad) > SHOWN_ROWS else ""
         what = f"{name} has {len(bad)} bad row{'s' * (len(bad) > 1)} of {counts['read: rows']}: {shown}"
         raise UsageError(f"{what}. Fix the file, or set env.drop_bad_rows = true, which drops and counts them")
     if not found:
-        raise UsageError(f"{path} holds no problems; expected one or more")
+        raise UsageError(f"{source.path} holds no problems; expected one or more")
     counts.update(f"dropped: {reason}" for _, reason in bad)
     return list(found.values()), counts
 
@@ -112,32 +94,28 @@ def read_problems(
 # Columns: which ones hold the problem, the answer and the id, and which values are usable.
 
 
-def find_columns(
-    name: str, rows: list[dict[str, Any]], problem: str | None, answer: str | None, id: str | None, gold: bool = True
-) -> Columns:
-    """The requested columns, else the first known ones that some row has; without `gold` there may be no answer."""
+def find_columns(name: str, rows: list[dict[str, Any]], source: "MathFile", gold: bool) -> tuple[str, str, str]:
+    """Those of problem, answer and id that the source names, else the first known ones that some row has.
+
+    "" where there is none: an id is not needed, and without `gold` no answer.
+    """
     found: dict[str, None] = {}  # nested columns after their parent, in the order of the file
     for row in rows:
         for column, value in row.items():
             inner = value if isinstance(value, dict) else ()
             found |= dict.fromkeys([column, *(f"{column}.{name}" for name in inner)])
 
-    def first(wanted: tuple[str, ...]) -> str | None:
-        return next((column for column in wanted if column in found), None)
-
-    def pick(what: str, wanted: tuple[str, ...]) -> str:
-        column = first(wanted)
-        if column is None:
+    def pick(what: str, known: tuple[str, ...], needed: bool) -> str:
+        asked: str | None = getattr(source, what)
+        wanted = (asked,) if asked else known
+        column = next((column for column in wanted if column in found), "")
+        if not column and (needed or asked):
             got = f"expected {' or '.join(wanted)}, found {', '.join(found) or 'none'}"
             other = "; a reward function of yours that takes no gold answer needs none" if what == "answer" else ""
             raise UsageError(f"{name} has no column for the {what}; {got}. Name the right one with env.{what}{other}")
         return column
 
-    return Columns(
-        pick("problem", (problem,) if problem else PROBLEM),
-        pick("answer", (answer,) if answer else ANSWER) if gold or answer else first(ANSWER),
-        pick("id", (id,)) if id else first(ID),
-    )
+    return pick("problem", PROBLEM, True), pick("answer", ANSWER, gold), pick("id", ID, False)
 
 
 def look_up(row: dict[str, Any], column: str) -> Any:
@@ -257,15 +235,15 @@ def unwrap(text: str) -> str:
 # is unpickled.
 
 
-def raw_rows(path: str, subset: str | None = None, split: str = "train", revision: str | None = None) -> Iterator[Row]:
+def raw_rows(source: "MathFile") -> Iterator[Row]:
     """The rows of a local file, or of a data set on the hub if there is no such file and the path is `owner/name`."""
-    suffix = Path(path).suffix
+    path, suffix = source.path, Path(source.path).suffix
     if os.path.exists(path):  # a Path would raise for some names that no file can have
         if suffix not in SUFFIXES:
             raise UsageError(f"{path} ends in '{suffix}'; expected a file that ends in {' or '.join(SUFFIXES)}")
         return {".json": json_rows, ".parquet": parquet_rows, ".jsonl": json_lines}[suffix](Path(path))
     if HUB_NAME.fullmatch(path) and suffix not in SUFFIXES:
-        return hub_rows(path, subset, split, revision)
+        return hub_rows(path, source.subset, source.split, source.revision)
     raise UsageError(f"{path} does not exist, relative to {Path.cwd()}; give a file, or owner/name for the hub")
 
 

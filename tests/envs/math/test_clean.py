@@ -8,6 +8,7 @@ import pytest
 from pmdkit.envs.math.clean import float_rounded, repair
 from pmdkit.envs.math.datasets import AIME24, AIME25, DapoMath, MathFile
 from pmdkit.envs.math.problem import fingerprint, leaks
+from pmdkit.envs.math.readers import read_problems
 
 ROOT = Path(__file__).parents[3]
 ODD = ROOT / "tests" / "data" / "math" / "dapo-odd.jsonl"
@@ -33,7 +34,7 @@ def test_forty_odd_rows(suffix):
 
 
 def test_repairs_and_nothing_else():
-    before = {problem.id: problem for problem in MathFile(str(ODD)).read()[0]}
+    before = {problem.id: problem for problem in read_problems(MathFile(str(ODD)))[0]}
     after = by_id(DapoMath(str(ODD)).build())
     assert r"=\beta$" in after["dapo-14591"].problem
     assert r"\frac{\sqrt{m}}{n}" in after["dapo-14591"].problem
