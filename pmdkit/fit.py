@@ -166,7 +166,10 @@ def fit(
         for warning in warnings:
             context.display.warn(warning)
 
-        with stop_at_once(), group.error_scope(), running(context):
+        with stop_at_once(), group.error_scope(), ExitStack() as stack:
+            for callback in backend.callbacks:  # each that began also ends, in reverse order
+                stack.push(lambda kind, error, trace, end=callback.on_train_end: end(context, error))
+                callback.on_init_end(context)
             if state:
                 first = state.pop("first", None)  # the evaluation before the first step, which every checkpoint holds
                 if first is None:
@@ -194,16 +197,6 @@ def fit(
     return summary
 
 
-@contextmanager
-def running(context: RunContext) -> Iterator[None]:
-    """Context of a run: each callback that began also ends, in reverse order."""
-    with ExitStack() as stack:
-        for callback in context.backend.callbacks:
-            stack.push(lambda kind, error, trace, end=callback.on_train_end: end(context, error))
-            callback.on_init_end(context)
-        yield
-
-
 def fit_steps(
     context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, began: float
 ) -> list[Row]:
@@ -226,8 +219,18 @@ def fit_steps(
 
         def after_step(step: int, *seen: Any) -> None:
             nonlocal end, longest
-            result = measure(context, step, *seen)
-            rows.append(result.row)
+            row = backend.metrics(step, *seen)
+            for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
+                if row.get(key) is not None and not math.isfinite(row[key]):
+                    remedy = "the last checkpoint is intact: lower lr or raise tau, and start again with another --out"
+                    raise Diverged(f"{key} is {row[key]} at step {step}; {remedy}")
+            if group.is_main_process:
+                context.folder.append_metrics(row)
+            if reporters is not None:
+                reporters.log(row)
+            display.show(row)
+            rows.append(row)
+            result = StepResult(step, *seen[1:], row)
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
             longest, end = max(longest, time.monotonic() - end), time.monotonic()
@@ -255,30 +258,6 @@ def fit_steps(
             if reporters is not None:
                 reporters.close()
     return rows
-
-
-def measure(
-    context: RunContext,
-    step: int,
-    learner: Learner,
-    rollouts: Rollouts,
-    groups: Groups,
-    batch: Batch,
-    updates: list[dict[str, float]],
-) -> StepResult:
-    """Measure a step, write its line of metrics.jsonl and show it; a number that is not finite ends the run."""
-    row = context.backend.metrics(step, learner, rollouts, groups, batch, updates)
-    for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
-        value = row.get(key)
-        if value is not None and not math.isfinite(value):
-            remedy = "the last checkpoint is intact: lower lr or raise tau, and start again with another --out"
-            raise Diverged(f"{key} is {value} at step {row['step']}; {remedy}")
-    if context.backend.process_group.is_main_process:
-        context.folder.append_metrics(row)
-    if context.reporters is not None:
-        context.reporters.log(row)
-    context.display.show(row)
-    return StepResult(step, rollouts, groups, batch, updates, row)
 
 
 def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, first: Row) -> None:

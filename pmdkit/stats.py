@@ -197,16 +197,8 @@ def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEs
 
 def pass_at_k(draws: int, right: Array, k: int) -> Array:
     """Chance that k of the draws, taken without replacement, include a right one; `right` [...] of them are right."""
-    wrong = draws - right
-    none = np.exp(log_binomial(np.maximum(wrong, k), k) - log_binomial(np.asarray(float(draws)), k))
-    return np.where(wrong < k, 1.0, 1.0 - none)
-
-
-def log_binomial(n: Array, k: int) -> Array:
-    """Logarithm of the binomial coefficient, which itself overflows float64 from about a thousand draws."""
-    gammaln = scipy.special.gammaln
-    result: Array = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    return result
+    chance: Array = 1.0 - scipy.stats.hypergeom.pmf(0, draws, right, k)
+    return chance
 
 
 def majority(right: Array, answer: NDArray[np.int64]) -> Array:
@@ -256,24 +248,20 @@ def measure_at_k(draws: GradedDraws, rng: np.random.Generator) -> dict[str, Shar
         votes = TIE * k / (k - 1) * sum(float(resampled_votes(*row, rng).var()) for row in rows)
     measured = {  # value of each problem, variance of their sum over draws, fewest draws behind that sum
         "avg_at_k": (draws.right.mean(1), average, problems * k),
-        "pass_at_k": (draws.right.max(1), variance_of_pass(draws.right), problems),
+        # problems that hang on a single draw, plus one: seeing none does not mean there are none
+        "pass_at_k": (draws.right.max(1), float((draws.right.sum(1) == 1).sum() + 1), problems),
         "maj_at_k": (majority(draws.right, draws.answer), max(average, votes), problems),
     }
     shares = {}
     for name, (values, variance, fewest) in measured.items():
-        redrawn, sampled = over_draws(values, variance, fewest), over_problems(values)
+        mean = float(values.mean())
+        spread, each = mean * (1 - mean), variance / problems**2
+        redrawn = clopper_pearson(mean, spread / each if each * fewest < spread else fewest)
+        sampled = over_problems(values)
         wider: Literal["draws", "problems"] = "draws" if redrawn.width > sampled.width else "problems"
         ends = redrawn if wider == "draws" else sampled
-        shares[name] = ShareIntervals(float(values.mean()), ends.low, ends.high, wider, redrawn, sampled)
+        shares[name] = ShareIntervals(mean, ends.low, ends.high, wider, redrawn, sampled)
     return shares
-
-
-def over_draws(values: Array, variance: float, fewest: int) -> Interval:
-    """Interval for new draws on the same problems; `variance` is that of the sum, capped at that of `fewest` draws."""
-    mean = float(values.mean())
-    spread = mean * (1 - mean)
-    variance /= len(values) ** 2
-    return clopper_pearson(mean, spread / variance if variance * fewest < spread else fewest)
 
 
 def over_problems(values: Array) -> Interval:
@@ -293,11 +281,6 @@ def variance_of_average(right: Array) -> float:
     share = right.mean(1)
     agree = (k + 1) / (k + 2) ** 2 / k
     return float(np.maximum(share * (1 - share) / (k - 1), agree).sum())
-
-
-def variance_of_pass(right: Array) -> float:
-    """Number of problems that hang on a single draw, plus one: seeing none does not mean there are none."""
-    return float((right.sum(1) == 1).sum() + 1)
 
 
 def resampled_votes(right: Array, answer: NDArray[np.int64], rng: np.random.Generator) -> Array:
