@@ -217,9 +217,16 @@ def fit_steps(
 
     with stop_requests() as stop:
 
-        def after_step(step: int, *seen: Any) -> None:
+        def after_step(
+            step: int,
+            learner: Learner,
+            rollouts: Rollouts,
+            groups: Groups,
+            batch: Batch,
+            updates: list[dict[str, float]],
+        ) -> None:
             nonlocal end, longest
-            row = backend.metrics(step, *seen)
+            row = backend.metrics(step, learner, rollouts, groups, batch, updates)
             for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
                 if row.get(key) is not None and not math.isfinite(row[key]):
                     remedy = "the last checkpoint is intact: lower lr or raise tau, and start again with another --out"
@@ -230,7 +237,7 @@ def fit_steps(
                 reporters.log(row)
             display.show(row)
             rows.append(row)
-            result = StepResult(step, *seen[1:], row)
+            result = StepResult(step, rollouts, groups, batch, updates, row)
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
             longest, end = max(longest, time.monotonic() - end), time.monotonic()

@@ -8,11 +8,13 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from pmdkit.errors import UsageError, first_line, printable, short
 
@@ -109,50 +111,31 @@ def shaped(where: Path | str, what: str, advice: str = ADVICE) -> Iterator[None]
         raise UsageError(f"{where} is not {what} ({first_line(problem)}); {advice}") from problem
 
 
-Check = Callable[[Any], bool]
+Number = Annotated[float, Field(ge=-1e300, le=1e300)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def table(**kinds: Any) -> type[BaseModel]:
+    """A type for pydantic: an object that has at least these keys, each with a value of its type, not converted."""
+    fields: Any = {key: (kind, ...) for key, kind in kinds.items()}
+    return create_model("Object", __config__=ConfigDict(strict=True), **fields)
+
+
+def check_fields(value: Any, wanted: type[BaseModel], where: Path | str, advice: str = ADVICE) -> dict[str, Any]:
+    """Check that a value is an object as `table` describes it; return it, with all its keys."""
+    try:
+        wanted.model_validate(value)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "its value"
+        got = "missing" if first["type"] == "missing" else short(first["input"])
+        raise UsageError(f"{where}: {key} is {got}; {first['msg']}: {advice}") from None
+    return dict(value)
 
 
 def is_number(value: Any) -> bool:
     """A finite number; true and false do not count."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300
-
-
-def is_count(value: Any) -> bool:
-    """An integer from 0 that fits into 64 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def is_text(value: Any) -> bool:
-    """A text."""
-    return isinstance(value, str)
-
-
-def is_table(value: Any) -> bool:
-    """An object."""
-    return isinstance(value, dict)
-
-
-def is_tau(value: Any) -> bool:
-    """A temperature: a number, or a rule by its name; with options it is a table with that name."""
-    return is_number(value) or is_text(value.get("rule") if isinstance(value, dict) else value)
-
-
-def none_or(check: Check) -> Check:
-    """Extend a check to accept null as well."""
-    return lambda value: value is None or check(value)
-
-
-def check_fields(value: Any, wanted: dict[str, Check], where: Path | str, advice: str = ADVICE) -> dict[str, Any]:
-    """Check that a value is an object with all these keys, each with a value of its kind; return it."""
-    if not isinstance(value, dict):
-        raise UsageError(f"{where} holds {short(value)}; expected an object: {advice}")
-    for key, holds in wanted.items():
-        if key not in value:
-            raise UsageError(f"{where} has no {key}; {advice}")
-        if not holds(value[key]):
-            kind = (holds.__doc__ or "another value").strip().split(";")[0].rstrip(".").lower()
-            raise UsageError(f"{where}: {key} is {short(value[key])}; expected {kind}: {advice}")
-    return value
 
 
 def check_numbers(weights: Mapping[str, Any], where: str) -> None:

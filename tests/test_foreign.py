@@ -69,14 +69,15 @@ def test_lines_end_in_a_newline(tmp_path):
 
 
 def test_a_field_of_another_kind_is_named():
-    wanted = {"n": foreign.is_count, "x": foreign.none_or(foreign.is_number), "tau": foreign.is_tau}
+    number = foreign.Number
+    wanted = foreign.table(n=foreign.Count, x=number | None, tau=number | str | foreign.table(rule=str))
     assert foreign.check_fields({"n": 1, "x": None, "tau": {"rule": "kl"}}, wanted, "here")
     for value, named in (
-        ([], "object"),
-        ({"n": 1, "x": 1}, "tau"),
+        ([], "its value is"),
+        ({"n": 1, "x": 1}, "tau is missing"),
         ({"n": True, "x": 1, "tau": 1}, "n is True"),
         ({"n": 1, "x": math.nan, "tau": 1}, "x is nan"),
-        ({"n": 1, "x": 1, "tau": {}}, "tau is {}"),
+        ({"n": 1, "x": 1, "tau": {}}, "tau"),
     ):
         with pytest.raises(UsageError, match=named):
             foreign.check_fields(value, wanted, "here")

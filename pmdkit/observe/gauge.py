@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, Field
 
 from pmdkit import foreign
 from pmdkit.theory.binary_rewards import mean_over_successes
@@ -57,15 +58,12 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
     return buckets
 
 
-def is_gauge(value: Any) -> bool:
-    """A list of buckets, or null; each counts its prompts and has numbers in its columns."""
-    for entry in value if isinstance(value, list) else []:
-        counts = isinstance(entry, dict) and all(foreign.is_count(entry.get(key)) for key in ("bucket", "prompts"))
-        if not counts or not all(number is None or foreign.is_number(number) for number in entry.values()):
-            return False
-        if entry["bucket"] >= len(EDGES) - 1:
-            return False
-    return value is None or isinstance(value, list)
+class StoredBucket(BaseModel, extra="allow", strict=True):
+    """A bucket as a file must have it; further keys are columns."""
+
+    __pydantic_extra__: dict[str, foreign.Number | None] = Field(init=False)
+    bucket: int = Field(ge=0, lt=len(EDGES) - 1)
+    prompts: foreign.Count
 
 
 def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:

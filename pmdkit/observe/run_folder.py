@@ -23,21 +23,20 @@ from pmdkit.specs.table import differences
 
 PACKAGES = ("pmdkit", "torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 DEEPEST = 256  # parts of a path; Python's own functions for whole trees recurse once per level
-ROW: dict[str, foreign.Check] = {
-    **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), foreign.none_or(foreign.is_number)),
-    **dict.fromkeys(("seconds_rollout", "seconds_update"), foreign.is_number),
-    "tokens": foreign.is_count,
-    "gauge": gauge.is_gauge,
-}
-SUMMARY: dict[str, foreign.Check] = {
-    **dict.fromkeys(("tier", "env", "objective"), foreign.is_text),
-    **dict.fromkeys(("steps", "tokens"), foreign.is_count),
-    **dict.fromkeys(
-        ("pass_rate_first", "pass_rate_last", "reward_first", "reward_last"), foreign.none_or(foreign.is_number)
-    ),
-    "seconds": foreign.is_number,
-    "tau": foreign.none_or(foreign.is_tau),
-}
+OBJECT = foreign.table()
+ROW = foreign.table(
+    **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), foreign.Number | None),
+    **dict.fromkeys(("seconds_rollout", "seconds_update"), foreign.Number),
+    tokens=foreign.Count,
+    gauge=list[gauge.StoredBucket] | None,
+)
+SUMMARY = foreign.table(
+    **dict.fromkeys(("tier", "env", "objective"), str),
+    **dict.fromkeys(("steps", "tokens"), foreign.Count),
+    **dict.fromkeys(("pass_rate_first", "pass_rate_last", "reward_first", "reward_last"), foreign.Number | None),
+    seconds=foreign.Number,
+    tau=foreign.Number | str | foreign.table(rule=str) | None,
+)
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # of network file systems mounted without locks
 OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
@@ -225,7 +224,7 @@ def parse_rows(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of the run."""
     advice = "this is not a run folder of pmdkit"
-    return foreign.check_fields(foreign.read_json(path, foreign.LARGE, advice), {}, path, advice)
+    return foreign.check_fields(foreign.read_json(path, foreign.LARGE, advice), OBJECT, path, advice)
 
 
 def flatten(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

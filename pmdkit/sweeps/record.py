@@ -7,10 +7,9 @@ The summary gains `pass_rate_mean` (over the rollouts of all steps), `log_ratio_
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pmdkit import foreign
-from pmdkit.errors import UsageError
 from pmdkit.observe import files, gauge, run_folder
 from pmdkit.sweeps.grid import Trial
 
@@ -19,7 +18,9 @@ POINTS = 40  # per curve: a figure does not show more
 DIGITS = 6  # significant digits of a summary
 CURVE_DIGITS = 4
 
-HEAD: dict[str, foreign.Check] = {"name": foreign.is_text, "state": foreign.is_text}
+FINISHED = foreign.table(name=str, state=Literal["finished"], config=dict, summary=dict)
+OTHER = foreign.table(name=str, state=Literal["failed", "waiting"])
+SWEEP = foreign.table(format=Literal[1], config=dict, runs=list[FINISHED | OTHER])  # type: ignore[valid-type]
 
 Entry = dict[str, Any]
 
@@ -87,13 +88,7 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
 
 def read(path: Path) -> Entry:
     """Read the record of a sweep, with the complete `config` of each finished run."""
-    sweep = run_folder.read_json(path)
-    runs = sweep.get("runs")
-    if sweep.get("format") != 1 or not isinstance(runs, list) or not foreign.is_table(sweep.get("config")):
-        raise UsageError(f"{path} is not the record of a sweep; expected a file that pmdkit sweep wrote")
-    for run in runs:
-        foreign.check_fields(run, HEAD, path, "expected a file that pmdkit sweep wrote")
-        if run["state"] == "finished":
-            foreign.check_fields(run, {"config": foreign.is_table, "summary": foreign.is_table}, path)
-    whole = [{**run, "config": {**sweep["config"], **run["config"]}} if "config" in run else run for run in runs]
+    sweep = foreign.check_fields(run_folder.read_json(path), SWEEP, path, "give a file that pmdkit sweep wrote")
+    common = sweep["config"]
+    whole = [{**run, "config": common | run["config"]} if "config" in run else run for run in sweep["runs"]]
     return {**sweep, "runs": whole}

@@ -16,6 +16,8 @@ from strict_answers import Item, audit
 
 AUDITED = 200  # answers
 SHOWN, LETTERS = 4, 120  # problems whose answers are shown at the end, and characters of each
+RATES = dict.fromkeys(("pass_rate", "reward"), foreign.Number | None)
+SCORES = foreign.table(step=foreign.Count, scores=foreign.table(**RATES))
 
 
 @dataclass
@@ -129,9 +131,4 @@ class EvaluationCallback(TrainerCallback):
 def read_scores(path: Path) -> dict[str, Any]:
     """Step and scores of a finished evaluation."""
     advice = "delete the file, and the evaluation is repeated"
-    found = foreign.check_fields(
-        foreign.read_json(path, advice=advice), {"step": foreign.is_count, "scores": foreign.is_table}, path, advice
-    )
-    rates = dict.fromkeys(("pass_rate", "reward"), foreign.none_or(foreign.is_number))
-    foreign.check_fields(found["scores"], rates, path, advice)
-    return found
+    return foreign.check_fields(foreign.read_json(path, advice=advice), SCORES, path, advice)

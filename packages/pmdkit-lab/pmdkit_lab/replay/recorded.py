@@ -19,29 +19,15 @@ AGAIN = "record the step again"
 ROUNDING = 1e-3  # nats by which rounding may lift a log-probability above 0; sums over responses included
 
 
-def is_flag(value: Any) -> bool:
-    """True or false."""
-    return isinstance(value, bool)
-
-
-def is_list(value: Any) -> bool:
-    """A list."""
-    return isinstance(value, list)
-
-
-def is_integer(value: Any) -> bool:
-    """An integer."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-ABOUT: dict[str, foreign.Check] = {
-    **dict.fromkeys(("tier", "env"), foreign.is_text),
-    **dict.fromkeys(("step", "version", "width", "ministeps"), foreign.is_count),
-    **dict.fromkeys(("sampled", "drop_equal_groups"), is_flag),
-    "seed": is_integer,
-    "objective": foreign.is_table,
-    "updates": is_list,
-}
+ABOUT = foreign.table(
+    **dict.fromkeys(("tier", "env"), str),
+    **dict.fromkeys(("step", "version", "width", "ministeps"), foreign.Count),
+    **dict.fromkeys(("sampled", "drop_equal_groups"), bool),
+    seed=int,
+    objective=foreign.table(name=str),
+    updates=list[foreign.table(loss=foreign.Number)],  # type: ignore[misc]
+    passed=foreign.Number | None,
+)
 
 
 def recorded_steps(folder: RunFolder) -> list[int]:
@@ -74,7 +60,8 @@ def decode(data: bytes, where: str) -> Recording:
     """A recording from the bytes of a file; a UsageError if it is damaged, of another version, or not of a step."""
     recording = unpack(data, where)
     with foreign.shaped(where, "a recording of a step", AGAIN):
-        check_facts(recording.about, where)
+        # the checksum finds damage, not a file that somebody forged; "passed" is absent if nothing passes or fails
+        foreign.check_fields({"passed": None, **recording.about}, ABOUT, where, AGAIN)
         check_tensors(recording)
         check_texts(recording)
     return recording
@@ -104,16 +91,6 @@ def unpack(data: bytes, where: str) -> Recording:
         mask = flat.pop("mask", torch.arange(columns) < length[:, None])
         tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
     return Recording(about, mask, tensors)
-
-
-def check_facts(about: dict[str, Any], where: str) -> None:
-    """Refuse a step without what a replay reads: the checksum finds damage, not a file that somebody forged."""
-    foreign.check_fields(about, ABOUT, where, AGAIN)
-    foreign.check_fields(about["objective"], {"name": foreign.is_text}, f"{where}, its objective", AGAIN)
-    passed = {"passed": about.get("passed")}  # absent or null where rewards are neither right nor wrong
-    foreign.check_fields(passed, {"passed": foreign.none_or(foreign.is_number)}, where, AGAIN)
-    for update in about["updates"]:
-        foreign.check_fields(update, {"loss": foreign.is_number}, f"{where}, its updates", AGAIN)
 
 
 def check_tensors(recording: Recording) -> None:
@@ -149,7 +126,7 @@ def check_texts(recording: Recording) -> None:
     about, prompts = recording.about, len(recording["mass"])
     for name in ("vocabulary", "problems"):
         texts = about.get(name)
-        if texts is not None and not (isinstance(texts, list) and all(map(foreign.is_text, texts))):
+        if texts is not None and not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise ValueError(f"{name} is {short(texts)}; expected a list of texts")
     end = len(about["vocabulary"]) if about.get("vocabulary") is not None else 2**31
     for name in ("prompts", "responses", "prompt_tokens", "episode"):

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 JOURNAL = "runs.jsonl"
 ADVICE = "restore the file, or give another --out"
-OUTCOME: dict[str, foreign.Check] = {
-    "key": foreign.is_text,
-    **dict.fromkeys(("auc", "final", "drop"), foreign.is_number),
-}
+OUTCOME = foreign.table(key=str, auc=foreign.Number, final=foreign.Number, drop=foreign.Number)
 Outcome = dict[str, Any]
 
 
