@@ -71,7 +71,7 @@ def test_while_it_starts(number, code, toy):
     assert len(toy.errors) == (code == 75)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", mostly_nightly([signal.SIGTERM, signal.SIGINT, signal.SIGHUP], signal.SIGTERM))
 def test_asked_to_stop_in_a_step(number, toy):
     """The step is finished and saved."""
     process = toy.start(hold=2)
@@ -151,6 +151,7 @@ def test_two_ranks_are_asked_to_stop(number, two):
     assert len(two.errors) == 1
 
 
+@pytest.mark.nightly
 def test_an_exception_on_one_rank(two):
     (two.place / "fail-1").touch()
     launcher = two.start()
