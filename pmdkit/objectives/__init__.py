@@ -26,7 +26,7 @@ from pmdkit.objectives.dro import DRO
 from pmdkit.objectives.grpo import DAPO, GRPO, DrGRPO
 from pmdkit.objectives.gspo import GSPO
 from pmdkit.objectives.objective import Objective, Traits, temperature, traits
-from pmdkit.objectives.pmd_between import EasyPrompts, PMDBetween, make_place
+from pmdkit.objectives.pmd_between import PLACES, EasyPrompts, PMDBetween
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
 from pmdkit.objectives.pmd_score import PMDScore
@@ -35,7 +35,7 @@ from pmdkit.objectives.rebel import REBEL
 from pmdkit.objectives.regulariser import OPTIONS, regularised
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
-from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau
+from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_rule, make_tau
 from pmdkit.options import check_options
 from pmdkit.plugins import class_from_path, is_path
 
@@ -145,7 +145,7 @@ def load_objective(name_or_path: str, **options: Any) -> Objective:
     if "tau" in options:
         options["tau"] = make_tau(options["tau"])
     if factory is PMDBetween and "k" in options:
-        options["k"] = make_place(options["k"])
+        options["k"] = make_rule("k", options["k"], PLACES)
     objective: Objective = factory(**options)
     missing = [word for word in ("norm", "advantage", "loss") if not hasattr(objective, word)]
     if missing:

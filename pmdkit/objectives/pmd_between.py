@@ -1,8 +1,8 @@
 """PMD-between: a family of baselines from mean reward to log partition, and a rule that picks one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from pmdkit.objectives import baselines
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.objective import temperature
 from pmdkit.objectives.temperatures import Estimate, Rewards, pass_rate
-from pmdkit.options import Checked, Range, Share, check_options
+from pmdkit.options import Checked, Range, Share
 
 Place = float | Callable[[Groups], Tensor]
 
@@ -127,18 +127,5 @@ def places(k: Place, groups: Groups) -> Tensor:
     return values.expand(len(groups.reward))
 
 
-def make_place(spec: Any) -> Place:
-    """k from a configuration: a number, a callable, "easy-prompts", or {"rule": "easy-prompts", option: value, ...}."""
-    if isinstance(spec, str):
-        spec = {"rule": spec}
-    if not isinstance(spec, Mapping):
-        place: Place = spec
-        return place
-    found = dict(spec)
-    if found.pop("rule", None) != "easy-prompts":
-        raise ValueError(
-            f"k is {dict(spec)}; expected a number from 0 to 1, or the rule 'easy-prompts' with its options"
-        )
-    check_options("easy-prompts", EasyPrompts, found)
-    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
-    return EasyPrompts(**plain)
+PLACES = {"easy-prompts": EasyPrompts}
+"The rules for k, by name."

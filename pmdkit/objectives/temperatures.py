@@ -190,11 +190,19 @@ TAUS: dict[str, Callable[..., Callable[[Groups], Tensor]]] = {
 
 
 def make_tau(spec: Any) -> Tau:
-    """Make a temperature from a configuration.
+    """Make a temperature from a configuration: a number, or a rule of TAUS as for `make_rule`."""
+    tau: Tau = make_rule("tau", spec, TAUS)
+    return tau
+
+
+def make_rule(what: str, spec: Any, rules: Mapping[str, Any]) -> Any:
+    """Make an option that may depend on the rewards of a group, from a configuration.
 
     Args:
+        what: the option, for errors.
         spec: a number; a callable; a rule's name; or {"rule": name, option: value, ...}, where the name is a key of
-            TAUS or a user's own frozen dataclass, "my.py:MyRule".
+            `rules` or a user's own frozen dataclass, "my.py:MyRule".
+        rules: by name.
     """
     if isinstance(spec, str):
         spec = {"rule": spec}
@@ -203,13 +211,14 @@ def make_tau(spec: Any) -> Tau:
     options = dict(spec)
     name = options.pop("rule", None)
     if not isinstance(name, str):
-        raise ValueError(f"tau is {dict(spec)}; expected the name of a rule under the key 'rule': {', '.join(TAUS)}")
-    if not is_path(name) and name not in TAUS:
-        close = did_you_mean(name, TAUS)
+        known = ", ".join(rules)
+        raise ValueError(f"{what} is {dict(spec)}; expected the name of a rule under the key 'rule': {known}")
+    if not is_path(name) and name not in rules:
+        close = did_you_mean(name, rules)
         hint = f"did you mean '{close}'? " if close else ""
-        rules = f"{', '.join(sorted(TAUS))}, or your own as file.py:Class"
-        raise ValueError(f"unknown tau rule '{name[:80]}'; {hint}Expected a number, such as 0.05, or a rule: {rules}")
-    factory = class_from_path(name) if is_path(name) else TAUS[name]
+        known = f"{', '.join(sorted(rules))}, or your own as file.py:Class"
+        raise ValueError(f"unknown {what} rule '{name[:80]}'; {hint}Expected a number such as 0.05, or a rule: {known}")
+    factory = class_from_path(name) if is_path(name) else rules[name]
     check_options(name, factory, options)
     # TOML and JSON have lists, a frozen rule holds tuples
     return factory(**{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})

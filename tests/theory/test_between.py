@@ -125,7 +125,7 @@ def test_the_rule_gives_easy_prompts_the_mean():
 def test_a_wrong_k_is_named():
     with pytest.raises(ValueError, match="k is 2"):
         PMDBetween(k=2.0)
-    with pytest.raises(ValueError, match="expected a number from 0 to 1, or the rule"):
+    with pytest.raises(ValueError, match="unknown k rule 'hard-prompts'"):
         load_objective("pmd-between", k="hard-prompts")
     with pytest.raises(ValueError, match=r"k is .*1\.5"):
         PMDBetween(k=lambda groups: torch.full((5,), 1.5)).advantage(draws())
