@@ -27,7 +27,7 @@ FAULTS = {
     # a learning rate far above what the task bears
     "rate-too-high": (("toy", "pmdkit", 0.1), ("table", "prime-rl", 3.0)),
     # the verifier pays a form whatever its content
-    "wrong-form-paid": (("table", "verl", 1), ("table", "open-instruct", 1)),
+    "wrong-form-paid": (("table", "verl", 1), ("table", "columns", 1)),
     # responses at the cap, which is too low, are scored 0
     "cut-off-scored-wrong": (("table", "slime", 9), ("table", "open-instruct", 11)),
     # responses come from a policy some steps old
