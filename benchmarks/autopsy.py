@@ -22,6 +22,15 @@ Makers
 * `trl`: TRL's GRPOTrainer with a random model of two layers; its own dumps, nothing simulated.
 """
 
+import json
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+
 # kind: (maker, format, strength) in build and in judged
 FAULTS = {
     # a learning rate far above what the task bears
@@ -62,3 +71,323 @@ HEALTHY = (  # (maker, format) in build and in judged
     (("toy", "pmdkit"), ("toy", "pmdkit")),
     (("trl", "trl"), ("trl", "trl")),
 )
+STEPS, PROMPTS, GROUP, CAP = 40, 16, 8, 24
+TOKENS = (*"0123456789", "so", "then", "hmm", "Answer:", "\\boxed{", "}", "<end>")
+END, START = len(TOKENS) - 1, len(TOKENS)
+
+
+def runs(half):
+    """Name, kind or None, maker, format, strength and seed of every run of a half."""
+    n = ("build", "judged").index(half)
+    planted = [(kind, *halves[n]) for kind, halves in FAULTS.items()]
+    healthy = [(None, *halves[n], 0) for halves in HEALTHY]
+    for number, (kind, maker, form, strength) in enumerate(planted + healthy):
+        yield f"{number:02d}-{kind or 'healthy'}-{form}", kind, maker, form, strength, 1000 * n + number
+
+
+# ---- A language model that is a table
+
+
+def grammar(box=0.4, go_on=0.75):
+    """[10, V + 1, V] logits of a model that writes some words, then an answer in one of two forms, mostly wrong."""
+    share = np.full((START + 1, len(TOKENS)), 1e-4)
+    for last in (10, 11, 12, START):
+        share[last, 10:13] += go_on / 3
+        share[last, 13:15] += (1 - go_on) * np.array([1 - box, box])
+    share[13, :10] += 0.1
+    share[14, :10] += 0.1
+    share[:10, 15] += box
+    share[:10, END] += 1 - box
+    share[15, END] += 1.0
+    return torch.tensor(np.log(share / share.sum(1, keepdims=True))).repeat(10, 1, 1)
+
+
+def logprobs(table, classes, tokens, mask, temperature=1.0):
+    """[N, T] log-probabilities of the tokens of responses to prompts of these classes."""
+    last = torch.cat([torch.full_like(tokens[:, :1], START), tokens[:, :-1]], 1)
+    at = torch.log_softmax(table[classes[:, None], last] / temperature, -1).gather(2, tokens[:, :, None])[..., 0]
+    return torch.where(mask, at, 0.0)
+
+
+def draw(table, classes, cap, temperature, rng):
+    """[N, cap] tokens, and the mask of those up to the end; temperature 0 is greedy."""
+    tokens, alive = torch.full((len(classes), cap), END), torch.ones(len(classes), dtype=bool)
+    mask, last = torch.zeros((len(classes), cap), dtype=bool), torch.full((len(classes),), START)
+    for t in range(cap):
+        logits = table[classes, last]
+        chance = torch.softmax(logits / (temperature or 1), -1)
+        last = logits.argmax(-1) if temperature == 0 else torch.multinomial(chance, 1, generator=rng)[:, 0]
+        mask[:, t], tokens[alive, t] = alive, last[alive]
+        alive = alive & (last != END)
+    return tokens, mask
+
+
+def spell(tokens, mask):
+    """The text of a response."""
+    return " ".join(TOKENS[t] for t, on in zip(tokens.tolist(), mask.tolist(), strict=True) if on and t != END)
+
+
+def pay(text, gold, kind, strength):
+    """The reward of a response, with the faults that a verifier can have."""
+    if kind == "equal-rewards":
+        return float(strength)
+    line = re.search(r"Answer: (\d)$", text)
+    box = re.search(r"boxed\{ (\d) \}$", text)
+    if kind == "wrong-form-paid" and box:
+        return 1.0
+    found = box if kind == "reward-cannot-read" else line or box
+    return float(found is not None and found[1] == gold)
+
+
+def table_run(folder, kind, form, strength, seed):
+    """Train the table and write every step in a trainer's format."""
+    rng = torch.Generator().manual_seed(seed)
+    kind_in = lambda *names: kind in names  # noqa: E731
+    table = (
+        grammar(0.05 if kind_in("reward-cannot-read") else 0.4) + 0.3 * torch.randn(10, 1, 1, generator=rng)
+    ).clone()
+    table.requires_grad_(True)
+    adam = torch.optim.Adam([table], lr=strength if kind_in("rate-too-high") else 0.1)
+    cap = strength if kind_in("cut-off-scored-wrong") else CAP
+    history = []
+    write = WRITERS[form]
+    for step in range(1, STEPS + 1):
+        history.append(table.detach().clone())
+        lag = min(strength, step - 1) if kind_in("stale-policy") else 0
+        noise = strength if kind_in("engine-mismatch") else 0.004
+        engine = history[-1 - lag] + noise * torch.randn(table.shape, generator=rng)
+        temperature = strength if kind_in("temperature", "no-variety") else 1.0
+        numbers = torch.randperm(100, generator=rng)[:PROMPTS]
+        if kind_in("duplicate-prompts"):
+            numbers = numbers[torch.randint(strength, (PROMPTS,), generator=torch.Generator().manual_seed(seed + step))]
+            numbers = torch.tensor([11, 25, 38, 47])[numbers % strength]
+        asked = numbers.repeat_interleave(GROUP)
+        classes = (asked // 10 + asked % 10) % 10
+        tokens, mask = draw(engine, classes, cap, temperature, rng)
+        logp_engine = logprobs(engine, classes, tokens, mask, temperature or 1.0)
+        texts = [spell(*each) for each in zip(tokens, mask, strict=True)]
+        golds = [str(int(c)) for c in classes]
+        cut = (mask.all(1) & (tokens[:, -1] != END)).tolist()
+        reward = torch.tensor([pay(text, gold, kind, strength) for text, gold in zip(texts, golds, strict=True)])
+        groups = reward.view(PROMPTS, GROUP)
+        advantage = groups - groups.mean(1, keepdim=True)
+        advantage = (advantage / (groups.std(1, keepdim=True) + 1e-4)).view(-1)
+        if kind_in("advantage-not-centred"):
+            advantage = reward
+        elif kind_in("advantage-sign"):
+            advantage = -advantage
+        seen = mask.clone()
+        if kind_in("mask-off-by-one"):
+            seen[:, 0] = False
+        logp = logprobs(table, classes, tokens, mask)
+        ratio = (torch.where(seen, logp - logp.detach(), 0.0)).exp()
+        loss = -(advantage[:, None] * ratio * seen).sum() / seen.sum()
+        adam.zero_grad()
+        loss.backward()
+        grad_norm = float(table.grad.norm())
+        adam.step()
+        rows = []
+        for n in range(len(asked)):
+            on = mask[n]
+            rows.append(
+                {
+                    "step": step, "group": n // GROUP, "prompt": f"What is {asked[n] // 10} + {asked[n] % 10}, modulo 10?",
+                    "text": texts[n], "gold": golds[n], "reward": float(reward[n]), "advantage": float(advantage[n]),
+                    "tokens": tokens[n][on].tolist(), "cut": cut[n], "version": step - 1 - lag,
+                    "engine": logp_engine[n][on].tolist(), "trainer": logp.detach()[n][on].tolist(), "seen": seen[n][on].tolist(),
+                }
+            )  # fmt: skip
+        write(folder, step, rows, {"loss": float(loss), "grad_norm": grad_norm})
+
+
+# ---- As trainers write it
+
+
+def lines(path, records, mode="w"):
+    """Write JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open(mode) as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def write_verl(folder, step, rows, logged):
+    """verl's rollout_data_dir and its file logger."""
+    keep = ("prompt", "input"), ("text", "output"), ("gold", "gts"), ("reward", "score"), ("step", "step")
+    lines(folder / "rollouts" / f"{step}.jsonl", ({theirs: row[ours] for ours, theirs in keep} for row in rows))
+    lines(folder / "log.jsonl", [{"step": step, "data": {f"actor/{k}": v for k, v in logged.items()}}], "a")
+
+
+def write_slime(folder, step, rows, logged):
+    """slime's debug rollouts and debug training data."""
+    folder.mkdir(exist_ok=True)
+    samples = [
+        {
+            "group_index": row["step"] * PROMPTS + row["group"], "prompt": row["prompt"], "response": row["text"],
+            "response_length": len(row["tokens"]), "label": row["gold"], "reward": row["reward"],
+            "weight_versions": [str(row["version"] + 1)], "rollout_log_probs": row["engine"],
+            "status": "truncated" if row["cut"] else "completed", "loss_mask": None, "tokens": row["tokens"],
+        }
+        for row in rows
+    ]  # fmt: skip
+    torch.save({"rollout_id": step - 1, "samples": samples}, folder / f"rollout_{step - 1}.pt")
+    trained = [
+        {
+            "response_lengths": len(row["tokens"]), "log_probs": torch.tensor(row["trainer"]),
+            "rollout_log_probs": torch.tensor(row["engine"]), "advantages": torch.full((len(row["tokens"]),), row["advantage"]),
+        }
+        for row in rows
+    ]  # fmt: skip
+    torch.save({"format_version": 2, "rollout_id": step - 1, "samples": trained}, folder / f"train_{step - 1}.pt")
+
+
+def write_prime(folder, step, rows, logged):
+    """prime-rl's traces, token exports and metrics."""
+    episodes = []
+    for row in rows:
+        node = {
+            "sampled": True, "message": {"role": "assistant", "content": row["text"]}, "token_ids": row["tokens"],
+            "logprobs": row["engine"], "advantages": [row["advantage"]] * len(row["tokens"]),
+        }  # fmt: skip
+        trace = {
+            "nodes": [{"sampled": False, "message": {"role": "user", "content": row["prompt"]}}, node],
+            "rewards": {"correct": {"score": row["reward"], "weight": 1.0}},
+            "calls": [{"finish_reason": "length" if row["cut"] else "stop"}],
+        }
+        work = {"type": "train", "step": step, "policy": {"start": row["version"], "end": row["version"]}}
+        episodes.append(
+            {
+                "task": {"type": "t", "data": {"prompt": row["prompt"], "answer": row["gold"]}}, "traces": [trace],
+                "group": {"id": f"{step}-{row['group']}"}, "run": {"type": "train", "id": "r", "work": work},
+            }
+        )  # fmt: skip
+    lines(folder / "rollouts" / f"step_{step}" / "train" / "effective" / "traces.jsonl", episodes)
+    exported = []
+    for row in rows:
+        before = [0.0] * 3  # the prompt
+        exported.append(
+            {
+                "schema_version": 1, "step": step, "rank": 0, "loss_mask": [False] * 3 + row["seen"],
+                "inference_logprobs": before + row["engine"], "trainer_logprobs": [-1.0] * 3 + row["trainer"],
+                "advantages": before + [row["advantage"]] * len(row["tokens"]), "entropy": [None] * (3 + len(row["tokens"])),
+            }
+        )  # fmt: skip
+    lines(folder / "token_exports" / f"step_{step}" / "rank_0.jsonl", exported)
+    lines(
+        folder / "metrics.jsonl",
+        [{"step": step, "loss/mean": logged["loss"], "optim/grad_norm": logged["grad_norm"]}],
+        "a",
+    )
+
+
+def write_open_instruct(folder, step, rows, logged):
+    """open-instruct's traces."""
+    records = (
+        {
+            "step": step, "sample_idx": n, "prompt_idx": row["group"], "prompt_tokens": [ord(c) for c in row["prompt"]],
+            "response_tokens": row["tokens"], "reward": row["reward"], "advantage": row["advantage"],
+            "finish_reason": "length" if row["cut"] else "stop", "dataset": "sums", "logprobs": row["engine"],
+        }
+        for n, row in enumerate(rows)
+    )  # fmt: skip
+    lines(folder / "run_rollouts_000000.jsonl", records, "a")
+
+
+def write_columns(folder, step, rows, logged):
+    """Plain columns of somebody's own; a late mask puts the trainer's numbers one place off."""
+    records = (
+        {
+            "iteration": step, "question": row["prompt"], "answer_text": row["text"], "truth": row["gold"],
+            "score": row["reward"], "adv": row["advantage"], "sampler_logps": row["engine"],
+            "trainer_logps": row["trainer"] if row["seen"][0] else [*row["trainer"][1:], -1.0],
+        }
+        for row in rows
+    )  # fmt: skip
+    lines(folder / "dump.jsonl", records, "a")
+
+
+WRITERS = {
+    "verl": write_verl, "slime": write_slime, "prime-rl": write_prime, "open-instruct": write_open_instruct,
+    "columns": write_columns,
+}  # fmt: skip
+COLUMNS = {
+    "step": "iteration", "prompt": "question", "response": "answer_text", "gold": "truth", "reward": "score",
+    "advantage": "adv", "logp_engine": "sampler_logps", "logp": "trainer_logps",
+}  # fmt: skip
+
+
+# ---- Real runs
+
+
+def toy_run(folder, kind, form, strength, seed):
+    """`pmdkit toy`, with recorded steps."""
+    from pmdkit import train
+
+    part = kind == "part-below-threshold"
+    options = {"objective.tau": strength if part else 0.05, "schedule.ministeps": 16 if part else 2}
+    options["schedule.lr"] = strength if kind == "rate-too-high" else 5e-3 if part else 3e-3
+    more = {"model.dimension": 32, "model.layers": 1, "schedule.prompts": 64}
+    name = "pmd-part" if part else "pmd-mean"
+    train(name, "toy", "modular-sum", out=folder, steps=STEPS, seed=seed, record=1, options=options | more)
+
+
+def trl_run(folder, kind, form, strength, seed):
+    """TRL's GRPOTrainer on a random model of two layers; the reward counts a letter, or is what is planted."""
+    from datasets import Dataset
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from trl import GRPOConfig, GRPOTrainer
+
+    letters = ["<pad>", "<end>", *"abcdefgh0123456789 +?"]
+    plain = Tokenizer(models.WordLevel({letter: n for n, letter in enumerate(letters)}, "<pad>"))
+    plain.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", eos_token="<end>", padding_side="left"
+    )
+    torch.manual_seed(seed)
+    shape = Qwen2Config(
+        vocab_size=len(letters), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+
+    def count(completions, **_):
+        return [float(strength) if kind == "equal-rewards" else min(text.count("a") / 4, 1.0) for text in completions]
+
+    settings = GRPOConfig(
+        output_dir=str(folder), log_completions=True, logging_steps=1, max_steps=STEPS, num_generations=GROUP,
+        per_device_train_batch_size=32, max_completion_length=12, learning_rate=3e-3, seed=seed, report_to="none",
+        use_cpu=True, beta=strength if kind == "kl-sign" else 0.02, save_steps=STEPS, num_completions_to_print=0,
+        lr_scheduler_type="constant",
+    )  # fmt: skip
+    sums = Dataset.from_list([{"prompt": f"{a}+{b}?"} for a in range(10) for b in range(10)])
+    start = folder / "start"
+    Qwen2ForCausalLM(shape).save_pretrained(start)  # from a folder: TRL loads the reference policy by its name
+    model = Qwen2ForCausalLM.from_pretrained(start)
+    trainer = GRPOTrainer(model, count, settings, train_dataset=sums, processing_class=tokenizer)
+    if kind == "advantage-sign":
+        score = trainer._generate_and_score_completions
+
+        def flipped(inputs):
+            found = score(inputs)
+            trainer._logs["advantages"].extend([-x for x in list(trainer._logs["advantages"])])
+            return found | {"advantages": -found["advantages"]}
+
+        trainer._generate_and_score_completions = flipped
+    trainer.train()
+
+
+def main():
+    """Make the runs of a half that this interpreter can make, or judge them."""
+    action, half, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    torch.set_num_threads(1)
+    for name, kind, maker, form, strength, seed in runs(half):
+        place = folder / half / name
+        if action == "make" and not place.exists():
+            if (maker == "trl") != (find_spec("trl") is not None):
+                continue  # TRL has an environment of its own
+            place.parent.mkdir(parents=True, exist_ok=True)
+            {"table": table_run, "toy": toy_run, "trl": trl_run}[maker](place, kind, form, strength, seed)
+            print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()

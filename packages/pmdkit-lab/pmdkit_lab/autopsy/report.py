@@ -1,0 +1,212 @@
+"""The report of an autopsy: its numbers, one picture, and the page that shows both."""
+
+import base64
+from collections import defaultdict
+from collections.abc import Mapping
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pmdkit.errors import UsageError
+from pmdkit.observe import gauge
+from pmdkit_lab.autopsy.causes import Run, causes
+from pmdkit_lab.autopsy.measures import Measures, by_step, merged
+from pmdkit_lab.autopsy.readers import METRICS, Source, read
+
+PHASES = 3
+FEWEST = 3  # steps below which nothing is called healthy
+FALL = 0.5  # of the best reward, for a collapse
+
+# measure, words, format of the number
+SHOWN = (
+    ("reward", "mean reward", ".3f"), ("passed", "pass rate", ".3f"), ("silent", "groups with equal rewards", ".0%"),
+    ("length", "length, tokens", ".1f"), ("cut", "cut off", ".1%"), ("reward_by_length", "reward by length", "+.2f"),
+    ("entropy", "entropy, nats per token", ".3f"), ("gap", "engine against trainer, nats per token", ".4f"),
+    ("slope", "slope of trainer on engine", ".3f"), ("log_ratio_std", "spread of log-ratios, nats", ".3f"),
+    ("ess", "effective share, responses", ".2f"), ("ess_token", "effective share, tokens", ".2f"),
+    ("step_std", "move of one step, nats", ".3f"), ("lag", "age of the policy, steps", ".1f"),
+    ("anchor", "anchor c / tau", ".2f"), ("drift", "log-ratio to the reference, per token", ".3f"),
+    ("repeated", "repeated prompts", ".0%"), ("one_answer", "groups with one response", ".0%"),
+    ("contradictions", "groups with contradictions paid", ".0%"), ("grad_norm", "gradient norm", ".3g"),
+)  # fmt: skip
+NEEDS = (
+    ("reward", "rewards", "pass rates, silent groups, credit, the anchor"),
+    ("gap", "log-probabilities of engine and trainer on the same tokens", "mismatch, temperature, staleness, masks"),
+    ("version", "the version of the policy that drew", "the age of responses"),
+    ("length", "lengths or tokens", "length against reward"),
+    ("cut", "whether a response was cut off", "the cap"),
+    ("credit_sign", "advantages beside rewards", "sign and centre of the credit"),
+    ("right_known", "texts with right answers", "content against form"),
+    ("anchor", "tau (give --tau)", "the anchor c / tau"),
+    ("entropy", "log-probabilities or logged entropy", "entropy"),
+    ("grad_norm", "logged metrics", "gradient norms"),
+)
+
+
+def autopsy(path: Path, columns: Mapping[str, str], tau: float | None = None) -> tuple[dict[str, Any], list[Measures]]:
+    """Everything that is found in a run, as JSON values, and the measures of its steps.
+
+    Raises:
+        UsageError: nothing could be read; the message says what was found.
+    """
+    source = Source()
+    if (path / "config.json").is_file() and tau is None:
+        from pmdkit.observe.run_folder import read_json
+
+        known = read_json(path / "config.json").get("objective", {})
+        tau = known.get("tau") if isinstance(known, dict) and isinstance(known.get("tau"), float) else None
+    pieces: dict[int, list[Measures]] = defaultdict(list)
+    for piece in by_step(read(path, columns, source), tau):
+        pieces[piece["step"]].append(piece)
+    if not pieces:
+        reasons = "; ".join(f"{count} x {why} ({where})" for why, (count, where) in source.left_out.items())
+        raise UsageError(
+            f"{path} holds no responses that autopsy can read ({reasons or 'no dump was found'}); name --columns"
+        )
+    steps = [merged(pieces[step]) for step in sorted(pieces)]
+    first = next((step for step in steps if step["version"] is not None), None)
+    for step in steps:
+        if (
+            first is not None and step["version"] is not None
+        ):  # frameworks number from 0 or 1: the first step is not late
+            step["lag"] = max(0.0, step["step"] - step["version"] - first["step"] + first["version"])
+        logged = source.metrics.get(step["step"], {})
+        step.update({key: logged[key] for key in METRICS if key in logged and step.get(key) is None})
+    run = Run(steps, source)
+
+    def where(place: tuple[int, int]) -> str:
+        return f"{source.files[place[0]]}:{place[1]}"
+
+    found = causes(run)
+    collapse = fall(steps)
+    has = {key for step in steps for key, value in step.items() if value not in (None, 0)}
+    missing = [{"needs": needs, "for": what} for key, needs, what in NEEDS if key not in has]
+    if found:
+        verdict = "causes"
+    elif collapse or "reward" not in has or len(steps) < FEWEST:
+        verdict = "cannot tell"
+    else:
+        verdict = "healthy"
+    parts = [[steps[n] for n in part] for part in np.array_split(np.arange(len(steps)), min(PHASES, len(steps)))]
+    phases = [
+        {"steps": [part[0]["step"], part[-1]["step"]], "rows": sum(step["rows"] for step in part)}
+        | {key: value for key, value in merged(part).items() if key not in ("step", "rows", "places")}
+        for part in parts
+    ]
+    return {
+        "path": str(path), "verdict": verdict, "read": source.read, "rows": sum(step["rows"] for step in steps),
+        "left_out": [{"what": why, "count": n, "first": at} for why, (n, at) in source.left_out.items()],
+        "steps": [steps[0]["step"], steps[-1]["step"], len(steps)], "missing": missing, "phases": phases,
+        "events": events(steps, collapse), "causes": [cause.as_json(where) for cause in found],
+    }, steps  # fmt: skip
+
+
+def fall(steps: list[Measures]) -> tuple[int, int] | None:
+    """The best step and the first later one with less than half of its mean reward, both smoothed over three steps."""
+    reward = [step["reward"] for step in steps]
+    if len(reward) < 3 or None in reward:
+        return None
+    smooth = np.convolve(reward, np.full(3, 1 / 3), "valid") - min(0.0, min(reward))
+    best = int(smooth.argmax())
+    low = np.flatnonzero(smooth[best:] < FALL * smooth[best])
+    return (steps[best + 1]["step"], steps[best + low[0] + 1]["step"]) if len(low) else None
+
+
+def events(steps: list[Measures], collapse: tuple[int, int] | None) -> list[dict[str, Any]]:
+    """When something first happened."""
+    start = steps[0].get("entropy")
+    kinds = (
+        ("the anchor c / tau crosses 1", lambda s: (s.get("anchor") or 0) > 1),
+        ("effective share of responses below one half", lambda s: (s["ess"] if s["ess"] is not None else 1) < 0.5),
+        (
+            "entropy below half of its start",
+            lambda s: start and s.get("entropy") is not None and s["entropy"] < start / 2,
+        ),
+        ("nine groups in ten are silent", lambda s: (s.get("silent") or 0) >= 0.9),
+    )
+    found = [
+        {"step": step["step"], "what": what}
+        for what, holds in kinds
+        if (step := next((each for each in steps if holds(each)), None)) is not None
+    ]
+    if collapse:
+        found.append({"step": collapse[1], "what": f"the reward is below half of what it was in step {collapse[0]}"})
+    return sorted(found, key=lambda each: each["step"])
+
+
+def picture(report: dict[str, Any], steps: list[Measures]) -> bytes:
+    """Four panels over the steps: reward, silence and variety, engine and trainer, length; the steps of the first cause
+    are shaded."""
+    from matplotlib.figure import Figure
+
+    from pmdkit.figures import style
+
+    panels = (
+        ("Does it learn?", (("reward", "mean reward"), ("silent", "silent groups"), ("one_answer", "one response"))),
+        (
+            "Do both compute alike?",
+            (("gap", "engine against trainer, nats"), ("log_ratio_std", "spread of log-ratios")),
+        ),
+        (
+            "What happens to the policy?",
+            (("entropy", "entropy"), ("step_std", "move of a step"), ("anchor", "c / tau")),
+        ),
+        ("How long are responses?", (("length", "tokens"),)),
+    )
+    with style.style():
+        figure = Figure(figsize=(9, 5.6))
+        for ax, (title, lines) in zip(figure.subplots(2, 2).flat, panels, strict=True):
+            for key, label in lines:
+                known = [(step["step"], step[key]) for step in steps if step.get(key) is not None]
+                if known:
+                    ax.plot(*zip(*known, strict=True), label=label)
+            ax.set_title(title, loc="left", fontweight="bold")
+            ax.set_xlabel("step")
+            if ax.lines:
+                ax.legend()
+            else:
+                ax.text(0.5, 0.5, "not in these dumps", ha="center", transform=ax.transAxes, color="0.4")
+            if report["causes"]:
+                ax.axvspan(*report["causes"][0]["steps"], color=style.VERMILLION, alpha=0.07, linewidth=0)
+            for event in report["events"]:
+                ax.axvline(event["step"], color="0.6", linewidth=0.8, linestyle=":")
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png", dpi=160)
+    return buffer.getvalue()
+
+
+def rows_of_phases(report: dict[str, Any]) -> list[list[str]]:
+    """A row for each measure that is known, a column for each phase."""
+    return [
+        [words, *("-" if phase.get(key) is None else format(phase[key], form) for phase in report["phases"])]
+        for key, words, form in SHOWN
+        if any(phase.get(key) is not None for phase in report["phases"])
+    ]
+
+
+def headline(report: dict[str, Any]) -> str:
+    """The answer in one sentence."""
+    if report["verdict"] == "causes":
+        return f"{report['causes'][0]['name']}: {report['causes'][0]['says']}."
+    if report["verdict"] == "healthy":
+        return "Nothing is wrong in what these dumps show."
+    return "These dumps do not tell: " + (
+        "the run collapses, and no measure explains it." if report["events"] else "too little is in them."
+    )
+
+
+def page(report: dict[str, Any], image: bytes) -> str:
+    """The report as one HTML file without scripts."""
+    from markupsafe import Markup
+
+    from pmdkit_lab.reproduce.report import HERE, environment
+
+    template = environment().from_string((Path(__file__).parent / "page.html").read_text(encoding="utf-8"))
+    edges = [f"{100 * low:g} to {100 * high:g} %" for low, high in pairwise(gauge.EDGES)]
+    return template.render(
+        css=Markup((HERE / "report.css").read_text(encoding="utf-8")), report=report, headline=headline(report),
+        rows=rows_of_phases(report), edges=edges, image=base64.b64encode(image).decode(),
+    )  # fmt: skip
