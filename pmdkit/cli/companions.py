@@ -9,7 +9,8 @@ from pmdkit.errors import EnvironmentLacks
 
 HOMES = {
     **dict.fromkeys(
-        ("explain", "certify", "replay", "plan", "ledger", "reproduce", "race", "llm --rehearse"), "pmdkit-lab"
+        ("explain", "certify", "replay", "autopsy", "plan", "ledger", "reproduce", "race", "llm --rehearse"),
+        "pmdkit-lab",
     ),
     "learn": "pmdkit-course",
 }

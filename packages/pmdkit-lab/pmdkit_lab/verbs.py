@@ -13,6 +13,10 @@ VERBS = {
         "Another objective on a recorded step; the biography of its prompts as a page.",
         "pmdkit_lab.cli.replay:replay",
     ),
+    "autopsy": (
+        "What happened in somebody's run, from the dumps of TRL, verl, prime-rl, slime and others.",
+        "pmdkit_lab.cli.autopsy:autopsy",
+    ),
     "plan": (
         "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
         "pmdkit_lab.cli.plan:plan",

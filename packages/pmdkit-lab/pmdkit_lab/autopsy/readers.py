@@ -172,7 +172,7 @@ SPECIAL = {each.__name__: each for each in (trl, open_instruct, prime_rl, prime_
 
 
 def recording(file: Path) -> Iterator[Row]:
-    """pmdkit, pmdkit/recording.py: rollouts/step-N.safetensors. Texts and rewards are left to a step-N.jsonl beside it."""
+    """pmdkit, pmdkit/recording.py: rollouts/step-N.safetensors. A step-N.jsonl beside it has texts and rewards."""
     from pmdkit_lab.replay.recorded import RecordingText, decode
 
     step = decode(foreign.read_bytes(file, foreign.LARGE), str(file))

@@ -200,11 +200,13 @@ def headline(report: dict[str, Any]) -> str:
 
 def page(report: dict[str, Any], image: bytes) -> str:
     """The report as one HTML file without scripts."""
+    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    from pmdkit_lab.reproduce.report import HERE, environment
+    from pmdkit_lab.reproduce.report import HERE
 
-    template = environment().from_string((Path(__file__).parent / "page.html").read_text(encoding="utf-8"))
+    safe = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = safe.from_string((Path(__file__).parent / "page.html").read_text(encoding="utf-8"))
     edges = [f"{100 * low:g} to {100 * high:g} %" for low, high in pairwise(gauge.EDGES)]
     return template.render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")), report=report, headline=headline(report),
