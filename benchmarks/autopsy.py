@@ -142,23 +142,22 @@ def pay(text, gold, kind, strength):
 def table_run(folder, kind, form, strength, seed):
     """Train the table and write every step in a trainer's format."""
     rng = torch.Generator().manual_seed(seed)
-    kind_in = lambda *names: kind in names  # noqa: E731
     table = (
-        grammar(0.05 if kind_in("reward-cannot-read") else 0.4) + 0.3 * torch.randn(10, 1, 1, generator=rng)
+        grammar(0.05 if kind == "reward-cannot-read" else 0.4) + 0.3 * torch.randn(10, 1, 1, generator=rng)
     ).clone()
     table.requires_grad_(True)
-    adam = torch.optim.Adam([table], lr=strength if kind_in("rate-too-high") else 0.1)
-    cap = strength if kind_in("cut-off-scored-wrong") else CAP
+    adam = torch.optim.Adam([table], lr=strength if kind == "rate-too-high" else 0.1)
+    cap = strength if kind == "cut-off-scored-wrong" else CAP
     history = []
     write = WRITERS[form]
     for step in range(1, STEPS + 1):
         history.append(table.detach().clone())
-        lag = min(strength, step - 1) if kind_in("stale-policy") else 0
-        noise = strength if kind_in("engine-mismatch") else 0.004
+        lag = min(strength, step - 1) if kind == "stale-policy" else 0
+        noise = strength if kind == "engine-mismatch" else 0.004
         engine = history[-1 - lag] + noise * torch.randn(table.shape, generator=rng)
-        temperature = strength if kind_in("temperature", "no-variety") else 1.0
+        temperature = strength if kind in ("temperature", "no-variety") else 1.0
         numbers = torch.randperm(100, generator=rng)[:PROMPTS]
-        if kind_in("duplicate-prompts"):
+        if kind == "duplicate-prompts":
             numbers = numbers[torch.randint(strength, (PROMPTS,), generator=torch.Generator().manual_seed(seed + step))]
             numbers = torch.tensor([11, 25, 38, 47])[numbers % strength]
         asked = numbers.repeat_interleave(GROUP)
@@ -172,12 +171,12 @@ def table_run(folder, kind, form, strength, seed):
         groups = reward.view(PROMPTS, GROUP)
         advantage = groups - groups.mean(1, keepdim=True)
         advantage = (advantage / (groups.std(1, keepdim=True) + 1e-4)).view(-1)
-        if kind_in("advantage-not-centred"):
+        if kind == "advantage-not-centred":
             advantage = reward
-        elif kind_in("advantage-sign"):
+        elif kind == "advantage-sign":
             advantage = -advantage
         seen = mask.clone()
-        if kind_in("mask-off-by-one"):
+        if kind == "mask-off-by-one":
             seen[:, 0] = False
         logp = logprobs(table, classes, tokens, mask)
         ratio = (torch.where(seen, logp - logp.detach(), 0.0)).exp()
@@ -191,13 +190,14 @@ def table_run(folder, kind, form, strength, seed):
             on = mask[n]
             rows.append(
                 {
-                    "step": step, "group": n // GROUP, "prompt": f"What is {asked[n] // 10} + {asked[n] % 10}, modulo 10?",
+                    "step": step, "group": n // GROUP, "prompt": f"{asked[n] // 10} + {asked[n] % 10}, modulo 10?",
                     "text": texts[n], "gold": golds[n], "reward": float(reward[n]), "advantage": float(advantage[n]),
                     "tokens": tokens[n][on].tolist(), "cut": cut[n], "version": step - 1 - lag,
-                    "engine": logp_engine[n][on].tolist(), "trainer": logp.detach()[n][on].tolist(), "seen": seen[n][on].tolist(),
+                    "engine": logp_engine[n][on].tolist(), "trainer": logp.detach()[n][on].tolist(),
+                    "seen": seen[n][on].tolist(),
                 }
             )  # fmt: skip
-        write(folder, step, rows, {"loss": float(loss), "grad_norm": grad_norm})
+        write(folder, step, rows, {"loss": loss.item(), "grad_norm": grad_norm})
 
 
 # ---- As trainers write it
@@ -233,7 +233,8 @@ def write_slime(folder, step, rows, logged):
     trained = [
         {
             "response_lengths": len(row["tokens"]), "log_probs": torch.tensor(row["trainer"]),
-            "rollout_log_probs": torch.tensor(row["engine"]), "advantages": torch.full((len(row["tokens"]),), row["advantage"]),
+            "rollout_log_probs": torch.tensor(row["engine"]),
+            "advantages": torch.full((len(row["tokens"]),), row["advantage"]),
         }
         for row in rows
     ]  # fmt: skip
@@ -268,7 +269,8 @@ def write_prime(folder, step, rows, logged):
             {
                 "schema_version": 1, "step": step, "rank": 0, "loss_mask": [False] * 3 + row["seen"],
                 "inference_logprobs": before + row["engine"], "trainer_logprobs": [-1.0] * 3 + row["trainer"],
-                "advantages": before + [row["advantage"]] * len(row["tokens"]), "entropy": [None] * (3 + len(row["tokens"])),
+                "advantages": before + [row["advantage"]] * len(row["tokens"]),
+                "entropy": [None] * (3 + len(row["tokens"])),
             }
         )  # fmt: skip
     lines(folder / "token_exports" / f"step_{step}" / "rank_0.jsonl", exported)
