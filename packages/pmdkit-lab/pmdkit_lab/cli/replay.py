@@ -135,10 +135,10 @@ def show_step(found: dict[str, Any]) -> None:
     for name, at in found["points"].items():
         if "missing" in at:
             continue
-        cells = [number(at["loss"]), number(at["norm"]), share(at["up"]), share(at["silent"])]
+        cells = [number(at["loss"]), number(at["norm"]), number(at["up"], ".1%"), number(at["silent"], ".1%")]
         rows = str(at["rows"]) + (f" of {at['rows'] + at['rows_missing']}" if at["rows_missing"] else "")
         size = "-" if at["scale"] is None else f"x {at['scale']:.3g}"
-        table.add_row(MEANING[name], *cells, rows, plain(at["cosine"]), size)
+        table.add_row(MEANING[name], *cells, rows, number(at["cosine"], "z.3f"), size)
     console.print(table)
     console.print(
         "Gradients are with respect to the log-probabilities of the tokens"
@@ -160,7 +160,7 @@ def show_step(found: dict[str, Any]) -> None:
     for driver in found["drivers"]:
         first, last = driver["rows"]
         text = Text(printable(" ".join(driver["text"].split())))  # from the data: no markup, no terminal commands
-        table.add_row(f"{driver['share']:.1%}", plain(driver["pass_rate"]), f"{first} to {last}", text)
+        table.add_row(f"{driver['share']:.1%}", number(driver["pass_rate"], ".3f"), f"{first} to {last}", text)
     console.print(table)
 
 
@@ -182,16 +182,6 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
-def number(value: float | None) -> str:
-    """Three significant digits."""
-    return "-" if value is None else "0" if abs(value) < 1e-12 else f"{value:.3g}"
-
-
-def plain(value: float | None, digits: int = 3) -> str:
-    """A number with a fixed number of decimals."""
-    return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
-
-
-def share(value: float | None) -> str:
-    """A share as a percentage."""
-    return "-" if value is None else f"{value:.1%}"
+def number(value: float | None, form: str = ".3g") -> str:
+    """A number as text, a dash for None; by default three significant digits, and 0 for what is rounding."""
+    return "-" if value is None else "0" if form == ".3g" and abs(value) < 1e-12 else f"{value:{form}}"

@@ -5,13 +5,11 @@ import numpy as np
 from pmdkit_lab.explain.explanation import Explanation
 from pmdkit_lab.explain.tabular import LONG, REWARDS
 
-MEASURES = {
-    "kl": ("{} KL(pi||pi_old)", 1.0),
-    "chi2": ("{} chi2(pi||pi_old)", 0.5),
-    "reverse_kl": ("{} KL(pi_old||pi)", 1.0),
+TERMS = {  # of f': its name, the divergence, the weight of that in a weight of f', and f' itself
+    "kl": ("KL", "{} KL(pi||pi_old)", 1.0, "{} log z"),
+    "chi2": ("chi2", "{} chi2(pi||pi_old)", 0.5, "{} (z - 1)"),
+    "reverse_kl": ("reverse KL", "{} KL(pi_old||pi)", 1.0, "{} (1 - 1/z)"),
 }
-NAMES = {"kl": "KL", "chi2": "chi2", "reverse_kl": "reverse KL"}
-DERIVATIVES = {"kl": "{} log z", "chi2": "{} (z - 1)", "reverse_kl": "{} (1 - 1/z)"}
 
 
 def headline(e: Explanation) -> str:
@@ -54,7 +52,7 @@ def solution(e: Explanation) -> str:
         return f"one fixed problem: {aim}{penalty(first_weights(e), e.direction)}"
     if e.regulariser in ("kl + chi2", "chi2"):
         fixed = [term for term in first_weights(e) if close([curve.weights[term] for curve in e.curves.values()])]
-        moving = " and ".join(NAMES[term] for term in first_weights(e) if term not in fixed)
+        moving = " and ".join(TERMS[term][0] for term in first_weights(e) if term not in fixed)
         what = f"the weight of {moving} differs" if fixed else "weights that differ"
         return f"{aim}{varying(e, e.direction)}: {what} from prompt to prompt"
     if e.ratio_only:
@@ -337,7 +335,7 @@ def close(values: list[float]) -> bool:
 
 def penalty(weights: dict[str, float], sign: int = 1) -> str:
     """`0.05 KL(pi||pi_old) - ...`; for a minimum (sign -1) `0.05 KL(pi||pi_old) + ...`."""
-    parts = [MEASURES[term][0].format(f"{sign * weight * MEASURES[term][1]:.4g}") for term, weight in weights.items()]
+    parts = [TERMS[term][1].format(f"{sign * weight * TERMS[term][2]:.4g}") for term, weight in weights.items()]
     return " - ".join(parts).replace("- -", "+ ") if sign > 0 else " + ".join(parts).replace("+ -", "- ")
 
 
@@ -345,14 +343,12 @@ def varying(e: Explanation, sign: int = 1) -> str:
     """Like `penalty`, but with a range where a weight differs between the problems."""
     parts = []
     for term in first_weights(e):
-        values = [sign * curve.weights[term] * MEASURES[term][1] for curve in e.curves.values()]
+        values = [sign * curve.weights[term] * TERMS[term][2] for curve in e.curves.values()]
         low, high = min(values), max(values)
-        parts.append(MEASURES[term][0].format(f"{low:.3g}" if close(values) else f"[{low:.3g}..{high:.3g}]"))
+        parts.append(TERMS[term][1].format(f"{low:.3g}" if close(values) else f"[{low:.3g}..{high:.3g}]"))
     return (" - " if sign > 0 else " + ").join(parts)
 
 
 def derivative(weights: dict[str, float]) -> str:
     """`0.05 log z + 0.11 (z - 1)`."""
-    return " + ".join(DERIVATIVES[term].format(f"{weight:.6g}") for term, weight in weights.items()).replace(
-        "+ -", "- "
-    )
+    return " + ".join(TERMS[term][3].format(f"{weight:.6g}") for term, weight in weights.items()).replace("+ -", "- ")

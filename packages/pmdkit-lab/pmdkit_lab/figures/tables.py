@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pmdkit.figures.style import write
-from pmdkit.stats import MeanInterval, interval_text, mean_interval
+from pmdkit.stats import interval_text, mean_interval
 from pmdkit_lab.figures.training_curves import TASKS, stored
 
 
@@ -149,10 +149,16 @@ def speed() -> Table:
     rows.append(["on-policy / PMD-mean", *(f"{ratio[part]:.2f}" for part in on), "-"])
     rows.append(["with the rounding", *(f"{low:.2f} to {high:.2f}" for low, high in ends.values()), "-"])
     words = []
-    for env, task in TASKS.items():
-        toys, gain = toy_speed(env)
-        rows += toys
-        words.append(f"{task.split(',')[0]} {interval_text(gain)} times")
+    for env, task in TASKS.items():  # the stored toy runs
+        cost = []
+        for level in (1, 16):
+            own = [run for run in stored()["speed"] if (run["env"], run["staleness"]) == (env, level)]
+            own.sort(key=lambda run: run["seed"])
+            parts = np.array([[run[f"ms_per_token_{part}"] for part in ("rollout", "update")] for run in own])
+            cost.append(parts.sum(1))
+            means = [cost[-1].mean(), *parts.mean(0), cost[-1].mean()]
+            rows.append([f"toy {task.split(',')[0]}, staleness {level}", *(f"{value:.4f}" for value in means)])
+        words.append(f"{task.split(',')[0]} {interval_text(mean_interval(cost[0] / cost[1]))} times")
     sentence = (
         f"The speedup is {ratio['overall']:.2f}, {ends['overall'][0]:.2f} to {ends['overall'][1]:.2f} with the "
         f"rounding; the text says {SPEEDUP}. All of it is generation, {ratio['generation']:.1f} times cheaper per "
@@ -163,19 +169,6 @@ def speed() -> Table:
     columns = ("ms per token", "overall", "generation", "update", "generation + update")
     found = {part: np.array([on[part], off[part], ratio[part], *ends[part]]) for part in on}
     return Table("Table efficiency_comparison", columns, rows, sentence, found)
-
-
-def toy_speed(env: str) -> tuple[list[list[str]], MeanInterval]:
-    """Rows for the stored toy runs of a task, staleness 1 and 16, and the speedup with its interval over seeds."""
-    rows, cost = [], []
-    for level in (1, 16):
-        own = [run for run in stored()["speed"] if (run["env"], run["staleness"]) == (env, level)]
-        own.sort(key=lambda run: run["seed"])
-        parts = np.array([[run[f"ms_per_token_{part}"] for part in ("rollout", "update")] for run in own])
-        cost.append(parts.sum(1))
-        means = [cost[-1].mean(), *parts.mean(0), cost[-1].mean()]
-        rows.append([f"toy {TASKS[env].split(',')[0]}, staleness {level}", *(f"{value:.4f}" for value in means)])
-    return rows, mean_interval(cost[0] / cost[1])
 
 
 def hyperparameters() -> Table:

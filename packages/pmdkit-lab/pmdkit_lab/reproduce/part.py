@@ -1,25 +1,19 @@
-"""The parts of a reproduction, the choice of parts that fit a time budget, and the folder with their results.
+"""What a part of a reproduction is and returns, and the choice of parts that fit a time budget.
 
 A part returns pieces: pictures, tables, checks. A piece is kept as JSON beside its pictures, and the report
 is made from these alone. Two pieces with the same name are the same thing at different effort; the report shows the
 later one.
-
-The folder has config.json (written before the first part), env.json, parts/NAME/ with pictures and result.json,
-sweeps/, report.html and summary.json. A part counts as done once its result.json exists and says so: it is
-written last, and atomically.
 """
 
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.errors import UsageError
 from pmdkit.launchers import Launcher
-from pmdkit.observe import files, run_folder
 from pmdkit_lab.figures.drawing import Drawing
 
 # where a number in the report comes from, as shown next to it
@@ -96,6 +90,7 @@ class Claims:
 
 
 Piece = Picture | Sheet | ClaimCheck | Claims
+Result = dict[str, Any]  # of a part: its state, seconds, and pieces as JSON
 
 
 def keep(drawing: Drawing, folder: Path, name: str, title: str, scale: str, about: str = "") -> Picture:
@@ -192,76 +187,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(rest, 60)
     words = "".join(f"{value}{unit}" for value, unit in zip((hours, minutes, rest), UNITS, strict=True) if value)
     return words or "0s"
-
-
-# The folder: when it may be resumed, and under what.
-
-KIND = "reproduce"
-DECISIVE = ("pmdkit", "torch", "numpy", "scipy")  # a report must not mix versions of these
-Result = dict[str, Any]
-
-
-class ReportFolder:
-    """The folder of a reproduction."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.config = path / "config.json"
-        self.env = path / "env.json"
-        self.report = path / "report.html"
-        self.summary = path / "summary.json"
-
-    @classmethod
-    def open(cls, out: Path, resume: bool) -> "ReportFolder":
-        """Open a folder that is new or empty or, with `resume`, that of a reproduction."""
-        folder = cls(out)
-        there = [path.name for path in out.glob("*") if path.name != "run.lock" and not path.name.startswith(".")]
-        if there and not resume:
-            raise UsageError(
-                f"output {out} exists and is not empty; nothing was changed: use --resume or another --out"
-            )
-        if there and (not folder.config.exists() or run_folder.read_json(folder.config).get("kind") != KIND):
-            raise UsageError(
-                f"output {out} is not a folder of pmdkit reproduce (it holds {there[0]}); nothing was changed: give "
-                "another --out"
-            )
-        run_folder.make_writable(out)
-        return folder
-
-    def load_config(self, budget: float | None) -> dict[str, Any]:
-        """The configuration of a reproduction, written before its first part; a resumed one keeps its own.
-
-        A larger budget extends it. A smaller budget is refused, and so are other versions of the DECISIVE packages.
-        """
-        machine = {**run_folder.describe_machine(), "cores": cores()}
-        now = {name: machine["versions"][name] for name in DECISIVE}
-        if not self.config.exists():
-            assert budget is not None, "the command asks for one"
-            begun = datetime.now(UTC).date().isoformat()
-            fresh = {"kind": KIND, "format": 1, "budget_seconds": budget, "begun": begun, "versions": now}
-            files.replace(self.env, files.encode(machine))
-            files.replace(self.config, files.encode(fresh))
-            return fresh
-        config = run_folder.read_json(self.config)
-        before = config["versions"]
-        if before != now:
-            words = ", ".join(
-                f"{key} {before.get(key)} is now {now[key]}" for key in now if before.get(key) != now[key]
-            )
-            raise ResumeRefused(f"{self.path} was begun with other versions: {words}; give another --out")
-        if budget is not None and budget < config["budget_seconds"]:
-            raise ResumeRefused(
-                f"{self.path} was begun with a budget of {clock(config['budget_seconds'])}, larger than "
-                f"{clock(budget)}; leave --budget out, or give another --out"
-            )
-        if budget is not None and budget > config["budget_seconds"]:
-            config["budget_seconds"] = budget
-            files.replace(self.config, files.encode(config))
-        return config
-
-    def of(self, part: Part) -> Path:
-        """The folder of a part."""
-        return self.path / "parts" / part.name
 
 
 def cores() -> int:

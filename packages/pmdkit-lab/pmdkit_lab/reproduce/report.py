@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from pmdkit_lab.ledger import VERDICTS
-from pmdkit_lab.reproduce.part import SCALES, Part, ReportFolder, Result, clock
+from pmdkit_lab.reproduce.part import SCALES, Part, Result, clock
 
 HERE = Path(__file__).parent
 SIGNS = ((r"\+-1\b", "±1"), (r"\^2\b", "²"), (r"(?<=\s)<=(?=\s)", "≤"), (r"(?<=\s)>=(?=\s)", "≥"))
@@ -23,13 +23,13 @@ MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def write_report(
-    folder: ReportFolder,
+    out: Path,
     config: Mapping[str, Any],
     summary: Mapping[str, Any],
     parts: Sequence[Part],
     results: Mapping[str, Result],
 ) -> bytes:
-    """The report as bytes; made from the folder alone."""
+    """The report as bytes; made from the folder `out` alone."""
     from pmdkit_lab.reproduce.parts import CHAPTERS
 
     sections, names = arrange(parts, results), summary["parts"]
@@ -61,8 +61,8 @@ def write_report(
         missing=[row for row in names if row["state"] in ("left out", "late", "waiting")],
         ended=[row for row in names if row["state"] == "done"],
         scales=SCALES,
-        image=lambda section, name: image(folder.of(section["part"]) / name),
-        width=lambda section, name: width(folder.of(section["part"]) / name),
+        image=lambda section, name: image(out / "parts" / section["part"].name / name),
+        width=lambda section, name: width(out / "parts" / section["part"].name / name),
     )
     return text.encode()
 

@@ -1,21 +1,29 @@
-"""Runs the parts of a reproduction within the budget, each once and in order of value, updating the report."""
+"""Runs the parts of a reproduction within the budget, each once and in order of value, updating the report.
+
+The folder has config.json (written before the first part), env.json, parts/NAME/ with pictures and result.json,
+sweeps/, report.html and summary.json. A part counts as done once its result.json exists and says so: it is
+written last, and atomically.
+"""
 
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pmdkit.errors import PmdkitError, Stopped
+from pmdkit.errors import PmdkitError, ResumeRefused, Stopped, UsageError
 from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
 from pmdkit.processes import sigterm_interrupts
-from pmdkit_lab.reproduce.part import RESERVED, Part, PartContext, ReportFolder, Result, budget_of, choose, clock
+from pmdkit_lab.reproduce.part import RESERVED, Part, PartContext, Result, budget_of, choose, clock, cores
 from pmdkit_lab.reproduce.report import write_report
 
 MARGIN = 1.2  # a shared machine may get slower while a part runs
 NAMED = 4  # omitted parts that are named at the start; the report names all of them
+KIND = "reproduce"
+DECISIVE = ("pmdkit", "torch", "numpy", "scipy")  # a report must not mix versions of these
 WARM_UP = 10.0  # seconds of work until the measured speed of the machine weighs as much as the estimates
 
 
@@ -31,7 +39,7 @@ class Reproduction:
         before: seconds that earlier processes spent on parts that succeeded.
     """
 
-    folder: ReportFolder
+    out: Path
     config: dict[str, Any]
     parts: Sequence[Part]
     planned: list[Part]
@@ -91,14 +99,14 @@ def reproduce(
         began: start of the budget on the clock of time.monotonic, if it was before this call.
     """
     began = time.monotonic() if began is None else began
-    folder = ReportFolder.open(out, resume)
+    open_folder(out, resume)
     with run_folder.locked(run_folder.RunFolder(out)):
-        config = folder.load_config(budget)
+        config = load_config(out, budget)
         jobs = launcher.jobs
         planned = choose(parts, config["budget_seconds"], jobs)
-        written = ((part.name, folder.of(part) / "result.json") for part in parts)
+        written = ((part.name, out / "parts" / part.name / "result.json") for part in parts)
         results = {name: run_folder.read_json(path) for name, path in written if path.exists()}
-        state = Reproduction(folder, config, parts, planned, launcher, results, began)
+        state = Reproduction(out, config, parts, planned, launcher, results, began)
         state.before = sum(result["seconds"] for result in results.values() if result["state"] == "done")
         waiting = [part for part in planned if not state.done(part)]
         work = clock(sum(part.cost(jobs) for part in planned))
@@ -122,10 +130,55 @@ def reproduce(
             conclude(state)
             ended = sum(state.done(part) for part in planned)
             raise Stopped(
-                f"stopped with {ended} of {len(planned)} parts done; the report in {folder.report} covers those: "
+                f"stopped with {ended} of {len(planned)} parts done; the report in {out / 'report.html'} covers those: "
                 "run again with --resume to go on"
             ) from None
         return conclude(state)
+
+
+def open_folder(out: Path, resume: bool) -> None:
+    """Make a folder that is new or empty or, with `resume`, that of a reproduction, writable; refuse any other."""
+    there = [path.name for path in out.glob("*") if path.name != "run.lock" and not path.name.startswith(".")]
+    if there and not resume:
+        raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
+    config = out / "config.json"
+    if there and (not config.exists() or run_folder.read_json(config).get("kind") != KIND):
+        raise UsageError(
+            f"output {out} is not a folder of pmdkit reproduce (it holds {there[0]}); nothing was changed: give "
+            "another --out"
+        )
+    run_folder.make_writable(out)
+
+
+def load_config(out: Path, budget: float | None) -> dict[str, Any]:
+    """The configuration of a reproduction, written before its first part; a resumed one keeps its own.
+
+    A larger budget extends it. A smaller budget is refused, and so are other versions of the DECISIVE packages.
+    """
+    path = out / "config.json"
+    machine = {**run_folder.describe_machine(), "cores": cores()}
+    now = {name: machine["versions"][name] for name in DECISIVE}
+    if not path.exists():
+        assert budget is not None, "the command asks for one"
+        begun = datetime.now(UTC).date().isoformat()
+        fresh = {"kind": KIND, "format": 1, "budget_seconds": budget, "begun": begun, "versions": now}
+        files.replace(out / "env.json", files.encode(machine))
+        files.replace(path, files.encode(fresh))
+        return fresh
+    config = run_folder.read_json(path)
+    before = config["versions"]
+    if before != now:
+        words = ", ".join(f"{key} {before.get(key)} is now {now[key]}" for key in now if before.get(key) != now[key])
+        raise ResumeRefused(f"{out} was begun with other versions: {words}; give another --out")
+    if budget is not None and budget < config["budget_seconds"]:
+        raise ResumeRefused(
+            f"{out} was begun with a budget of {clock(config['budget_seconds'])}, larger than {clock(budget)}; leave "
+            "--budget out, or give another --out"
+        )
+    if budget is not None and budget > config["budget_seconds"]:
+        config["budget_seconds"] = budget
+        files.replace(path, files.encode(config))
+    return config
 
 
 def run_part(state: Reproduction, part: Part, title: str, log: Callable[[str], None]) -> bool:
@@ -135,7 +188,7 @@ def run_part(state: Reproduction, part: Part, title: str, log: Callable[[str], N
         state.late[part.name] = reason
         log(f"{title}: left out, {reason}")
         return False
-    place = state.folder.of(part)
+    place = state.out / "parts" / part.name
     place.mkdir(parents=True, exist_ok=True)
     if part.parallel:
         needs = clock(max(1.0, part.cost(state.launcher.jobs) * state.speed))
@@ -143,7 +196,7 @@ def run_part(state: Reproduction, part: Part, title: str, log: Callable[[str], N
     began = time.monotonic()
     try:
         details = log if part.parallel else lambda line: None
-        pieces = part.make(PartContext(state.folder.path, place, state.launcher, details))
+        pieces = part.make(PartContext(state.out, place, state.launcher, details))
     except Stopped:
         raise
     except Exception as problem:
@@ -163,8 +216,8 @@ def run_part(state: Reproduction, part: Part, title: str, log: Callable[[str], N
 def conclude(state: Reproduction) -> dict[str, Any]:
     """Write the summary and the report of the current state."""
     summary = summarise(state)
-    report = write_report(state.folder, state.config, summary, state.parts, state.results)
-    for path, data in ((state.folder.summary, files.encode(summary)), (state.folder.report, report)):
+    report = write_report(state.out, state.config, summary, state.parts, state.results)
+    for path, data in ((state.out / "summary.json", files.encode(summary)), (state.out / "report.html", report)):
         if not path.exists() or path.read_bytes() != data:  # resuming a finished reproduction changes nothing
             files.replace(path, data)
     return summary
@@ -189,13 +242,13 @@ def summarise(state: Reproduction) -> dict[str, Any]:
     checks = [piece for piece in pieces if piece["kind"] == "check"]
     verdicts = [row["verdict"] for piece in pieces if piece["kind"] == "claims" for row in piece["rows"]]
     return {
-        "out": str(state.folder.path),
-        "report": str(state.folder.report),
+        "out": str(state.out),
+        "report": str(state.out / "report.html"),
         "budget_seconds": state.config["budget_seconds"],
         "seconds": round(sum(result["seconds"] for result in state.results.values()), 2),
         "parts": rows,
         "checks": len(checks),
         "checks_failed": [piece["name"] for piece in checks if not piece["held"]],
         "ledger": {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
-        "env": run_folder.read_json(state.folder.env),
+        "env": run_folder.read_json(state.out / "env.json"),
     }

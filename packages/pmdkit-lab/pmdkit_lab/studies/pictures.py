@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit.errors import UsageError, unknown
@@ -71,9 +70,25 @@ def adaptive_tau(*records: Record) -> Drawing:
         figure = Figure(figsize=(7.2, 1.2 + 0.27 * sum(len(rows) + 1.4 for rows in found.values())))
         grid = figure.subplots(len(found), 1, sharex=True, height_ratios=[len(rows) + 0.4 for rows in found.values()])
         for ax, (cell, rows) in zip(np.atleast_1d(grid), found.items(), strict=True):
-            cell_panel(ax, rows, names[cell])
+            ax.axvline(0.0, color="0.6", linewidth=0.8, zorder=1)
+            others = [row for row in rows if row["arm"] != FIXED]
+            for place, row in enumerate(others):
+                gain = row["auc_gain"]
+                colour = GREEN if gains(row) else VERMILLION if loses(row) else GREY
+                ax.plot((gain["low"], gain["high"]), (place, place), "-", color=colour, linewidth=2)
+                ax.plot(gain["mean"], place, "o", color=colour, markersize=5)
+            fixed = rows[0]["auc"]["mean"]
+            ax.set_yticks(range(len(others)), [row["arm"] for row in others])
+            ax.set_ylim(len(others) - 0.4, -0.6)
+            ax.set_title(f"{names[cell]} (fixed: {fixed:.3f}, {rows[0]['seeds']} seeds)", loc="left", color=BLACK)
         np.atleast_1d(grid)[-1].set_xlabel("gain in mean pass rate over training against the tuned fixed tau")
-    sentence = outcome_text(found, {c: s["objective"] for record in records for c, s in record["cells"].items()})
+    parts = []
+    for cell, rows in found.items():
+        better, worse = (", ".join(row["arm"] for row in rows if kind(row)) or "none" for kind in (gains, loses))
+        parts.append(f"{cell}: better {better}; worse {worse}.")
+    objectives = {cell: setting["objective"] for record in records for cell, setting in record["cells"].items()}
+    passed = recommended(found, objectives) if "pmd-mean" in found else []
+    sentence = " ".join([*parts, f"Recommended by the stated rule: {', '.join(passed) or 'none'}."])
     data = {
         f"{cell} {row['arm']}": np.array([row["auc_gain"][key] for key in ("mean", "low", "high")])
         for cell, rows in found.items()
@@ -81,32 +96,6 @@ def adaptive_tau(*records: Record) -> Drawing:
         if row["arm"] != FIXED
     }
     return Drawing(figure, f"Intervals per rule and cell. {sentence}", sentence, data)
-
-
-def cell_panel(ax: Axes, rows: list[Row], title: str) -> None:
-    """Draw the panel of one cell."""
-    ax.axvline(0.0, color="0.6", linewidth=0.8, zorder=1)
-    others = [row for row in rows if row["arm"] != FIXED]
-    for place, row in enumerate(others):
-        gain = row["auc_gain"]
-        colour = GREEN if gains(row) else VERMILLION if loses(row) else GREY
-        ax.plot((gain["low"], gain["high"]), (place, place), "-", color=colour, linewidth=2)
-        ax.plot(gain["mean"], place, "o", color=colour, markersize=5)
-    fixed = rows[0]["auc"]["mean"]
-    ax.set_yticks(range(len(others)), [row["arm"] for row in others])
-    ax.set_ylim(len(others) - 0.4, -0.6)
-    ax.set_title(f"{title} (fixed: {fixed:.3f}, {rows[0]['seeds']} seeds)", loc="left", color=BLACK)
-
-
-def outcome_text(found: dict[str, list[Row]], objectives: dict[str, str]) -> str:
-    """The outcome in words."""
-    parts = []
-    for cell, rows in found.items():
-        better = [row["arm"] for row in rows if gains(row)]
-        worse = [row["arm"] for row in rows if loses(row)]
-        parts.append(f"{cell}: better {', '.join(better) or 'none'}; worse {', '.join(worse) or 'none'}.")
-    passed = recommended(found, objectives) if "pmd-mean" in found else []
-    return " ".join([*parts, f"Recommended by the stated rule: {', '.join(passed) or 'none'}."])
 
 
 def race_matched(record: Record) -> Drawing:

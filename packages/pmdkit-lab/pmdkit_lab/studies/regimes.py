@@ -83,7 +83,9 @@ def fit(
         for _ in range(count - done):
             learner.update(objective, batch_rows, batch)
         done = count
-        u = change(learner, support)
+        with torch.no_grad():
+            moved = torch.where(support.mask, learner.logp(support) - support.logp_old, 0.0)
+        u = np.asarray(moved.double().sum(1).view(support.mass.shape).numpy())  # [P, A] log pi/pi_old
         for name, law in laws.items():
             curves[name].append(float(np.sqrt((pi * (u - law) ** 2).sum() / (pi * law**2).sum())))
         first = next(iter(laws.values()))
@@ -103,11 +105,3 @@ def solutions(support: Rollouts, name: str, reward: Array, pi: Array) -> dict[st
         "exact update": theory.pmd_mean(pi, reward, TAU).log_ratio,
         "length law": theory.pmd_mean(pi, reward, TAU, length=length).log_ratio,
     }
-
-
-def change(learner: Any, support: Rollouts) -> Array:
-    """[P, A] log pi/pi_old of every response."""
-    with torch.no_grad():
-        logp = learner.logp(support)
-    change = torch.where(support.mask, logp - support.logp_old, 0.0).double().sum(1)
-    return np.asarray(change.view(support.mass.shape).numpy())
