@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pmdkit.objectives import BAPO, GRPO, OBJECTIVES, PMDMean, expect, traits
-from pmdkit_lab.explain import explain, population_loss, stationary_point
+from pmdkit_lab.explain import explain, population_loss, solver, stationary_point
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 
 BASE = GRADED_PROMPTS["graded rewards"]
@@ -134,6 +134,15 @@ def test_what_is_not_certain_is_not_settled(name):
     told = found.to_json(BASE)
     assert told["probabilities"] is None
     assert told["log_ratio"] is None
+
+
+@pytest.mark.slow
+def test_starts_that_do_not_come_to_rest_are_given_up(monkeypatch):
+    """BAPO's bounds jump with the ratios of the whole group: three starts of the twelve show it."""
+    made, newton = [], solver.newton
+    monkeypatch.setattr(solver, "newton", lambda *given: made.append(newton(*given)) or made[-1])
+    assert stationary_point(BAPO(), BASE).kind == "not settled"
+    assert [still for _, still in made] == [False] * 3
 
 
 STEPS = 400
