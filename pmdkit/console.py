@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from pmdkit.errors import printable
@@ -119,10 +119,8 @@ class LiveDisplay(Display):
 
     def picture(self, row: dict[str, Any]) -> Group:
         """The screen contents for one step."""
-        table = Table(box=None, padding=(0, 2), show_header=False)
-        table.add_column(style="dim")
-        table.add_column(justify="right")
-        table.add_column(style="dim")
+        table = Table("", Column(justify="right"), "", box=None, padding=(0, 2), show_header=False)
+        table.columns[0].style = table.columns[2].style = "dim"
         for key, name, unit in SHOWN:
             if row.get(key) is not None:
                 table.add_row(name, f"{row[key]:.4f}", unit)

@@ -186,7 +186,7 @@ def fit(
                 shutil.rmtree(folder.phase_0, ignore_errors=True)  # kept for the resume of phase 0, which is over
                 folder.rewind(start)
                 if 0 < start < spec.schedule.steps:
-                    folder.note_restart(start)
+                    files.replace(folder.restarts, files.encode({"steps": [*folder.read_restarts(), start]}))
             rows = folder.read_metrics() if main and start else []  # of the steps up to the checkpoint
             rows += fit_steps(context, checkpoints, start, first, began)
             last = backend.evaluate()

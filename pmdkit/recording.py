@@ -146,10 +146,9 @@ def gather_rows(seen: Tensor | None, rollouts: Rollouts, process_group: ProcessG
     if seen is None:
         shape = rollouts.mask.shape if axes == 2 else rollouts.mask.shape[:1]
         seen = torch.full(shape, torch.nan)
-    mine = (~torch.isnan(seen.view(len(seen), -1))).any(1).nonzero()[:, 0]  # a process sends only the rows that it saw
-    whole = torch.full_like(seen, torch.nan, dtype=torch.float64)
-    for rows, part in zip(process_group.gather(mine), process_group.gather(seen[mine].double()), strict=True):
-        whole[rows] = part
+    whole, *others = process_group.gather(seen.double())
+    for part in others:
+        whole = torch.where(whole.isnan(), part, whole)
     return whole
 
 

@@ -46,8 +46,8 @@ def run_figure(run: "Run") -> Figure:
     Panels without any numbers are left out. If their number is odd, the first one gets the full width. A run that is
     not finished is drawn as far as it went.
     """
-    rows, gauges, summary = measured(run)
-    panels = [panel for panel in run_panels(run, rows, gauges, summary).values() if panel is not None]
+    rows, summary, known_panels = run_panels(run)
+    panels = [panel for panel in known_panels.values() if panel is not None]
     with style():
         words = caption(rows, summary, run.spec.schedule.prompts)
         figure, key = placed(panels, words)
@@ -60,8 +60,7 @@ def run_figure(run: "Run") -> Figure:
 
 def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
     """Draw one panel of a run's picture, on a given axis or in its own figure; `name` is a key of `run_panels`."""
-    rows, gauges, summary = measured(run)
-    panels = run_panels(run, rows, gauges, summary)
+    rows, _, panels = run_panels(run)
     if name not in panels:
         raise UsageError(unknown("panel", name, panels))
     panel = panels[name]
@@ -77,27 +76,28 @@ def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
     return figure  # type: ignore[return-value]  # for an axis in a SubFigure, that SubFigure
 
 
-def measured(run: "Run") -> tuple[Rows, Rows, dict[str, Any] | None]:
-    """The rows of metrics, the merged gauges of all steps, and the summary of a finished run."""
-    rows = run.metrics
+def run_panels(run: "Run") -> tuple[Rows, dict[str, Any] | None, dict[str, Panel | None]]:
+    """The rows of metrics, the summary of a finished run, and the panels by name in reading order, each None where the
+    run has no numbers for it."""
+    rows, summary = run.metrics, run.summary if run.folder.finished else None
     if not rows:
         raise ValueError(f"{run.path} has no finished step; expected at least one line in metrics.jsonl")
-    return rows, gauge.merge(row["gauge"] for row in rows if row["gauge"]), run.summary if run.folder.finished else None
-
-
-def run_panels(run: "Run", rows: Rows, gauges: Rows, summary: dict[str, Any] | None) -> dict[str, Panel | None]:
-    """The panels by name, in reading order; None where the run has no numbers for a panel."""
+    gauges = gauge.merge(row["gauge"] for row in rows if row["gauge"])
     lengthy = len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1
-    return {
-        "progress": lambda ax: progress(ax, rows, summary, run.folder.read_restarts()),
-        "log-ratios": lambda ax: log_ratios(ax, rows),
-        "by-pass-rate": (lambda ax: by_pass_rate(ax, gauges)) if gauges else None,
-        "brake": (lambda ax: brake(ax, rows, gauges)) if known(rows, "theory_lambda_over_tau") else None,
-        "belief": (lambda ax: belief(ax, gauges)) if gauges else None,
-        "movement": lambda ax: movement(ax, rows),
-        "lengths": (lambda ax: lengths(ax, rows)) if lengthy else None,
-        "mismatch": (lambda ax: mismatch(ax, rows)) if known(rows, "mismatch_mean") else None,
-    }
+    return (
+        rows,
+        summary,
+        {
+            "progress": lambda ax: progress(ax, rows, summary, run.folder.read_restarts()),
+            "log-ratios": lambda ax: log_ratios(ax, rows),
+            "by-pass-rate": (lambda ax: by_pass_rate(ax, gauges)) if gauges else None,
+            "brake": (lambda ax: brake(ax, rows, gauges)) if known(rows, "theory_lambda_over_tau") else None,
+            "belief": (lambda ax: belief(ax, gauges)) if gauges else None,
+            "movement": lambda ax: movement(ax, rows),
+            "lengths": (lambda ax: lengths(ax, rows)) if lengthy else None,
+            "mismatch": (lambda ax: mismatch(ax, rows)) if known(rows, "mismatch_mean") else None,
+        },
+    )
 
 
 def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:

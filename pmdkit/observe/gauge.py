@@ -168,14 +168,13 @@ def noise_columns(
     from_middle = np.where(present, np.abs(reward - passed), np.nan)
     found = unknown_noise(len(reward))
     known = from_middle[present]
-    if not known.size or known.min() <= 0 or not np.allclose(known, known[0], rtol=1e-9, atol=0):
-        return found
-    size = present.sum(1)
-    rows = size >= 2
-    heat = tau[rows] / (2 * known[0])
-    right = (present & (reward > passed)).sum(1)[rows]
-    found["noise_share"][rows] = misjudged(right, size[rows], heat)
-    found["theory_noise_share"][rows] = expected_noise(rate[rows], size[rows], heat)
+    if known.size and known.min() > 0 and np.allclose(known, known[0], rtol=1e-9, atol=0):
+        size = present.sum(1)
+        rows = size >= 2
+        heat = tau[rows] / (2 * known[0])
+        right = (present & (reward > passed)).sum(1)[rows]
+        found["noise_share"][rows] = misjudged(right, size[rows], heat)
+        found["theory_noise_share"][rows] = expected_noise(rate[rows], size[rows], heat)
     return found
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, SoftFileLock, Timeout
+from pydantic import BaseModel
 
 from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
@@ -24,9 +25,11 @@ from pmdkit.specs.table import differences
 PACKAGES = ("pmdkit", "torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 DEEPEST = 256  # parts of a path; Python's own functions for whole trees recurse once per level
 OBJECT = foreign.table()
+RESTARTS = foreign.table(steps=list[int])
 ROW = foreign.table(
     **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), foreign.Number | None),
     **dict.fromkeys(("seconds_rollout", "seconds_update"), foreign.Number),
+    step=int,
     tokens=foreign.Count,
     gauge=list[gauge.StoredBucket] | None,
 )
@@ -85,10 +88,7 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """One dictionary per step, with the columns that every run has; an incomplete last line is ignored."""
-        rows = parse_rows(self.metrics, whole_lines(self.metrics))
-        for number, row in enumerate(rows, 1):
-            foreign.check_fields(row, ROW, f"{self.metrics}, line {number}", "restore the file")
-        return rows
+        return parse_rows(self.metrics, whole_lines(self.metrics), ROW)
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Write one step, as one line. It is on disk before the step's checkpoint is."""
@@ -105,20 +105,14 @@ class RunFolder:
         """Steps of the checkpoints from which the run resumed after it was stopped, in chronological order."""
         if not self.restarts.exists():
             return []
-        steps = read_json(self.restarts).get("steps")
-        if not isinstance(steps, list) or not all(type(step) is int for step in steps):
-            raise UsageError(f"{self.restarts} lists no steps; expected a list of integers: restore or delete the file")
-        return steps
-
-    def note_restart(self, step: int) -> None:
-        """Record that the run resumes from the checkpoint of a step."""
-        files.replace(self.restarts, files.encode({"steps": [*self.read_restarts(), step]}))
+        stored = foreign.check_fields(read_json(self.restarts), RESTARTS, self.restarts, "restore or delete the file")
+        return list(stored["steps"])
 
     def rewind(self, step: int) -> None:
         """Drop everything measured and recorded after a step, which is computed again; the rows up to it must exist."""
         kept, remedy = whole_lines(self.metrics)[:step], "start again with another --out"
         try:
-            found = [row["step"] for row in parse_rows(self.metrics, kept)]
+            found = [row["step"] for row in parse_rows(self.metrics, kept, foreign.table(step=int))]
         except UsageError as problem:
             raise ResumeRefused(f"{problem}, or {remedy}") from problem
         if found != list(range(1, step + 1)):
@@ -208,17 +202,10 @@ def whole_lines(path: Path) -> list[bytes]:
     return foreign.read_lines(path, advice="restore the file") if os.path.lexists(path) else []
 
 
-def parse_rows(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
+def parse_rows(path: Path, lines: list[bytes], wanted: type[BaseModel]) -> list[dict[str, Any]]:
     """The rows in some lines of metrics.jsonl."""
-    rows = []
-    for number, line in enumerate(lines, 1):
-        where = f"{path}, line {number}"
-        with foreign.shaped(where, "a row of metrics", "restore the file"):
-            row = foreign.parse_json(line, where, "restore the file")
-            if type(row["step"]) is not int:
-                raise TypeError(f"step is {short(row['step'])}")
-        rows.append(row)
-    return rows
+    named, advice = [(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)], "restore the file"
+    return [foreign.check_fields(foreign.parse_json(line, at, advice), wanted, at, advice) for at, line in named]
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,15 +42,10 @@ class Arm:
     def row(self) -> dict[str, Any]:
         """The arm as a row for JSON and CSV."""
         versus, own = self.against_first, self.interval
-        row: dict[str, Any] = {"arm": self.label, "runs": self.runs, "mean": own.mean}
-        row |= {"low": own.low, "high": own.high}
-        names = ("difference", "difference_low", "difference_high", "pairs", "wins", "ties")
-        if versus is None:
-            return row | dict.fromkeys(names)
-        gap = versus.difference
-        return row | dict(
-            zip(names, (gap.mean, gap.low, gap.high, versus.pairs, versus.wins, versus.ties), strict=True)
-        )
+        gap = versus.difference if versus else None
+        row = {"arm": self.label, "runs": self.runs, "mean": own.mean, "low": own.low, "high": own.high}
+        row |= {f"difference{end}": getattr(gap, end[1:] or "mean", None) for end in ("", "_low", "_high")}
+        return row | {name: getattr(versus, name, None) for name in ("pairs", "wins", "ties")}
 
 
 def collect(places: Iterable[Path]) -> tuple[list[Entry], list[str]]:
@@ -165,17 +159,18 @@ def to_csv(arms: Sequence[Arm]) -> str:
 
 def to_latex(arms: Sequence[Arm], metric: str) -> str:
     """A LaTeX tabular in booktabs style: mean with interval, paired difference with interval, wins."""
+    special = str.maketrans(LATEX)
     lines = [
         r"% needs \usepackage{booktabs}; 95 % intervals of Student's t, differences paired by seed",
         r"\begin{tabular}{lrrr}",
         r"\toprule",
-        rf" & {escape(metric)} & difference to the first & wins \\",
+        rf" & {metric.translate(special)} & difference to the first & wins \\",
         r"\midrule",
     ]
     for arm in arms:
         versus = arm.against_first
         gap = stats.interval_text(versus.difference, ".4g") if versus else "--"
-        cells = [escape(arm.label), stats.interval_text(arm.interval, ".4g"), gap, wins(arm)]
+        cells = [arm.label.translate(special), stats.interval_text(arm.interval, ".4g"), gap, wins(arm)]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
@@ -187,8 +182,3 @@ def wins(arm: Arm) -> str:
         return "--"
     ties = f", {versus.ties} equal" if versus.ties else ""
     return f"{versus.wins} of {versus.pairs}{ties}"
-
-
-def escape(text: str) -> str:
-    """Escape plain text for LaTeX."""
-    return re.sub(r"[\\&%$#_{}~^]", lambda match: LATEX[match[0]], text)
