@@ -9,13 +9,6 @@ from pmdkit.cli.doctor import unmet
 from pmdkit.errors import EnvironmentLacks
 
 
-def test_a_remedy_in_a_checkout_installs_it_from_anywhere(monkeypatch, tmp_path):
-    monkeypatch.chdir(extras.CHECKOUT)
-    assert extras.remedy("llm") == "pip install -c constraints.txt -e '.[llm]'"
-    monkeypatch.chdir(tmp_path)
-    assert extras.remedy("llm") == f"pip install -c {extras.CHECKOUT}/constraints.txt -e '{extras.CHECKOUT}[llm]'"
-
-
 def test_a_remedy_outside_a_checkout_names_what_is_missing_and_never_pmdkit(monkeypatch, tmp_path):
     """The name pmdkit on an index need not be ours: whoever registered it would be installed."""
     monkeypatch.setattr(extras, "CHECKOUT", tmp_path)

@@ -1,11 +1,8 @@
 """Temperature rules as options of a run: named on the command line, refined by dotted keys, the same in every tier."""
 
-import json
-
 import pytest
 
 from pmdkit import train
-from pmdkit.errors import UsageError
 from pmdkit.objectives import TAUS
 from pmdkit.resolve import resolve
 
@@ -16,27 +13,6 @@ def test_a_rule_by_name_and_an_option_of_it():
     assert spec.objective["tau"]["scale"] == 0.5
     again, _ = resolve("bandit", "needle", {"objective.tau": spec.objective["tau"], "objective.tau.floor": 0.2})
     assert (again.objective["tau"]["scale"], again.objective["tau"]["floor"]) == (0.5, 0.2)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"objective.tau.scale": 0.5}, "tau is 0.05, a value without options; expected the name of a rule"),
-        ({"objective.tau": "pass-rate", "objective.tau.scal": 0.5}, "did you mean 'scale'"),
-        ({"env.arms.few": 3}, "arms is 100, a value without options"),
-    ],
-)
-def test_options_without_a_rule_are_refused(changes, sentence):
-    with pytest.raises((UsageError, ValueError)) as error:
-        resolve("bandit", "needle", changes)
-    assert sentence in str(error.value)
-
-
-def test_the_command_line_takes_a_name_or_a_number(call, capsys):
-    assert call("bandit", "needle", "--tau", "contraction", "--set", "objective.tau.eta=0.9", "--dry-run") == 0
-    assert json.loads(capsys.readouterr().out)["objective"]["tau"]["eta"] == 0.9
-    assert call("bandit", "needle", "--tau", "0.3", "--dry-run") == 0
-    assert json.loads(capsys.readouterr().out)["objective"]["tau"] == 0.3
 
 
 def test_constant_contraction_holds_on_every_context_of_a_bandit(tmp_path):

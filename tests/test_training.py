@@ -120,15 +120,6 @@ def test_a_run_of_a_small_tier_needs_no_model_library_and_no_compiler():
     assert not modules_after(SMALL) & (HEAVY - {"torch", "matplotlib"} | {"torch._dynamo"})
 
 
-def test_public_names_are_there():
-    import pmdkit
-
-    for name in pmdkit.__all__:
-        assert getattr(pmdkit, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'trian'"):
-        _ = pmdkit.trian
-
-
 # A Run says what it is, also where something is wrong; slips in the first arguments are sentences.
 
 
@@ -163,22 +154,6 @@ def test_evaluate_is_the_verb(call, tmp_path, capsys):
     bandit = train(env="needle", steps=1, out=tmp_path / "bandit")
     with pytest.raises(UsageError, match="data is for language models"):
         bandit.evaluate(data="aime24")
-
-
-@pytest.mark.parametrize(
-    "slip",
-    [
-        lambda: train(PMDMean),
-        lambda: train(0.05),
-        lambda: train(PMDMean().loss),
-        lambda: train(env={"kind": "needle"}),
-        lambda: train(backend=PMDMean()),
-        lambda: train(PMDMean(tau=0.1), tau=0.2),
-    ],
-)
-def test_a_slip_is_answered_where_it_is_made(slip):
-    with pytest.raises(UsageError, match=r"objective|env|backend"):
-        slip()
 
 
 @pytest.mark.slow

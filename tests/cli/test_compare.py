@@ -30,14 +30,3 @@ def test_run_folders_are_compared_pair_by_pair(call, runs, capsys):
     assert first["arm"] == "tau 0.1"
     assert second["difference"] == pytest.approx((mean["1.0-0"] - mean["0.1-0"] + mean["1.0-1"] - mean["0.1-1"]) / 2)
     assert second["wins"] == sum(mean[f"1.0-{seed}"] > mean[f"0.1-{seed}"] for seed in (0, 1))
-
-
-def test_a_folder_of_runs_gives_the_same_and_files_are_written(call, runs, tmp_path, capsys):
-    table, latex = tmp_path / "table.csv", tmp_path / "table.tex"
-    assert call("compare", runs, "--csv", table, "--latex", latex) == 0
-    shown = capsys.readouterr().out
-    assert "tau 0.1" in shown
-    assert "Student's t" in shown
-    assert len(table.read_text().splitlines()) == 3
-    assert r"\toprule" in latex.read_text()
-    assert call("compare", runs, "--csv", table) == 2

@@ -1,7 +1,6 @@
 """A bandit and its Task: exact expectations by enumeration, the law of its draws, and what it refuses."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import Bandit, BanditTask, make
 
 UNIFORM = np.log(np.full((2, 3), 1 / 3))
@@ -51,12 +49,6 @@ def test_pass_rate_and_mean_reward_are_expectations_by_enumeration(logits, succe
     expected = math.fsum(p * s for p, s in zip(policy, success, strict=True))
     assert problem.pass_rate(log_policy)[0] == pytest.approx(expected, abs=1e-14)
     assert problem.mean_reward(log_policy)[0] == pytest.approx(1 - 2 * expected, abs=1e-14)
-
-
-def test_graded_rewards_have_no_pass_rate():
-    problem = bandit(success=None, values=None)
-    assert problem.pass_rate(UNIFORM) is None
-    assert problem.scale == "real"
 
 
 def test_the_arrays_are_copies_that_cannot_be_written():
@@ -118,17 +110,3 @@ def test_epochs_are_shuffled_afresh_and_by_the_seed():
     assert not torch.equal(first, torch.arange(50))
     assert not torch.equal(first, task_of(50, None, seed=1).prompts(1))
     assert torch.equal(task.prompts(1), first)
-
-
-def test_the_full_support_gets_expected_rewards():
-    task = BanditTask(PLAIN)
-    rollouts = BanditLearner(torch.tensor(PLAIN.log_policy)).rollout(task.prompts(1), None, 0)
-    expected = torch.from_numpy(PLAIN.reward[task.prompts(1).numpy()])
-    assert torch.equal(task.reward(rollouts), expected)
-
-
-def test_drawn_rewards_are_fixed_by_the_rollouts_seed():
-    task = BanditTask(PLAIN)
-    rollouts = BanditLearner(torch.tensor(PLAIN.log_policy)).rollout(task.prompts(1), 64, 3)
-    assert torch.equal(task.reward(rollouts), task.reward(rollouts))
-    assert not torch.equal(task.reward(rollouts), task.reward(replace(rollouts, seed=4)))

@@ -38,20 +38,6 @@ def test_they_are_made_from_a_name_a_path_a_problem_or_a_kind(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "value"),
-    [
-        ({"env": "needle", "kind": "needle"}, "needle"),
-        ({"env": "nedle"}, "needle"),
-        ({"kind": "needle", "armz": 3}, "arms"),
-        ({"env": envs.make({"kind": "needle"}), "arms": 3}, "arms"),
-    ],
-)
-def test_bad_arguments_are_refused(options, value):
-    with pytest.raises(ValueError, match=value):
-        envs.BanditEnv(**options)
-
-
 def test_actions_that_do_not_exist_are_refused():
     for env in (envs.BanditEnv(kind="needle", arms=3), envs.TokenEnv(kind="copy", symbols=2)):
         env.reset(seed=0)

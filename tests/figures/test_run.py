@@ -113,17 +113,6 @@ def test_what_depends_on_the_pass_rate_is_drawn_from_the_gauge(drawn_run: Run) -
         np.testing.assert_array_equal(place, [row["bucket"] for row in rows])
 
 
-def test_the_caption_holds_the_numbers(drawn_run: Run) -> None:
-    said, rows = caption(drawn_run.figure()), drawn_run.metrics
-    for name in ("first", "last"):
-        assert f"{drawn_run.summary[f'pass_rate_{name}']:.3g}" in said
-    assert f"In {100 * np.mean([row['noise_share'] for row in rows]):.2g} % of the groups" in said
-    added = np.mean([row["theory_lambda_over_tau"] for row in rows])
-    assert f"adds {added:.2g} to a temperature of 0.05" in said
-    right = sum(row["log_ratio_pos"] for row in rows) / sum(row["theory_log_ratio_pos"] for row in rows)
-    assert f"right responses {100 * right:.2g} %" in said
-
-
 def test_the_caption_warns_where_stale_ministeps_push_away(drawn_run: Run, tmp_path) -> None:
     """A push above the pull, and several updates from one batch: neither alone is a reason."""
     for push, staleness, warned in ((2.5, 3, True), (2.5, 0, False), (0.5, 3, False), (None, 3, False)):
@@ -156,25 +145,11 @@ def test_real_rewards_have_no_pass_rate_and_no_gauge() -> None:
     assert "mean reward of the evaluation" in caption(figure)
 
 
-def test_an_objective_without_prediction_is_drawn_without(needle: Run, tmp_path) -> None:
-    rows = [row | {key: None for key in row if key.startswith("theory")} for row in needle.metrics]
-    rows = [r | {"gauge": [g | {k: None for k in g if k.startswith("theory")} for g in r["gauge"]]} for r in rows]
-    figure = edited(needle, tmp_path / "run", rows).figure()
-    assert titles(figure) == [LEARN, FAR, WHICH, LEFT, CHANGE]
-    assert "measured /" not in reading(figure, FAR)
-    assert key(figure) == ["right responses, measured", "wrong responses, measured"]
-
-
 def test_a_gap_stays_a_gap(needle: Run, tmp_path) -> None:
     """A step whose groups were all solved has no wrong response: null, never zero."""
     rows = [row | ({"log_ratio_neg": None} if row["step"] == 2 else {}) for row in needle.metrics]
     lines = drawn(edited(needle, tmp_path / "run", rows).figure(), FAR)
     assert np.isnan(lines[2]).tolist() == [False, True, False, False]
-
-
-def test_a_run_without_a_step_says_so(needle: Run, tmp_path) -> None:
-    with pytest.raises(ValueError, match="has no finished step"):
-        edited(needle, tmp_path / "run", []).figure()
 
 
 def steps_of(rate, prompts=100, silent=0.97, norm=0.05, seed=0) -> list[dict[str, float]]:

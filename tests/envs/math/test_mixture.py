@@ -50,13 +50,5 @@ def test_shares_are_whole_prompts():
         apportion([0.9, 0.1], 4)
 
 
-def test_slips_are_answered_and_files_are_inputs(table):
+def test_the_files_of_a_mixture_are_inputs_of_the_run(table):
     assert sum(name.startswith("file ") for name in code_inputs({"env": table})) == 2
-    for change, told in (
-        ({"share": 0}, "has the share 0"),
-        ({"pth": "x"}, "did you mean 'env.path'"),
-        ({"kind": "mixture"}, "env.kind"),
-    ):
-        wrong = {**table, "sources": [{**table["sources"][0], **change}, table["sources"][1]]}
-        with pytest.raises(ValueError, match=told):
-            make_math(wrong)

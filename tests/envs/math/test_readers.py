@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -167,14 +166,6 @@ def test_the_hub_is_read_through_datasets(monkeypatch):
     assert content(problems) == [(row["id"], row["problem"], row["answer"]) for row in PLAIN]
 
 
-@pytest.mark.parametrize(("module", "path"), [("pyarrow", "a.parquet"), ("datasets", "owner/name")])
-def test_a_missing_library_is_told_with_its_pip_line(tmp_path, monkeypatch, module, path):
-    write(tmp_path / "a.parquet", PLAIN)
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(EnvironmentLacks, match=f"{module}.*pip install"):
-        MathFile(path).build()
-
-
 def test_leaks_are_found_through_layout_but_not_through_signs():
     train = ["Find $x$ if $\\frac{1}{2} x=3$.", "Solve x^2 - 3 = 0."]
     assert leaks(train, ["Find x if  $\\dfrac{1}{2} x = 3$", "Solve x^2 + 3 = 0.", "Other"]) == 1
@@ -287,35 +278,3 @@ def test_a_bad_chat_is_named(tmp_path, line):
     file.write_bytes(chat("system", "user") + b"\n" + line)
     with pytest.raises(UsageError, match="row 2: "):
         MathFile(str(file)).build()
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *(
-            ("a.jsonl", b""),
-            ("a.jsonl", b"\n\n"),
-            ("a.jsonl", b"{\n"),
-            ("a.jsonl", '{"problem": "?"}'.encode("utf-16")),
-        ),
-        *(("a.json", b'"text"'), ("a.json", b"\xff"), ("a.parquet", b"PAR0"), ("a.pkl", b"x")),
-        ("a.jsonl", b'{"text": "Why?", "answer": 1}'),
-        ("a.jsonl", b'{"problem": "Why?", "n": {"x": 1}}'),
-    ],
-)
-def test_a_file_that_is_none_is_refused(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UsageError):
-        MathFile(str(tmp_path / name)).build()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"path": "nowhere.jsonl"}, {"path": "."}, {"path": ""}, {"path": "a", "held_out": -1}),
-        *({"path": "a", "held_out": True}, {"path": "a", "limit": 0}, {"path": "a", "drop_bad_rows": "yes"}),
-    ],
-)
-def test_bad_options_are_refused(options):
-    with pytest.raises(ValueError):
-        MathFile(**options).build()

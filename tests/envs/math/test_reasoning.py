@@ -9,7 +9,6 @@ pytest.importorskip("reasoning_gym")
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.reasoning import score_puzzle
 from pmdkit.envs.reward_functions import FunctionGrader, RewardRow
-from pmdkit.errors import UsageError
 from strict_answers import Item
 
 SUMS = {"kind": "reasoning-gym", "dataset": "chain_sum", "size": 60, "held_out": 10, "options": {"max_terms": 2}}
@@ -47,12 +46,3 @@ def test_a_worker_gives_the_same():
     with FunctionGrader("reasoning-gym", seconds=20) as grader:  # a busy machine; puzzles are made in milliseconds
         items = [Item(f"Answer: {said}", problem.answer, False, None, row) for said in (problem.answer, "12345678")]
         assert [verdict.correct for verdict in grader.grade(items)] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("change", "wanted"),
-    [({"dataset": "chain_sums"}, "did you mean 'chain_sum'"), ({"options": {"max_terms": 0}}, "refuses it")],
-)
-def test_what_the_package_does_not_have_is_refused(change, wanted):
-    with pytest.raises(UsageError, match=wanted):
-        make_math(SUMS | change)

@@ -57,12 +57,3 @@ def test_about_a_tenth_is_held_out_the_same_tenth_for_any_number_of_problems():
     assert abs(len(large.held_out) / 20_000 - 0.1) < 4 * (0.09 / 6200) ** 0.5
     small = Arithmetic(problems=1000).build()
     assert list(small.held_out) == [i for i in large.held_out if i < 1000]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"numbers": 1}, "env.numbers is 1"), ({"digits": 0}, "env.digits"), ({"stories": 9}, "env.stories is 9")],
-)
-def test_impossible_options_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
-        Arithmetic(**options)

@@ -26,11 +26,6 @@ class Same(TokenProblem):
         return response == [0]
     def answer(self, prompt, rng):
         return list(self.said)
-
-@dataclass(frozen=True)
-class Unfinished(TokenProblem):
-    vocabulary = ("a", "b", "<eos>")
-
 """
 
 
@@ -79,8 +74,3 @@ def test_a_slip_is_answered_with_the_option_and_what_was_wanted(table, word):
 def test_a_task_of_ones_own_that_contradicts_itself_is_refused(own, options, word):
     with pytest.raises(ValueError, match=word):
         make_tokens({"kind": f"{own}:Same", **options})
-
-
-def test_a_class_that_lacks_a_method_of_a_task_is_refused(own):
-    with pytest.raises(ValueError, match="lacks answer, check, prompt_length, sample, width"):
-        make_tokens({"kind": f"{own}:Unfinished"})

@@ -6,7 +6,7 @@ import torch
 
 from pmdkit.envs import TokenTask, make_tokens
 from pmdkit.envs.tokens import KINDS
-from pmdkit.envs.tokens.problem import is_held_out, sample_prompts
+from pmdkit.envs.tokens.problem import is_held_out
 from pmdkit.testing import check_task
 
 SMALL = {
@@ -153,29 +153,7 @@ def test_a_problem_with_few_prompts_trains_and_evaluates_on_all_of_them():
     assert sorted(tuple(row) for row in task.held_out(500).tolist()) == sorted(everything)
 
 
-def test_fewer_held_out_prompts_than_asked_for_are_all_there_are():
-    problem = make_tokens({"kind": "parity", "length": 11})
-    space = np.indices((2,) * 11).reshape(11, -1).T
-    assert len(TokenTask(problem, 1).held_out(5000)) == is_held_out(space).sum()
-
-
 def test_held_out_prompts_are_the_same_whatever_their_number():
     for kind in ("sort", "modular-sum"):
         task = TokenTask(make_tokens({"kind": kind}), 4, seed=2)
         assert torch.equal(task.held_out(50)[:20], task.held_out(20))
-
-
-class Stuck:
-    """One prompt only, and it does not say so."""
-
-    grid, name = None, "stuck"
-
-    def sample(self, rng, count):
-        return np.zeros((count, 3), dtype=np.int64)
-
-
-def test_a_problem_that_runs_out_of_prompts_says_so():
-    held = bool(is_held_out(np.zeros((1, 3), dtype=np.int64))[0])
-    assert len(sample_prompts(Stuck(), np.random.default_rng(0), 5, held_out=held)) == 5
-    with pytest.raises(ValueError, match=r"stuck has too few different prompts: 0 of 5 .* ones found"):
-        sample_prompts(Stuck(), np.random.default_rng(0), 5, held_out=not held)
