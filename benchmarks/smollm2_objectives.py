@@ -1,4 +1,4 @@
-"""PMD-mean, PMD-part and GRPO on SmolLM2: `python benchmarks/smollm2_objectives.py run RUNS WORKERS [DEVICE]|record`.
+"""PMD-mean, PMD-part and GRPO on SmolLM2: `python benchmarks/smollm2_objectives.py run RUNS WORKERS|record MACHINE`.
 
 Stated before the first run. Every run is the recipe `smollm2` with another objective: 30 steps of 64 responses to sums
 and one-step stories, two ministeps, no evaluation; what differs is the objective, tau, lr and the seed.
@@ -28,7 +28,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from harness.machine import machine, versions
 from scipy import stats
 
 OBJECTIVES, LRS, TAUS = ("pmd-mean", "pmd-part", "grpo"), ("3e-6", "1e-5", "3e-5"), ("0.05", "0.2")
@@ -96,12 +95,15 @@ def run(runs, workers, device="auto"):
             list(pool.map(lambda key: one(runs, device, *key), missing))
 
 
-def record():
-    """Write both halves, their comparisons and all runs as one JSON file."""
+def record(device):
+    """Write the halves whose runs are there, their comparisons and all runs as one JSON file; `device` made them."""
     done = journal()
-    halves = {"matched": {name: matched(name) for name in OBJECTIVES}, "tuned": best(done)}
+    halves = {"matched": {name: matched(name) for name in OBJECTIVES}}
+    grid = [(name, *cell, CHOOSE) for name in OBJECTIVES for cell in cells(name)]
+    if all(key in done for key in grid):
+        halves["tuned"] = best(done)
     confidence = 1 - 0.05 / 6
-    found = {"about": " ".join(__doc__.split()), "machine": machine(), "versions": versions(), "halves": {}}
+    found = {"about": " ".join(__doc__.split()), "device": device, "halves": {}}
     for half, chosen in halves.items():
         value = {n: np.array([measure(done[n, *cell, seed]) for seed in SEEDS]) for n, cell in chosen.items()}
         rows = {}
@@ -120,10 +122,7 @@ def record():
                 difference = [round(float(x), 4) for x in (gap.mean(), low, high)]
                 words.append({"of": one_, "than": other, "difference": difference, "verdict": word})
         found["halves"][half] = {"objectives": rows, "comparisons": words}
-    found["chosen_on_seed_100"] = {
-        name: {"/".join(map(str, cell)): round(measure(done[name, *cell, CHOOSE]), 4) for cell in cells(name)}
-        for name in OBJECTIVES
-    }
+    found["grid"] = {"/".join(map(str, key)): round(measure(done[key]), 4) for key in grid if key in done}
     PLACE.write_text(json.dumps(found | {"runs": list(done.values())}, separators=(",", ":")) + "\n")
     print(json.dumps(found["halves"], indent=1))
 
