@@ -11,7 +11,6 @@ from pmdkit.randomness import generator
 from pmdkit.toy.model import Transformer
 
 Samples = tuple[Tensor, Tensor, Tensor]
-LARGEST_INT64 = 2**63 - 1
 ROWS = 1024  # at a time on a CPU: at dimension 64 their activations still fit the cache of a core
 
 
@@ -100,7 +99,9 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
     logp = first.new_zeros(responses.shape)
     logp[:, 0] = torch.where(mask[:, 0], first, 0.0)
     if longest > 1:
-        leaf = leaves(owner, responses[:, : longest - 1], logits.shape[1])
+        leaf = owner  # where in the tree of prefixes each row ends
+        for token in responses[:, : longest - 1].unbind(1):
+            _, _, leaf = descend(leaf, token, logits.shape[1])
         one = owner.new_empty(int(leaf.max()) + 1)  # [leaves] a row that ends there
         one[leaf] = torch.arange(len(leaf), device=leaf.device)
         hidden = model.hidden(responses[one, : longest - 1], cache.select(owner[one]))  # [leaves, longest - 1, d]
@@ -114,19 +115,6 @@ def descend(node: Tensor, token: Tensor, vocabulary: int) -> tuple[Tensor, Tenso
     """One level down the tree: parent and token of each new node, and the new node of each row."""
     edge, node = torch.unique(node * vocabulary + token, return_inverse=True)
     return edge // vocabulary, edge % vocabulary, node
-
-
-def leaves(owner: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
-    """[N] the node of each row after several tokens [N, S]: `descend` from node `owner`, all at once.
-
-    Owner and tokens are the digits of one number, so equal prefixes have equal numbers, in the order of the tree.
-    """
-    number, count = owner, int(owner.max()) + 1  # all numbers are below `count`
-    for token in tokens.unbind(1):
-        if count > LARGEST_INT64 // vocabulary:  # the next digit may not fit: count the nodes reached so far instead
-            number, count = torch.unique(number, return_inverse=True)[1], len(number)
-        number, count = number * vocabulary + token, count * vocabulary
-    return torch.unique(number, return_inverse=True)[1]
 
 
 def uniforms(seed: int, rows: int, width: int) -> Tensor:

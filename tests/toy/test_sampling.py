@@ -149,27 +149,6 @@ def test_every_beginning_is_read_once(monkeypatch):
     assert read == [PROMPTS.numel()] * 2
 
 
-@pytest.mark.parametrize("largest", [sampling.LARGEST_INT64, 5**4, 60])
-def test_the_leaves_are_where_the_walk_down_the_tree_ends(monkeypatch, largest):
-    """Also where a number of so many digits would not fit: every 4 tokens, and every token."""
-    monkeypatch.setattr(sampling, "LARGEST_INT64", largest)
-    tokens = torch.randint(EOS + 1, (24, 7), generator=torch.Generator().manual_seed(0))
-    tokens[5:9] = tokens[4]  # beginnings in common
-    owner = torch.arange(4).repeat_interleave(6)
-    node = owner
-    for t in range(7):
-        _, _, node = sampling.descend(node, tokens[:, t], EOS + 1)
-    assert torch.equal(sampling.leaves(owner, tokens, EOS + 1), node)
-    assert node.max() + 1 < len(node)
-
-
-def test_leaves_of_more_digits_than_a_number_holds_are_told_apart():
-    """The first token of 40 is as much of the beginning as the last, though 2**(16 * 40) is far beyond 2**63."""
-    tokens = torch.zeros(4, 40, dtype=torch.long)
-    tokens[1, 0], tokens[2, 39] = 1, 1
-    assert sampling.leaves(torch.tensor([0, 0, 0, 2]), tokens, 2**16).tolist() == [0, 2, 1, 3]
-
-
 def test_a_token_of_probability_zero_is_never_drawn():
     """At both ends of the unit interval too, where the cumulated sum is flat."""
     policy = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0]]).log()
