@@ -55,11 +55,11 @@ def check_option(name: str, value: Any, kind: Any) -> None:
         raise ValueError(f"{name} is '{value}'; expected one of {', '.join(get_args(kind))}")
     if kind is bool and not isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}; expected true or false")
-    parts = get_args(kind)
+    parts = get_args(kind) or (kind,)
     accepted = value is None and type(None) in parts
     accepted = accepted or (callable(value) and any(get_origin(part) is Callable for part in parts))
     for rule in [] if accepted else rules or [Range()] * (kind is int):
-        rule.check(name, value, kind is int)
+        rule.check(name, value, int in parts)
 
 
 def check_options(name: str, factory: Any, options: Iterable[str], table: str = "") -> None:

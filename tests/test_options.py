@@ -21,6 +21,7 @@ class Mine(Checked):
     most: NotNegative = 1.0
     open: Annotated[float | None, Range(1e-6)] = None
     arms: Annotated[int, Range(2, 10)] = 3
+    limit: Annotated[int | None, Range(1)] = None
     seed: int = 0
     flag: bool = False
     word: Literal["loo", "mean"] = "loo"
@@ -34,6 +35,7 @@ class Mine(Checked):
         *({"tau": value} for value in (1, 1e-300, lambda groups: groups)),
         *({"open": value} for value in (None, 2)),
         *({"arms": value} for value in (2, 10)),
+        *({"limit": value} for value in (None, 1)),
         {"seed": 10**400, "flag": True, "word": "mean", "free": 3},
     ],
 )
@@ -49,6 +51,7 @@ def test_what_fits_is_taken(options):
         ("tau", (0.0, -1.0, float("nan"), float("inf"), True, "warm", None), "a finite number > 0 in reward units"),
         ("open", (0.0, "x"), "a finite number >= 1e-06"),
         ("arms", (1, 11, 2.0, True, "ten", None), "an integer from 2 to 10"),
+        ("limit", (0, 1.5, True), "an integer >= 1"),
         ("seed", (0.5, False), "an integer"),
         ("flag", (1, "true"), "true or false"),
         ("word", ("lou", None), "one of loo, mean"),
