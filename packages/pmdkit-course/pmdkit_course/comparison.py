@@ -59,11 +59,6 @@ def same(given: Any, wanted: Any, tolerance: float, exact: bool) -> bool:
     return bool(np.allclose(g, w, rtol=tolerance, atol=tolerance * scale + 1e-300, equal_nan=True))
 
 
-def all_same(given: Sequence[Any], wanted: Sequence[Any], tolerance: float, exact: bool) -> bool:
-    """Whether the answers to all inputs agree."""
-    return all(same(g, w, tolerance, exact) for g, w in zip(given, wanted, strict=True))
-
-
 def is_parts(wanted: Any) -> bool:
     """Whether a right answer consists of several values, rather than a list that stands for an array."""
     return isinstance(wanted, tuple) or (isinstance(wanted, list) and any(isinstance(w, str) for w in wanted))

@@ -4,7 +4,7 @@ import csv
 import io
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from pmdkit.errors import UsageError, printable
@@ -17,19 +17,10 @@ MOST_FILES = 20
 "Per student. Each file may hold an answer to every exercise, and each answer takes time."
 Judge = Callable[[Exercise, Code], AnswerVerdict]
 LOOK = " Look at its code: it names the place of the solutions."
-COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
 
 
-@dataclass(frozen=True)
-class Submission:
-    """What a student handed in. Attributes: student; files, in the order of their names."""
-
-    student: str
-    files: tuple[Path, ...]
-
-
-def submissions(folder: Path) -> list[Submission]:
-    """Who handed in what, sorted by name. A file directly in the folder counts as a student named after the file.
+def submissions(folder: Path) -> dict[str, list[Path]]:
+    """The files that each student handed in, by name. A file directly in the folder is a student named after the file.
 
     Links to folders are not followed; a notebook that is a link or a pipe is listed here, and refused when it is read.
     Hidden files (Jupyter's checkpoints) are ignored. A student's folder without files is an empty submission.
@@ -39,17 +30,17 @@ def submissions(folder: Path) -> list[Submission]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; expected one with a folder per student, or with their notebooks")
-    files: dict[str, tuple[Path, ...]] = {}  # alice.ipynb and alice.py are one student
+    files: dict[str, list[Path]] = {}  # alice.ipynb and alice.py are one student
     for entry in visible(folder):
         if is_folder(entry):
-            below = [entry, *(child for child in visible(entry) if is_folder(child))]
-            own = tuple(path for place in below for path in visible(place) if counts(path))
-            files[entry.name] = files.get(entry.name, ()) + own
-        elif counts(entry):
-            files[entry.stem] = (*files.get(entry.stem, ()), entry)
+            below = [entry, *filter(is_folder, visible(entry))]
+            own = [path for place in below for path in visible(place)]
+            files.setdefault(entry.name, []).extend(path for path in own if path.suffix in SUFFIXES)
+        elif entry.suffix in SUFFIXES:
+            files.setdefault(entry.stem, []).append(entry)
     if not any(files.values()):
         raise UsageError(f"{folder} holds no .ipynb and no .py; expected {folder}/STUDENT/NOTEBOOK.ipynb")
-    return [Submission(student, paths) for student, paths in files.items()]
+    return files
 
 
 def visible(folder: Path) -> list[Path]:
@@ -65,11 +56,6 @@ def is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def counts(path: Path) -> bool:
-    """Whether a path is a learner's file, judging by its name."""
-    return path.suffix in SUFFIXES and not is_folder(path)
-
-
 @dataclass(frozen=True)
 class Grade:
     """One line of the result. If a file could not be read, `exercise` is empty and `verdict` says which file."""
@@ -82,7 +68,7 @@ class Grade:
 
 
 def grade(
-    handed_in: Sequence[Submission],
+    handed_in: dict[str, list[Path]],
     exercises: Sequence[Exercise],
     judge: Judge,
     log: Callable[[str], None] = lambda line: None,
@@ -91,54 +77,35 @@ def grade(
 
     If two files of a student answer the same exercise, the better one counts. `log` receives a line per student.
     """
-    files = {each.student: opened(each) for each in handed_in}
-    asked = set()
-    for cells, _ in files.values():
-        asked |= {e.id for one in cells.values() for e in exercises_in(one, exercises)}
-        parsed.cache_clear()
-    rows: list[Grade] = []
-    for each in handed_in:
-        cells, complaints = files[each.student]
-        new = [Grade(each.student, "", False, complaint, 0.0) for complaint in complaints]
-        for exercise in exercises:
-            if exercise.id in asked:
-                new.append(graded(each.student, exercise, list(cells.values()), judge))
+    rows: dict[str, list[Grade]] = {student: [] for student in handed_in}
+    files: dict[str, list[list[NotebookCell]]] = {student: [] for student in handed_in}
+    for student, paths in handed_in.items():
+        complaints = [f"{len(paths)} files; only the first {MOST_FILES} count."] if len(paths) > MOST_FILES else []
+        for path in paths[:MOST_FILES]:
+            try:
+                files[student].append(read(path, links=False))
+            except UsageError as problem:
+                complaints.append(printable(f"{problem}."))
+        rows[student] += [Grade(student, "", False, complaint, 0.0) for complaint in complaints]
+    asked = {e.id for own in files.values() for cells in own for e in exercises_in(cells, exercises)}
+    for student, own in files.items():
+        for exercise in (e for e in exercises if e.id in asked):
+            start, verdict, mark = time.perf_counter(), AnswerVerdict(False, ABSENT), ""
+            for code in filter(None, (answer_to(exercise, cells) for cells in own)):
+                if not verdict.right:
+                    verdict, mark = judge(exercise, code), LOOK if code.reads_solutions else ""
+            seconds = round(time.perf_counter() - start, 2)
+            rows[student].append(Grade(student, exercise.id, verdict.right, verdict.says + mark, seconds))
         parsed.cache_clear()  # hostile code can make it large
-        log(f"{printable(each.student)}: {sum(row.right for row in new)} of {len(asked)} right")
-        rows += new
-    return rows
-
-
-def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list[str]]:
-    """The cells of a student's files, and complaints about files that cannot be read."""
-    cells: dict[Path, list[NotebookCell]] = {}
-    complaints = []
-    for path in submission.files[:MOST_FILES]:
-        try:
-            cells[path] = read(path, links=False)
-        except UsageError as problem:
-            complaints.append(printable(f"{problem}."))
-    if len(submission.files) > MOST_FILES:
-        complaints.append(f"{len(submission.files)} files; only the first {MOST_FILES} count.")
-    return cells, complaints
-
-
-def graded(student: str, exercise: Exercise, files: list[list[NotebookCell]], judge: Judge) -> Grade:
-    """The row for a student and an exercise."""
-    start = time.perf_counter()
-    verdict, mark = AnswerVerdict(False, ABSENT), ""
-    for cells in files:
-        code = answer_to(exercise, cells)
-        if code is not None and not verdict.right:
-            verdict, mark = judge(exercise, code), LOOK if code.reads_solutions else ""
-    return Grade(student, exercise.id, verdict.right, verdict.says + mark, round(time.perf_counter() - start, 2))
+        log(f"{printable(student)}: {sum(row.right for row in rows[student])} of {len(asked)} right")
+    return [row for student in handed_in for row in rows[student]]
 
 
 def to_csv(rows: Sequence[Grade]) -> str:
     """The rows as CSV for a spreadsheet, which must not mistake a name for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow([field.name for field in fields(Grade)])
     for row in rows:
         words = (row.student, row.exercise, "yes" if row.right else "no", row.verdict)
         writer.writerow([*map(harmless, words), f"{row.seconds:.2f}"])

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
+import numpy as np
+
 from pmdkit.errors import printable
 from pmdkit_course import diagnosis
-from pmdkit_course.comparison import all_same, form, pasted, same, shown
+from pmdkit_course.comparison import form, pasted, shown
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise
 from pmdkit_course.known import SEED, Known, known
 
@@ -103,34 +105,49 @@ def judge(exercise: Exercise, answer: Answer, seed: int = SEED) -> AnswerVerdict
         answer: the learner's function.
         seed: seed for the inputs.
     """
-    verdict = judged(exercise, answer, seed)
-    return dataclasses.replace(verdict, exercise=exercise.id, untouched=verdict.says == UNTOUCHED)
-
-
-def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
-    """The verdict without the exercise's id and without `untouched`."""
+    untouched = AnswerVerdict(False, UNTOUCHED, exercise=exercise.id, untouched=True)
     if not callable(answer):
-        if answer is ...:
-            return AnswerVerdict(False, UNTOUCHED)
-        kind = type(answer).__name__
-        return AnswerVerdict(
-            False, f"Got a value of type {kind}; expected the function `{exercise.name}` itself, not called."
+        says = (
+            f"Got a value of type {type(answer).__name__}; expected the function `{exercise.name}` itself, not called."
         )
+        return untouched if answer is ... else AnswerVerdict(False, says, exercise=exercise.id)
     about = known(exercise, seed)
     answers, trouble = answered(exercise, answer, about)
-    if trouble:
-        return of_the_others(exercise, about, answers, trouble)
-    cases, wanted, given = about.cases, about.wanted, list(answers.values())
-    if all(one is ... for one in given):
-        return AnswerVerdict(False, UNTOUCHED)
+    given = list(answers.values())
+    if not trouble and all(one is ... for one in given):
+        return untouched
+    verdict = of_the_others(about, answers, trouble) if trouble else compared(about, given)
+    return dataclasses.replace(verdict, exercise=exercise.id)
+
+
+def compared(about: Known, given: list[Any]) -> AnswerVerdict:
+    """The verdict on an answer to every input: right, a usual mistake, a slip possible in any exercise, or its form.
+
+    Of what is no usual mistake, it includes the shortest input on which the answer is wrong, as a call to paste.
+    """
+    exercise, cases, wanted = about.exercise, about.cases, about.wanted
     complaint = next((c for g, w in zip(given, wanted, strict=True) if (c := form(g, w))), None)
-    if complaint is None and all_same(given, wanted, exercise.tolerance, exercise.exact):
+    if complaint is None and about.agree(given, wanted):
         return AnswerVerdict(True, RIGHT)
     for mistake in about.mistakes:
-        wrong = (mistake.answer(n) if mistake.slip is not None else None for n in range(len(cases)))
-        if all(w is not None and not differs(exercise, g, w) for g, w in zip(given, wrong, strict=True)):
+        wrong = [mistake.answer(n) for n in range(len(cases))] if mistake.slip is not None else [None]
+        if all(w is not None for w in wrong) and about.agree(given, wrong):
             return AnswerVerdict(False, mistake.says, mistake.slip)
-    return general(exercise, about, given, complaint)
+    found = diagnosis.diagnose(about, given)
+    off = [n for n, (g, w) in enumerate(zip(given, wanted, strict=True)) if not about.agree([g], [w])]
+    formless = [n for n in off if form(given[n], wanted[n])]
+    n = min(formless or off, key=lambda n: len(pasted(cases[n])))
+    says, kind = ("Not this.", "") if found is None else (found.says, found.kind)
+    if complaint is not None:
+        says, kind = (complaint, "form") if found is None else (f"{complaint} {found.says}", found.kind)
+    call, got, due = f"`{exercise.name}({', '.join(map(pasted, cases[n]))})`", given[n], wanted[n]
+    place = None if formless else diagnosis.first_off(got, due, exercise.tolerance, exercise.exact)
+    if place is not None:
+        where, got, due = place
+        call = f"In {call}, {where}"
+    # all digits, if the short form would look like the right answer
+    but = shown(got) if shown(got) != shown(due) else pasted(got)[:120]
+    return AnswerVerdict(False, f"{says} {call} should be {shown(due)}, but it is {but}.", kind=kind, case=cases[n])
 
 
 def answered(exercise: Exercise, answer: Answer, about: Known) -> tuple[dict[int, Any], str]:
@@ -150,52 +167,15 @@ def answered(exercise: Exercise, answer: Answer, about: Known) -> tuple[dict[int
     return answers, trouble
 
 
-def of_the_others(exercise: Exercise, about: Known, answers: dict[int, Any], trouble: str) -> AnswerVerdict:
+def of_the_others(about: Known, answers: dict[int, Any], trouble: str) -> AnswerVerdict:
     """The verdict on an answer that has none to some inputs, with what is wrong with those that it has."""
     part, given = about.only(list(answers)), list(answers.values())
     # small counts and words agree by chance, unless there are many of them
-    few = exercise.exact and 2 * len(given) < len(about.cases) and not any(map(diagnosis.large_count, part.wanted))
+    large = any(isinstance(w, int | np.integer) and abs(int(w)) >= 5 * diagnosis.COUNTING for w in part.wanted)
+    few = about.exercise.exact and 2 * len(given) < len(about.cases) and not large
     if len(given) < 3 or few:
         return AnswerVerdict(False, trouble)
-    if all_same(given, part.wanted, exercise.tolerance, exercise.exact):
+    if part.agree(given, part.wanted):
         return AnswerVerdict(False, f"{trouble} Its {len(given)} other answers are right.", kind="raised")
-    found = diagnosis.diagnose(exercise, part, given)
+    found = diagnosis.diagnose(part, given)
     return AnswerVerdict(False, f"{trouble} {found.says}", kind=found.kind) if found else AnswerVerdict(False, trouble)
-
-
-def general(exercise: Exercise, about: Known, given: list[Any], complaint: str | None) -> AnswerVerdict:
-    """The verdict if no usual mistake fits: a slip possible in any exercise, or what is wrong with the form.
-
-    It includes the shortest input on which the answer is wrong, as a call that can be pasted into a cell.
-    """
-    cases, wanted = about.cases, about.wanted
-    found = diagnosis.diagnose(exercise, about, given)
-    off = [n for n, (g, w) in enumerate(zip(given, wanted, strict=True)) if differs(exercise, g, w)]
-    formless = [n for n in off if form(given[n], wanted[n])]
-    worst = min(formless or off, key=lambda n: len(pasted(cases[n])))
-    says, kind = ("Not this.", "") if found is None else (found.says, found.kind)
-    if complaint is not None:
-        says, kind = (complaint, "form") if found is None else (f"{complaint} {found.says}", found.kind)
-    example = counterexample(exercise, cases[worst], given[worst], wanted[worst])
-    return AnswerVerdict(False, f"{says} {example}", kind=kind, case=cases[worst])
-
-
-def differs(exercise: Exercise, given: Any, wanted: Any) -> bool:
-    """Whether an answer to one input is wrong."""
-    return not same(given, wanted, exercise.tolerance, exercise.exact)
-
-
-def counterexample(exercise: Exercise, case: tuple[Any, ...], given: Any, wanted: Any) -> str:
-    """A call to paste, what it should return and what it returns; for a long array, the first wrong entry."""
-    called = f"`{exercise.name}({', '.join(map(pasted, case))})`"
-    if form(given, wanted) is None and (
-        place := diagnosis.first_off(given, wanted, exercise.tolerance, exercise.exact)
-    ):
-        where, given, wanted = place
-        return f"In {called}, {where} should be {shown(wanted)}, but it is {with_digits(given, wanted)}."
-    return f"{called} should be {shown(wanted)}, but it is {with_digits(given, wanted)}."
-
-
-def with_digits(given: Any, wanted: Any) -> str:
-    """A value as it is shown, with all its digits if the short form would look like the right answer."""
-    return shown(given) if shown(given) != shown(wanted) else pasted(given)[:120]

@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import itertools
 import math
 import operator
 import warnings
@@ -14,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit_course.comparison import to_numpy
+from pmdkit_course.comparison import as_numbers, same, to_numpy
 from pmdkit_course.exercises import NO_SOLUTIONS, Answer, Exercise, stored
-from pmdkit_course.serialization import unpack
+from pmdkit_course.serialization import decode
 from pmdkit_course.variants import variants
 
 Case = tuple[Any, ...]
@@ -44,11 +45,17 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Known:
-    """Attributes: cases, the inputs; wanted, the right answers; mistakes, the exercise's own slips first."""
+    """An exercise with cases, its inputs; wanted, the right answers; mistakes, the exercise's own slips first."""
 
+    exercise: Exercise
     cases: tuple[Case, ...]
     wanted: tuple[Any, ...]
     mistakes: tuple[Mistake, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arguments."""
+        return list(inspect.signature(self.exercise.solution).parameters)
 
     def only(self, places: Sequence[int]) -> "Known":
         """The same for some of the inputs."""
@@ -56,8 +63,30 @@ class Known:
         def at(answer: Callable[[int], Any]) -> Callable[[int], Any]:
             return lambda n: answer(places[n])
 
-        mistakes = tuple(replace(mistake, answer=at(mistake.answer)) for mistake in self.mistakes)
-        return Known(tuple(self.cases[n] for n in places), tuple(self.wanted[n] for n in places), mistakes)
+        return Known(
+            self.exercise,
+            tuple(self.cases[n] for n in places),
+            tuple(self.wanted[n] for n in places),
+            tuple(replace(mistake, answer=at(mistake.answer)) for mistake in self.mistakes),
+        )
+
+    def agree(self, given: Sequence[Any], wanted: Sequence[Any]) -> bool:
+        """Whether answers agree as the exercise compares them."""
+        tolerance, exact = self.exercise.tolerance, self.exercise.exact
+        return all(same(g, w, tolerance, exact) for g, w in zip(given, wanted, strict=True))
+
+    def explains(
+        self, given: Sequence[Any], wanted: Sequence[Any], found: Callable[[int], Any], least: int = 2
+    ) -> bool:
+        """Whether a candidate is the wrong answer on all inputs, and another than the right one on some of them."""
+        tolerance = max(self.exercise.tolerance, 1e-9)  # of an exact answer too: the candidate is a float
+        if not all(found(n) is not None and same(g, found(n), tolerance, exact=False) for n, g in enumerate(given)):
+            return False
+        constant = all(same(found(0), found(n), tolerance, exact=False) for n in range(len(given)))
+        if constant or all(g is not None and not g.any() for g in map(as_numbers, given)):
+            return False  # whoever answers the same, or 0, to everything may have meant anything
+        telling = sum(not same(found(n), w, tolerance, exact=False) for n, w in enumerate(wanted))
+        return telling >= min(3 if self.exercise.exact and least > 1 else least, len(wanted))
 
 
 @functools.lru_cache(4)
@@ -70,9 +99,10 @@ def known(exercise: Exercise, seed: int) -> Known:
     if exercise.id in stored():
         if seed != SEED:
             raise EnvironmentLacks(f"other inputs than those of seed {SEED}: {NO_SOLUTIONS}")
-        cases, wanted, mistakes = (unpack(stored()[exercise.id][name]) for name in ("cases", "wanted", "mistakes"))
+        entry = stored()[exercise.id]
+        found = ((m[0], m[1], [decode(one) for one in m[4]].__getitem__, m[2], m[3]) for m in entry["mistakes"])
         return Known(
-            tuple(cases), tuple(wanted), tuple(Mistake(m[0], m[1], m[4].__getitem__, m[2], m[3]) for m in mistakes)
+            exercise, decode(entry["cases"]), decode(entry["wanted"]), tuple(itertools.starmap(Mistake, found))
         )
     cases = tuple(rounded(case) for case in exercise.inputs(np.random.default_rng(seed)))
 
@@ -89,7 +119,7 @@ def known(exercise: Exercise, seed: int) -> Known:
         answers = of(solution, changed, turned_back) if kind == "axis" else of(solution, changed)
         mistakes.append(Mistake(kind, says, answers, arguments=True))
     mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise, cases[0])]
-    return Known(cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
+    return Known(exercise, cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
 
 
 def rounded(value: Any) -> Any:
@@ -131,51 +161,47 @@ def answered(function: Answer, case: Case) -> Any:
 
 
 def other_arguments(exercise: Exercise, cases: tuple[Case, ...]) -> Iterator[tuple[str, str, tuple[Case, ...]]]:
-    """Two arguments exchanged, one with the other sign, one more or less, one left out: kind, sentence and cases."""
-
-    def with_other(i: int, change: Callable[[Any], Any]) -> tuple[Case, ...]:
-        return tuple((*case[:i], change(case[i]), *case[i + 1 :]) for case in cases)
-
-    names, first = list(inspect.signature(exercise.solution).parameters), cases[0]
+    """Two arguments exchanged, or one changed as `CHANGED` says: kind, sentence and cases."""
+    names = list(inspect.signature(exercise.solution).parameters)
+    for i, j in itertools.combinations(range(len(names)), 2):
+        pairs = [(case[i], case[j]) for case in cases]
+        if all(type(a) is type(b) and getattr(a, "shape", ()) == getattr(b, "shape", ()) for a, b in pairs):
+            swapped = tuple((*c[:i], c[j], *c[i + 1 : j], c[i], *c[j + 1 :]) for c in cases)
+            yield "order", f"This is the right answer with `{names[i]}` and `{names[j]}` exchanged.", swapped
     for i, name in enumerate(names):
-        for j in range(i + 1, len(names)):
-            pairs = [(case[i], case[j]) for case in cases]
-            if all(type(a) is type(b) and getattr(a, "shape", ()) == getattr(b, "shape", ()) for a, b in pairs):
-                swapped = tuple((*c[:i], c[j], *c[i + 1 : j], c[i], *c[j + 1 :]) for c in cases)
-                yield "order", f"This is the right answer with `{name}` and `{names[j]}` exchanged.", swapped
-        number, array = isinstance(first[i], int | float | np.number), isinstance(first[i], np.ndarray)
-        if isinstance(first[i], bool) or (array and first[i].dtype == bool):
-            continue
-        right = "This is the right answer"
-        if isinstance(first[i], int):
-            for step, word in ((-1, "smaller"), (1, "larger")):
-                yield (
-                    "off-by-one",
-                    f"{right} for a `{name}` that is one {word}.",
-                    with_other(i, partial(operator.add, step)),
-                )
-        elif number:
-            for factor, word in ((2.0, "twice"), (0.5, "half")):
-                yield "factor", f"{right} for {word} the `{name}`.", with_other(i, partial(operator.mul, factor))
-            for factor in (math.log(2), 1 / math.log(2)):
-                says = f"{right} for {factor:.4g} times the `{name}`: are bits and nats mixed up?"
-                yield "base", says, with_other(i, partial(operator.mul, factor))
-            if all(0 <= case[i] <= 1 for case in cases):
-                for factor in (0.01, 100.0):
-                    says = f"{right} for {factor:g} times the `{name}`: are shares and percent mixed up?"
-                    yield "factor", says, with_other(i, partial(operator.mul, factor))
-            yield "inverse", f"{right} for 1 / `{name}`.", with_other(i, lambda x: 1 / x if x else math.inf)
-            yield "square", f"{right} for `{name}` squared.", with_other(i, lambda x: x * x)
-        if (number or array) and all(np.all((case[i] >= 0) & (case[i] <= 1)) for case in cases):
-            yield "complement", f"{right} for 1 - `{name}`.", with_other(i, partial(operator.sub, 1))
-        if array or (number and not isinstance(first[i], int)):
-            yield "sign", f"{right} for `{name}` with the opposite sign.", with_other(i, operator.neg)
-        if array and all(case[i].ndim == 2 for case in cases):
-            says = f"{right} for `{name}` with rows and columns exchanged: the wrong axis."
-            yield "axis", says, with_other(i, np.transpose)
-        if number:
-            yield "unused", f"{right} for `{name}` = 1: is it used?", with_other(i, lambda x: type(x)(1))
-        if array and all(case[i].ndim == 1 for case in cases):
-            says = f"{right} if all entries of `{name}` are equal: is it used?"
-            yield "unused", says, with_other(i, lambda x: np.ones(x.shape))
-            yield "unused", says, with_other(i, lambda x: np.full(x.shape, 1 / max(len(x), 1)))
+        for kind, says, sort, change in CHANGED:
+            if all(sort <= sorts(case[i]) for case in cases):
+                changed = tuple((*case[:i], change(case[i]), *case[i + 1 :]) for case in cases)
+                yield kind, f"This is the right answer for {says.format(f'`{name}`')}", changed
+
+
+def sorts(x: Any) -> set[str]:
+    """What an argument is: a number, whole or real, or an array with its axes; a share, if all of it is in [0, 1]."""
+    if isinstance(x, bool) or not isinstance(x, int | float | np.floating | np.ndarray) or np.asarray(x).dtype == bool:
+        return set()
+    found = {"array", f"{x.ndim} axes"} if isinstance(x, np.ndarray) else {"number"}
+    found |= set() if "array" in found else {"whole" if isinstance(x, int) else "real"}
+    return found | ({"share"} if np.all((x >= 0) & (x <= 1)) else set())
+
+
+BITS = "{:.4g} times the {{}}: are bits and nats mixed up?"
+PERCENT = "{:g} times the {{}}: are shares and percent mixed up?"
+EQUAL = "equal entries of {}: is it used?"
+CHANGED: tuple[tuple[str, str, set[str], Callable[[Any], Any]], ...] = (
+    ("off-by-one", "a {} that is one smaller.", {"whole"}, lambda x: x - 1),
+    ("off-by-one", "a {} that is one larger.", {"whole"}, lambda x: x + 1),
+    ("factor", "twice the {}.", {"real"}, lambda x: 2 * x),
+    ("factor", "half the {}.", {"real"}, lambda x: x / 2),
+    *(("base", BITS.format(f), {"real"}, partial(operator.mul, f)) for f in (math.log(2), 1 / math.log(2))),
+    *(("factor", PERCENT.format(f), {"real", "share"}, partial(operator.mul, f)) for f in (0.01, 100.0)),
+    ("inverse", "1 / {}.", {"real"}, lambda x: 1 / x if x else math.inf),
+    ("square", "{} squared.", {"real"}, lambda x: x * x),
+    ("complement", "1 - {}.", {"share"}, lambda x: 1 - x),
+    ("sign", "{} with the opposite sign.", {"real"}, operator.neg),
+    ("sign", "{} with the opposite sign.", {"array"}, operator.neg),
+    ("axis", "{} with rows and columns exchanged: the wrong axis.", {"2 axes"}, np.transpose),
+    ("unused", "{} = 1: is it used?", {"number"}, lambda x: type(x)(1)),
+    ("unused", EQUAL, {"1 axes"}, lambda x: np.ones(x.shape)),
+    ("unused", EQUAL, {"1 axes"}, lambda x: np.full(x.shape, 1 / max(len(x), 1))),
+)
+"What somebody may pass for an argument: kind, sentence, for which sort of argument, and what is passed."

@@ -1,22 +1,23 @@
-"""Run the code of an answer in a process of its own, ask it for values through a socket, and judge them on this side.
+"""Run the code of an answer in a process of its own, and judge on this side what it wrote.
 
-The process (worker.py) computes and never judges, so an answer cannot declare itself right. Other people's code runs
-under bubblewrap, by the one command line of `bwrap_command`; one's own runs in a plain process. Both have the limits of
-worker.py and a clock on this side. docs/teach/grading.md shows the command line and says what it does not cover.
+The process (worker.py) computes and never judges, so an answer cannot declare itself right. It writes to a file, which
+its limits bound, and not to a pipe, which has no end. Other people's code runs under bubblewrap, by the one command
+line of `bwrap_command`; one's own runs in a plain process. Both have the limits of worker.py, and a clock on this side.
+docs/teach/grading.md shows the command line and says what it does not cover.
 """
 
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,12 @@ MEMORY_MB = 2048
 PROCESSES = 32
 "Per answer, threads included. NumPy and torch start none where OMP_NUM_THREADS is 1."
 STARTUP = 60.0
-"Seconds for Python to start and to load the course's own packages, before an answer's clock starts."
-LAST_BREATH = 1.0
-"Seconds for a process that closed its socket to end, so that its exit code says why."
+"Seconds for Python to start and to load what an answer imports; also what is left to an answer that ignores its clock."
 LARGEST = 2**23
-"Longest reply, in bytes; decoded it takes twenty times as much. An array of `serialization.LARGEST` bytes fits."
+"Most bytes that are read of what an answer returns; decoded they take many times as much."
 LONGEST = 1000
 "Most characters of what the process says about a failure."
+BROKEN = "It wrote between the replies, which are no answer any more."
 NOBODY = "65534"
 Message = dict[str, Any]
 
@@ -121,101 +121,58 @@ def require_sandbox() -> None:
     )
 
 
-class AnswerProcess:
-    """The process of one answer, from start to end of a `with` block.
-
-    Args:
-        sandboxed: run it under bubblewrap.
-    """
-
-    def __init__(self, sandboxed: bool) -> None:
-        self.buffer = bytearray()
-        self.folder = tempfile.mkdtemp(prefix="pmdkit-learn-")
-        self.socket, theirs = socket.socketpair()
-        command = [*(bwrap_command() if sandboxed else ()), *python_command("-m", "pmdkit_course.worker")]
-        try:
-            self.popen = subprocess.Popen(
-                command,
-                env=environment(self.folder),
-                cwd=self.folder,
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise EnvironmentLacks(f"a process for an answer cannot be started: {error}; free some memory") from error
-        finally:
-            theirs.close()
-
-    def __enter__(self) -> "AnswerProcess":
-        try:
-            self.receive(time.monotonic() + STARTUP)
-        except (TooLong, Failed) as failure:  # none of the answer's code has run yet
-            self.__exit__()
-            raise EnvironmentLacks("a process for an answer did not start; free some memory and try again") from failure
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        # bwrap ends with --die-with-parent everything in its namespaces; a plain process and its group end here
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        self.popen.wait()
-        self.socket.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def ask(self, message: Message, seconds: float) -> Message:
-        """Send a request and return its reply, which must come within so many seconds of wall time.
-
-        Raises:
-            TooLong: no reply came.
-            Failed: the process is gone, or sends nonsense; the message says why.
-        """
-        deadline = time.monotonic() + seconds
-        self.socket.settimeout(max(seconds, 1e-3))
-        try:
-            self.socket.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
-        except TimeoutError:
-            raise TooLong from None
-        except OSError:
-            raise Failed(self.how_it_ended()) from None
-        return self.receive(deadline)
-
-    def receive(self, deadline: float) -> Message:
-        """The next reply, by a time of `time.monotonic`."""
-        while b"\n" not in self.buffer:
-            self.socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+def replies_of(request: Message, sandboxed: bool) -> Iterator[Message]:
+    """Run an answer; what the worker wrote, line by line, and then again and again how it ended."""
+    with tempfile.TemporaryDirectory(prefix="pmdkit-learn-", ignore_cleanup_errors=True) as folder:
+        end: Message = {"late": True}
+        with tempfile.TemporaryFile() as written:
             try:
-                part = self.socket.recv(2**16)
-            except TimeoutError:
-                raise TooLong from None
-            except OSError:
-                part = b""
-            if not part:
-                raise Failed(self.how_it_ended())
-            self.buffer += part
-            if len(self.buffer) > LARGEST:
-                raise Failed("It broke the connection: a reply without an end.")
-        line, _, self.buffer = self.buffer.partition(b"\n")
+                process = subprocess.Popen(
+                    [*(bwrap_command() if sandboxed else ()), *python_command("-m", "pmdkit_course.worker")],
+                    env=environment(folder),
+                    cwd=folder,
+                    stdin=subprocess.PIPE,
+                    stdout=written,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise EnvironmentLacks(
+                    f"a process for an answer cannot be started: {error}; free some memory"
+                ) from error
+            try:
+                process.communicate(json.dumps(request).encode(), STARTUP + request["seconds"])
+                end = {"failed": how_it_ended(process.returncode)}
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                # bwrap ends with --die-with-parent everything in its namespaces; a plain process and its group end here
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            written.seek(0)
+            lines = written.read(LARGEST).split(b"\n")[:-1]
+    if not lines:  # none of the answer's code has run yet
+        raise EnvironmentLacks("a process for an answer did not start; free some memory and try again")
+    for line in lines[1:]:
         try:
             reply = json.loads(line)
             assert isinstance(reply, dict)
         except (ValueError, AssertionError, RecursionError):
-            raise Failed("It broke the connection: a reply that is none.") from None
-        return reply
+            reply = {"failed": BROKEN}
+        yield reply
+    yield from itertools.repeat(end)
 
-    def how_it_ended(self) -> str:
-        """Why the process closed its socket, as far as its exit code tells."""
-        try:
-            code = self.popen.wait(LAST_BREATH)
-        except subprocess.TimeoutExpired:
-            return "It broke the connection, and stayed."
-        number = code - 128 if code > 128 else -code  # bwrap adds 128 to a signal's number, as shells do
-        if number == signal.SIGXCPU:
-            return "It used up its processor time; is there an endless loop?"
-        if number in list(signal.Signals):
-            return f"Python was killed by {signal.Signals(number).name}: out of memory, or a crash in compiled code."
-        return f"It ended Python itself, with code {code}; an answer must return, not exit."
+
+def how_it_ended(code: int) -> str:
+    """Why the process ended, as far as its exit code tells."""
+    number = code - 128 if code > 128 else -code  # bwrap adds 128 to a signal's number, as shells do
+    if number == signal.SIGXCPU:
+        return "It used up its processor time; is there an endless loop?"
+    if number in list(signal.Signals):
+        name = signal.Signals(number).name
+        return f"Python was killed by {name}: out of memory or of time, or a crash in compiled code."
+    return f"It ended Python itself, with code {code}; an answer must return, not exit."
 
 
 def judge_code(
@@ -240,56 +197,33 @@ def judge_code(
     if seconds is not None:
         exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, seconds))
     request = {
+        "name": exercise.name,
         "cell": code.cell,
         "imports": [*code.imports, *code.helpers],
-        "sample": serialization.pack(known(exercise, seed).cases[0]),  # its packages load first
+        "cases": [serialization.encode(case) for case in known(exercise, seed).cases],
         "memory_mb": memory_mb,
         "seconds": exercise.deadline,
         "processes": PROCESSES if sandboxed else 0,  # outside, everything that the account runs would count
     }
-    where = f"The packages that it imports did not load in {STARTUP:g} s; is the machine busy?"
-    with AnswerProcess(sandboxed) as process:
-        try:
-            process.ask(request, STARTUP)
-            where = f"The cell itself, before the function was called, was not done after {exercise.deadline:g} s."
-            answer = Remote(process, exercise.deadline)
-            reply = answer.ask({"run": exercise.name})
-            return judge(exercise, answer if reply.get("callable") else carried(reply), seed)
-        except TooLong:
-            return AnswerVerdict(False, f"{where} Is there an endless loop?", exercise=exercise.id)
-        except Failed as failure:
-            return AnswerVerdict(False, str(failure), exercise=exercise.id)
+    replies = replies_of(request, sandboxed)
+    try:
+        first = next(replies)
+        answer = (lambda *case: held(next(replies))) if first.get("callable") else held(first)
+    except TooLong:
+        says = f"The cell itself, before the function was called, was not done after {exercise.deadline:g} s."
+        return AnswerVerdict(False, f"{says} Is there an endless loop?", exercise=exercise.id)
+    except Failed as failure:
+        return AnswerVerdict(False, str(failure), exercise=exercise.id)
+    return judge(exercise, answer, seed)
 
 
-class Remote:
-    """A function that lives in an AnswerProcess.
-
-    All requests share one clock: its cell, the first inputs, the last ones. The clock runs only during requests.
-    """
-
-    def __init__(self, process: AnswerProcess, seconds: float) -> None:
-        self.process = process
-        self.left = seconds
-
-    def __call__(self, *case: Any) -> Any:
-        """Call the function; raises Failed, with the message of the other side, if it returns no value."""
-        return carried(self.ask({"case": serialization.pack(case)}))
-
-    def ask(self, message: Message) -> Message:
-        """Send a request on the clock; raises TooLong if the time runs out."""
-        begun = time.monotonic()
-        try:
-            reply = self.process.ask(message, max(self.left, 0.0))
-        finally:
-            self.left -= time.monotonic() - begun
-        if "failed" in reply:
-            raise Failed(printable(str(reply["failed"])[:LONGEST]))
-        return reply
-
-
-def carried(reply: Message) -> Any:
-    """The value in a reply; raises Failed if there is none."""
+def held(reply: Message) -> Any:
+    """The value in a reply; raises Failed, with the words of the other side, or TooLong if there is none."""
+    if "late" in reply:
+        raise TooLong
+    if "value" not in reply:
+        raise Failed(printable(str(reply.get("failed", BROKEN))[:LONGEST]))
     try:
         return serialization.decode(reply["value"])
-    except (ValueError, KeyError, OverflowError, MemoryError) as nonsense:
-        raise Failed(f"It broke the connection: {printable(str(nonsense)[:LONGEST])}.") from nonsense
+    except (ValueError, MemoryError) as nonsense:
+        raise Failed(BROKEN) from nonsense

@@ -6,10 +6,10 @@ Whatever a solution uses from its file (helpers, constants, imports) is found by
 import ast
 import functools
 import inspect
-import re
+import itertools
 import sys
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pmdkit.errors import EnvironmentLacks
@@ -17,7 +17,6 @@ from pmdkit_course.exercises import NO_SOLUTIONS, Answer, Exercise, stored
 
 WIDTH = 88
 "Line width of a lesson's code."
-FOR_TOOLS = re.compile(r" *# (?:type: ignore|noqa).*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
     needed: list[ast.stmt] = []
     waiting = [own]
     while waiting:
-        for name in sorted(loaded(waiting.pop())):
+        for name in sorted(loaded(ast.parse(without_annotations(waiting.pop(), lines)))):
             node = nodes.get(name)
             if node is not None and node is not own and node not in needed:
                 needed.append(node)
@@ -75,19 +74,25 @@ def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
 def module_of(function: Answer) -> tuple[list[bytes], dict[str, ast.stmt]]:
     """The file of a function, parsed once: its lines, and its top-level statements by the names they bind."""
     source = inspect.getsource(sys.modules[function.__module__])
-    # the columns of ast count bytes
-    return source.encode().split(b"\n"), {name: node for node in ast.parse(source).body for name in names_of(node)}
+    nodes = {name: node for node in ast.parse(source).body for name in names_of(node)}
+    return source.encode().splitlines(keepends=True), nodes
 
 
 def without_annotations(node: ast.stmt, lines: list[bytes]) -> str:
-    """The lines of a statement, with the annotations of functions cut out from the end."""
-    lines = list(lines)
-    top = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-    end = node.end_lineno or node.lineno
-    for line, column, last, stop in sorted(annotations(node, lines), reverse=True):
-        lines[line - 1 : last] = [lines[line - 1][:column] + lines[last - 1][stop:]]
-        end -= last - line
-    return FOR_TOOLS.sub("", b"\n".join(lines[top - 1 : end]).decode())
+    """The text of a statement, without the annotations of functions; the columns of ast count bytes."""
+    text, starts = b"".join(lines), [0, *itertools.accumulate(map(len, lines))]
+
+    def end(part: ast.expr | ast.stmt) -> int:
+        return starts[(part.end_lineno or 0) - 1] + (part.end_col_offset or 0)
+
+    edges = [starts[min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) - 1], end(node)]
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.arg) and inner.annotation is not None:
+            edges += [starts[inner.lineno - 1] + inner.col_offset + len(inner.arg.encode()), end(inner.annotation)]
+        if isinstance(inner, ast.FunctionDef) and inner.returns is not None:
+            edges += [text.rindex(b" ->", 0, end(inner.returns)), end(inner.returns)]
+    edges.sort()  # begin, and of each annotation its two ends, and end: what lies between a pair of them stays
+    return b"".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)).decode()
 
 
 def names_of(node: ast.stmt) -> list[str]:
@@ -100,32 +105,9 @@ def names_of(node: ast.stmt) -> list[str]:
     return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
 
 
-def loaded(node: ast.stmt) -> set[str]:
-    """Names that a statement uses, not counting those in function annotations."""
-    skipped = {id(inner) for hint in hints_of(node) for inner in ast.walk(hint)}
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in skipped}
-
-
-def hints_of(node: ast.stmt) -> Iterator[ast.expr]:
-    """Annotations of a function and of the functions in it."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.FunctionDef) and inner.returns is not None:
-            yield inner.returns
-        if isinstance(inner, ast.arg) and inner.annotation is not None:
-            yield inner.annotation
-
-
-def annotations(node: ast.stmt, lines: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
-    """Cuts (line, column, end line, end column) that remove function annotations."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.arg) and inner.annotation is not None:
-            hint, begin = inner.annotation, inner.col_offset + len(inner.arg.encode())
-            yield inner.lineno, begin, hint.end_lineno or 0, hint.end_col_offset or 0
-        if isinstance(inner, ast.FunctionDef) and inner.returns is not None:
-            hint = inner.returns
-            arrow = re.search(rb" *-> *$", lines[hint.lineno - 1][: hint.col_offset])
-            assert arrow is not None, "a return annotation stands on the line of its arrow"
-            yield hint.lineno, arrow.start(), hint.end_lineno or 0, hint.end_col_offset or 0
+def loaded(node: ast.AST) -> set[str]:
+    """Names that a statement uses."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def is_import(node: ast.stmt) -> bool:

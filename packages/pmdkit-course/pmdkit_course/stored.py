@@ -4,7 +4,6 @@ It holds inputs, right answers, and those of every known mistake: numbers, and n
 """
 
 import ast
-import contextlib
 import gzip
 import hashlib
 import inspect
@@ -14,7 +13,7 @@ from typing import Any
 
 from pmdkit_course.exercises import Exercise, exercise, ids
 from pmdkit_course.known import SEED, known
-from pmdkit_course.serialization import pack
+from pmdkit_course.serialization import encode
 
 PACKAGE = Path(__file__).parent
 OUT = PACKAGE.parent / "known.json.gz"
@@ -31,11 +30,8 @@ def entry(e: Exercise) -> dict[str, Any]:
     """An exercise as a wheel has it: numbers, and no code."""
     found, mistakes = known(e, SEED), []
     for mistake in found.mistakes:
-        answers = []
-        for n in range(len(found.cases)):
-            with contextlib.suppress(TypeError, ValueError):  # what no learner could give
-                answers += [answer] if pack(answer := mistake.answer(n))["is"] != "none" else []
-        if len(answers) == len(found.cases):  # else it explains nothing
+        answers = [encode(mistake.answer(n)) for n in range(len(found.cases))]
+        if None not in answers:  # else it explains nothing
             mistakes.append((mistake.kind, mistake.says, mistake.slip, mistake.arguments, answers))
     return {
         "name": e.name,
@@ -43,9 +39,9 @@ def entry(e: Exercise) -> dict[str, Any]:
         "hints": e.hints,
         "slips": list(e.slips),
         "limits": (e.tolerance, e.exact, e.deadline),
-        "cases": pack(found.cases),
-        "wanted": pack(found.wanted),
-        "mistakes": pack(mistakes),
+        "cases": encode(found.cases),
+        "wanted": encode(found.wanted),
+        "mistakes": mistakes,
     }
 
 

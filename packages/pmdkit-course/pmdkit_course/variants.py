@@ -6,7 +6,7 @@ variant returns on every input has made a mistake with the same effect, whatever
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from functools import partial
 
 import numpy as np
@@ -19,35 +19,78 @@ Change = tuple[str, str, ast.expr]  # kind, sentence, and what stands in the pla
 Sort = tuple[type, tuple[int, ...]]  # type and shape of an argument
 Put = Callable[[ast.expr], None]  # sets an expression in the place of another
 
-CALLS: dict[str, tuple[tuple[str, str, str], ...]] = {
+LIMIT = "Which side does the limit itself belong to?"
+SLIPS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "Add": (
+        ("sign", "{0} - {1}", "{1:a term} is subtracted where it should be added."),
+        ("term", "{0}", "A term is missing: {1:something} should be added."),
+        ("term", "{1}", "A term is missing beside the one that is added."),
+        ("function", "{0} * {1}", "Two numbers are multiplied where they should be added."),
+    ),
+    "Sub": (
+        ("sign", "{0} + {1}", "{1:a term} is added where it should be subtracted."),
+        ("term", "{0}", "A term is missing: {1:something} should be subtracted."),
+        ("term", "-{1}", "A term is missing beside the one that is subtracted."),
+        ("sign", "{1} - {0}", "A difference is taken the wrong way round."),
+        ("term", "{1}", "A term is missing, the one that something is subtracted from."),
+        ("function", "{0} / {1}", "A ratio is taken where a difference belongs."),
+    ),
+    "Mult": (
+        ("factor", "{0} / {1}", "By {1:a factor} is divided where it should be multiplied."),
+        ("factor", "{0}", "A factor is missing: {1:something} should be multiplied by."),
+        ("factor", "{1}", "A factor is missing: {0:something} should be multiplied by."),
+        ("function", "{0} + {1}", "Two numbers are added where they should be multiplied."),
+    ),
+    "Div": (
+        ("factor", "{0} * {1}", "By {1:a factor} is multiplied where it should be divided."),
+        ("factor", "{0}", "A factor is missing: {1:something} should be divided by."),
+        ("factor", "1 / {1}", "A factor is missing: {0:something} should be multiplied by."),
+        ("inverse", "{1} / {0}", "A fraction is upside down."),
+        ("function", "{0} - {1}", "A difference is taken where a ratio belongs."),
+    ),
+    "Pow": (("square", "{0}", "A power is missing."),),
+    "MatMult": (
+        ("weights", "np.mean({1})", "A plain mean stands where {0:weights} should weigh."),
+        ("weights", "np.sum({1})", "A plain sum stands where {0:weights} should weigh."),
+        ("function", "np.max({1})", "The largest value stands where an average belongs."),
+        ("function", "np.min({1})", "The smallest value stands where an average belongs."),
+        ("function", "np.median({1})", "The middle value stands where an average belongs."),
+    ),
+    "USub": (("sign", "{0}", "A minus sign is missing."),),
+    "Invert": (("selection", "{0}", "The mask is upside down."),),
+    "Gt": (("edge", "{0} >= {1}", LIMIT),),
+    "GtE": (("edge", "{0} > {1}", LIMIT),),
+    "Lt": (("edge", "{0} <= {1}", LIMIT),),
+    "LtE": (("edge", "{0} < {1}", LIMIT),),
+    "IfExp": (("edge", "{0}", "A special case is left out."),),
+    "where": (
+        ("edge", "{1}", "A distinction is missing: one rule is used everywhere."),
+        ("edge", "{2}", "A distinction is missing: the other rule is used everywhere."),
+    ),
     "log": (
         ("base", "np.log2({0})", "A logarithm is to base 2; nats are meant."),
         ("base", "np.log10({0})", "A logarithm is to base 10; nats are meant."),
         ("function", "np.log1p({0})", "A logarithm is of 1 plus what it should be of."),
-        ("function", "({0})", "A logarithm is missing."),
+        ("function", "{0}", "A logarithm is missing."),
     ),
     "log1p": (
         ("base", "np.log2(1 + {0})", "A logarithm is to base 2; nats are meant."),
         ("base", "np.log10(1 + {0})", "A logarithm is to base 10; nats are meant."),
         ("function", "np.log(abs({0}))", "A logarithm is of p where it should be of 1 - p."),
-        ("sign", "np.log1p(-({0}))", "A logarithm is of 1 + x where it should be of 1 - x."),
     ),
     "exp": (
-        ("function", "({0})", "An exponential is missing."),
-        ("sign", "np.exp(-({0}))", "An exponent has the wrong sign."),
+        ("function", "{0}", "An exponential is missing."),
+        ("sign", "np.exp(-{0})", "An exponent has the wrong sign."),
     ),
-    "sqrt": (("square", "({0})", "A square root is missing."),),
-    "abs": (("sign", "({0})", "An absolute value is missing: the sign should not matter."),),
+    "sqrt": (("square", "{0}", "A square root is missing."),),
+    "abs": (("sign", "{0}", "An absolute value is missing: the sign should not matter."),),
     "arctanh": (
-        ("function", "np.tanh({0})", "The function is used in the wrong direction: its inverse is needed."),
         ("function", "np.arctan({0})", "This is the inverse of the tangent, not of tanh."),
         ("function", "np.arcsinh({0})", "This is the inverse of sinh, not of tanh."),
-        ("function", "({0})", "A function is left out."),
     ),
     "maximum": (
-        ("clip", "({0})", "Negative values should be cut off at 0, and are not."),
+        ("clip", "{0}", "Negative values should be cut off at 0, and are not."),
         ("sign", "np.abs({0})", "Negative values should be cut off at 0; here they lose their sign."),
-        ("sign", "np.maximum(-({0}), 0)", "The wrong side is cut off: the negative part is left."),
         ("square", "np.maximum({0}, 0) ** 2", "The positive part is squared."),
         ("function", "(np.asarray({0}) > 0) * 1.0", "It counts whether a value is positive, and not how large it is."),
     ),
@@ -56,45 +99,29 @@ CALLS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("rounding", "math.floor({0}) + 1", "Rounded up past a whole number: one that is exact is not to be raised."),
         ("rounding", "round({0})", "Rounded to the nearest whole number where it should be rounded up."),
     ),
-    "logsumexp": (
-        ("function", "np.max({0})", "The largest term stands for the logarithm of the sum."),
-        ("term", "np.log(np.exp({0} - np.max({0})).sum())", "What is taken out of a sum is not put back."),
-    ),
-    "delete": (("own", "({0})", "A response's own reward is among its peers."),),
-    "max": (
-        ("clip", "{1}", "A lower limit is missing."),
-        ("order", "min({0}, {1})", "The smaller counts where the larger should."),
-    ),
+    "logsumexp": (("term", "np.log(np.exp({0} - np.max({0})).sum())", "What is taken out of a sum is not put back."),),
+    "delete": (("own", "{0}", "A response's own reward is among its peers."),),
+    "max": (("order", "min({0}, {1})", "The smaller counts where the larger should."),),
     "ppf": (
         ("quantile", "norm.ppf({0})", "A quantile of the normal distribution stands where Student's t belongs."),
         ("quantile", "norm.ppf({0}).round(2)", "A quantile of the normal distribution stands for Student's t."),
         ("quantile", "t.ppf(2 * {0} - 1, {1})", "A quantile leaves the whole error on one side; it is for both."),
         ("quantile", "t.ppf((1 + {0}) / 2, {1})", "A quantile leaves half of the error that is meant."),
-        ("quantile", "t.ppf(1 - {0}, {1})", "A quantile of the wrong end: the two ends are exchanged."),
         ("quantile", "1.0", "One standard error stands where so many belong as Student's t asks for."),
     ),
+    ".max": (("order", ".min", "The smallest value stands where the largest belongs."),),
+    ".sum": (("aggregate", ".mean", "A mean is taken where a sum belongs."),),
+    ".mean": (
+        ("aggregate", ".sum", "A sum is taken where a mean belongs."),
+        ("function", "np.median({0})", "The median stands where the mean belongs."),
+    ),
+    ".std": (("square", ".var", "A variance stands where its root, the standard deviation, belongs."),),
 }
-"What stands for a call of a function by somebody who slips; {0} is its first argument, {1} its second."
-RANGES = (
-    ("range({}, {} - 1)", "A range ends one too early."),
-    ("range({}, {} + 1)", "A range goes on for one too long."),
-    ("range({} + 1, {})", "A range begins one too late."),
-    ("range({}, {} // 2 + 1)", "A range ends half way."),
-)
-METHODS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "argmax": (("order", "argmin", "The smallest is chosen where the largest belongs."),),
-    "max": (("order", "min", "The smallest value stands where the largest belongs."),),
-    "sum": (("aggregate", "mean", "A mean is taken where a sum belongs."),),
-    "mean": (("aggregate", "sum", "A sum is taken where a mean belongs."),),
-    "std": (("square", "var", "A variance stands where its root, the standard deviation, belongs."),),
-}
-"The same for methods, which keep their arguments."
-FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-}
+"""What somebody who slips writes for an operator, a function, or a method (with a dot), as kind, code and sentence.
+
+{0} is the first operand or argument; in a sentence it is its name, if that is an argument of the exercise, or else a
+word that gives nothing away. A code with a dot in front is another method of the same arguments.
+"""
 
 
 def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, str, Answer]]:
@@ -147,105 +174,43 @@ def places(function: ast.FunctionDef) -> list[tuple[Put, ast.expr]]:
     return [(put, node) for put, node in found if isinstance(getattr(node, "ctx", ast.Load()), ast.Load)]
 
 
+class Part:
+    """An operand or argument: in code as it is written, in a sentence by its name or by a word in its place."""
+
+    def __init__(self, node: ast.expr, arguments: Container[str]) -> None:
+        self.code = ast.unparse(node)
+        self.name = f"`{self.code}`" if self.code in arguments else ""
+
+    def __format__(self, word: str) -> str:
+        return (self.name or word) if word else f"({self.code})"
+
+
 def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str]) -> Iterator[Change]:
     """What may stand by mistake where an expression stands in the solution."""
-
-    def other(text: str, *parts: ast.expr) -> ast.expr:
-        return ast.parse(text.format(*(f"({ast.unparse(part)})" for part in parts)), mode="eval").body
-
-    def word(part: ast.expr, noun: str) -> str:
-        """An argument by its name, and anything else without giving it away."""
-        return f"`{part.id}`" if isinstance(part, ast.Name) and part.id in arguments else noun
-
+    keys, operands = operation(node)
+    parts = [Part(operand, arguments) for operand in operands]
+    for kind, code, says in (slip for key in keys for slip in SLIPS.get(key, ())):
+        if code.startswith("."):
+            changed = copy.deepcopy(node)
+            changed.func.attr = code[1:]  # type: ignore[attr-defined]
+            yield kind, says, changed
+        elif all(f"{{{i}}}" not in code for i in range(len(parts), 3)) and not (
+            # less 1 is no ratio to 1: without it a term is missing
+            kind == "function" and keys[0] in ("Sub", "Div") and isinstance(operands[1], ast.Constant)
+        ):
+            says = says.format(*parts)
+            yield kind, says[0].upper() + says[1:], parsed(code.format(*parts))
     if isinstance(node, ast.BinOp | ast.Call):
-        yield from extra_factors(node, arguments, other)
-    if isinstance(node, ast.BinOp):
-        left, right, op = node.left, node.right, node.op
-        if isinstance(op, ast.Add | ast.Sub):
-            added, turned = ("added", "subtracted") if isinstance(op, ast.Sub) else ("subtracted", "added")
-            yield (
-                "sign",
-                f"{cap(word(right, 'a term'))} is {added} where it should be {turned}.",
-                other("{} + {}" if isinstance(op, ast.Sub) else "{} - {}", left, right),
-            )
-            one = "1" if isinstance(right, ast.Constant) else word(right, "something")
-            yield "term", f"A term is missing: {one} should be {turned}.", left
-            yield (
-                "term",
-                f"A term is missing beside the one that is {turned}.",
-                (right if isinstance(op, ast.Add) else other("-{}", right)),
-            )
-            if isinstance(op, ast.Sub):
-                yield "sign", "A difference is taken the wrong way round.", other("{} - {}", right, left)
-                yield "term", "A term is missing, the one that something is subtracted from.", right
-                if not isinstance(right, ast.Constant):
-                    yield "function", "A ratio is taken where a difference belongs.", other("{} / {}", left, right)
-            else:
-                yield (
-                    "function",
-                    "Two numbers are multiplied where they should be added.",
-                    other("{} * {}", left, right),
-                )
-        elif isinstance(op, ast.Mult | ast.Div | ast.FloorDiv):
-            times = isinstance(op, ast.Mult)
-            done, due = ("divided", "multiplied") if times else ("multiplied", "divided")
-            yield (
-                "factor",
-                f"By {word(right, 'a factor')} is {done} where it should be {due}.",
-                other("{} / {}" if times else "{} * {}", left, right),
-            )
-            yield "factor", f"A factor is missing: {word(right, 'something')} should be {due} by.", left
-            yield (
-                "factor",
-                f"A factor is missing: {word(left, 'something')} should be multiplied by.",
-                (right if times else other("1 / {}", right)),
-            )
-            if times:
-                yield (
-                    "function",
-                    "Two numbers are added where they should be multiplied.",
-                    other("{} + {}", left, right),
-                )
-            else:
-                yield "inverse", "A fraction is upside down.", other("{} / {}", right, left)
-                if not isinstance(right, ast.Constant):
-                    yield "function", "A difference is taken where a ratio belongs.", other("{} - {}", left, right)
-            for part in (left, right):
-                text = "{} * {} * {}" if times else "{} / {} / {}"
-                if word(part, "") and (times or part is right):
-                    yield "square", f"The factor `{ast.unparse(part)}` is in it twice.", other(text, left, right, part)
-        elif isinstance(op, ast.Pow):
-            yield "square", "A power is missing.", left
-        elif isinstance(op, ast.MatMult):
-            weights = word(left, "weights")
-            yield "weights", f"A plain mean stands where {weights} should weigh.", other("np.mean({})", right)
-            yield "weights", f"A plain sum stands where {weights} should weigh.", other("np.sum({})", right)
-            for name, adjective in (("max", "largest"), ("min", "smallest"), ("median", "middle")):
-                yield (
-                    "function",
-                    f"The {adjective} value stands where an average belongs.",
-                    other(f"np.{name}({{}})", right),
-                )
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        yield "sign", "A minus sign is missing.", node.operand
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        yield "selection", "The mask is upside down.", node.operand
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value not in (0, 1):
+        held = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+        for name, (kind_of, shape) in arguments.items():
+            if name not in held and shape == () and issubclass(kind_of, int | float | np.number):
+                for sign, word in (("*", "multiplied"), ("/", "divided")):
+                    says = f"One factor too many: `{name}` is {word} by."
+                    yield "factor", says, parsed(f"({ast.unparse(node)}) {sign} {name}")
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value not in (0, 1):
         for number, size in ((2 * node.value, "twice"), (node.value / 2, "half")):
             if number != 1:  # a 1 is no factor at all
                 yield "factor", f"A constant is {size} what it should be.", ast.Constant(number)
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in FLIPPED:
-        limit = copy.deepcopy(node)
-        limit.ops = [FLIPPED[type(node.ops[0])]()]
-        yield "edge", "Which side does the limit itself belong to?", limit
-    elif isinstance(node, ast.IfExp):
-        yield "edge", "A special case is left out.", node.body
-    elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".shape"):
-        yield (
-            "axis",
-            "The length of one axis stands where that of the other belongs.",
-            other("{}[1 - {}]", node.value, node.slice),
-        )
     elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Compare):
         yield "selection", "Entries count that should be left out.", node.value
     elif isinstance(node, ast.Name) and node.id in arguments:
@@ -256,57 +221,42 @@ def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str])
         for name in sorted(quantities - {node.id}):
             yield "order", "One quantity stands where another belongs.", ast.Name(name, ast.Load())
     elif isinstance(node, ast.Call):
-        yield from changed_calls(node, other)
+        for i, keyword in enumerate(node.keywords):
+            if keyword.arg == "ddof":
+                changed = copy.deepcopy(node)
+                del changed.keywords[i]
+                yield "spread", "The spread of a sample divides by n - 1 (ddof=1), and this one by n.", changed
+        axes = [k.value for k in node.keywords if k.arg == "axis"] + (node.args if len(keys) > 1 else [])
+        for axis in axes:
+            if isinstance(axis, ast.Constant) and axis.value in (0, 1):
+                place = ast.unparse(node).rpartition(str(axis.value))
+                yield (
+                    "axis",
+                    "The wrong axis: it runs along the other one.",
+                    parsed(f"{place[0]}{1 - axis.value}{place[2]}"),
+                )
 
 
-def extra_factors(node: ast.expr, arguments: Mapping[str, Sort], other: Callable[..., ast.expr]) -> Iterator[Change]:
-    """One factor too many: a number among the arguments that the expression does not hold."""
-    held = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    for name, (kind, shape) in arguments.items():
-        if name not in held and shape == () and issubclass(kind, int | float | np.number):
-            factor = ast.Name(name, ast.Load())
-            yield "factor", f"One factor too many: `{name}` is multiplied by.", other("{} * {}", node, factor)
-            yield "factor", f"One factor too many: `{name}` is divided by.", other("{} / {}", node, factor)
+def operation(node: ast.expr) -> tuple[list[str], list[ast.expr]]:
+    """The names in `SLIPS` of what an expression does, a method's last, and what it does it to."""
+    match node:
+        case ast.BinOp(left, operator, right):
+            return [type(operator).__name__.removeprefix("Floor")], [left, right]
+        case ast.UnaryOp(operator, operand):
+            return [type(operator).__name__], [operand]
+        case ast.Compare(left, [operator], [right]):
+            return [type(operator).__name__], [left, right]
+        case ast.IfExp(_, body, _):
+            return ["IfExp"], [body]
+        case ast.Call(ast.Attribute(value, name), arguments):
+            if ast.unparse(value) in ("np", "math", "theory"):
+                return [name], arguments
+            return [name, f".{name}"], arguments or [value]
+        case ast.Call(ast.Name(name), arguments, keywords) if not any(k.arg == "key" for k in keywords):
+            return [name], arguments
+    return [""], []
 
 
-def changed_calls(node: ast.Call, other: Callable[..., ast.expr]) -> Iterator[Change]:
-    """Another function, another axis, another divisor of a variance, or a case distinction that is not made."""
-    method = isinstance(node.func, ast.Attribute) and not ast.unparse(node.func).startswith(("np.", "math.", "theory."))
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
-    parts = [node.func.value] if method and isinstance(node.func, ast.Attribute) and not node.args else node.args
-    if name == "where":
-        _, chosen, otherwise = node.args
-        yield "edge", "A distinction is missing: one rule is used everywhere.", chosen
-        yield "edge", "A distinction is missing: the other rule is used everywhere.", otherwise
-    elif name == "range":
-        first, end = ([ast.Constant(0)] if len(node.args) == 1 else []) + node.args[:2]
-        for text, says in RANGES:
-            yield "range", says, other(text, first, end)
-    elif parts and not any(k.arg == "key" for k in node.keywords):
-        for kind, text, says in CALLS.get(name, ()):
-            if "{1}" not in text or len(parts) > 1:
-                yield kind, says, other(text, *parts)
-    if method and isinstance(node.func, ast.Attribute):
-        for kind, text, says in METHODS.get(name, ()):
-            changed = copy.deepcopy(node)
-            changed.func = ast.Attribute(node.func.value, text, ast.Load())
-            yield kind, says, changed
-        if name == "mean" and not node.args:
-            yield "function", "The median stands where the mean belongs.", other("np.median({})", node.func.value)
-        if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value in (0, 1):
-            changed = copy.deepcopy(node)
-            changed.args = [ast.Constant(1 - node.args[0].value)]
-            yield "axis", "The wrong axis: it runs along the other one.", changed
-    for i, keyword in enumerate(node.keywords):
-        changed = copy.deepcopy(node)
-        if keyword.arg == "ddof":
-            del changed.keywords[i]
-            yield "spread", "The spread of a sample divides by n - 1 (ddof=1), and this one by n.", changed
-        if keyword.arg == "axis" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int):
-            changed.keywords[i].value = ast.Constant(1 - keyword.value.value)
-            yield "axis", "The wrong axis: it runs along the other one.", changed
-
-
-def cap(text: str) -> str:
-    """With a capital letter."""
-    return text[:1].upper() + text[1:]
+def parsed(code: str) -> ast.expr:
+    """The expression that some code is."""
+    return ast.parse(code, mode="eval").body

@@ -1,7 +1,7 @@
-"""Run the code of one answer under limits and send back what it returns. It judges nothing.
+"""Run the code of one answer under limits and write down what it returns. It judges nothing.
 
-sandbox.py starts it with a socket as standard input and output, where requests and replies are lines of JSON: no
-pickle, because neither side trusts what the answer sends.
+sandbox.py starts it with a request on standard input and reads the replies, which are lines of JSON, from the file that
+is its standard output: no pickle, because neither side trusts what the answer sends.
 """
 
 import ast
@@ -15,12 +15,14 @@ import resource
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pmdkit import extras
 from pmdkit_course import notebooks, serialization
-from pmdkit_course.judging import LESSONS, ONLY_ITSELF, Failed, call, raised
+from pmdkit_course.judging import LESSONS, ONLY_ITSELF, Failed, TooLong, call, raised, within
 
 FILE_SIZE = 64 * 2**20
 "Largest file in bytes. Under bubblewrap, all of /tmp is that large."
@@ -29,30 +31,28 @@ Message = dict[str, Any]
 
 
 def main() -> None:
-    """Report that it is ready, load packages, confine itself, then answer requests until the socket closes."""
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    """Load packages, confine itself, then reply once for the cell and once for each call."""
+    request, replies = json.load(sys.stdin), os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):  # what an answer prints goes nowhere, and it reads no input
         os.dup2(nowhere, descriptor)
     warnings.simplefilter("ignore")
-    send(replies, {"ready": True})
-    request = json.loads(requests.readline())
+    cases = [serialization.decode(case) for case in request["cases"]]
     import_known(request)
     limit(request["memory_mb"], request["seconds"], request["processes"])
-    send(replies, {"loaded": True})
-    function: Any = None
-    for message in map(json.loads, requests):
-        if "run" in message:
-            function, reply = load(request, message["run"])
-        else:
-            reply = call_answer(function, message["case"])
-        send(replies, reply)
 
+    def send(message: Message) -> None:
+        print(json.dumps(message), file=replies, flush=True)
 
-def send(replies: BinaryIO, message: Message) -> None:
-    """Send one reply."""
-    replies.write(json.dumps(message, allow_nan=False).encode() + b"\n")
-    replies.flush()
+    send({"ready": True})
+    try:
+        with within(request["seconds"]):
+            function, reply = load(request)
+            send(reply)
+            for case in cases if reply.get("callable") else ():
+                send(reply_of(partial(call, function, case)))
+    except TooLong:
+        send({"late": True})
 
 
 def import_known(request: Message) -> None:
@@ -60,7 +60,6 @@ def import_known(request: Message) -> None:
 
     A torch build for accelerators takes gigabytes of address space before it is used.
     """
-    serialization.unpack(request["sample"])
     for node in (node for source in (*request["imports"], request["cell"]) for node in notebooks.parsed(source)):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -75,8 +74,7 @@ def limit(memory_mb: int, seconds: float, processes: int) -> None:
 
     Args:
         memory_mb: address space beyond what it has now. Not where the system does not tell what it has, as macOS.
-        seconds: time of an answer; twice as much processor time is allowed. The clock on the other side is the limit
-            that counts, this one also works when the grader itself was killed.
+        seconds: time of an answer; twice as much processor time is allowed, also to an answer that ignores its clock.
         processes: how many there may be with this one, threads included; 0 for no limit.
     """
     processor = math.ceil(time.process_time() + 2 * seconds) + 2
@@ -99,45 +97,43 @@ def limit(memory_mb: int, seconds: float, processes: int) -> None:
         resource.setrlimit(which, (soft, highest))
 
 
-def load(request: Message, name: str) -> tuple[Any, Message]:
+def load(request: Message) -> tuple[Any, Message]:
     """Run the imports and the cell; returns the function it defines, and the reply."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     try:
         exec(compile("\n".join(request["imports"]), "<imports>", "exec"), names)
         exec(compile(request["cell"], "<cell>", "exec"), names)
+    except TooLong:
+        raise
     except SyntaxError as error:
         place = f" in line {error.lineno} of the cell" if error.filename == "<cell>" else ""
         return None, {"failed": f"The code does not parse{place}: {error.msg}."}
     except ModuleNotFoundError as error:
-        return None, {
-            "failed": f"It imports {error.name}, which is not installed here: {extras.advice(error.name or '')}."
-        }
+        advice = extras.advice(error.name or "")
+        return None, {"failed": f"It imports {error.name}, which is not installed here: {advice}."}
     except BaseException as error:
         return None, {"failed": raised(error).replace("It raised", "The cell itself raised", 1)}
-    if name not in names:
-        return None, {"failed": f"The cell defines no `{name}`; keep the name of the function."}
-    value = names[name]
-    try:
-        return value, {"callable": callable(value), "value": serialization.encode(None if callable(value) else value)}
-    except ValueError:  # too large, and not a function
-        return value, {"callable": False, "value": serialization.encode(None)}
+    if request["name"] not in names:
+        return None, {"failed": f"The cell defines no `{request['name']}`; keep the name of the function."}
+    value = names[request["name"]]
+    return value, {"callable": True} if callable(value) else reply_of(lambda: value)
 
 
-def call_answer(function: Any, case: Message) -> Message:
-    """The reply to a call: what the function returns, or why it returns nothing."""
+def reply_of(answer: Callable[[], Any]) -> Message:
+    """The reply that holds what an answer returns, or says why it returns nothing."""
     try:
-        return {"value": serialization.encode(call(function, serialization.unpack(case)))}
+        return {"value": serialization.encode(answer())}
+    except TooLong:
+        raise
     except Failed as failure:
         says = str(failure)
-        if "It raised NameError" in says:
-            says += f" In a notebook, {ONLY_ITSELF}."
-        return {"failed": says}
+        return {"failed": f"{says} In a notebook, {ONLY_ITSELF}." if "It raised NameError" in says else says}
     except RecursionError:
         return {"failed": "It returned a list that contains itself."}
     except (ValueError, MemoryError) as error:
         return {"failed": f"Too much: {error}."}
     except BaseException as error:
-        return {"failed": raised(error, function)}
+        return {"failed": raised(error)}
 
 
 if __name__ == "__main__":

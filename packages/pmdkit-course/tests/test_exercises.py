@@ -15,7 +15,7 @@ from pmdkit_course.judging import RIGHT, UNTOUCHED
 from pmdkit_course.known import SEED
 from pmdkit_course.nbgrader import TO_FILL, bound_in, filled_in
 from pmdkit_course.notebooks import parsed
-from pmdkit_course.serialization import pack
+from pmdkit_course.serialization import encode
 from pmdkit_course.source import solution_source
 
 TUTORIALS = Path(__file__).parents[3] / "tutorials"
@@ -50,7 +50,7 @@ def test_it_is_complete_and_untouched_it_says_so(which):
     assert ast.get_docstring(ast.parse(exercise.start).body[0])
     assert len(exercise.hints) >= 2
     assert 1 <= exercise.difficulty <= 5
-    first, again = ([pack(case) for case in exercise.inputs(np.random.default_rng(SEED))] for _ in range(2))
+    first, again = ([encode(case) for case in exercise.inputs(np.random.default_rng(SEED))] for _ in range(2))
     assert len(first) >= 3
     assert first == again
 

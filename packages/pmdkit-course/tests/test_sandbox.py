@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from pmdkit.errors import EnvironmentLacks
 from pmdkit_course import exercise, sandbox
 from pmdkit_course.answers import Code
 from pmdkit_course.source import solution_source
-from tests.nightly import mostly_nightly
 
 PAGE = Path(__file__).parents[3] / "docs" / "teach" / "grading.md"
 GRADE = [sys.executable, "-m", "pmdkit", "learn", "grade"]
@@ -37,7 +35,6 @@ try:
     WHY = ""
 except EnvironmentLacks as lacks:
     WHY = str(lacks)
-in_sandbox = pytest.mark.skipif(bool(WHY), reason=WHY or "bubblewrap runs here")
 
 BEGIN = """
 import ctypes, os, signal, sys, time
@@ -69,25 +66,19 @@ if pid == 0:
 if made > 40:
     done.append(f"{made} processes")
 """,
-    "writer": """
+    "thief": """
+import pmdkit_course, socket
 beside = os.path.dirname(sys.executable) + "/new"
 for path in (NEIGHBOUR, GRADES, FOLDER + "/new.py", "/usr/new", beside, "/new", "/dev/shm/new", os.__file__):
     tries(f"write {path}", lambda: libc.open(path.encode(), os.O_WRONLY | os.O_CREAT, 0o600))
     tries(f"chmod {path}", lambda: libc.chmod(path.encode(), 0o777))
     tries(f"touch {path}", lambda: libc.utime(path.encode(), None))
-""",
-    "reader": """
-import pmdkit_course
-exercises = os.path.dirname(pmdkit_course.__file__) + "/exercises"
-secret = exercises + "/lesson_103.py"
+secret = os.path.dirname(pmdkit_course.__file__) + "/exercises/lesson_103.py"
 for path in (NEIGHBOUR, GRADES, SOLUTIONS, FOLDER, "/home", "/etc/passwd", "/root/.bashrc", secret):
     tries(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
 tries("secrets", lambda: [name for name in os.environ if name == "SECRET"] or None)
 if (count := sum(name.isdigit() for name in os.listdir("/proc"))) > 3:
     done.append(f"sees {count} processes")
-""",
-    "network": """
-import socket
 for address in (("127.0.0.1", PORT), ("192.0.2.1", 80)):
     tries(f"connect {address}", lambda: socket.create_connection(address, 0.5))
 """,
@@ -101,16 +92,6 @@ except MemoryError:
 if len(kept) > 300:
     done.append(f"{len(kept)} MiB")
 del kept
-written = 0
-for name in "abcdef":
-    try:
-        with open(name, "wb", buffering=0) as file:
-            while (count := file.write(bytes(2**20))) == 2**20:
-                written += count
-    except OSError:
-        pass
-if written > 64 * 2**20:
-    done.append(f"{written} bytes")
 """,
     "loop": """
 for number in range(1, 65):
@@ -127,17 +108,24 @@ while True:
 """,
     "forger": """
 import json
-for message in ({"value": {"is": "float", "text": "0x1p0"}}, {"right": True, "says": "Right."}, {"callable": True}):
+for message in ({"value": 1.0}, {"right": True, "says": "Right."}, {"callable": True}):
     for number in range(3, 20):
         try:
             os.write(number, json.dumps(message).encode() + b"\\n")
         except OSError:
             pass
-print("Right.")
+""",
+    "writer": """
+for number in range(2, 20):
+    try:
+        while os.write(number, bytes(2**20)):
+            pass
+    except OSError:
+        pass
 """,
     "terminal \x1b[2J": "raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')\n",
 }
-SAYS = {"loop": "was not done after 2 s", "forger": "", "terminal \x1b[2J": "owned"}  # all others: NOTHING
+SAYS = {"loop": "killed by", "forger": "", "writer": "", "terminal \x1b[2J": "owned"}  # all others: NOTHING
 
 
 def processes(mark):
@@ -212,10 +200,9 @@ def test_afterwards_nothing_is_left_nothing_has_changed_and_the_terminal_is_not_
         assert all(char.isprintable() or char == "\n" for char in text)
 
 
-@in_sandbox
-@pytest.mark.parametrize("number", mostly_nightly([signal.SIGKILL, signal.SIGINT], signal.SIGKILL))
+@pytest.mark.skipif(bool(WHY), reason=WHY or "bubblewrap runs here")
 @pytest.mark.slow
-def test_a_killed_grader_leaves_no_process(tmp_path, number):
+def test_a_killed_grader_leaves_no_process(tmp_path):
     mark = "import time  # " + tmp_path.name
     (tmp_path / "ada.py").write_text(f"{mark}\ndef tau_for(*a):\n    time.sleep(600)\n")
     grader = subprocess.Popen(
@@ -229,7 +216,7 @@ def test_a_killed_grader_leaves_no_process(tmp_path, number):
     while not processes(own) and time.monotonic() < until:
         time.sleep(0.05)
     assert processes(own)
-    grader.send_signal(number)
+    grader.kill()
     grader.wait(20)
     until = time.monotonic() + 10
     while (left := processes(own)) and time.monotonic() < until:
@@ -282,13 +269,11 @@ def test_all_that_an_answer_does_is_on_one_clock():
 # Where there is no sandbox.
 
 
-@pytest.mark.parametrize("lacks", ["bwrap", "linux", "namespaces"])
+@pytest.mark.parametrize("lacks", ["bwrap", "namespaces"])
 @pytest.mark.slow
 def test_without_a_sandbox_grade_refuses_and_check_and_unsafe_go_on(tmp_path, call, capsys, monkeypatch, lacks):
     if lacks == "bwrap":
         monkeypatch.setattr("shutil.which", lambda name: None)
-    elif lacks == "linux":
-        monkeypatch.setattr("sys.platform", "darwin")
     else:
         monkeypatch.setattr(sandbox, "bwrap_command", lambda: ["sh", "-c", "echo no namespaces >&2; exit 1"])
         monkeypatch.setattr("shutil.which", lambda name: name)

@@ -1,9 +1,7 @@
 """The solutions against something they were not made from: theory, losses, counting, other libraries, many digits."""
 
 import math
-from dataclasses import dataclass
 from itertools import combinations, product
-from typing import ClassVar
 
 import mpmath
 import numpy as np
@@ -23,14 +21,9 @@ from pmdkit.objectives import (
     row_weight,
     total,
 )
-from pmdkit.objectives.baselines import peer_mean, zero_absent
 from pmdkit.stats import paired_difference
 from pmdkit_course import exercise
 from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_401
-from pmdkit_lab.explain import RATIOS
-from pmdkit_lab.explain.regulariser import regulariser_curve
-from pmdkit_lab.explain.solver import stationary_point
-from pmdkit_lab.explain.tabular import TabularPrompt
 from pmdkit_lab.small_tau import binary_small_tau
 
 rng = np.random.default_rng(0)
@@ -208,24 +201,18 @@ def test_chances_of_coins_by_counting_every_row_of_heads_and_tails():
     np.testing.assert_allclose(lesson_107.coin_success(contexts, arms), counted, atol=1e-14)
 
 
-def test_first_order_is_what_a_step_of_a_transformer_does():
-    from pmdkit.toy.model import ModelConfig, Transformer
-
-    model = Transformer(ModelConfig(vocabulary=5, context=4, dimension=16, heads=2, inner=32), seed=1).double()
-    weights, lr = list(model.parameters()), 1e-4
-
-    def logp(first, second):
-        """Of answer 3 to a prompt of two tokens."""
-        return model(torch.tensor([[first, second]]))[0, -1].log_softmax(0)[3]
-
-    of_loss = torch.autograd.grad(-logp(1, 2), weights)
-    of_logp = torch.autograd.grad(logp(2, 1), weights)
-    said = solution("201.1")(of_loss, of_logp, lr)
-    old = logp(2, 1).item()
+def test_first_order_is_what_a_small_step_does():
+    """The log-probability of answer 3 to one prompt, after a step on another prompt that shares all weights."""
+    model, lr = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 5)).double(), 1e-4
+    first, second = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).double()
+    weights = list(model.parameters())
+    step = torch.autograd.grad(-model(first).log_softmax(0)[3], weights)
+    old = model(second).log_softmax(0)[3]
+    expected = solution("201.1")(step, torch.autograd.grad(old, weights), lr)
     with torch.no_grad():
-        for weight, gradient in zip(weights, of_loss, strict=True):
+        for weight, gradient in zip(weights, step, strict=True):
             weight -= lr * gradient
-    assert said == pytest.approx(logp(2, 1).item() - old, rel=0.01)
+    assert expected == pytest.approx((model(second).log_softmax(0)[3] - old).item(), rel=0.01)
 
 
 def test_a_sequence_is_that_of_a_batch():
@@ -362,32 +349,23 @@ def test_no_other_division_has_a_shorter_step():
         assert all(seconds(best) <= seconds(serve) for serve in range(1, gpus))
 
 
-def test_the_squared_error_over_draws_is_unbiased():
-    """Over all outcomes of three draws on two problems, weighted by their probability, it averages to the variance."""
-    p, draws = np.array([0.2, 0.7]), 3
-    expected = (p * (1 - p) / draws).sum() / len(p) ** 2
-    found = 0.0
-    for flips in product((0, 1), repeat=2 * draws):
-        right = np.array(flips).reshape(2, draws)
-        chance = np.where(right, p[:, None], 1 - p[:, None]).prod()
-        found += chance * lesson_303.two_errors(right.sum(1), draws)[0] ** 2
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_the_squared_error_over_problems_is_unbiased_for_problems_and_draws_together():
-    """Problems are drawn from {0.1, 0.8} with chance 1/2 each, then their draws; again by enumeration."""
+def test_both_squared_errors_are_unbiased():
+    """Over all outcomes: of draws on two problems; and of problems, 0.1 or 0.8 with chance 1/2, and then of draws."""
     kinds, draws = np.array([0.1, 0.8]), 2
-    total = found = mean = square = 0.0
+    over_draws = over_problems = mean = square = 0.0
     for which in product((0, 1), repeat=2):
         p = kinds[list(which)]
         for flips in product((0, 1), repeat=2 * draws):
             right = np.array(flips).reshape(2, draws)
-            chance = 0.25 * np.where(right, p[:, None], 1 - p[:, None]).prod()
-            score = right.mean()
-            total, mean, square = total + chance, mean + chance * score, square + chance * score**2
-            found += chance * lesson_303.two_errors(right.sum(1), draws)[1] ** 2
-    np.testing.assert_allclose(total, 1.0, rtol=1e-12)
-    np.testing.assert_allclose(found, square - mean**2, rtol=1e-12)
+            chance, score = np.where(right, p[:, None], 1 - p[:, None]).prod(), right.mean()
+            first, second = lesson_303.two_errors(right.sum(1), draws)
+            over_draws += chance * first**2 * (which == (0, 1))
+            over_problems, mean, square = (
+                total + chance / 4 * part
+                for total, part in ((over_problems, second**2), (mean, score), (square, score**2))
+            )
+    np.testing.assert_allclose(over_draws, (kinds * (1 - kinds) / draws).sum() / 4, rtol=1e-12)
+    np.testing.assert_allclose(over_problems, square - mean**2, rtol=1e-12)
 
 
 def test_pass_at_k_counts_the_sets_that_hold_a_right_answer():
@@ -435,48 +413,18 @@ def test_the_push_is_the_residual_up_to_the_width_and_never_more():
     np.testing.assert_allclose(push, np.clip(advantage - tau * log_ratio, -width, width), atol=1e-6)
 
 
-@dataclass(frozen=True)
-class Capped:
-    """PMD-mean with a bounded target, as lesson 401 writes it."""
-
-    first_step_is_policy_gradient: ClassVar[bool] = False
-    equal_groups: ClassVar[str] = "anchor"
-
-    tau: float = 0.5
-    cap: float = 2.0
-    norm: str = "none"
-
-    def advantage(self, groups):
-        return zero_absent(groups.reward - peer_mean(groups), groups)
-
-    def loss(self, batch):
-        target = self.cap * torch.tanh(batch.advantage / (self.cap * batch.tau))
-        return batch.tau / 2 * (target - batch.seq_log_ratio) ** 2
-
-
-def test_the_explainer_reads_the_same_slope_off_the_loss_alone():
-    """Normalisation adds x z to the target of ratio z; there f' is the solution's slope, less its value at ratio 1."""
-    problem = TabularPrompt.of([0.25, 0.25, 0.25, 0.25], [0.2, 0.4, 0.6, 0.8])
-    capped = Capped()
-    found = stationary_point(capped, problem, True)
-    x = -found.multiplier / 0.5
-    slope = regulariser_curve(capped, problem, found.log_ratio).slope
-    known = np.isfinite(slope)
-    assert known.sum() > 15
-    ratio = np.exp(np.log(RATIOS[known]) + x * RATIOS[known])
-    needed = lesson_401.implied_slope(ratio, 0.5, 2.0) - lesson_401.implied_slope(np.exp(x), 0.5, 2.0)
-    np.testing.assert_allclose(slope[known], needed, atol=1e-9)
+def test_a_response_rests_where_its_bounded_target_is_its_log_ratio():
+    """Forward: the reward above the mean is the slope, and its target is bounded by tanh."""
+    for ratio, tau, cap in cases("401.2"):
+        reached = cap * np.tanh(lesson_401.implied_slope(ratio, tau, cap) / (cap * tau))
+        np.testing.assert_allclose(reached, np.log(ratio), rtol=1e-9, atol=1e-12)
 
 
 def test_a_verdict_is_wrong_as_rarely_as_it_says():
     """Races between equals: among ten comparisons one or more is called in at most one case of twenty."""
     rng = np.random.default_rng(3)
-    called = np.array(
-        [
-            any(lesson_401.verdict(np.zeros(5), rng.normal(size=5), 10) != "undecided" for _ in range(10))
-            for _ in range(150)
-        ]
-    )
-    assert called.mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 150)
-    alone = np.array([lesson_401.verdict(np.zeros(5), rng.normal(size=5), 1) != "undecided" for _ in range(1000)])
-    assert abs(alone.mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1000)
+    races = rng.normal(size=(150, 10, 5))
+    called = [any(lesson_401.verdict(np.zeros(5), each, 10) != "undecided" for each in race) for race in races]
+    assert np.mean(called) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 150)
+    alone = [lesson_401.verdict(np.zeros(5), each, 1) != "undecided" for each in rng.normal(size=(1000, 5))]
+    assert abs(np.mean(alone) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1000)

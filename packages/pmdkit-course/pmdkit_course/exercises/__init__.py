@@ -1,7 +1,7 @@
 """What an exercise is, and how to find one; each lesson has a file of them, such as lesson_103.py.
 
 An exercise is a question, a right function, and recognised wrong ones. A lesson's file sets EXERCISES = (first, second,
-...) and is loaded on first use.
+...), which are numbered in this order, and is loaded on first use.
 """
 
 import functools
@@ -12,7 +12,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ class Exercise:
     """A function to be written, and what is known about it. Its task stands in its lesson.
 
     Attributes:
-        id: lesson and number, "103.2".
         solution: the function done, under the name that a learner sees; its own docstring says why it is right.
         inputs: arguments to compare on, drawn from a generator; at least three tuples, an edge case among them.
         slips: recognised wrong answers, at least two: from what is wrong and where to look, one or two sentences that
@@ -40,9 +39,9 @@ class Exercise:
         tolerance: relative, of numbers.
         exact: answers are compared as they are (integers, words, orders) and not as floating-point numbers.
         deadline: seconds for all calls together.
+        id: lesson and place in its file, "103.2".
     """
 
-    id: str
     solution: Answer
     inputs: Callable[[np.random.Generator], Sequence[tuple[Any, ...]]]
     slips: dict[str, Answer | tuple[Answer, ...]]
@@ -50,6 +49,7 @@ class Exercise:
     tolerance: float = 1e-6
     exact: bool = False
     deadline: float = 20.0
+    id: str = ""
 
     @property
     def lesson(self) -> str:
@@ -198,7 +198,7 @@ def without_solution(which: str, entry: dict[str, Any]) -> Exercise:
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in entry["arguments"]]
     solution.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
     slips: dict[str, Answer | tuple[Answer, ...]] = dict.fromkeys(entry["slips"], solution)
-    return Exercise(which, solution, solution, slips, tuple(entry["hints"]), *entry["limits"])
+    return Exercise(solution, solution, slips, tuple(entry["hints"]), *entry["limits"], id=which)
 
 
 @functools.cache
@@ -216,9 +216,8 @@ def of_lesson(number: str) -> tuple[Exercise, ...]:
         raise ValueError(unknown("lesson", number, lessons()))
     if stored():
         return tuple(without_solution(w, entry) for w, entry in stored().items() if w.startswith(f"{number}."))
-    found: tuple[Exercise, ...] = pkgutil.resolve_name(f"{__name__}.lesson_{number}:EXERCISES")
-    assert [e.id for e in found] == [f"{number}.{i}" for i in range(1, len(found) + 1)]
-    return found
+    found = pkgutil.resolve_name(f"{__name__}.lesson_{number}:EXERCISES")
+    return tuple(replace(e, id=f"{number}.{i}") for i, e in enumerate(found, 1))
 
 
 def exercise(which: str) -> Exercise:

@@ -19,13 +19,6 @@ def in_nats(new: Array, pi: Array) -> tuple[float, float]:
     return float(new[kept] @ log_ratio), float(log_ratio.max())
 
 
-def unguarded_in_nats(new: Array, pi: Array) -> Array:
-    """Right but for a response that was dropped."""
-    with np.errstate(all="ignore"):
-        log_ratio = np.log(new / pi)
-        return new @ log_ratio, log_ratio.max()
-
-
 def constants(pi: Array, reward: Array, tau: float) -> tuple[float, float]:
     """Both are averages under the policy; the second takes the exponential first and the logarithm last."""
     return float(pi @ reward), float(tau * np.log(pi @ np.exp(reward / tau)))
@@ -46,7 +39,6 @@ def problems(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
 
 EXERCISES = (
     Exercise(
-        id="100.1",
         solution=policy_gradient,
         inputs=lambda rng: [(pi, reward) for pi, reward, _ in problems(rng)],
         slips={
@@ -57,8 +49,6 @@ EXERCISES = (
             "reward?": lambda pi, reward: pi * reward,
             "That is how a logit moves its own response. It also "
             "lowers all the others, and their rewards count.": lambda pi, reward: pi * (1 - pi) * reward,
-            "That is the slope along the probabilities, as if each "
-            "could change alone. A logit moves all of them.": lambda pi, reward: reward,
         },
         hints=(
             "The derivative of pi(z) along logit(y) is pi(y) (1[y = z] - pi(z)). Multiply by r(z) and sum over z.",
@@ -66,7 +56,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="100.2",
         solution=in_nats,
         inputs=lambda rng: [
             *((rng.dirichlet(np.full(a, 2.0)), rng.dirichlet(np.full(a, 5.0))) for a in (3, 5)),
@@ -76,12 +65,6 @@ EXERCISES = (
             (np.array([0.5, 0.4, 0.1]), np.array([0.3, 0.3, 0.4])),  # the largest change is a loss
         ],
         slips={
-            "Right but for a response that was dropped, where you "
-            "get 0 times the log of 0. What is x log x at 0?": unguarded_in_nats,
-            "The KL is the other way round. It is an average under the new policy.": (
-                lambda new, pi: (theory.kl(pi, new), in_nats(new, pi)[1]),
-                lambda new, pi: (pi[new > 0] @ np.log(pi[new > 0] / new[new > 0]), in_nats(new, pi)[1]),
-            ),
             "The second number is the largest change. A response that shrank has not grown.": lambda new, pi: (
                 in_nats(new, pi)[0],
                 np.abs(np.log(new[new > 0] / pi[new > 0])).max(),
@@ -90,8 +73,6 @@ EXERCISES = (
                 in_nats(new, pi)[0],
                 (new[new > 0] * np.log(new[new > 0] / pi[new > 0])).max(),
             ),
-            "The first number is the share of probability that has moved. "
-            "The KL averages log-ratios.": lambda new, pi: (float(np.abs(new - pi).sum() / 2), in_nats(new, pi)[1]),
         },
         hints=(
             "np.log is the natural logarithm: np.log(new / pi) is in nats. Average it under the new policy.",
@@ -99,7 +80,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="100.3",
         solution=constants,
         inputs=problems,
         slips={
@@ -114,7 +94,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="100.4",
         solution=mirror_step,
         inputs=problems,
         slips={
@@ -127,7 +106,6 @@ EXERCISES = (
             "That subtracts the mean reward where the log-partition belongs: these do not sum to 1.": (
                 lambda pi, reward, tau: pi * np.exp((reward - pi @ reward) / tau)
             ),
-            "The proportions are right. What makes them sum to 1?": lambda pi, reward, tau: pi * np.exp(reward / tau),
             "A straight step: right for a large tau, but a probability can "
             "turn negative. Step in the logarithm.": lambda pi, reward, tau: pi * (1 + (reward - pi @ reward) / tau),
             "That is PMD-mean's solution, the subject of the course. "

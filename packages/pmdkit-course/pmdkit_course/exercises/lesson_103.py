@@ -63,7 +63,6 @@ def policies(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
 
 EXERCISES = (
     Exercise(
-        id="103.1",
         solution=tau_for,
         inputs=lambda rng: [(10 ** rng.uniform(-6, -4, size=3), eta) for eta in (0.3, 0.5, 0.9)],
         slips={
@@ -77,7 +76,6 @@ EXERCISES = (
         tolerance=0.02,
     ),
     Exercise(
-        id="103.2",
         solution=find_lambda,
         inputs=policies,
         slips={
@@ -103,7 +101,6 @@ EXERCISES = (
         tolerance=1e-5,
     ),
     Exercise(
-        id="103.3",
         solution=lambda_of_step,
         inputs=steps,
         slips={

@@ -39,7 +39,6 @@ def graded(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 EXERCISES = (
     Exercise(
-        id="104.1",
         solution=strength_of,
         inputs=steps,
         slips={
@@ -54,9 +53,6 @@ EXERCISES = (
             "The chi2 term charges for the ratio e^u, and not for its logarithm u.": lambda right, wrong, tau: (
                 (1 - tau * (right - wrong)) / (right - wrong)
             ),
-            "That compares right responses with some that stay at ratio 1. The wrong ones have moved too, and they are "
-            "the ones whose reward is "
-            "known to be 1 lower.": lambda right, wrong, tau: (1 - tau * right) / (np.exp(right) - 1),
         },
         hints=(
             "At the optimum tau u + (lambda / tau) e^u = reward + const. Write it for both kinds and subtract.",
@@ -64,14 +60,11 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="104.2",
         solution=limit_strength,
         inputs=graded,
         slips={
             "That is the variance of the reward. For rewards 0 and 1 it happens to be the same number, p (1 - p); "
             "these rewards are graded.": lambda pi, reward: pi @ (reward - pi @ reward) ** 2,
-            "Half the variance of the reward is lambda for "
-            "large tau, and it is not divided by tau.": lambda pi, reward: (pi @ (reward - pi @ reward) ** 2) / 2,
             "That is p (1 - p) with the mean reward, or with a share of responses, for p. Rewards are graded here.": (
                 lambda pi, reward: (pi @ reward) * (1 - pi @ reward),
                 lambda pi, reward: (pi @ (reward > pi @ reward)) * (1 - pi @ (reward > pi @ reward)),

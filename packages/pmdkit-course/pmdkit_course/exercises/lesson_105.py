@@ -65,7 +65,6 @@ def lone_successes(rng: np.random.Generator) -> list[tuple[Array, float]]:
 
 EXERCISES = (
     Exercise(
-        id="105.1",
         solution=loo_advantage,
         inputs=groups,
         slips={
@@ -93,7 +92,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="105.2",
         solution=part_targets,
         inputs=lone_successes,
         slips={
@@ -111,9 +109,6 @@ EXERCISES = (
             ),
             "Here Z contains the response itself. Then a lone success is compared with itself, and its target stops at "
             "log n.": lambda reward, tau: reward / tau - logsumexp(reward / tau) + np.log(len(reward)),
-            "The sum over the peers is divided by n; there are n - 1 of them.": lambda reward, tau: (
-                part_targets(reward, tau) + np.log(len(reward) / (len(reward) - 1))
-            ),
             "These are PMD-mean's targets. PMD-part takes the log of the mean of e^(r / tau).": lambda reward, tau: (
                 loo_advantage(reward[None])[0] / tau
             ),

@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from pmdkit import theory
-from pmdkit_course.exercises import Array, Exercise, lesson_102
+from pmdkit_course.exercises import Array, Exercise
 
 
 def part_steps(p0: float, tau: float, goal: float) -> int:
@@ -42,7 +42,6 @@ def starts_and_goals(rng: np.random.Generator) -> list[tuple[float, float, float
 
 EXERCISES = (
     Exercise(
-        id="106.1",
         solution=part_steps,
         inputs=starts_and_goals,
         slips={
@@ -59,13 +58,6 @@ EXERCISES = (
             "That follows the wrong responses alone. A step divides them by the normaliser, which changes.": (
                 lambda p0, tau, goal: max(0, int(np.ceil(tau * np.log((1 - p0) / (1 - goal)))))
             ),
-            "That takes the contraction of the first step for "
-            "all steps. It grows as the pass rate does.": lambda p0, tau, goal: max(
-                0, int(np.ceil(np.log((1 - goal) / (1 - p0)) / np.log1p(-theory.binary(p0, tau, "pmd-part").eta)))
-            ),
-            "That is PMD-mean's count. The question is about PMD-part.": lambda p0, tau, goal: lesson_102.count(
-                p0, tau, np.nextafter(goal, 0), lesson_102.mean_step
-            ),
         },
         hints=(
             "What does one step do to the logarithm of the odds?",
@@ -76,15 +68,12 @@ EXERCISES = (
         deadline=60.0,  # a trajectory of hundreds of steps is a fair attempt
     ),
     Exercise(
-        id="106.2",
         solution=holds_below,
         inputs=lambda rng: [
             *((float(10 ** rng.uniform(-4, -1)), share) for share in (0.01, 0.02, 0.05)),
             (0.5, 0.01),
         ],
         slips={
-            "That is where e^(-p / tau) equals the share: how far the formula is from 1, and not how far it is from "
-            "the exact eta.": lambda p, share: -p / np.log(share),
             "That is the difference of the two. Divide it by the exact eta.": lambda p, share: crossing(
                 p, lambda p, tau: theory.binary(p, tau).eta + np.expm1(-p / tau) - share
             ),

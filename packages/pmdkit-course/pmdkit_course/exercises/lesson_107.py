@@ -40,7 +40,6 @@ def results(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 EXERCISES = (
     Exercise(
-        id="107.1",
         solution=paired_interval,
         inputs=results,
         slips={says: tuple(map(ends, wrong)) for says, wrong in INTERVALS.items() if isinstance(wrong, tuple)},
@@ -51,7 +50,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="107.2",
         solution=coin_success,
         inputs=lambda rng: [(int(rng.integers(3, 6)), int(rng.integers(6, 9))), (2, 3), (4, 2), (1, 1)],
         slips={

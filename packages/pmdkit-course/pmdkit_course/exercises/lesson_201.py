@@ -60,12 +60,9 @@ def responses(rng: np.random.Generator) -> list[tuple[Array, ...]]:
 
 EXERCISES = (
     Exercise(
-        id="201.1",
         solution=first_order,
         inputs=gradients,
         slips={
-            "That is the product of the gradients. "
-            "Which way does a step go, and how far?": lambda of_loss, of_logp, lr: product(of_loss, of_logp),
             "A product of norms would mean that both gradients point the same way.": lambda of_loss, of_logp, lr: (
                 -lr * (product(of_loss, of_loss) * product(of_logp, of_logp)) ** 0.5
             ),
@@ -86,7 +83,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="201.2",
         solution=sequence,
         inputs=responses,
         slips={
@@ -104,20 +100,12 @@ EXERCISES = (
                 sequence(logp, logp_old, mask)[0] / mask.sum(1),
                 sequence(logp, logp_old, mask)[1],
             ),
-            "The weights are divided by the lengths, but a mean over responses divides "
-            "by one more number.": lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], 1 / mask.sum(1)),
             "These weights make a mean of the losses. Each loss is to be divided by the length of its response too.": (
                 lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], [1 / len(mask)] * len(mask))
             ),
             "Long responses count more with these weights; a division by length does the opposite.": (
                 lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], mask.sum(1) / mask.sum()),
                 lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], mask.sum(1) / len(mask)),
-            ),
-            "These weights are scaled to sum to 1. A division by lengths does not leave a sum of 1.": (
-                lambda logp, logp_old, mask: (
-                    sequence(logp, logp_old, mask)[0],
-                    1 / mask.sum(1) / (1 / mask.sum(1)).sum(),
-                )
             ),
             "All responses are divided by the padded width. How long is each?": lambda logp, logp_old, mask: (
                 sequence(logp, logp_old, mask)[0],

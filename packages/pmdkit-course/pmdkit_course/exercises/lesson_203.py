@@ -22,7 +22,6 @@ def staleness(ministeps: int, passes: int, lag: int) -> Array:
 
 EXERCISES = (
     Exercise(
-        id="203.1",
         solution=speedup,
         inputs=lambda rng: [
             (0.048, 0.0032, 0.0057, 16),
@@ -43,7 +42,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="203.2",
         solution=staleness,
         inputs=lambda rng: [
             (16, 1, 0),
@@ -61,9 +59,6 @@ EXERCISES = (
             ),
             "How many updates does a step make, with several passes?": lambda m, passes, lag: (
                 lag * m + np.arange(m * passes)
-            ),
-            "With a lag the batch was drawn before an earlier step's updates.": lambda m, passes, lag: np.arange(
-                m * passes
             ),
         },
         hints=(

@@ -50,7 +50,6 @@ def turning_point(quick: float, slow: float) -> float:
 
 EXERCISES = (
     Exercise(
-        id="204.1",
         solution=advantages,
         inputs=groups,
         slips={
@@ -92,7 +91,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="204.2",
         solution=turning_point,
         inputs=lambda rng: [
             (0.25, 0.25),

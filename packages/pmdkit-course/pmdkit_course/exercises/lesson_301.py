@@ -35,7 +35,6 @@ def micro_weights(lengths: list[Array]) -> Array:
 
 EXERCISES = (
     Exercise(
-        id="301.1",
         solution=by_token,
         inputs=batches,
         slips={
@@ -52,7 +51,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="301.2",
         solution=micro_weights,
         inputs=lambda rng: [
             ([rng.integers(5, 500, size=n) for n in (4, 4, 4)],),

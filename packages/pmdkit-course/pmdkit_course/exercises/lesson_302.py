@@ -56,7 +56,6 @@ def shortest(step: Callable[[float, float, float, int, int], float]) -> Callable
 
 EXERCISES = (
     Exercise(
-        id="302.1",
         solution=read_trl,
         inputs=lambda rng: [
             (2, 8, 128, 16, 32),
@@ -81,7 +80,6 @@ EXERCISES = (
         exact=True,
     ),
     Exercise(
-        id="302.2",
         solution=fewest_gpus,
         inputs=models,
         slips={
@@ -110,7 +108,6 @@ EXERCISES = (
         exact=True,
     ),
     Exercise(
-        id="302.3",
         solution=best_serve,
         inputs=lambda rng: [
             (1000.0, 46.0, 4000.0, 64),
@@ -137,13 +134,10 @@ EXERCISES = (
             "The longest response belongs to generation, and not to the update.": shortest(
                 lambda w, f, u, g, n: max(w / n, f + u / (g - n))
             ),
-            "That is the longest step.": lambda w, f, u, g: max(range(1, g), key=lambda n: max(f + w / n, u / (g - n))),
             "Those are the seconds of the shortest step. Which division has it?": lambda w, f, u, g: min(
                 max(f + w / n, u / (g - n)) for n in range(1, g)
             ),
-            "The GPUs that generate do not train.": shortest(lambda w, f, u, g, n: max(f + w / n, u / g)),
             "Those are the ones that train.": lambda w, f, u, g: g - best_serve(w, f, u, g),
-            "Half and half is balanced only if both need the same.": lambda w, f, u, g: g // 2,
         },
         hints=(
             "Write the seconds of generation and of the update for a given serve. Which of them is the step?",

@@ -118,7 +118,6 @@ def checkpoints(rng: np.random.Generator) -> list[tuple[Array]]:
 
 EXERCISES = (
     Exercise(
-        id="303.1",
         solution=two_errors,
         inputs=graded,
         slips={
@@ -160,7 +159,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="303.2",
         solution=pass_at,
         inputs=lambda rng: [
             (rng.binomial(50, rng.beta(0.4, 2, size=12)), 50, 8),
@@ -177,9 +175,6 @@ EXERCISES = (
                 lambda right, draws, k: np.mean([comb(int(c), k) / comb(draws, k) for c in right]),
                 lambda right, draws, k: np.mean((right / draws) ** k),
             ),
-            "That is the chance that not all k are right. One right one is enough.": lambda right, draws, k: (
-                1 - np.mean([comb(int(c), k) / comb(draws, k) for c in right])
-            ),
             "That adds up chances as if two right answers could not come together.": lambda right, draws, k: np.mean(
                 np.minimum(1, k * right / draws)
             ),
@@ -190,7 +185,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="303.3",
         solution=difference,
         inputs=seeds,
         slips=INTERVALS,
@@ -201,7 +195,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="303.4",
         solution=honest_best,
         inputs=checkpoints,
         slips={

@@ -87,7 +87,6 @@ def residuals(rng: np.random.Generator) -> list[tuple[Array, Array, float, float
 
 EXERCISES = (
     Exercise(
-        id="401.1",
         solution=bounded_loss,
         inputs=residuals,
         slips={
@@ -113,7 +112,6 @@ EXERCISES = (
             "That is a line everywhere. Within the width the loss was to stay a parabola.": lambda s, a, tau, width: (
                 width * np.abs(a - tau * s) / tau
             ),
-            "That is PMD-mean itself; nothing is bounded.": lambda s, a, tau, width: (a - tau * s) ** 2 / (2 * tau),
         },
         hints=(
             "Write r for A - tau s. Which line touches r^2 / 2 at r = width, and what is its slope?",
@@ -122,7 +120,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="401.2",
         solution=implied_slope,
         inputs=lambda rng: (
             [
@@ -138,9 +135,6 @@ EXERCISES = (
                 lambda z, tau, cap: cap * tau * np.tanh(np.log(z) / cap),
                 lambda z, tau, cap: cap * np.tanh(np.log(z) / (cap * tau)),
             ),
-            "The target is one of the log ratio. z - 1 is its first term only.": lambda z, tau, cap: (
-                cap * tau * np.arctanh(np.clip((z - 1) / cap, -0.999, 0.999))
-            ),
         },
         hints=(
             "At rest log z = cap * tanh(Delta / (cap * tau)). Solve for Delta.",
@@ -148,7 +142,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="401.3",
         solution=verdict,
         inputs=races,
         slips={
