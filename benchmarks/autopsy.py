@@ -8,6 +8,10 @@ where possible another trainer's format; the healthy runs are split five and fiv
 `build` alone. `judged` is made and read once, after the last change of a rule, and what it says is stored unchanged in
 results/autopsy.json, whatever it says. A rule that is changed afterwards needs new seeds.
 
+Two changes were made before `judged` was made. A form that is paid wrongly is planted where the format has text. A rate
+too high is planted in a transformer: nine more runs of the table, with seeds of their own, showed that a table solves
+its task at any rate, so that a high one is no fault there.
+
 A faulty run is *first* if the first cause that is named is the planted one, *second* if the second is, else *not*. A
 healthy run is *right* if no cause is named. The goal is: 80 % of the faulty runs first or second, and no cause named
 on a healthy run. A fault that a format cannot show (log-probabilities that were not written) is not planted in it.
@@ -34,7 +38,7 @@ import torch
 # kind: (maker, format, strength) in build and in judged
 FAULTS = {
     # a learning rate far above what the task bears
-    "rate-too-high": (("toy", "pmdkit", 0.1), ("table", "prime-rl", 3.0)),
+    "rate-too-high": (("toy", "pmdkit", 0.1), ("toy", "pmdkit", 0.05)),
     # the verifier pays a form whatever its content
     "wrong-form-paid": (("table", "verl", 1), ("table", "columns", 1)),
     # responses at the cap, which is too low, are scored 0
@@ -381,14 +385,29 @@ def main():
     """Make the runs of a half that this interpreter can make, or judge them."""
     action, half, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     torch.set_num_threads(1)
+    judged = []
+    if action == "judge":
+        from pmdkit_lab.autopsy.report import autopsy
     for name, kind, maker, form, strength, seed in runs(half):
         place = folder / half / name
+        if action == "judge":
+            columns = COLUMNS if form == "columns" else {}
+            found = autopsy(place, columns)[0]
+            named = [cause["name"] for cause in found["causes"]]
+            rank = named.index(kind) + 1 if kind in named else None
+            verdict = {1: "first", 2: "second"}.get(rank, "not") if kind else "no" if named else "right"
+            judged.append({"run": name, "planted": kind, "named": named, "verdict": verdict})
+            print(f"{name:42} {verdict:7} {', '.join(named) or found['verdict']}", flush=True)
         if action == "make" and not place.exists():
             if (maker == "trl") != (find_spec("trl") is not None):
                 continue  # TRL has an environment of its own
             place.parent.mkdir(parents=True, exist_ok=True)
             {"table": table_run, "toy": toy_run, "trl": trl_run}[maker](place, kind, form, strength, seed)
             print(name, flush=True)
+    if action == "judge":
+        path = Path(__file__).parent / "results" / "autopsy.json"
+        stored = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(stored | {half: judged}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, merged
+import numpy as np
+
+from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
 from pmdkit_lab.autopsy.readers import Place, Source
 
 ABOUT: dict[str, Any] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text(encoding="utf-8"))
@@ -18,7 +20,7 @@ SOLVED = 0.9  # a reward from which silence and sameness are what learning leads
 
 @dataclass(frozen=True)
 class Run:
-    """All steps of a run in order, the first and last tenth of them, and all of them merged."""
+    """All steps of a run in order, the first one, the last tenth, and all of them merged."""
 
     steps: list[Measures]
     source: Source
@@ -28,7 +30,7 @@ class Run:
 
     def __post_init__(self) -> None:
         tenth = max(len(self.steps) // 10, 1)
-        parts = {"start": self.steps[:tenth], "end": self.steps[-tenth:], "whole": self.steps}
+        parts = {"start": self.steps[:1], "end": self.steps[-tenth:], "whole": self.steps}
         for name, part in parts.items():
             object.__setattr__(self, name, merged(part))
 
@@ -242,8 +244,8 @@ def kl_sign(run: Run) -> Finding:
         return None
     late = both[len(both) // 2 :]
     distance, sign = (sum(values[step] for step in late) / len(late) for values in (kl, loss))
-    negative = sum(loss[step] < 0 for step in late if kl[step] > 0.05) / len(late)
-    if distance < 0.3 or negative < 0.9:
+    together = correlation(*(np.array([values[step] for step in both]) for values in (kl, loss)))
+    if distance < 0.3 or sign >= 0 or together is None or together > -0.8:
         return None
     says = (
         f"the distance from the reference reaches {distance:.2g} nats while the loss is {sign:.2g}: KL lowers the loss"

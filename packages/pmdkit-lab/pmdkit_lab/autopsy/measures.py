@@ -108,6 +108,8 @@ class StepRows:
                 drift = (sum(row.logp or row.logp_engine) - sum(row.logp_ref)) / tokens
         form, answer = answer_of(row.response) if row.response is not None else (None, None)
         right = agrees(answer, row.gold) if row.response is not None else None
+        if form == "number":  # it may be any number: one that is right says more than one that is not
+            answer, right = None, right or None
         prompt = None if row.prompt is None else hash(row.prompt)
         self.rows.append(
             (

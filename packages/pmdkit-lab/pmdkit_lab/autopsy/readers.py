@@ -14,6 +14,7 @@ from typing import Any
 from pmdkit import foreign
 from pmdkit.errors import PmdkitError, UsageError, first_line, short, unknown
 from pmdkit.extras import need
+from pmdkit.observe.run_folder import read_json
 
 Record = dict[str, Any]
 Place = tuple[int, int]
@@ -238,7 +239,7 @@ def rows_of(record: Record, columns: Mapping[str, str], source: Source, where: s
     if columns:
         kind = {"name": "columns", "columns": columns} if record.keys() & set(columns.values()) else None
     if kind is None:
-        if foreign.is_count(record.get("step")) and not columns:
+        if isinstance(record.get("step"), int) and not columns:
             source.take_metrics(record["step"], record["data"] if isinstance(record.get("data"), dict) else record)
         else:
             source.leave_out(f"records without a known set of columns: {short(sorted(record))}", where)
@@ -296,18 +297,23 @@ def records(file: Path, source: Source) -> Iterator[Record | Row]:
 def read_settings(file: Path, run: Path, source: Source) -> None:
     """A run's own config.json, and TRL's trainer_state.json (transformers, `TrainerState.log_history`)."""
     if file.name == "config.json" and file.parent == run:
-        source.config = foreign.check_fields(foreign.read_json(file), {}, file)
+        source.config = read_json(file)
     elif file.name == "trainer_state.json":
-        state = foreign.check_fields(foreign.read_json(file, foreign.LARGE, numbers=False), {}, file)
-        for logged in state["log_history"]:
-            if foreign.is_count(logged.get("step")):
-                source.take_metrics(logged["step"], logged)
+        with foreign.shaped(file, "the state of a trainer"):
+            for logged in foreign.read_json(file, foreign.LARGE, numbers=False)["log_history"]:
+                source.take_metrics(int(logged["step"]), logged)
 
 
 def superseded(file: Path) -> bool:
-    """Whether its rows were not trained on: evaluations, and all of prime-rl's episodes beside the effective ones."""
+    """Whether it holds weights, or rows not trained on: evaluations, all episodes beside the effective ones."""
     twin = file.parents[1] / "effective" / file.name
-    return "eval" in file.parts or file.stem.startswith("eval_") or (file.parent.name == "all" and twin.exists())
+    weights = any(part.startswith("checkpoint") for part in file.parts) and file.suffix != ".json"
+    return (
+        weights
+        or "eval" in file.parts
+        or file.stem.startswith("eval_")
+        or (file.parent.name == "all" and twin.exists())
+    )
 
 
 def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tuple[Place, Row]]:
