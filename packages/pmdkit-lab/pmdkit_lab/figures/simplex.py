@@ -15,16 +15,12 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])  # of the fi
 
 def to_xy(probs: ArrayLike) -> Array:
     """Map [..., 3] policies to [..., 2] points in the triangle; a corner is a policy that always takes one action."""
-    policies = np.asarray(probs, dtype=np.float64)
-    if policies.shape[-1:] != (3,):
-        raise ValueError(f"probs has shape {list(policies.shape)}; expected [..., 3], a policy over three actions")
-    return policies @ CORNERS
+    xy: Array = np.asarray(probs, dtype=np.float64) @ CORNERS
+    return xy
 
 
 def triangle(ax: Axes, labels: Sequence[str] = ("action 1", "action 2", "action 3")) -> None:
     """Draw the empty simplex with a label at each corner, and hide the axes."""
-    if len(labels) != 3:
-        raise ValueError(f"labels has {len(labels)} entries; expected 3, one per corner")
     ax.fill(*CORNERS.T, facecolor="none", edgecolor="0.35", linewidth=1.0, zorder=1.5)
     for corner, label, (dx, dy) in zip(CORNERS, labels, ((0, -6), (0, -6), (0, 5)), strict=True):
         ax.annotate(label, corner, (dx, dy), textcoords="offset points", ha="center", va="bottom" if dy > 0 else "top")

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.style import BLACK, GREEN, GREY, VERMILLION, style
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import interval_text, mean_interval
@@ -24,8 +23,6 @@ MEASURES = {"pass_rate_mean": "mean over training", "pass_rate_last": "after tra
 
 def draw(name: str, folder: Path) -> Drawing:
     """Draw one of PICTURES from the records in a folder."""
-    if name not in PICTURES:
-        raise UsageError(unknown("picture", name, PICTURES))
     function, *records = PICTURES[name]
     drawing: Drawing = function(*(read_json(folder / f"{record}.json") for record in records))
     return drawing

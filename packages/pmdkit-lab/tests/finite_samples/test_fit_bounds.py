@@ -54,11 +54,12 @@ def levels(p, method="pmd-mean"):
     return table, np.abs(table).max()
 
 
-def fitted(p, n, method, groups=300, seed=100):
-    """The empirical minimiser in this class, for `groups` groups of n."""
+def fitted(p, n, method, successes=None):
+    """The empirical minimiser in this class, for 300 groups of n, or for groups with these numbers of successes."""
     (positive, negative), bound = levels(p, method)[0].T, levels(p, method)[1]
     best = theory.binary(p, TAU, method)
-    successes = np.random.default_rng(seed).binomial(n, p, groups)[:, None]
+    successes = np.random.default_rng(100).binomial(n, p, 300) if successes is None else successes
+    successes = successes[:, None]
     peers_of = {1: np.clip(successes - 1, 0, n - 1), 0: np.clip(successes, 0, n - 1)}
 
     def target(reward):
@@ -164,17 +165,6 @@ def test_a_policy_class_holds_a_policy():
 # The sharper refined lemma: its steps, no violation on fits to draws, and its rate.
 
 
-def distances(p, n):
-    """[n + 1] L_t of the empirical minimiser for each number of successes."""
-    table, _ = levels(p)
-    counts = np.arange(n + 1.0)[:, None]
-    right = (1 - np.maximum(counts - 1, 0) / (n - 1)) / TAU
-    wrong = -np.minimum(counts, n - 1) / (n - 1) / TAU
-    loss = counts * (table[:, 0] - right) ** 2 + (n - counts) * (table[:, 1] - wrong) ** 2
-    distance = (p * (table[:, 0] - table[-1, 0]) ** 2 + (1 - p) * (table[:, 1] - table[-1, 1]) ** 2) / 2
-    return distance[loss.argmin(1)]
-
-
 def test_in_the_difference_of_two_losses_the_squares_of_the_baseline_cancel():
     """L_hat(pi) - L_hat(ideal) is that of the population baseline minus the mean of f d, group by group."""
     rng = np.random.default_rng(0)
@@ -210,8 +200,9 @@ def test_the_empirical_square_is_below_one_and_a_half_of_the_loss_and_a_fast_ter
 def test_it_holds_with_far_more_than_its_probability(p, n):
     """Exactly over the binomial, for the minimiser in a class of 401 policies."""
     bound = refined_bound_sharper(p, TAU, levels(p)[1], n, 0.1, POLICIES)
-    failure = distances(p, n) > bound
-    assert binom.pmf(np.arange(n + 1), n, p)[failure].sum() <= 0.1 * 1e-3
+    counts = np.arange(n + 1)
+    failure = fitted(p, n, "pmd-mean", counts).distance > bound
+    assert binom.pmf(counts, n, p)[failure].sum() <= 0.1 * 1e-3
 
 
 def test_it_falls_as_one_over_n_where_the_paper_form_falls_as_its_root():
