@@ -159,13 +159,6 @@ def test_code_that_changed_is_not_the_code_of_the_run(code, call, tmp_path):
     assert call("eval", run, "--trust", code, "--json") == 0  # what was accepted is the run's from now on
 
 
-def test_code_has_a_name_and_other_values_are_no_code():
-    for name in ("my.py", "my.py:Loss", "a/my.py:f", "C:\\x\\my.py:Loss"):
-        assert plugins.code_file(name).name.endswith("my.py")
-    for name in ("pmd-mean", "", "http://127.0.0.1:8000", "data.jsonl", "pass-rate", "python.pyc:x"):
-        assert plugins.code_file(name) is None
-
-
 def test_another_spelling_of_a_file_is_seen_too(code):
     """Whatever is loaded was seen: my.py/ is my.py, for a Path."""
     loaded = 0

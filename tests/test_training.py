@@ -123,16 +123,6 @@ def test_a_run_of_a_small_tier_needs_no_model_library_and_no_compiler():
 # A Run says what it is, also where something is wrong; slips in the first arguments are sentences.
 
 
-def test_a_run_describes_itself_and_never_raises(tmp_path):
-    run = train(env="pass-rates", steps=2, group=4, out=tmp_path / "run")
-    assert repr(run) == f"Run(bandit pass-rates, pmd-mean, 2 steps, {run.path})"
-    run.folder.summary.unlink()
-    assert "2 of 2 steps, not finished" in repr(Run(run.path))
-    run.folder.config.write_text("[1, 2")
-    for path in (run.path, tmp_path / "<absent>", tmp_path):
-        assert str(path) in repr(Run(path))
-
-
 def test_metrics_as_tables_and_a_panel_on_an_axis_of_ones_own(tmp_path):
     pytest.importorskip("pandas")
     from matplotlib.figure import Figure

@@ -42,20 +42,6 @@ def test_text_is_shown_and_not_obeyed(capsys):
         assert told.count("[red]no[/red]") >= 2
 
 
-def test_an_error_shows_the_row_of_data_that_it_names(call, tmp_path, monkeypatch, capsys):
-    """Whatever verb fails, its one line is text: here a file of problems with a command in its keys."""
-    monkeypatch.chdir(tmp_path)
-    Path("rows.jsonl").write_text(json.dumps({f"prob{EVIL[:20]}": "x", "answer": "1"}) + "\n")
-    Path("mine.toml").write_text(
-        '[env]\nkind = "file"\npath = "rows.jsonl"\n[model]\nbuild = "starter"\n[objective]\nname = "pmd-mean"\n'
-        "[schedule]\nsteps = 1\n"
-    )
-    assert call("llm", "mine.toml", "--out", "run") == 2
-    told = capsys.readouterr().err
-    assert raw(told) == set()
-    assert len(told.splitlines()) == 1
-
-
 SPEC = '[env]\nkind = "needle"\narms = 4\n[objective]\nname = "pmd-mean"\n[schedule]\nsteps = 1\n'
 NAMES = [
     "..", "~", "-rf", "a ", "$HOME", "`id`", "\u202e..", "\uff0e\uff0e", "\u4e1c\u4eac", "a\\..\\b", "x" * 200,

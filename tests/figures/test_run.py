@@ -113,14 +113,6 @@ def test_what_depends_on_the_pass_rate_is_drawn_from_the_gauge(drawn_run: Run) -
         np.testing.assert_array_equal(place, [row["bucket"] for row in rows])
 
 
-def test_the_caption_warns_where_stale_ministeps_push_away(drawn_run: Run, tmp_path) -> None:
-    """A push above the pull, and several updates from one batch: neither alone is a reason."""
-    for push, staleness, warned in ((2.5, 3, True), (2.5, 0, False), (0.5, 3, False), (None, 3, False)):
-        rows = [row | {"anchor": push, "staleness": staleness} for row in drawn_run.metrics]
-        said = caption(edited(drawn_run, tmp_path / f"{push}-{staleness}", rows).figure())
-        assert ("2.5 times" in said) == warned
-
-
 @pytest.mark.slow
 def test_lengths_are_drawn_where_they_vary_and_mismatch_where_it_is_known(drawn_run: Run, tmp_path) -> None:
     """Under lag no engine is compared with the trainer, and lengths are known all the same."""

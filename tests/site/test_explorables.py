@@ -104,20 +104,6 @@ def test_the_simplex_is_dragged(open_page, cell):
     assert check_simplex(page, cell)[0].min() >= 0.005
 
 
-def test_the_simplex_works_by_keyboard(open_page, cell):
-    page = open_page("simplex")
-    page.focus(STAR)
-    for key in ("ArrowUp", "ArrowUp", "Shift+ArrowRight"):
-        page.keyboard.press(key)
-    page.focus("[data-key=reward-3]")
-    page.keyboard.press("Home")
-    page.focus("input[data-key=tau]")
-    page.keyboard.press("ArrowLeft")
-    settle(page)
-    pi, reward, tau = check_simplex(page, cell)
-    assert pi[2] > 0.1
-    assert reward[2] == 0
-    assert tau < 0.2
 
 
 def test_a_finger_drags_too(open_page, cell):
