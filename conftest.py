@@ -7,6 +7,7 @@ them fail.
 import os
 import shutil
 import signal
+from collections import Counter
 
 import pytest
 import torch
@@ -37,13 +38,19 @@ def clean_place(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
 
 
-def pytest_collection_modifyitems(items):
-    """Whoever asks for the browser is a test of the site, marked `site`. Faults are slow ones."""
+def pytest_collection_modifyitems(config, items):
+    """Whoever asks for the browser is a test of the site, marked `site`. Faults are slow ones.
+
+    Under xdist files with slow tests come first: at the end no process waits for another that began a long file late.
+    """
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("site")
         if "faults" in item.path.parts[-2:-1]:
             item.add_marker("slow")
+    if hasattr(config, "workerinput"):
+        slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope="session")
