@@ -79,11 +79,9 @@ def sizes(name: str, rank: int | None = None) -> Sizes:
         kv_bytes=4 * layers * kv_heads * head,
         kv_heads=kv_heads,
         kept_bytes=2 * layers * block,
-        kept_bytes_checkpointed=2 * (layers * width + block),
         head_tokens=1024,
         width_bytes=2,
         trained=adapter or total,
-        adapter=adapter,
     )
 
 
@@ -178,11 +176,11 @@ def spread(rows: list[dict[str, Any]], base: Efficiency = PRACTICE) -> float:
 def peak_gib(row: dict[str, Any]) -> float:
     """Peak memory of a published update by the memory model, in GiB."""
     place = cluster(row["gpus"])
-    tokens, shares = row["rows"] * row["length"], place.count
+    tokens = row["rows"] * row["length"]
     again = RECOMPUTED[row["checkpointing"]] == 1
     work = Workload(1, 1, 1, 1, tokens, 0, row["length"], again, place.count > 1, False)
     model = sizes(row["model"], row["lora"])
-    return (sum(trainer_state(model, shares).values()) + sum(update_parts(model, work, shares).values())) / GIB
+    return (sum(trainer_state(model, work, place).values()) + sum(update_parts(model, work, place).values())) / GIB
 
 
 def measured_peaks() -> list[tuple[dict[str, Any], float, float]]:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from pmdkit.cli.options import Flag, RecipeName, RunOptions, Texts, Whole
 from pmdkit.cli.output import pair_table, print_json, shown, simple_table
@@ -59,9 +58,8 @@ def plan(
 
     options = RunOptions(steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
     spec, _ = resolve("llm", recipe, options.changes())
-    assert spec.rollout is not None
     tensor, asked = workload.serving(spec)
-    gpus = gpus or f"{spec.parallel.processes if spec.parallel is not None else 1}xH100"
+    gpus = gpus or f"{spec.parallel.processes}xH100"
     where = hardware.cluster(gpus, tp or tensor)
     apart = hardware.divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
     work = workload.work_of(spec, prompt_length)
@@ -81,9 +79,36 @@ def show_plan_tables(told: dict[str, Any]) -> None:
     console = Console(highlight=False)
     verdict = "fits" if told["fits"] else "does not fit"
     console.print(f"[bold]{shown(told['recipe'])}[/bold] on {told['gpus']}: [bold]{verdict}[/bold]")
-    console.print(memory(told))
-    for title, rows in (("batch", batch(told)), ("time", time(told)), ("assumed", assumed(told))):
-        console.print(pair_table(rows, title=title))
+    phases = told["memory_parts_gib"]
+    titles = ("", *(f">{phase}" for phase in phases))
+    table = simple_table(*titles, title="memory of one accelerator, GiB", title_justify="left")
+    table.columns[0].style = "dim"
+    for part in dict.fromkeys(part for held in phases.values() for part in held):
+        table.add_row(part, *(f"{held[part]:.2f}" if part in held else "" for held in phases.values()))
+    table.add_section()
+    table.add_row("together", *(f"{value:.2f}" for value in told["memory_gib"].values()))
+    table.add_row("limit", *(f"{told['memory_limit_gib']:.2f}" for _ in phases))
+    console.print(table)
+    b, a = told["batch"], told["assumptions"]
+    rows = {
+        "responses per step": f"{b['responses_per_step']:,.0f} = {b['prompts_per_step']:,.0f} prompts x "
+        f"{b['responses_per_prompt']}",
+        "updates per step": f"{b['updates_per_step']}, of {b['responses_per_ministep']:,.6g} responses each",
+        "staleness of the last update": f"{told['staleness']} updates",
+        "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
+        **divided(told),
+        "passes of one update on one accelerator": f"{b['visits_per_ministep']}",
+    }
+    console.print(pair_table(rows, title="batch"))
+    console.print(pair_table(time(told), title="time"))
+    rows = {
+        "response": f"{a['mean_response_tokens']:,.0f} tokens on average, the longest of a step "
+        f"{a['longest_response_tokens']:,.0f}",
+        "prompt": f"{a['prompt_tokens']} tokens",
+        "share of the data sheet's peak": f"{100 * a['bandwidth']:.0f} % of bandwidth and {100 * a['products']:.0f} % "
+        f"of products while generating, {100 * a['training']:.0f} % of products in updates",
+    }
+    console.print(pair_table(rows, title="assumed"))
     if told["advice"]:
         costs = {it["words"]: f"{it['gib']:.1f} GiB, {number(it['seconds'])} s per step" for it in told["advice"]}
         console.print(pair_table(costs, title="what would fit"))
@@ -94,46 +119,15 @@ def show_plan_tables(told: dict[str, Any]) -> None:
     )
 
 
-def memory(told: dict[str, Any]) -> Table:
-    """Memory of one accelerator in GiB, by part and phase."""
-    phases = told["memory_parts_gib"]
-    titles = ("", *(f">{phase}" for phase in phases))
-    table = simple_table(*titles, title="memory of one accelerator, GiB", title_justify="left")
-    table.columns[0].style = "dim"
-    parts = dict.fromkeys(part for held in phases.values() for part in held)
-    for part in parts:
-        table.add_row(part, *(f"{held[part]:.2f}" if part in held else "" for held in phases.values()))
-    table.add_section()
-    table.add_row("together", *(f"{value:.2f}" for value in told["memory_gib"].values()))
-    table.add_row("limit", *(f"{told['memory_limit_gib']:.2f}" for _ in phases))
-    return table
-
-
-def batch(told: dict[str, Any]) -> dict[str, str]:
-    """The batch sizes of a step."""
-    b = told["batch"]
-    return {
-        "responses per step": f"{b['responses_per_step']:,.0f} = {b['prompts_per_step']:,.0f} prompts x "
-        f"{b['responses_per_prompt']}",
-        "updates per step": f"{b['updates_per_step']}, of {b['responses_per_ministep']:,.6g} responses each",
-        "staleness of the last update": f"{told['staleness']} updates",
-        "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
-        **divided(told),
-        "passes of one update on one accelerator": f"{b['visits_per_ministep']}",
-    }
-
-
 def divided(told: dict[str, Any]) -> dict[str, str]:
     """Which accelerators generate and which train, if they are divided, and the effect of a lag."""
-    parts, lag = told["division"], told["lag"]
-    rows = {}
+    parts, lag, rows = told["division"], told["lag"], {}
     if parts["apart"]:
         rows["accelerators"] = f"{parts['generate']} generate, {parts['train']} train"
-        if parts["best_serve"] and parts["best_serve"] != parts["generate"]:
-            rows["accelerators"] += (
-                f"; faster: --serve {parts['best_serve']}, {number(parts['best_seconds_step'])} s per step"
-            )
-    if parts["overlap"]:
+        if parts["best_serve"] not in (None, parts["generate"]):
+            faster = f"--serve {parts['best_serve']}, {number(parts['best_seconds_step'])} s per step"
+            rows["accelerators"] += f"; faster: {faster}"
+    if lag and parts["apart"]:
         rows[f"rollout.lag {lag}"] = "generation and update overlap: a step takes as long as the slower of the two"
     elif lag:
         rows[f"rollout.lag {lag}"] = "gains nothing on the same accelerators: --serve divides them"
@@ -149,34 +143,21 @@ def time(told: dict[str, Any]) -> dict[str, str]:
     ms, alone, g = told["ms_per_token"], told["on_policy_ms_per_token"], told["generation"]
     rows = {
         "generation": f"{number(told['seconds_generation'])} s per step, {ms['generation']:.4f} ms per token; "
-        f"{g['decode_steps']:,.0f} decode steps",
+        f"{g['steps']:,.0f} decode steps",
         "update": f"{number(told['seconds_update'])} s per step, {ms['update']:.4f} ms per token",
     }
     if told["update_waits_for"] == "network":
         rows["update"] += "; sending weights and gradients takes longer than computing"
     if told["seconds_scoring"]:
-        rows["scoring by the trainer"] = (
-            f"{number(told['seconds_scoring'])} s per step, {ms['scoring']:.4f} ms per token"
-        )
-    if g["waiting_share"]:
-        rows["responses that wait for memory"] = f"{100 * g['waiting_share']:.0f} %"
+        seconds = f"{number(told['seconds_scoring'])} s per step"
+        rows["scoring by the trainer"] = f"{seconds}, {ms['scoring']:.4f} ms per token"
+    if g["queue"]:
+        rows["responses that wait for memory"] = f"{100 * g['queue']:.0f} %"
     return rows | {
         "all steps": f"{number(told['hours'])} h, {number(told['gpu_hours'])} accelerator hours, without evaluations",
         "on-policy, each ministep its own rollout": f"generation {alone['generation']:.4f}, update "
         f"{alone['update']:.4f} ms per token",
         "speed-up over on-policy": f"{told['speedup_over_on_policy']:.2f}, of generation and update together",
-    }
-
-
-def assumed(told: dict[str, Any]) -> dict[str, str]:
-    """The assumptions behind the times."""
-    a = told["assumptions"]
-    return {
-        "response": f"{a['mean_response_tokens']:,.0f} tokens on average, the longest of a step "
-        f"{a['longest_response_tokens']:,.0f}",
-        "prompt": f"{a['prompt_tokens']} tokens",
-        "share of the data sheet's peak": f"{100 * a['bandwidth']:.0f} % of bandwidth and {100 * a['products']:.0f} % "
-        f"of products while generating, {100 * a['training']:.0f} % of products in updates",
     }
 
 

@@ -44,9 +44,8 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     """
     sizes, cluster, efficiency = engine.sizes, engine.cluster, engine.efficiency
     there = trainers or cluster
-    shares = there.count // work.replicas if work.fsdp2 else 1
-    state = trainer_state(sizes, shares)
-    copy = {"engine weights": engine.weight_bytes()}
+    state = trainer_state(sizes, work, there)
+    copy = {"engine weights": engine.weight_bytes() if work.own else 0.0}
     limit = efficiency.memory * cluster.gpu.gib * GIB
     beside = (state if trainers is None else {}) | copy
     left = max(0.0, limit - sum(beside.values()))
@@ -62,56 +61,109 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
         kept = copy | (rollout if work.share is not None else {})  # the embedded engine's cache ends with the rollout
     phases = {
         "rollout": beside | rollout,
-        "score": state | kept | score_parts(sizes, work, shares),
-        "update": state | kept | update_parts(sizes, work, shares),
+        "score": state | kept | score_parts(sizes, work, there),
+        "update": state | kept | update_parts(sizes, work, there),
     }
     gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
     return Memory(gib, limit / GIB, room, work.longest)
 
 
-def trainer_state(sizes: Sizes, shares: int) -> dict[str, float]:
+def trainer_state(sizes: Sizes, work: Workload, there: Cluster) -> dict[str, float]:
     """Bytes that a trainer always holds: float32 weights, and Adam's two moments for those that are trained."""
+    shares = shares_of(work, there)
     return {"weights": FLOAT32 * sizes.weights / shares, "optimizer": 2 * FLOAT32 * sizes.trained / shares}
 
 
-def score_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
-    """Bytes of a forward pass without gradient on top of the trainer's state: one block's activations at a time."""
-    ends = sizes.vocabulary * sizes.dimension + sizes.lookup
-    held = sizes.width_bytes * (2 * sizes.block + ends)  # one block computes while the next is prefetched
-    cast = held if shares == 1 and sizes.width_bytes < FLOAT32 else 0.0
-    return {
-        "gathered weights": held if shares > 1 else 0.0,
-        "weights as computed with": cast,
-        "activations": sizes.kept_bytes / sizes.layers * tokens_of_a_pass(work) + FLOAT32 * sizes.merged / sizes.layers,
-        "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
-    }
+def shares_of(work: Workload, there: Cluster) -> int:
+    """The number of processes that divide a copy of the weights among them."""
+    return there.count // work.replicas if work.fsdp2 else 1
 
 
-def tokens_of_a_pass(work: Workload) -> int:
-    """Tokens of the largest forward pass: the budget, unless one row exceeds it."""
-    return max(work.token_budget, work.longest)
+# A pass is fullest in the head or in a block, and never in both: the fuller of these moments counts. Where weights are
+# cut, embedding and head stay gathered throughout, and the next block is gathered while one computes; where they are
+# not, a half-precision pass has copies of what it computes with, and the head makes one more. How near these parts are
+# to rehearsals of every recipe: tests/planner/rehearsed.json.
 
 
-def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
-    """Bytes of an update on top of the trainer's state, if each process holds one of `shares` shards of the weights."""
-    kept = sizes.kept_bytes_checkpointed if work.checkpointing else sizes.kept_bytes
-    merged = sizes.merged // (sizes.layers if work.checkpointing else 1)
-    head = sizes.vocabulary * sizes.dimension
-    cut = shares > 1
-    width = sizes.width_bytes
-    summed = width + (FLOAT32 if width < FLOAT32 else 0)  # a gradient, and its float32 copy for the reduction
-    ends = head + sizes.lookup  # head and embedding stay gathered from the first layer to the last
-    whole = (
-        (2 * width + summed) * sizes.block + (width + summed) * ends if cut else 0.0
-    )  # one block computes while the next is prefetched
-    cast = 0.0  # without shards: the weights in bfloat16, for as long as a backward pass needs them
-    if not cut and width < FLOAT32:
-        cast = width * (2 * sizes.block + ends if work.checkpointing else sizes.weights)
-    return {
-        "gradients": FLOAT32 * sizes.trained / shares,
-        "gathered weights": whole,
-        "weights as computed with": cast,
-        "activations": kept * tokens_of_a_pass(work) + FLOAT32 * merged,
-        "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
-        "gradient of the head": FLOAT32 * head * work.head_buffers,  # on top of the one that it is added to
-    }
+def largest_pass(work: Workload, there: Cluster) -> tuple[float, bool]:
+    """Tokens of the largest pass, and whether it is the only one of an update: then no gradients are summed before."""
+    everything = work.longest - work.width + work.width * work.rows / work.ministeps / there.count
+    only = work.width > 0 and everything <= work.token_budget
+    return max(work.longest, everything if only else work.token_budget), only
+
+
+def weights_of_a_pass(sizes: Sizes, cut: bool) -> tuple[str, float, float]:
+    """Which weights a pass holds beside the trainer's, and their bytes in the head and in a block."""
+    width, head = sizes.width_bytes, sizes.vocabulary * sizes.dimension
+    if cut:
+        ends = width * (head + sizes.lookup)
+        return "gathered weights", ends, ends + 2 * width * sizes.block
+    if width == FLOAT32:
+        return "weights as computed with", 0.0, 0.0
+    ends = width * (head + sizes.lookup)
+    return "weights as computed with", ends + width * head, ends + width * sizes.block
+
+
+def fuller(*moments: dict[str, float]) -> dict[str, float]:
+    """The moment at which more is held."""
+    return max(moments, key=lambda parts: sum(parts.values()))
+
+
+def score_parts(sizes: Sizes, work: Workload, there: Cluster) -> dict[str, float]:
+    """Bytes of a forward pass without gradient on top of the trainer's state.
+
+    In a block, three quarters of what it would keep for a backward pass are there at once.
+    """
+    tokens, _ = largest_pass(work, there)
+    name, in_head, in_block = weights_of_a_pass(sizes, shares_of(work, there) > 1)
+    block = (0.75 * sizes.kept_bytes * tokens + FLOAT32 * sizes.merged) / sizes.layers
+    states = sizes.width_bytes * sizes.dimension * tokens
+    return fuller(
+        {name: in_head, "activations": states, "logits": logits(sizes)}, {name: in_block, "activations": block}
+    )
+
+
+def logits(sizes: Sizes) -> float:
+    """Bytes of the head's rows of logits, in float32 and as the products take them."""
+    narrow = sizes.width_bytes if sizes.width_bytes < FLOAT32 else 0
+    return (FLOAT32 + narrow) * sizes.head_tokens * sizes.vocabulary
+
+
+def update_parts(sizes: Sizes, work: Workload, there: Cluster) -> dict[str, float]:
+    """Bytes of an update on top of the trainer's state.
+
+    With checkpointing blocks keep their inputs, else all that they save. In its backward pass a block also holds half
+    as much again, gradients of its activations, and the gradients of its weights on their way to float32.
+    """
+    tokens, only = largest_pass(work, there)
+    shares, width, layers = shares_of(work, there), sizes.width_bytes, sizes.layers
+    name, in_head, in_block = weights_of_a_pass(sizes, shares > 1)
+    block, head = sizes.kept_bytes * tokens / layers, sizes.vocabulary * sizes.dimension
+    saved = block
+    if width == FLOAT32 and work.width:  # attention by whole matrices, on keys and values repeated for rows and heads
+        keys = work.longest * (tokens - work.longest + work.width) / work.width
+        heads = 2 * layers * sizes.kv_heads * width * sizes.attention / sizes.kv_bytes
+        saved += width * (sizes.attention * (2 * keys + tokens) + heads * work.width * keys)
+    kept = width * sizes.dimension * tokens if work.checkpointing else saved
+    recomputed = saved if work.checkpointing else 0.0
+    if not work.checkpointing and shares == 1 and width < FLOAT32:  # copies of all weights, until they are used
+        in_head += width * layers * sizes.block
+        in_block += width * (layers - 1) * sizes.block
+    half = width < FLOAT32
+    of_weights = (width if half or shares > 1 else 0) + (FLOAT32 if half else 0)
+    of_head = width if shares > 1 else FLOAT32  # cut, its gradient is rounded before it is summed
+    common = 0.0 if only else FLOAT32 * sizes.trained / shares
+    inputs = kept * layers + FLOAT32 * sizes.merged / (layers if work.checkpointing else 1)
+    return {"gradients": common} | fuller(
+        {
+            name: in_head,
+            "activations": inputs + 5 * width * sizes.dimension * tokens,  # final norm in float32, states, gradients
+            "logits": logits(sizes),
+            "gradient of the head": FLOAT32 * head * work.head_buffers,
+        },
+        {
+            name: in_block + of_weights * sizes.block,
+            "activations": inputs + recomputed + block / 2,
+            "gradient of the head": of_head * head,
+        },
+    )

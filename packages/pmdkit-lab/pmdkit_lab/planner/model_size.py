@@ -63,12 +63,15 @@ def cache_bytes(config: "ModelShape | PretrainedConfig", width: int) -> int:
     return int(2 * config.num_hidden_layers * heads * size * width)
 
 
-def activations(config: "ModelShape | PretrainedConfig", width: int, checkpointing: bool) -> int:
-    """Bytes per token kept for the backward pass: what each block's matrix products and norms save."""
-    d, layers = config.hidden_size, config.num_hidden_layers
-    inner = getattr(config, "moe_intermediate_size", None)
-    chosen = 0 if inner is None else config.num_experts_per_tok
-    inner = config.intermediate_size if inner is None else inner * chosen
+def activations(config: "ModelShape | PretrainedConfig", width: int) -> int:
+    """Bytes per token that all blocks keep for the backward pass: what their matrix products and norms save."""
+    d, inner, chosen = config.hidden_size, getattr(config, "moe_intermediate_size", None), 0
+    if inner is None:
+        inner = config.intermediate_size
+    else:
+        chosen = config.num_experts_per_tok
+        inner *= chosen
     block = 10 * d + 4 * inner  # inputs of norms and of q k v o, and their outputs; gate, up, their product, silu
+    block -= 3 * d if width == 4 else 0  # in half precision a norm keeps its input in float32 too
     block += 2 * chosen * d  # the token's input again for each expert that it visits, and each expert's output
-    return int(width * (layers * d + block if checkpointing else layers * block))
+    return int(width * config.num_hidden_layers * block)

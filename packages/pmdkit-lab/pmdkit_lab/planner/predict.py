@@ -121,29 +121,27 @@ class Prediction:
         return self.on_policy.ms_per_token["overall"] / self.ms_per_token["overall"]
 
 
-def divisions(prediction: Prediction) -> Iterator[Prediction]:
-    """The same prediction for each possible number of accelerators that only generate; in whole machines if large."""
-    whole = prediction.cluster
-    unit = NODE if whole.count > 2 * NODE and NODE % whole.tensor == 0 else whole.tensor
-    for serve in range(unit, whole.count, unit):
-        yield replace(prediction, serve=serve)
-
-
 def best(prediction: Prediction) -> Prediction | None:
-    """The fastest division that fits.
+    """The fastest division that fits, of each number of accelerators that only generate; in whole machines if large.
 
     With rollout.lag = 0 the two sides wait for each other in any division. With a lag the fastest division is the
     balanced one, since a step lasts as long as the slower side.
     """
-    fitting = [one for one in divisions(prediction) if one.memory.fits]
+    whole = prediction.cluster
+    unit = NODE if whole.count > 2 * NODE and NODE % whole.tensor == 0 else whole.tensor
+    divisions = (replace(prediction, serve=serve) for serve in range(unit, whole.count, unit))
     # ties: if one side does not get faster, the other gets the accelerators that it cannot use
-    return min(fitting, key=lambda d: (d.seconds, d.generation.seconds + d.update.seconds), default=None)
+    return min(
+        (one for one in divisions if one.memory.fits),
+        key=lambda one: (one.seconds, one.generation.seconds + one.update.seconds),
+        default=None,
+    )
 
 
 def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
     """What `pmdkit plan --json` prints. Memory is per accelerator; seconds and ms/token are for the whole cluster."""
     memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
-    engines = prediction.generators.engines
+    engines, faster = prediction.generators.engines, best(prediction) if prediction.serve else None
     return {
         "recipe": spec.name,
         "gpus": f"{cluster.count}x{cluster.gpu.name}",
@@ -161,7 +159,13 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
         "gpu_hours": cluster.count * spec.schedule.steps * prediction.seconds / 3600,
         "lag": work.lag,
         "staleness": prediction.staleness,
-        "division": division(prediction),
+        "division": {
+            "generate": prediction.generators.count,
+            "train": prediction.trainers.count,
+            "apart": prediction.serve > 0,
+            "best_serve": faster.serve if faster else None,
+            "best_seconds_step": faster.seconds if faster else None,
+        },
         "ms_per_token": prediction.ms_per_token,
         "on_policy_ms_per_token": prediction.on_policy.ms_per_token,
         "speedup_over_on_policy": prediction.speedup,
@@ -175,13 +179,7 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
             "engines": engines,
             "responses_per_engine": work.rows / min(engines, max(1.0, work.rows)),
         },
-        "generation": {
-            "decode_steps": prediction.generation.steps,
-            "decode_seconds": prediction.generation.decode,
-            "prefill_seconds": prediction.generation.prefill,
-            "sync_seconds": prediction.generation.sync,
-            "waiting_share": prediction.generation.queue,
-        },
+        "generation": asdict(prediction.generation),
         "assumptions": {
             "mean_response_tokens": prediction.lengths.mean,
             "longest_response_tokens": prediction.lengths.longest(work.rows),
@@ -190,19 +188,6 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
             **asdict(prediction.efficiency),
         },
         "advice": advice(prediction),
-    }
-
-
-def division(prediction: Prediction) -> dict[str, Any]:
-    """How many accelerators generate and train, and the division with the shortest step."""
-    faster = best(prediction) if prediction.serve else None
-    return {
-        "generate": prediction.generators.count,
-        "train": prediction.trainers.count,
-        "apart": prediction.serve > 0,
-        "overlap": prediction.overlaps,
-        "best_serve": faster.serve if faster else None,
-        "best_seconds_step": faster.seconds if faster else None,
     }
 
 
@@ -215,7 +200,7 @@ def advice(prediction: Prediction) -> list[dict[str, Any]]:
     """Up to SUGGESTIONS that fit: those that change the fewest options, fastest first, then one with other hardware.
 
     Each has the changes as written on the command line, the GiB of the fullest phase and the seconds per step with
-    them. A narrower response is less work, not faster work.
+    them. Narrower responses come last: they are less work, not faster work.
     """
     if prediction.memory.fits:
         return []
@@ -231,7 +216,8 @@ def advice(prediction: Prediction) -> list[dict[str, Any]]:
         fitting = [(words, changed) for _, words, changed in tried if changed.memory.fits]
         if fitting:
             break
-    fitting = sorted(fitting, key=lambda made: made[1].seconds)[: SUGGESTIONS - 1]
+    fitting.sort(key=lambda made: (made[1].work.longest < prediction.work.longest, made[1].seconds))
+    fitting = fitting[: SUGGESTIONS - 1]
     fitting += islice(((words, changed) for _, words, changed in hardware(prediction) if changed.memory.fits), 1)
     return [
         {"words": words, "gib": max(changed.memory.totals.values()), "seconds": changed.seconds}
@@ -248,11 +234,13 @@ def settings(p: Prediction) -> Iterator[Change]:
 
     if not work.checkpointing:
         yield "checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True)
-    if not work.fsdp2 and p.trainers.count > 1 and may_share(p):
+    if not work.fsdp2 and p.trainers.count > 1:
         yield "strategy", "--set parallel.strategy=fsdp2", with_work(fsdp2=True)
     if work.token_budget > work.longest:
         yield "budget", f"--set update.token_budget={work.longest}", with_work(token_budget=work.longest)
-    share = engine_share(p)
+    held = p.memory.phases["rollout"]
+    state = held.get("weights", 0.0) + held.get("optimizer", 0.0)
+    share = max(0.01, int(100 * (p.memory.limit - state) / p.cluster.gpu.gib) / 100)  # what the trainer leaves
     if work.share is not None and share != work.share:
         yield "share", f"--set vllm.memory={share:g}", with_work(share=share)
     if work.share is None and not p.serve and not work.lag:  # it sleeps during updates
@@ -265,15 +253,15 @@ def settings(p: Prediction) -> Iterator[Change]:
     for part in (2, 4):
         width = p.lengths.width // part
         if width >= NARROWEST:  # lengths of the same shape
-            narrow = with_work(longest=work.longest - p.lengths.width + width)
+            narrow = with_work(longest=work.longest - p.lengths.width + width, width=width)
             shape = ResponseLengths(p.lengths.alive[::part][:width])
             yield "width", f"--set rollout.width={width}", replace(narrow, lengths=shape)
 
 
 def hardware(p: Prediction) -> Iterator[Change]:
-    """More of the same accelerator, with the state sharded over them if that is allowed, then larger ones."""
+    """More of the same accelerator, with the state sharded over them, then larger ones."""
     gpu, count = p.cluster.gpu, p.cluster.count
-    while may_share(p) and count < MOST:
+    while count < MOST:
         count *= 2
         serve = p.serve * count // p.cluster.count
         strategy = "" if p.work.fsdp2 else " --set parallel.strategy=fsdp2"
@@ -285,18 +273,6 @@ def hardware(p: Prediction) -> Iterator[Change]:
             yield "gpus", words, replace(p, cluster=replace(p.cluster, gpu=other))
 
 
-def may_share(prediction: Prediction) -> bool:
-    """Whether fsdp2 is allowed: adapters are trained with ddp."""
-    return prediction.sizes.trained == prediction.sizes.weights
-
-
 def serve_words(serve: int) -> str:
     """The --serve option for this many accelerators that only generate; "" for 0."""
     return f" --serve {serve}" if serve else ""
-
-
-def engine_share(prediction: Prediction) -> float:
-    """The largest share of memory that the trainer leaves to the engine, rounded down to hundredths."""
-    memory, parts = prediction.memory, prediction.memory.phases["rollout"]
-    state = parts.get("weights", 0.0) + parts.get("optimizer", 0.0)
-    return max(0.01, int(100 * (memory.limit - state) / prediction.cluster.gpu.gib) / 100)

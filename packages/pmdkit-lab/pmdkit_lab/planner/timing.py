@@ -35,40 +35,28 @@ class EngineSize:
     def decode(self, rows: Array, tokens: Array) -> Array:
         """Seconds of one decode step of `rows` rows whose contexts hold `tokens` tokens in total.
 
-        The slower of reading weights and multiplying, plus the keys and values, plus the host.
-        """
-        return np.asarray(self.weights_seconds(rows) + tokens * self.cache_bytes() / self.bandwidth, float)
-
-    def weights_seconds(self, rows: Array) -> Array:
-        """Seconds of a decode step of `rows` rows without their keys and values.
-
-        Only the experts that some row visits are read: a share 1 - (1 - k/E)^rows, if visits are uniform.
+        The slower of reading weights and multiplying, plus the keys and values, plus two all-reduces per layer of a
+        tensor-parallel engine, plus the host. Only the experts that some row visits are read: a share
+        1 - (1 - k/E)^rows, if visits are uniform.
         """
         s, c, e = self.sizes, self.cluster, self.efficiency
         visited = 1 - (1 - s.chosen / s.choices) ** rows if s.experts else 0.0
         read = s.width_bytes * (s.weights - s.experts - s.lookup + visited * s.experts) / c.tensor
         multiply = 2 * s.products * rows / (c.tensor * c.gpu.flops * e.products)
-        host = e.step_seconds + e.row_seconds * rows
-        return np.asarray(np.maximum(read / self.bandwidth, multiply) + self.sums(rows) + host, float)
+        sums = 2 * s.layers * (e.reduce_seconds + 2 * rows * s.dimension * s.width_bytes / c.gpu.link)
+        waits = (sums if c.tensor > 1 else 0.0) + e.step_seconds + e.row_seconds * rows
+        weights = np.maximum(read / self.bandwidth, multiply)
+        return np.asarray(weights + waits + tokens * self.cache_bytes() / self.bandwidth, float)
 
     @property
     def bandwidth(self) -> float:
         """Memory bandwidth that decoding reaches on one accelerator, bytes/s."""
         return self.cluster.gpu.bandwidth * self.efficiency.bandwidth
 
-    def sums(self, rows: Array) -> Array:
-        """Seconds that a tensor-parallel engine spends on two all-reduces per layer."""
-        s, c = self.sizes, self.cluster
-        if c.tensor == 1:
-            return np.zeros_like(rows)
-        sent = 2 * rows * s.dimension * s.width_bytes / c.gpu.link
-        return np.asarray(2 * s.layers * (self.efficiency.reduce_seconds + sent), float)
-
     def prefill(self, tokens: float) -> float:
         """Seconds to prefill this many prompt tokens."""
-        return (
-            2 * self.sizes.products * tokens / (self.cluster.tensor * self.cluster.gpu.flops * self.efficiency.products)
-        )
+        rate = self.cluster.tensor * self.cluster.gpu.flops * self.efficiency.products
+        return 2 * self.sizes.products * tokens / rate
 
 
 @dataclass(frozen=True)
@@ -153,19 +141,6 @@ def drain(engine: EngineSize, alive: Array, context: Array, rows: float, engines
     return float(seconds.sum()), float(some.sum())
 
 
-# Seconds of training passes by cause: products, experts, attention, memory traffic of the layers, head, and host.
-
-
-def attention_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
-    """FLOPs of one token's attention in a forward pass.
-
-    A query of size a attends on average to E[n^2] / 2 E[n] earlier tokens in each layer, twice (scores and values).
-    """
-    square = lengths.square + 2 * prompt * lengths.mean + prompt**2
-    context = square / (2 * (prompt + lengths.mean))
-    return 4 * sizes.layers * sizes.attention * context
-
-
 @dataclass(frozen=True)
 class PassSeconds:
     """Seconds of one training pass on one accelerator, by cause.
@@ -201,9 +176,12 @@ def pass_seconds(
     """Seconds of a forward pass over `tokens` tokens, with its backward pass if `train`.
 
     A backward pass takes two products for each forward one, or one if the weight is frozen; attention takes 5 for 2,
-    since it recomputes the scores. Checkpointing repeats the forward pass.
+    since it recomputes the scores. Checkpointing repeats the forward pass. A query of a size attends on average to
+    E[n^2] / 2 E[n] earlier tokens in each layer, twice (scores and values).
     """
     e = efficiency
+    square = lengths.square + 2 * work.prompt * lengths.mean + work.prompt**2
+    scores = 4 * sizes.layers * sizes.attention * square / (2 * (work.prompt + lengths.mean))  # FLOPs of a token
     again = work.checkpointing if train else 0.0
     frozen = sizes.trained < sizes.weights
     rounds = 1 + again + ((1 if frozen else 2) if train else 0)
@@ -218,7 +196,7 @@ def pass_seconds(
     return PassSeconds(
         products=rounds * 2 * (sizes.products - visited) * tokens / (rate * tokens / (tokens + half)),
         experts=rounds * 2 * visited * tokens / (rate * each / (each + half)),
-        attention=(1 + again + (2.5 if train else 0)) * attention_flops(sizes, lengths, work.prompt) * tokens / flash,
+        attention=(1 + again + (2.5 if train else 0)) * scores * tokens / flash,
         moved=e.moves * (1 + again + (2 if train else 0)) * sizes.kept_bytes * tokens / (gpu.bandwidth * e.bandwidth),
         head=(1 if train else 0.4) * e.logit_bytes * logits / (gpu.bandwidth * e.bandwidth),
         launches=layer_passes * kernels * e.launch,
@@ -236,14 +214,12 @@ class Update:
         wire: gathering weights and summing gradients; hidden behind `compute` if it is shorter.
         optimizer: reading and writing weights, moments and gradients.
         visits: forward and backward passes of one ministep on one accelerator.
-        parts: what `compute` is made of.
     """
 
     compute: float
     wire: float
     optimizer: float
     visits: int
-    parts: PassSeconds
 
     @property
     def seconds(self) -> float:
@@ -252,54 +228,42 @@ class Update:
 
 
 def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> Update:
-    """Seconds of the ministeps and passes of one step, with rows spread evenly by tokens; a row is not split."""
+    """Seconds of the ministeps and passes of one step, with rows spread evenly by tokens; a row is not split.
+
+    Under fsdp2 each visit gathers the weights twice in the compute precision and sums float32 gradients once, and
+    replicas sum their shards once in an update; ddp sums gradients once, which sends them twice.
+    """
     updates = work.ministeps * work.passes
-    rows = work.rows / work.ministeps
-    tokens = rows * (work.prompt + lengths.mean) / min(cluster.count, rows)  # of a ministep, if it has any
-    visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
-    one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, True)
+    visits, tokens = visits_of(work, lengths, work.rows / work.ministeps, cluster)
+    one = pass_seconds(sizes, work, lengths, tokens, cluster.gpu, efficiency, True)
+    copy = replace(cluster, count=cluster.count // work.replicas)
+    shares, others = copy.count if work.fsdp2 else 1, (copy.count - 1) / copy.count
+    sent = 4 * sizes.trained * others * (visits if work.fsdp2 else 2)
+    sent += visits * 2 * sizes.width_bytes * sizes.weights * others if work.fsdp2 else 0.0
+    between = 2 * 4 * sizes.trained / shares * (work.replicas - 1) / work.replicas
     frozen = sizes.weights - sizes.trained
-    one_copy = replace(cluster, count=cluster.count // work.replicas)
-    shares = one_copy.count if work.fsdp2 else 1
     touched = (28 * sizes.trained + 4 * frozen) / shares  # reads weight, two moments, gradient; writes the first three
     return Update(
         compute=updates * visits * one.seconds,
-        wire=updates
-        * (
-            (visits * gathered(sizes, work, one_copy, 2) + summed(sizes, work, one_copy, visits)) / one_copy.ring
-            + between_replicas(sizes, work, shares) / cluster.wire
-        )
-        / efficiency.collective,
+        wire=updates * (sent / copy.ring + between / cluster.wire) / efficiency.collective,
         optimizer=updates * touched / (cluster.gpu.bandwidth * efficiency.bandwidth),
         visits=visits,
-        parts=one,
     )
 
 
-def gathered(sizes: Sizes, work: Workload, cluster: Cluster, times: int) -> float:
-    """Bytes that each accelerator receives to gather all weights `times` times, in its compute precision."""
-    others = (cluster.count - 1) / cluster.count
-    return times * sizes.width_bytes * sizes.weights * others if work.fsdp2 else 0.0
-
-
-def summed(sizes: Sizes, work: Workload, cluster: Cluster, visits: int) -> float:
-    """Bytes of float32 gradients that each accelerator sends: once per visit under fsdp2, else twice in an update."""
-    others = (cluster.count - 1) / cluster.count
-    return 4 * sizes.trained * others * (visits if work.fsdp2 else 2)
-
-
-def between_replicas(sizes: Sizes, work: Workload, shares: int) -> float:
-    """Bytes that each accelerator sends to sum its shard of the gradients over the replicas, once in an update."""
-    return 2 * 4 * sizes.trained / shares * (work.replicas - 1) / work.replicas
+def visits_of(work: Workload, lengths: ResponseLengths, rows: float, cluster: Cluster) -> tuple[int, float]:
+    """Passes in which an accelerator that has any of `rows` rows goes through its tokens, and the tokens of each."""
+    tokens = rows * (work.prompt + lengths.mean) / min(cluster.count, rows)
+    visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
+    return visits, tokens / visits
 
 
 def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> float:
     """Seconds to score a step's responses once with the trainer; 0 if the recipe does not ask for it."""
     if not work.recompute:
         return 0.0
-    tokens = work.rows * (work.prompt + lengths.mean) / min(cluster.count, work.rows)
-    visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
-    one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, False)
-    one_copy = replace(cluster, count=cluster.count // work.replicas)
-    wire = gathered(sizes, work, one_copy, 1) / (one_copy.ring * efficiency.collective)
-    return visits * max(one.seconds, wire)
+    visits, tokens = visits_of(work, lengths, work.rows, cluster)
+    one = pass_seconds(sizes, work, lengths, tokens, cluster.gpu, efficiency, False)
+    copy = replace(cluster, count=cluster.count // work.replicas)
+    sent = sizes.width_bytes * sizes.weights * (copy.count - 1) / copy.count if work.fsdp2 else 0.0
+    return visits * max(one.seconds, sent / (copy.ring * efficiency.collective))

@@ -25,12 +25,11 @@ class Sizes:
         attention: query heads times their size.
         kv_bytes: bytes of the keys and values of one token over all layers, in the dtype of the engine.
         kv_heads: the largest number of accelerators that keys and values can be split over.
-        kept_bytes, kept_bytes_checkpointed: bytes per token kept for the backward pass.
+        kept_bytes: bytes per token that all layers keep for the backward pass, without checkpointing.
         head_tokens: rows of logits that exist at a time.
         width_bytes: bytes of one number in a forward pass, 2 or 4.
         trained: weights with gradient and moments; fewer with adapters.
         merged: weights of experts that have adapters, which are merged for a forward pass.
-        adapter: weights of the adapters, included in `weights`.
     """
 
     weights: int
@@ -46,12 +45,10 @@ class Sizes:
     kv_bytes: int
     kv_heads: int
     kept_bytes: int
-    kept_bytes_checkpointed: int
     head_tokens: int
     width_bytes: int
     trained: int
     merged: int = 0
-    adapter: int = 0
 
     @property
     def products(self) -> int:
@@ -76,7 +73,7 @@ def sizes_of(spec: LLMSpec) -> Sizes:
 
     config = shape_of(spec)
     weights, active = count(config)
-    width = 2 if getattr(spec.model, "dtype", "float32") == "bfloat16" else 4
+    width = 2 if spec.model.dtype == "bfloat16" else 4
     adapter, merged = adapters(spec, config)
     choices = int(getattr(config, "num_experts", None) or 1)
     chosen = int(config.num_experts_per_tok) if choices > 1 else 1
@@ -94,13 +91,11 @@ def sizes_of(spec: LLMSpec) -> Sizes:
         attention=heads * (getattr(config, "head_dim", None) or config.hidden_size // heads),
         kv_bytes=cache_bytes(config, width),
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        kept_bytes=activations(config, width, False),
-        kept_bytes_checkpointed=activations(config, width, True),
+        kept_bytes=activations(config, width),
         head_tokens=HEAD_TOKENS,
         width_bytes=width,
         trained=adapter or weights,
         merged=merged,
-        adapter=adapter,
     )
 
 
@@ -121,8 +116,8 @@ class Workload:
         sleeps: the engine frees its memory while the trainer scores and updates.
         share: share of an accelerator's memory that the engine may use; None takes what the trainer leaves.
         slots: most responses that an engine generates at the same time; None for as many as memory holds.
-        head_buffers: of the size of the head's gradient; a loss per response needs a second one for responses that are
-            longer than its rows of logits. With adapters too.
+        width: tokens of the longest response; 0 if there are enough rows to fill any budget.
+        own: the engine has weights of its own; in float32 the embedded one may generate with the trainer's.
         replicas: copies of the model that fsdp2 shards, each on its share of the accelerators.
         experts_alone: the accelerator has no kernel for all experts of a layer, so each is a product and a host sync.
     """
@@ -142,13 +137,19 @@ class Workload:
     share: float | None = None
     slots: int | None = None
     experts_alone: bool = False
-    head_buffers: int = 1
+    width: int = 0
+    own: bool = True
     replicas: int = 1
 
     @property
     def rows(self) -> float:
         """Responses per step."""
         return self.prompts * self.group
+
+    @property
+    def head_buffers(self) -> int:
+        """Buffers of the size of the head's gradient: a loss per response needs a second one for long responses."""
+        return 2 if self.width > HEAD_TOKENS else 1
 
 
 PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, about 3 per token
@@ -159,11 +160,9 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
     if prompt is not None and prompt < 1:
         raise UsageError(f"--prompt-length is {prompt}; expected at least 1 token")
     schedule, rollout, update = spec.schedule, spec.rollout, spec.update
-    assert rollout is not None
-    assert update is not None
     assert schedule.prompts is not None
     assert schedule.group is not None
-    vllm = spec.vllm if rollout.engine != "transformers" else None
+    vllm, fsdp2 = spec.vllm if rollout.engine != "transformers" else None, spec.parallel.strategy == "fsdp2"
     return Workload(
         prompts=schedule.prompts,
         group=schedule.group,
@@ -172,12 +171,13 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         token_budget=update.token_budget,
         prompt=min(prompt or PROMPT, rollout.max_prompt),
         longest=rollout.max_prompt + rollout.width,
-        checkpointing=bool(getattr(spec.model, "checkpointing", False)),
-        fsdp2=spec.parallel is not None and spec.parallel.strategy == "fsdp2",
+        checkpointing=spec.model.checkpointing,
+        fsdp2=fsdp2,
         recompute=rollout.old == "recompute",
         lag=rollout.lag,
-        head_buffers=2 if rollout.width > HEAD_TOKENS else 1,
-        replicas=1 if spec.parallel is None else spec.parallel.replicas,
+        width=rollout.width,
+        own=rollout.engine != "transformers" or spec.model.dtype != "float32" or fsdp2 or rollout.lag > 0,
+        replicas=spec.parallel.replicas,
         sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
         share=vllm.memory if vllm is not None else None,
         slots=vllm.rows if vllm is not None else None,
@@ -186,13 +186,10 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
 
 def serving(spec: LLMSpec) -> tuple[int, int]:
     """Accelerators of one engine, and of all servers together; the second is 0 if the trainer generates itself."""
-    assert spec.rollout is not None
-    vllm = spec.vllm
-    if spec.rollout.engine == "transformers" or vllm is None:
+    engine, vllm = spec.rollout.engine, spec.vllm
+    if engine == "transformers":
         return 1, 0
-    if spec.rollout.engine == "vllm":
-        return vllm.tensor_parallel, 0
-    return vllm.tensor_parallel, max(1, len(vllm.urls)) * vllm.tensor_parallel
+    return vllm.tensor_parallel, 0 if engine == "vllm" else max(1, len(vllm.urls)) * vllm.tensor_parallel
 
 
 Array = NDArray[np.float64]

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
 
 GIB = 2**30
 __all__ = ["GIB", "FakeTensor", "FakeTensorMode", "install", "start_group", "watched"]
@@ -46,15 +48,6 @@ class Stream:
         return 0
 
 
-class Properties:
-    """What torch.cuda.get_device_properties answers."""
-
-    major, minor, multi_processor_count, L2_cache_size, name = 9, 0, 132, 50 * 2**20, "rehearsed"
-
-    def __init__(self, gib: float) -> None:
-        self.total_memory = int(gib * GIB)
-
-
 def install(gib: float) -> None:
     """Make torch believe in a device of so much memory; whatever is computed on it must be fake."""
     if torch.version.cuda is not None:  # such a build has a guard, which does nothing where there is no driver
@@ -65,19 +58,19 @@ def install(gib: float) -> None:
     # fakes have addresses that differ where their memory does (torch says 0), and parameters that are put in place
     # rather than swapped, which fakes cannot be
     address = torch.UntypedStorage.data_ptr
-    patches: list[tuple[Any, str, Any]] = [
-        (FakeTensorMode, "avoid_device_init", True),  # it would start the device
-        (torch.UntypedStorage, "data_ptr", lambda x: address(x) if x.device.type == "cpu" else x._cdata),
-        (FakeTensor, "data_ptr", lambda x: x.untyped_storage()._cdata),
-        (nn.Module, "_apply", apply),
-    ]
-    for owner, name, value in patches:
-        setattr(owner, name, value)
+    fake, storage, module = (cast(Any, kind) for kind in (FakeTensor, torch.UntypedStorage, nn.Module))
+    storage.data_ptr = lambda x: address(x) if x.device.type == "cpu" else x._cdata
+    fake.data_ptr = lambda x: x.untyped_storage()._cdata
+    module._apply = apply
+    FakeTensorMode.avoid_device_init = True  # it would start the device
 
 
 def patch_cuda(gib: float) -> None:
     """The answers of torch.cuda and torch.accelerator, as far as FSDP2, AdamW and pmdkit ask."""
-    memory, stream = Properties(gib), Stream()
+    bytes_, stream = int(gib * GIB), Stream()
+    card = SimpleNamespace(
+        major=9, minor=0, multi_processor_count=132, L2_cache_size=50 * 2**20, name="rehearsed", total_memory=bytes_
+    )
     answers: dict[str, Any] = {
         **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), True),
         **dict.fromkeys(("is_current_stream_capturing", "is_capturing"), False),
@@ -87,16 +80,16 @@ def patch_cuda(gib: float) -> None:
         **dict.fromkeys(("current_stream", "default_stream"), stream),
         **dict.fromkeys(("stream", "device", "StreamContext"), nullcontext()),
         "device_count": 8,
-        "get_device_capability": (memory.major, memory.minor),
-        "get_device_properties": memory,
-        "get_device_name": memory.name,
-        "mem_get_info": (memory.total_memory, memory.total_memory),
+        "get_device_capability": (card.major, card.minor),
+        "get_device_properties": card,
+        "get_device_name": card.name,
+        "mem_get_info": (bytes_, bytes_),
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *args, _answer=answer, **options: _answer)
     for name in ("is_available", "device_count", "current_stream", "synchronize"):
-        setattr(torch.accelerator, name, lambda *args, _answer=answers[name], **options: _answer)
+        setattr(torch.accelerator, name, getattr(torch.cuda, name))
     torch.accelerator.current_accelerator = lambda *args, **options: stream.device
     torch.accelerator.current_device_index = lambda: 0
     torch.cuda.Stream = torch.cuda.Event = Stream  # type: ignore[assignment,misc]
@@ -143,10 +136,10 @@ def start_group(rank: int, size: int) -> None:
 
 
 @contextmanager
-def watched(resized: Callable[[Any], None], pause: Callable[[], Any]) -> Iterator[None]:
+def watched(resized: Callable[[Any], None]) -> Iterator[None]:
     """Within the block `resized` is called with each storage that is resized: FSDP2 frees gathered weights that way.
 
-    And the shapes of whole DTensors, which torch computes on tensors that no process has, are computed in `pause()`.
+    And the shapes of whole DTensors, which torch computes on tensors that no process has, are computed unseen.
     """
     resize, propagate = torch.UntypedStorage.resize_, ShardingPropagator._propagate_tensor_meta_non_cached
 
@@ -155,12 +148,10 @@ def watched(resized: Callable[[Any], None], pause: Callable[[], Any]) -> Iterato
         resized(storage)
         return out
 
-    def propagate_paused(*args: Any, **options: Any) -> Any:
-        with pause():
+    def unseen(*args: Any, **options: Any) -> Any:
+        with _disable_current_modes():
             return propagate(*args, **options)
 
-    with (
-        patch.object(torch.UntypedStorage, "resize_", resize_),
-        patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate_paused),
-    ):
+    seen, hidden = (torch.UntypedStorage, "resize_"), (ShardingPropagator, "_propagate_tensor_meta_non_cached")
+    with patch.object(*seen, resize_), patch.object(*hidden, unseen):
         yield

@@ -19,31 +19,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+import pmdkit
 from pmdkit_lab.rehearsal import device
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
 BLOCK = 512  # bytes; CUDA's caching allocator rounds up to it
 VIRTUAL = 2**20  # numbers; a larger copy to the host is one zero, expanded
-OURS = os.path.dirname(__file__)
-CALLERS = ("/pmdkit/", "/_fully_shard/", "/transformers/", "/peft/", "/torch/optim/", "/clip_grad.py")
+OURS, PMDKIT = (os.path.dirname(path) + os.sep for path in (__file__, pmdkit.__file__))
+CALLERS = (PMDKIT, "/_fully_shard/", "/transformers/", "/peft/", "/torch/optim/", "/clip_grad.py")
 "Files that a site names; whatever they call is named after the line that called it."
-SAME_DTYPE = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
-SAME_DTYPE |= {"aten::_grouped_mm": (0, 1)}
-"Operands that a kernel takes in one dtype only; torch's shape functions do not look."
+PRODUCTS = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_grouped_mm"}
+"Kernels that take their last two operands in one dtype only; torch's shape functions do not look."
 EMPTY = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided", "aten::detach", "aten::alias"}
 
 
-class Phase:
-    """What was counted in one phase: bytes at its fullest moment, FLOPs, calls, bytes sent, and waits by line."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self.sites: dict[str, int] = {}
-        self.products: Counter[str] = Counter()
-        self.kernels: Counter[str] = Counter()
-        self.traffic: Counter[str] = Counter()
-        self.waits: Counter[str] = Counter()
+def new_phase() -> dict[str, Any]:
+    """What is counted in a phase: bytes at its fullest moment and by site, FLOPs, calls, bytes sent, waits by line."""
+    return {"peak": 0, "sites": {}} | {kind: Counter() for kind in ("products", "kernels", "traffic", "waits")}
 
 
 class Meter(TorchDispatchMode):
@@ -58,20 +51,20 @@ class Meter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.fake = device.FakeTensorMode(allow_non_fake_inputs=True)
-        self.phases: dict[str, Phase] = defaultdict(Phase)
+        self.phases: dict[str, dict[str, Any]] = defaultdict(new_phase)
         self.current = self.phases["build"]
         self.latest = "build"
         self.live: dict[int, list[Any]] = {}  # bytes and site of each storage
         self.held = 0
         self.by_site: Counter[str] = Counter()
         self.pairs = 0
-        self.paused = self.rising = False
+        self.rising = False
 
     def forget(self) -> None:
         """Begin all phases anew, except the first."""
         for name, phase in self.phases.items():
             if name != "build":
-                vars(phase).update(vars(Phase()))
+                phase.update(new_phase())
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -83,37 +76,17 @@ class Meter(TorchDispatchMode):
         self.snapshot()
         self.current, self.rising = before, True
 
-    def __enter__(self) -> "Meter":
-        """Begin to count."""
-        self.watched = device.watched(self.resized, self.pause)
-        self.watched.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *problem: Any) -> None:
-        """Stop."""
-        super().__exit__(*problem)
-        self.watched.__exit__(*problem)
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Count nothing inside."""
-        before, self.paused = self.paused, True
-        try:
-            yield
-        finally:
-            self.paused = before
-
     # Memory.
 
     def snapshot(self) -> None:
         """Keep what is held now if it is the most in this phase; called before anything is freed."""
-        if self.rising and self.held > self.current.peak:
-            self.current.peak, self.current.sites = self.held, +self.by_site
+        if self.rising and self.held > self.current["peak"]:
+            self.current |= {"peak": self.held, "sites": +self.by_site}
         self.rising = False
 
     def change(self, entry: list[Any], size: int) -> None:
-        """A storage has another size now."""
+        """A storage has another size now, in blocks of the allocator."""
+        size = -(-size // BLOCK) * BLOCK
         if size < entry[0]:
             self.snapshot()
         else:
@@ -127,9 +100,9 @@ class Meter(TorchDispatchMode):
         storage = tensor.untyped_storage()
         key = storage.data_ptr()
         if key not in self.live:
-            entry = self.live[key] = [0, site(operator)]
+            entry = self.live[key] = [0, f"{caller()} [{operator.split('::')[1]}]"]
             weakref.finalize(storage, self.freed, key, entry)
-            self.change(entry, rounded(storage.nbytes()))
+            self.change(entry, storage.nbytes())
 
     def freed(self, key: int, entry: list[Any]) -> None:
         """The memory is given back."""
@@ -141,7 +114,7 @@ class Meter(TorchDispatchMode):
         """FSDP2 frees and restores gathered weights in place."""
         entry = self.live.get(storage.data_ptr())
         if entry is not None:
-            self.change(entry, rounded(storage.nbytes()))
+            self.change(entry, storage.nbytes())
 
     # Operators.
 
@@ -151,8 +124,6 @@ class Meter(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # DTensor first; its local tensors come back here
         name = func.name().partition(".")[0]
-        if self.paused:
-            return func(*args, **kwargs)
         if "wait_tensor" in name or "_wrap_tensor_autograd" in name:
             return args[0]  # a fake result would be a second tensor
         faked = [x for x in tree_leaves((args, kwargs)) if isinstance(x, device.FakeTensor)]
@@ -162,8 +133,12 @@ class Meter(TorchDispatchMode):
             return func(*args, **kwargs)
         if (answer := self.on_host(func, args, kwargs, to)) is not None:
             return answer
-        self.check(name, args)
-        if func is aten.index_put.default and next(callers(), None) is None:
+        factors = [x for x in args if isinstance(x, Tensor) and x.is_floating_point()]
+        factors = factors[:3] if "varlen_attn" in name else factors[-2:] if name in PRODUCTS else []
+        if len({x.dtype for x in factors}) > 1 or ("varlen" in name and factors[0].dtype == torch.float32):
+            kinds = ", ".join(short(x.dtype) for x in factors)
+            raise TypeError(f"{name}: expected operands of one dtype, half precision for flash attention; got {kinds}")
+        if func is aten.index_put.default and caller() == "autograd":
             return args[0]  # autograd's gradient of an index is in place, except for subclasses of tensors
         with self.fake:
             if name == "aten::_grouped_mm" and args[0].dtype != torch.bfloat16:  # shapes are known for bfloat16 alone
@@ -174,7 +149,7 @@ class Meter(TorchDispatchMode):
         for tensor in made:
             if tensor.device.type == "cuda":
                 self.track(tensor, name)
-        self.count(func, name, args, kwargs, out, faked, made)
+        self.count(func, name, args, kwargs, out, factors, faked, made)
         return out
 
     def on_host(self, func: Any, args: Any, kwargs: Any, to: str | None) -> Any:
@@ -183,46 +158,41 @@ class Meter(TorchDispatchMode):
         A flag is True, a number 0 or 1: what is finite, and what counts.
         """
         if func is aten._local_scalar_dense.default:
-            self.current.waits[waiting("one number")] += 1
+            self.wait("one number")
             kind = args[0].dtype
             return kind == torch.bool or (0.0 if kind.is_floating_point else 1)
         if func is aten._to_copy.default and to == "cpu" and args[0].device.type == "cuda":
-            self.current.waits[waiting("a copy to the host")] += 1
+            self.wait("a copy to the host")
             kind = kwargs.get("dtype") or args[0].dtype
             if args[0].numel() > VIRTUAL:
                 return torch.zeros((), dtype=kind).expand(args[0].shape)
             return torch.zeros(args[0].shape, dtype=kind)
         if func is aten.copy_.default and not isinstance(args[0], device.FakeTensor):
-            self.current.waits[waiting("a copy to the host")] += 1
+            self.wait("a copy to the host")
             return args[0]
         if func is aten._unique2.default:  # how many there are is a number: here the groups of a micro-batch, one
-            self.current.waits[waiting("the size of a result")] += 1
+            self.wait("the size of a result")
             with self.fake:
                 one = args[0].new_empty(1, dtype=torch.long)
                 return args[0].new_empty(1), args[0].new_empty(args[0].shape, dtype=torch.long), one
         return None
 
-    def check(self, name: str, args: Any) -> None:
-        """Refuse what kernels refuse and shape functions accept."""
-        if name in SAME_DTYPE:
-            one, two = (args[place].dtype for place in SAME_DTYPE[name])
-            if one != two:
-                raise TypeError(f"{name}: expected both matrices in one dtype, got {one} and {two}")
-        if "varlen_attn" in name:
-            kinds = {x.dtype for x in args[:3] if isinstance(x, Tensor)}
-            if len(kinds) > 1 or not kinds <= {torch.bfloat16, torch.float16}:
-                raise TypeError(f"{name}: flash attention takes one half-precision dtype, got {kinds}")
+    def wait(self, what: str) -> None:
+        """The host waits now."""
+        self.current["waits"][f"{what}: {caller()}"] += 1
 
-    def count(self, func: Any, name: str, args: Any, kwargs: Any, out: Any, faked: Any, made: Any) -> None:
+    def count(
+        self, func: Any, name: str, args: Any, kwargs: Any, out: Any, factors: Any, faked: Any, made: Any
+    ) -> None:
         """Traffic of a collective; FLOPs and kernels of anything else."""
         if name.startswith(("c10d::", "_c10d_functional::")):
             size = max(x.numel() * x.element_size() for x in (*faked, *made))  # the whole, of which others are parts
-            self.current.traffic[f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}"] += size
+            self.current["traffic"][f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}"] += size
             return
         if func.is_view or name in EMPTY:
             return
         floats = [x.dtype for x in (*faked, *made) if x.dtype.is_floating_point]
-        self.current.kernels[short(max(floats, key=lambda kind: kind.itemsize)) if floats else "integer"] += 1
+        self.current["kernels"][short(max(floats, key=lambda kind: kind.itemsize)) if floats else "integer"] += 1
         formula, flops = flop_registry.get(func.overloadpacket), 0
         if formula is not None:
             plain = [x for x in args if not isinstance(x, torch.dtype)]  # out_dtype is not in torch's formulas
@@ -230,15 +200,10 @@ class Meter(TorchDispatchMode):
         elif name == "aten::_grouped_mm":
             flops = 2 * args[0].shape[-2] * args[0].shape[-1] * args[1].shape[-1]
         elif "varlen_attn" in name:  # two products forward, five backward
-            query = next(x for x in args if isinstance(x, Tensor) and x.ndim == 3)
-            flops = self.pairs * query.shape[1] * query.shape[2] * (10 if "backward" in name else 4)
+            _, heads, width = factors[0].shape
+            flops = self.pairs * heads * width * (10 if "backward" in name else 4)
         if flops:
-            self.current.products[short(args[SAME_DTYPE.get(name, (0, 0))[0]].dtype)] += flops
-
-
-def rounded(size: int) -> int:
-    """Bytes as the allocator hands them out."""
-    return -(-size // BLOCK) * BLOCK
+            self.current["products"][short((factors or faked)[0].dtype)] += flops
 
 
 def short(kind: torch.dtype) -> str:
@@ -246,29 +211,12 @@ def short(kind: torch.dtype) -> str:
     return str(kind).removeprefix("torch.")
 
 
-def callers() -> Iterator[FrameType]:
-    """Frames of the code that is rehearsed, innermost first."""
+def caller() -> str:
+    """The line of the rehearsed code that runs now, as file.py:12 function; autograd's own steps have none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(OURS) and any(mark in name for mark in CALLERS):
-            yield frame
+            return f"{os.path.basename(name)}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back
-
-
-def line(frame: FrameType) -> str:
-    """Where a frame is, as file.py:12 function."""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}"
-
-
-def site(operator: str) -> str:
-    """The line that allocates now; autograd's own steps have none."""
-    found = next(callers(), None)
-    where = "autograd" if found is None else line(found)
-    return f"{where} [{operator.split('::')[1]}]"
-
-
-def waiting(what: str) -> str:
-    """The line for which the host waits now."""
-    found = next(callers(), None)
-    return f"{what}: {'autograd' if found is None else line(found)}"
+    return "autograd"

@@ -3,45 +3,47 @@
 The processes are Python started anew, since their torch believes in a device that this machine lacks.
 """
 
+import hashlib
 import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
+from pmdkit.cli.options import RunOptions
+from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError, first_line
+from pmdkit.hub import cache_folder
 from pmdkit.llm.engines import CENTRAL
 from pmdkit.processes import exit_reason, python_command, python_environment
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit_lab.planner.gpus import GPU, GPUS, parse_gpus
+from pmdkit_lab.planner.hardware import PRACTICE, Cluster
+from pmdkit_lab.planner.memory import GIB
 from pmdkit_lab.planner.model_shapes import shape_of
-from pmdkit_lab.rehearsal.compiled import compile_device
+from pmdkit_lab.planner.predict import Prediction, advice
+from pmdkit_lab.planner.workload import lengths, serving, sizes_of, work_of
 
-GIB = 2**30
-FILLED = 0.9  # share of an accelerator's memory that may be filled, as in a plan; libraries and fragmentation need some
+SOURCE = Path(__file__).with_name("device.cpp")
 SITES = 12  # lines of allocation shown for the fullest phase of each kind
 START = (
-    "import sys; from pmdkit_lab.rehearsal import compiled; sys.argv[1] and compiled.load(sys.argv[1]); "
+    "import ctypes, sys; sys.argv[1] and ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL); "
     "from pmdkit_lab.rehearsal import rank; rank.main()"
 )
 
 
 def rehearse(
-    recipe: str,
-    changes: Mapping[str, Any],
-    gpus: str | None = None,
-    trust: Sequence[str] = (),
-    layers: int | None = None,
+    recipe: str, changes: Mapping[str, Any], gpus: str | None = None, trust: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The report that `pmdkit llm RECIPE --rehearse --json` prints; of one step of two micro-batches.
 
     Args:
         recipe, changes, trust: as for `resolve`.
         gpus: number and kind, such as 32xH100; by default an H100 for each of parallel.processes.
-        layers: of the model, fewer than it has: for tests.
 
     Raises:
         UsageError: a recipe or an option that a run would refuse.
@@ -57,33 +59,34 @@ def rehearse(
     if spec.rollout.engine == "vllm" and count % spec.vllm.tensor_parallel:
         raise UsageError(f"vllm.tensor_parallel is {spec.vllm.tensor_parallel} on {count} accelerators; give a divisor")
     shape_of(spec)  # refuses a model without a configuration before anything is compiled
-    library = "" if torch.version.cuda else str(compile_device())
-    given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib, "layers": layers}
+    given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib}
     ranks = sorted({0, count // 2, count - 1})
-    found = rehearse_ranks(library, [{**given, "rank": rank} for rank in ranks])
-    report = verdict(spec, gpu, found)
-    if not report["fits"] and not report["mistakes"]:
-        report["would_fit"] = remedy(spec, gpu, report, library, given)
-    return {**report, "verdict": sentence(report)}
-
-
-def sentence(report: Mapping[str, Any]) -> str:
-    """The verdict in words."""
-    if report["mistakes"]:
-        first = report["mistakes"][0]
-        return f"rank {first['rank']}, {first['phase']}: {first['problem']} ({first['where']})"
-    room = f"{report['peak_gib']:.1f} GiB of {report['limit_gib']:.1f} that may be filled"
-    if report["fits"]:
-        return f"fits: {room}"
-    change = report["would_fit"]
-    other = "fewer tokens in a response, or more accelerators with parallel.strategy=fsdp2"
-    return f"does not fit: {room}; " + (
-        f"would fit: {change['options']}" if change else f"no single change does: {other}"
+    report = verdict(spec, gpu, rehearse_ranks([{**given, "rank": rank} for rank in ranks]))
+    if report["fits"] or report["mistakes"]:
+        return report
+    # what the planner suggests, if it errs by as much everywhere as it does here; the first that fits when rehearsed
+    plan = Prediction(
+        sizes_of(spec), work_of(spec), lengths("direct", spec.rollout.width), Cluster(gpu, count, serving(spec)[0])
     )
+    error = min(1.0, max(plan.memory.totals.values()) / report["peak_gib"])
+    plan = replace(plan, efficiency=replace(PRACTICE, memory=PRACTICE.memory * error))
+    words = [made["words"] for made in advice(plan)]
+    options = [words.replace("--set ", "") for words in words if "--" not in words.replace("--set ", "")]
+    other = [{**given, "changes": {**changes, **RunOptions(set=one.split()).changes()}, "rank": 0} for one in options]
+    for option, found in zip(options, rehearse_ranks(other), strict=True):
+        changed = verdict(spec, gpu, [found])
+        if changed["fits"]:
+            report["would_fit"] = {"options": f"--set {option}", "peak_gib": changed["peak_gib"]}
+            return {**report, "verdict": f"{report['verdict']}; would fit: --set {option}"}
+    other_ways = "fewer tokens in a response, or more accelerators with parallel.strategy=fsdp2"
+    return {**report, "verdict": f"{report['verdict']}; no setting that was tried does: {other_ways}"}
 
 
-def rehearse_ranks(library: str, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What each process found, from a Python that loads the compiled device, if one is given, before torch."""
+def rehearse_ranks(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What each process found, from a Python that loads the compiled device before torch where torch has none."""
+    if not requests:
+        return []
+    library = "" if torch.version.cuda else str(compile_device())
     environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
     command, asked = python_command("-c", START, library), json.dumps(requests)
     ended = subprocess.run(command, input=asked, capture_output=True, text=True, env=environment)
@@ -95,20 +98,17 @@ def rehearse_ranks(library: str, requests: Sequence[Mapping[str, Any]]) -> list[
             )
         raise ComponentDied(f"the rehearsal {exit_reason(ended.returncode)}: {last}; free memory, and try again")
     found: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
-    for one in found:
-        if one.get("code") == UsageError.exit_code:
-            raise UsageError(one["problem"])
-        if one.get("code") == EnvironmentLacks.exit_code:
-            raise EnvironmentLacks(one["problem"])
+    for kind in (UsageError, EnvironmentLacks):
+        if refused := [one["problem"] for one in found if one.get("code") == kind.exit_code]:
+            raise kind(refused[0])
     return found
 
 
 def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The report of all processes: of each phase the fullest one's memory, and the first one's counts."""
-    limit = FILLED * gpu.gib
     phases: dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in found for name in one.get("phases", {})):
-        held = [one["phases"][name] for one in found if name in one.get("phases", {})]
+    for name in dict.fromkeys(name for one in found for name in one["phases"]):
+        held = [one["phases"][name] for one in found if name in one["phases"]]
         fullest = max(held, key=lambda phase: phase["peak"])
         sites = sorted(fullest["sites"].items(), key=lambda pair: -pair[1])[:SITES]
         phases[name] = {
@@ -120,58 +120,61 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
             "waits": held[0]["waits"],
         }
     mistakes = [{key: one[key] for key in ("rank", "phase", "problem", "where")} for one in found if "problem" in one]
-    peak = max((phase["peak_gib"] for phase in phases.values()), default=0.0)
-    return {
-        "recipe": spec.name,
-        "gpus": f"{spec.parallel.processes}x{gpu.name}",
-        "rehearsed": not skipped(spec) and not mistakes,
-        "skipped": skipped(spec),
-        "ranks": [one["rank"] for one in found],
-        "fits": not mistakes and peak <= limit,
-        "peak_gib": peak,
-        "limit_gib": limit,
-        "phases": phases,
-        "mistakes": mistakes,
-        "would_fit": None,
-        "seconds": max(one.get("seconds", 0.0) for one in found),
-    }
-
-
-def skipped(spec: LLMSpec) -> list[str]:
-    """Parts of a recipe that a rehearsal leaves out."""
+    peak, limit = max((phase["peak_gib"] for phase in phases.values()), default=0.0), PRACTICE.memory * gpu.gib
+    fits = not mistakes and peak <= limit
+    words = f"{'fits' if fits else 'does not fit'}: {peak:.1f} GiB of {limit:.1f} that may be filled"
+    if mistakes:
+        words = "rank {rank}, {phase}: {problem} ({where})".format(**mistakes[0])
     rollout = spec.rollout
-    parts = {
+    parts = {  # of a recipe that a rehearsal leaves out
         f"the servers of rollout.engine = '{rollout.engine}', and sending weights to them": rollout.engine in CENTRAL,
         "rollouts ahead of the updates (rollout.lag), and the copy of the weights on the host": rollout.lag > 0,
         f"the environment {rollout.environment}": rollout.environment is not None,
         "phase 0, which teaches the starter": spec.warm_start.pass_rate > 0,
     }
-    return [part for part, present in parts.items() if present]
+    skipped = [part for part, present in parts.items() if present]
+    return {
+        "recipe": spec.name,
+        "gpus": f"{spec.parallel.processes}x{gpu.name}",
+        "rehearsed": not skipped and not mistakes,
+        "skipped": skipped,
+        "ranks": [one["rank"] for one in found],
+        "fits": fits,
+        "peak_gib": peak,
+        "limit_gib": limit,
+        "phases": phases,
+        "mistakes": mistakes,
+        "would_fit": None,
+        "verdict": words,
+        "seconds": max(one.get("seconds", 0.0) for one in found),
+    }
 
 
-def remedy(
-    spec: LLMSpec, gpu: GPU, report: Mapping[str, Any], library: str, given: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """Options with which the first process fits, rehearsed: one alone if possible, else all together; None if not."""
-    peaks = {name: phase["peak_gib"] for name, phase in report["phases"].items()}
-    over = {name: peak for name, peak in peaks.items() if peak > report["limit_gib"]}
-    options: list[dict[str, Any]] = []
-    if over.keys() & {"publish", "rollout", "score"} and spec.rollout.engine == "vllm":
-        share = int(100 * (spec.vllm.memory - (max(over.values()) - report["limit_gib"]) / gpu.gib)) / 100
-        options += [{"vllm.memory": share}] if share > 0 else []
-    if not spec.model.checkpointing:
-        options.append({"model.checkpointing": True})
-    longest = spec.rollout.max_prompt + spec.rollout.width
-    if spec.update.token_budget > longest:
-        options.append({"update.token_budget": longest})
-    if spec.parallel.processes > 1 and spec.parallel.strategy != "fsdp2":
-        options.append({"parallel.strategy": "fsdp2"})
-    if len(options) > 1:
-        options.append({key: value for option in options for key, value in option.items()})
-    requests = [{**given, "changes": {**given["changes"], **option}, "rank": 0} for option in options]
-    for option, found in zip(options, rehearse_ranks(library, requests) if requests else [], strict=True):
-        changed = verdict(spec, gpu, [found])
-        if changed["fits"]:
-            words = " ".join(f"{key}={str(value).lower()}" for key, value in option.items())
-            return {"options": f"--set {words}", "peak_gib": changed["peak_gib"]}
-    return None
+def compile_device() -> Path:
+    """The compiled device.cpp for this version of torch, in the user's cache; compiled by the system's compiler once.
+
+    Torch asks as soon as it is imported whether there is a device, so the library is loaded before.
+
+    Raises:
+        EnvironmentLacks: there is no C++ compiler, or it fails.
+    """
+    where = Path(torch.__file__).parent
+    key = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode() + str(where).encode()).hexdigest()[:16]
+    library, compiler = cache_folder() / f"rehearsal-{key}.so", os.environ.get("CXX", "c++")
+    if library.exists():
+        return library
+    part = library.with_suffix(f".{os.getpid()}")
+    command = [compiler, "-O1", "-std=c++20", "-shared", "-fPIC", f"-I{where / 'include'}", str(SOURCE)]
+    command += [f"-L{where / 'lib'}", f"-Wl,-rpath,{where / 'lib'}", "-lc10", "-ltorch_cpu", "-o", str(part)]
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(command, capture_output=True, text=True, check=True)
+        part.replace(library)
+    except (OSError, subprocess.CalledProcessError) as problem:
+        lines = [line for line in str(getattr(problem, "stderr", "")).splitlines() if "error" in line]
+        raise EnvironmentLacks(
+            f"a rehearsal compiles 50 lines of C++ once, and {compiler} does not make {library} of them: "
+            f"{lines[0][:200] if lines else first_line(problem)}; install a compiler with C++20, such as "
+            "g++ 10 or later (apt install g++, dnf install gcc-c++, xcode-select --install), or name one in CXX"
+        ) from problem
+    return library

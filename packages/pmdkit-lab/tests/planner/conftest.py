@@ -26,7 +26,6 @@ def dense(layers, dimension, inner, heads, head, kv_heads, vocabulary, tied):
         kv_bytes=2 * layers * kv_heads * head * 2,
         kv_heads=kv_heads,
         kept_bytes=2 * layers * (10 * dimension + 4 * inner),
-        kept_bytes_checkpointed=2 * (layers * dimension + 10 * dimension + 4 * inner),
         head_tokens=1024,
         width_bytes=2,
         trained=total,

@@ -1,14 +1,38 @@
 """Memory: sizes from configurations, shares of FSDP2, and what an engine has room for."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pmdkit.resolve import resolve
+from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.memory import GIB
-from pmdkit_lab.planner.workload import sizes_of
+from pmdkit_lab.planner.predict import Prediction
+from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 
 from .conftest import SEVEN
+
+# GiB of the first process at the fullest moment of each phase: `pmdkit llm RECIPE --rehearse --json`, all layers and
+# processes, H100; torch 2.13. A rollout of the embedded engine is rehearsed with responses of full length.
+REHEARSED = json.loads(Path(__file__).with_name("rehearsed.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", REHEARSED)
+def test_the_plan_is_within_a_tenth_of_the_rehearsal(name):
+    """Of every shipped recipe, in both phases of the trainer and at the fullest moment of all."""
+    spec, _ = resolve("llm", name, {})
+    shape, place = lengths("direct", spec.rollout.width), cluster(f"{spec.parallel.processes}xH100")
+    planned, rehearsed = Prediction(sizes_of(spec), work_of(spec), shape, place).memory.totals, REHEARSED[name]
+    for phase in ("score", "update"):
+        assert planned[phase] == pytest.approx(rehearsed[phase], rel=0.1), phase
+    assert max(planned.values()) == pytest.approx(max(rehearsed.values()), rel=0.1)
+
+
+def test_every_recipe_with_a_model_is_rehearsed():
+    recipes = {path.stem for path in (Path(__file__).parents[4] / "llm" / "recipes").glob("*.toml")}
+    assert set(REHEARSED) == recipes - {"own"}
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-7b", "qwen3-30b-a3b"])

@@ -13,6 +13,7 @@ from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.specs.llm import HEAD_TOKENS, RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
+from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.memory import trainer_state, update_parts
 from pmdkit_lab.planner.model_size import activations, count
 from pmdkit_lab.planner.workload import Sizes, Workload
@@ -84,14 +85,14 @@ def predicted(config, width, checkpointing):
         attention=128,
         kv_bytes=0,
         kv_heads=2,
-        kept_bytes=activations(config, width, False),
-        kept_bytes_checkpointed=activations(config, width, True),
+        kept_bytes=activations(config, width),
         head_tokens=min(HEAD_TOKENS, TOKENS),
         width_bytes=width,
         trained=weights,
     )
     work = Workload(1, GROUP, 1, 1, TOKENS, len(PROMPT), LENGTH, checkpointing, False, False)
-    return sum(trainer_state(sizes, 1).values()) + sum(update_parts(sizes, work, 1).values())
+    alone = cluster("1xH100")
+    return sum(trainer_state(sizes, work, alone).values()) + sum(update_parts(sizes, work, alone).values())
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Rehearses all cases of the tests in one process, and those with a mistake planted; one JSON value on stdout."""
 
+import ctypes
 import inspect
 import json
 import os
@@ -7,8 +8,6 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from importlib import import_module
-
-from pmdkit_lab.rehearsal import compiled
 
 LAYERS = 2
 SMALL = {"schedule.prompts": 4, "schedule.group": 2, "schedule.ministeps": 1}  # float32 attends one by one
@@ -31,6 +30,7 @@ CASES = {  # recipe, rank, changes
     "100m": ("starter-100m", 0, {**SMALL, "rollout.engine": "transformers"}),
     "moe": ("starter-moe", 0, SMALL),
     "starter": ("starter", 0, {**SMALL, "parallel.processes": 2, "parallel.strategy": "fsdp2"}),
+    "smollm2": ("smollm2", 0, SMALL),
     "calculator": ("calculator", 0, SMALL),
     "own": ("own", 0, {**SMALL, "model.path": "Qwen/Qwen2.5-0.5B", "env.path": "problems.jsonl"}),
 }
@@ -64,15 +64,25 @@ def planted(file, name, right, wrong):
 
 
 def main():
-    compiled.load(sys.argv[1])
+    ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)  # before torch
+    from pmdkit_lab.planner import model_shapes
     from pmdkit_lab.rehearsal import device, rank
 
     device.install(80)
+    whole = model_shapes.shape_of
+
+    def two_layers(spec):
+        shape = whole(spec)
+        config = shape.config() if isinstance(shape, model_shapes.ModelShape) else shape
+        config.num_hidden_layers = LAYERS
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:LAYERS]
+        return config
+
+    model_shapes.shape_of = two_layers
 
     def found(recipe, number, changes):
-        return rank.rehearse_rank(
-            {"recipe": recipe, "changes": changes, "trust": [], "rank": number, "gib": 80, "layers": LAYERS}
-        )
+        return rank.rehearse_rank({"recipe": recipe, "changes": changes, "trust": [], "rank": number, "gib": 80})
 
     every = {name: found(*case) for name, case in CASES.items() if not sys.argv[2:] or name in sys.argv[2:]}
     for name, mistake in PLANTED.items():

@@ -15,8 +15,7 @@ from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.processes import python_environment
 from pmdkit.resolve import resolve
 from pmdkit_lab.planner.gpus import GPUS
-from pmdkit_lab.rehearsal.compiled import compile_device
-from pmdkit_lab.rehearsal.rehearse import rehearse, verdict
+from pmdkit_lab.rehearsal.rehearse import compile_device, rehearse, verdict
 
 from .driver import CASES, LAYERS, ONE, PLANTED, SEVEN
 
