@@ -26,7 +26,7 @@ def over_draws(score: float) -> Interval:
     The table gives no score per problem. The binomial interval assumes that all problems are equally hard, so it is the
     widest that the luck of the draws can produce.
     """
-    return percent(clopper_pearson(count(score) / (PROBLEMS * DRAWS), PROBLEMS * DRAWS))
+    return over_problems(score, between=0.0)
 
 
 def over_problems(score: float, between: float = BETWEEN) -> Interval:
@@ -41,13 +41,8 @@ def over_problems(score: float, between: float = BETWEEN) -> Interval:
         between: rho, the share of the variance of a draw that lies between problems: 0 if all are equally hard, 1 if
             each is always or never solved. The paper gives nothing to estimate it from; BETWEEN is from other data.
     """
-    effective = PROBLEMS / (between + (1 - between) / DRAWS)
-    return percent(clopper_pearson(count(score) / (PROBLEMS * DRAWS), effective))
-
-
-def percent(interval: Interval) -> Interval:
-    """Both ends times 100."""
-    return Interval(100 * interval.low, 100 * interval.high)
+    ends = clopper_pearson(count(score) / (PROBLEMS * DRAWS), PROBLEMS / (between + (1 - between) / DRAWS))
+    return Interval(100 * ends.low, 100 * ends.high)
 
 
 def deviations(first: float, second: float, draws: float = PROBLEMS * DRAWS) -> float:

@@ -82,6 +82,12 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
         own = make_request(recording, trust=request.trusted)
     found = gradients(request.objective, recording)
     recorded = {} if own is None else gradients(own.objective, recording)
+    # the losses that the run reported are compared with those recomputed from the recording for the same objective
+    again: Gradient | str = "the recorded objective cannot be loaded again here"
+    if recorded:
+        again = recorded["old"]
+        if isinstance(again, str) or again.rows[1]:  # else all groups have equal rewards, and the run dropped them
+            again = recorded["seen"]
     driving = found["old"] if isinstance(found["seen"], str) else found["seen"]
     rate, anchor = pass_rate(recording), "pi_old"  # the policy that log-ratios are measured from
     if traits(request.objective).uses_reference:
@@ -99,7 +105,9 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
         "recorded": {
             "objective": about["objective"],
             "ministeps": about["ministeps"],
-            **check_recorded(about, recorded),
+            "losses": [update["loss"] for update in about["updates"]],
+            "replayed": None if isinstance(again, str) else again.losses,
+            "why": again if isinstance(again, str) else None,
         },
         "objective": request.table,
         "anchor": anchor,
@@ -119,17 +127,6 @@ def gradients(objective: Objective, recording: Recording) -> dict[str, Gradient 
         except NotRecorded as missing:
             found[name] = str(missing)
     return found
-
-
-def check_recorded(about: Mapping[str, Any], recorded: Mapping[str, Gradient | str]) -> dict[str, Any]:
-    """The losses that the run reported, and those recomputed from the recording for the same objective."""
-    found: dict[str, Any] = {"losses": [update["loss"] for update in about["updates"]], "replayed": None, "why": None}
-    if not recorded:
-        return found | {"why": "the recorded objective cannot be loaded again here"}
-    again = recorded["old"]
-    if isinstance(again, str) or again.rows[1]:  # else all groups have equal rewards, and the run dropped them
-        again = recorded["seen"]
-    return found | ({"why": again} if isinstance(again, str) else {"replayed": again.losses})
 
 
 def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str, Any]:
