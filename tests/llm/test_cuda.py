@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")]
 ROOT = Path(__file__).parents[2]
 TINY = str(Path(__file__).with_name("tiny.toml"))
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+PLACES = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PLACES, "HF_HUB_OFFLINE": "1"}
 several = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two accelerators")
 
 

@@ -24,7 +24,7 @@ def on_device(starter: Starter) -> dict[str, torch.Tensor]:
     return {name: weight.cuda() for name, weight in starter.weights().items()}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")  # a process can have one vLLM that sleeps
 def engine(starter):
     """With captured graphs (`vllm.eager` is off), beside a trainer that leaves it a fifth of the memory."""
     wanted = starter.wanted(memory=0.2, dtype="bfloat16")
