@@ -17,7 +17,7 @@ from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.resolve import stored_spec
 from pmdkit.specs import LLMSpec
 
-NOT_NEEDED = ("optimizer", "reference")
+NOT_NEEDED = {"optimizer.safetensors", "reference.safetensors", "state.json"}
 
 
 @dataclass(frozen=True)
@@ -68,46 +68,35 @@ def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
     for weights in sorted(path.glob("*.safetensors")):
         with foreign.open_file(weights, foreign.WEIGHTS) as file:
             sums.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return CheckpointSource(str(path), joint_digest(sums))
+    return CheckpointSource(
+        str(path), sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    )
 
 
 def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | None = None) -> CheckpointSource:
-    """The newest checkpoint whose weights are whole, or one of a given step. Nothing in the folder is changed."""
+    """The newest checkpoint whose weights are whole, or one of a given step. Nothing in the folder is changed.
+
+    The optimizer's file, the largest, is not read. A file that the manifest does not name is damage here, since
+    transformers would read it too.
+    """
     spec = stored_spec(folder, trusted)
     assert isinstance(spec, LLMSpec), "the caller has looked at the tier"
     warnings: list[str] = []
     for step in reversed(checkpoint.steps(folder.checkpoints) if only is None else [only]):
         place = given if only is not None else folder.checkpoints / f"step-{step}"
-        problem = weights_damage(place, step)
-        if problem is None:
+        try:
             manifest = read_manifest(place)
+            check_origin(manifest, step, run_identity(place.absolute().parent))
+            for name in manifest.sha256.keys() - NOT_NEEDED:
+                manifest.check(name)
+            there = {path.name for path in place.iterdir() if not path.name.startswith(".")}
+            if strange := sorted(there - manifest.sha256.keys() - {MANIFEST}):
+                raise Damaged(f"it holds {strange[0]}, which its manifest does not name")
             return CheckpointSource(str(place), manifest.sha256["model.safetensors"], spec, step, tuple(warnings))
-        warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
+        except Damaged as problem:
+            warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
     trouble = "; ".join(warnings) or "none was written yet"
     raise ResumeRefused(f"no loadable checkpoint in {folder.checkpoints} ({trouble}); train first, or --resume")
-
-
-def joint_digest(sums: list[str]) -> str:
-    """One SHA-256 for the weights in several files, from that of each; that of a single file is its own."""
-    return sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
-
-
-def weights_damage(place: Path, step: int) -> str | None:
-    """What is wrong with the files that an evaluation needs, or None. The optimizer's, the largest, are not read.
-
-    A file that the manifest does not name is damage here, since transformers would read it too.
-    """
-    try:
-        manifest = read_manifest(place)
-        check_origin(manifest, step, run_identity(place.absolute().parent))
-        left_out = {f"{part}.safetensors" for part in NOT_NEEDED} | {"state.json"}
-        for name in manifest.sha256.keys() - left_out:
-            manifest.check(name)
-    except Damaged as problem:
-        return str(problem)
-    there = {path.name for path in place.iterdir() if not path.name.startswith(".")}
-    strange = sorted(there - manifest.sha256.keys() - {MANIFEST})
-    return f"it holds {strange[0]}, which its manifest does not name" if strange else None
 
 
 def read_config(file: Path) -> dict[str, Any]:

@@ -126,8 +126,8 @@ def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, restarts: Seq
         ends = [numbers([summary], f"{kind}_{end}")[0] for end in ("first", "last")]
         ax.plot((0, summary["steps"]), ends, "D", label="evaluation", **EVALUATED)
     what = "share of right responses" if rated else "mean reward"
-    heading(ax, "Does it learn?", f"{what} in each step and in a fixed evaluation")
-    ax.set_ylabel("pass rate" if rated else "reward (reward units)")
+    unit = "pass rate" if rated else "reward (reward units)"
+    heading(ax, "Does it learn?", f"{what} in each step and in a fixed evaluation", unit)
     if rated:
         ax.set_ylim(-0.03, 1.03)
     for number, step in enumerate(restarts):  # the run was stopped, and went on from the checkpoint of this step
@@ -143,8 +143,8 @@ def movement(ax: Axes, rows: Rows) -> None:
     line(ax, rows, "entropy", color=ORANGE, marker="D", linestyle=DASHED, label="entropy")
     nats_axis(ax)
     ax.set_ylim(bottom=0)
-    heading(ax, "How much does the policy change?", "KL: distance of a step. Entropy: spread that is left to explore")
-    ax.set_ylabel("nats")
+    reading = "KL: distance of a step. Entropy: spread that is left to explore"
+    heading(ax, "How much does the policy change?", reading, "nats")
     steps_axis(ax)
     ax.legend()
 
@@ -152,8 +152,7 @@ def movement(ax: Axes, rows: Rows) -> None:
 def lengths(ax: Axes, rows: Rows) -> None:
     """Draw the mean response length, and how many responses the budget cut off."""
     line(ax, rows, "response_length", color=BLUE, marker="o", label="mean length")
-    heading(ax, "How long are the responses?", "mean over the responses of each step")
-    ax.set_ylabel("tokens")
+    heading(ax, "How long are the responses?", "mean over the responses of each step", "tokens")
     if known(rows, "cut_off") and any(row.get("cut_off") for row in rows):
         line(ax, rows, "cut_off", color=ORANGE, marker="D", linestyle=DASHED, label="cut off (number)")
         ax.legend(loc="center right")
@@ -166,8 +165,9 @@ def mismatch(ax: Axes, rows: Rows) -> None:
     line(ax, rows, "mismatch_mean", color=BLUE, marker="o", label="mean per token")
     line(ax, rows, "mismatch_max", color=BLUE, marker="^", linestyle=":", label="largest per token")
     line(ax, rows, "mismatch_response", color=ORANGE, marker="D", linestyle=DASHED, label="mean per response")
-    heading(ax, "Do engine and trainer agree?", "log-probabilities of the same tokens under the same weights")
-    ax.set(ylabel="difference (nats)", yscale="log")
+    reading = "log-probabilities of the same tokens under the same weights"
+    heading(ax, "Do engine and trainer agree?", reading, "difference (nats)")
+    ax.set_yscale("log")
     low, high = ax.get_ylim()
     ax.set_ylim(low, 30 * high)  # room for the legend
     ax.legend(loc="upper right")
@@ -189,8 +189,7 @@ def log_ratios(ax: Axes, rows: Rows) -> None:
     if shares:
         words = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
         reading += f"\nmeasured / exact: {words} of the way"
-    heading(ax, "How far does one step go?", reading)
-    ax.set_ylabel(LABEL)
+    heading(ax, "How far does one step go?", reading, LABEL)
     steps_axis(ax)
 
 
@@ -201,8 +200,7 @@ def by_pass_rate(ax: Axes, gauges: Rows) -> None:
             places, heights = numbers(gauges, "bucket"), numbers(gauges, name)
             ax.plot(places, heights, **looks | {"marker": marker, "linestyle": "none"})
     nats_axis(ax)
-    heading(ax, "Which prompts move?", "hard prompts left, easy ones right; means over all steps")
-    ax.set_ylabel(LABEL)
+    heading(ax, "Which prompts move?", "hard prompts left, easy ones right; means over all steps", LABEL)
     pass_rate_axis(ax)
 
 
@@ -251,8 +249,7 @@ def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
         steps_axis(ax)
         ax.legend()
     reading = r"the loss acts as if $\tau$ were larger by $\lambda/\tau$, where steps are small"
-    heading(ax, "How strong is the hidden brake?", reading)
-    ax.set_ylabel("reward units")
+    heading(ax, "How strong is the hidden brake?", reading, "reward units")
     ax.set_ylim(bottom=0)
 
 
@@ -269,8 +266,8 @@ def belief(ax: Axes, gauges: Rows) -> None:
         heights = numbers(gauges, "theory_noise_share")
         ax.plot(places, heights, "s", color=BLACK, ms=6, mfc="none", label="noise to be expected")
     ax.plot(places, numbers(gauges, "ess"), "o", color=BLUE, label="effective after the step")
-    heading(ax, question, reading)
-    ax.set(ylabel="share", ylim=(0, 1.45), yticks=np.linspace(0, 1, 6))
+    heading(ax, question, reading, "share")
+    ax.set(ylim=(0, 1.45), yticks=np.linspace(0, 1, 6))
     pass_rate_axis(ax)
     ax.legend(handlelength=1.2, fontsize=7, loc="upper center", ncols=2)  # in the space above 1
 
@@ -353,21 +350,14 @@ def came_undone(rows: Rows, prompts: int) -> str:
 # Axes, headings, and lines that leave gaps.
 
 
-def heading(ax: Axes, title: str, reading: str) -> None:
-    """Set a panel's title, a question, and below it in small print how to read the panel."""
+def heading(ax: Axes, title: str, reading: str, unit: str) -> None:
+    """Set a panel's title, a question, below it in small print how to read the panel, and the unit of its y axis."""
+    ax.set_ylabel(unit)
     lines = reading.count("\n") + 1
     ax.set_title(title, loc="left", fontweight="bold", pad=5 + 1.3 * SMALL * lines)
-    ax.annotate(
-        reading,
-        (0, 1),
-        xytext=(0, 4),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=SMALL,
-        linespacing=1.3,
-        color="0.3",
-        in_layout=False,  # the padding of the title makes room; a long sentence must not make its panel narrow
-    )
+    # not in the layout: the padding of the title makes room, and a long sentence must not make its panel narrow
+    looks: dict[str, Any] = {"fontsize": SMALL, "linespacing": 1.3, "color": "0.3", "in_layout": False}
+    ax.annotate(reading, (0, 1), xytext=(0, 4), xycoords="axes fraction", textcoords="offset points", **looks)
 
 
 def line(ax: Axes, rows: Rows, key: str, marker: str = "", **look: Any) -> None:

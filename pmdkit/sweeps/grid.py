@@ -38,11 +38,6 @@ class Trial:
     options: Options
 
     @property
-    def seed(self) -> int:
-        """The seed of the run."""
-        return int(self.options[SEED])
-
-    @property
     def name(self) -> str:
         """The name of its folder: readable, and the same for the same options in any sweep."""
         whole = json.dumps([self.tier, self.env, self.options], sort_keys=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pmdkit import foreign
 from pmdkit.observe import files, gauge, run_folder
-from pmdkit.sweeps.grid import Trial
+from pmdkit.sweeps.grid import SEED, Trial
 
 CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
 POINTS = 40  # per curve: a figure does not show more
@@ -33,7 +33,13 @@ def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str
     entries = []
     for trial in {trial.name: trial for trial in trials}.values():
         run = run_folder.RunFolder(folder / "runs" / trial.name)
-        head = {"name": trial.name, "tier": trial.tier, "env": trial.env, "seed": trial.seed, "options": trial.options}
+        head = {
+            "name": trial.name,
+            "tier": trial.tier,
+            "env": trial.env,
+            "seed": int(trial.options[SEED]),
+            "options": trial.options,
+        }
         if run.finished:
             entries.append({**head, "state": "finished", **digest(run)})
         else:
@@ -61,20 +67,14 @@ def digest(run: run_folder.RunFolder) -> Entry:
     for phase in ("rollout", "update"):
         seconds = sum(row[f"seconds_{phase}"] for row in rows)
         summary[f"ms_per_token_{phase}"] = 1e3 * seconds / summary["tokens"] if summary["tokens"] else None
-    kept = thin(len(rows))
+    # evenly spaced, including the first and the last
+    kept = sorted({round(i * (len(rows) - 1) / (POINTS - 1)) for i in range(POINTS if rows else 0)})
     return {
         "config": dict(run_folder.flatten(run.read_config())),
         "summary": rounded(summary),
         "curve": {key: [rounded(rows[i][key], CURVE_DIGITS) for i in kept] for key in CURVE},
         "gauge": rounded(gauge.merge(row["gauge"] for row in rows if row["gauge"]), CURVE_DIGITS),
     }
-
-
-def thin(count: int) -> list[int]:
-    """Evenly spaced indices, including the first and the last."""
-    if count <= POINTS:
-        return list(range(count))
-    return sorted({round(i * (count - 1) / (POINTS - 1)) for i in range(POINTS)})
 
 
 def rounded(value: Any, digits: int = DIGITS) -> Any:

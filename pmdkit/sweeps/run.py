@@ -136,8 +136,12 @@ def run_trial(tier: str, env: str, options: dict[str, Any], out: str, log: str) 
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 2)
     began = time.monotonic()
-    while in_use(RunFolder(Path(out))) and time.monotonic() < began + MERCY:  # the previous process may still be saving
-        time.sleep(POLL)
+    while Path(out).is_dir() and time.monotonic() < began + MERCY:  # the previous process may still be saving
+        try:
+            with locked(RunFolder(Path(out))):
+                break
+        except EnvironmentLacks:
+            time.sleep(POLL)
     told = [f"{key}={json.dumps(value)}" for key, value in options.items()]
     sys.argv = ["pmdkit", tier, env, "--set", *told, "--out", out, "--resume", "--json"]
     try:
@@ -148,14 +152,3 @@ def run_trial(tier: str, env: str, options: dict[str, Any], out: str, log: str) 
         if code == Stopped.exit_code:
             raise
     return {"code": code, "seconds": time.monotonic() - began}
-
-
-def in_use(run: RunFolder) -> bool:
-    """Whether another process is using a run folder."""
-    if not run.path.is_dir():
-        return False
-    try:
-        with locked(run):
-            return False
-    except EnvironmentLacks:
-        return True

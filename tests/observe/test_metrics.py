@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import brentq
 from scipy.special import lambertw
 
-from pmdkit import theory, train
+from pmdkit import theory
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.loop import Rollouts, Schedule, run
 from pmdkit.objectives import OBJECTIVES
@@ -244,10 +244,7 @@ def test_an_objective_without_a_solution_has_no_prediction():
     assert row["log_ratio_neg"] is not None
 
 
-def test_the_page_of_metrics_has_every_column_of_every_tier(tmp_path):
-    """Those of language models are compared in tests/llm/test_run.py."""
+def test_the_page_of_metrics_has_every_column():
+    """That every tier writes them is tested where its runs are."""
     page = (Path(__file__).parents[2] / "docs/learn/metrics.md").read_text().split("## ")[1]
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == set(KEYS)
-    for tier, env in (("bandit", "needle"), ("toy", "modular-sum")):
-        made = train("pmd-mean", tier, env, steps=1, group=4, prompts=4, out=tmp_path / tier)
-        assert set(made.metrics[0]) == set(KEYS)
