@@ -32,7 +32,6 @@ class Chi2PO(Checked):
     k = 0 the solution is pi_old (1 + Delta / tau), which exists only where tau exceeds the largest -Delta.
     """
 
-    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
 

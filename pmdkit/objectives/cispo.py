@@ -30,7 +30,6 @@ class CISPO(GRPO):
     Watch: unlike in GRPO, a token far outside the band keeps pushing in the same direction.
     """
 
-    level: ClassVar[str] = "token"
     stop_gradient: ClassVar[bool] = True
 
     norm: Norm = "tokens"

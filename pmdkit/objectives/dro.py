@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -35,8 +35,6 @@ class DRO(Checked):
     gives a step. A value below tau log Z pushes every ratio up, against the normalisation; one that depends on the
     rewards of its own group biases the step.
     """
-
-    level: ClassVar[str] = "response"
 
     tau: Tau = 0.05
     value: float | Literal["group"] | Callable[[Groups], torch.Tensor] = "group"

@@ -39,7 +39,6 @@ class GRPO(Checked):
     and a group whose mean reward is not positive is silent.
     """
 
-    level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "silent"
 
     norm: Norm = "length"

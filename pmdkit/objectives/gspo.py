@@ -29,7 +29,6 @@ class GSPO(GRPO):
     With `norm="none"` the first step is the policy gradient under norm "length".
     """
 
-    level: ClassVar[str] = "response"
     first_step_norm: ClassVar[str] = "length"
 
     norm: Norm = "none"

@@ -38,9 +38,9 @@ class Traits:
 
     Attributes:
         objective: the objective that has these traits.
-        level: "response" if `loss` returns [N], one number per response; "token" if it returns [N, T]. The
-            gradient of a loss per response takes only one coefficient per response, which the fused head exploits. If
-            an objective does not state its level, it is found once, from its loss on a batch of two responses.
+        level: not stated but measured: "response" if `loss` returns [N], one number per response; "token" if it returns
+            [N, T]. The gradient of a loss per response takes only one coefficient per response, which the fused head
+            exploits.
         whole_groups: the loss compares rows of a group, so a micro-batch must hold whole groups.
         whole_batch: the advantage of a prompt depends on the other prompts, so `credit` must see the whole batch of a
             step; the loss of a row must never depend on them.
@@ -69,9 +69,7 @@ class Traits:
 
     @property
     def level(self) -> Level:
-        """The level that the objective states, or else the one of its loss, cached if the objective is hashable."""
-        if stated := stated_level(self.objective):
-            return stated
+        """The level of the loss on a batch of two responses, measured once for objectives that are equal."""
         try:
             return remembered_level(self.objective)
         except TypeError:  # an option that is a list or a dict is not hashable
@@ -82,17 +80,6 @@ def traits(objective: Any) -> Traits:
     """The traits of an objective: what it states, and the defaults for the rest."""
     names = [field.name for field in fields(Traits)[1:]]
     return Traits(objective, **{name: getattr(objective, name) for name in names if hasattr(objective, name)})
-
-
-def stated_level(objective: Any) -> Level | None:
-    """The level that an objective states, or None. A subclass with its own loss does not inherit its parent's level."""
-    for kind in type(objective).__mro__:
-        if "level" in vars(kind):
-            level: Level = objective.level
-            return level
-        if "loss" in vars(kind):
-            return None
-    return None
 
 
 def level_of_loss(objective: Any) -> Level:

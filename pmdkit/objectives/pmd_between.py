@@ -76,7 +76,6 @@ class PMDBetween(Checked):
     A rule for k or tau that sees a response's own draw biases the first step.
     """
 
-    level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "anchor"
 
     k: Annotated[Place, Range(0, 1)] = 0.1

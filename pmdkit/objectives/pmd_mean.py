@@ -35,7 +35,6 @@ class PMDMean(Checked):
     rest, where equal rewards have equal ratios, though it is not convex (proof: `pmdkit.theory.ratio_form`).
     """
 
-    level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_mean"
 

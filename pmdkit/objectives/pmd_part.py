@@ -40,7 +40,6 @@ class PMDPart(Checked):
     first step, and so does a tau rule that sees a response's own draw. Like PMD-mean it has one rest.
     """
 
-    level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_part"
 

@@ -36,7 +36,6 @@ class PMDScore(Checked):
     nothing can be right every token has advantage -p, and pi = pi_old rests there only if tau > p.
     """
 
-    level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "anchor"
 
     tau: Tau = 0.05

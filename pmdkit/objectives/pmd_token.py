@@ -44,7 +44,6 @@ class PMDToken(Checked):
     probability (`pmdkit.theory.at_minimum`); it takes a batch reused until solved to get there.
     """
 
-    level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "anchor"
 
     tau: Tau = 0.05

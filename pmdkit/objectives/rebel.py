@@ -32,7 +32,6 @@ class REBEL(Checked):
     (G - 1) / G of RLOO's. On the full support the solution is that of PMD-part: nothing holds large ratios back.
     """
 
-    level: ClassVar[str] = "response"
     whole_groups: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_part"

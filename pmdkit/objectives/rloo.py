@@ -29,7 +29,6 @@ class RLOO(Checked):
     gradient is off-policy, and the loss has no minimum.
     """
 
-    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "silent"
 

@@ -33,7 +33,6 @@ class MyLoss(Checked):
     """
 
     # Traits say what the signature cannot; `pmdkit/objectives/objective.py` lists them, and each has a default.
-    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_mean"

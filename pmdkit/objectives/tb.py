@@ -29,7 +29,6 @@ class TB(REBEL):
     is not mirror descent. The first step is then the gradient of reward minus tau KL(pi || pi_ref).
     """
 
-    level: ClassVar[str] = "response"
     uses_reference: ClassVar[bool] = True
 
     def loss(self, batch: Batch) -> Tensor:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from pmdkit.objectives import Batch, Groups, Objective, expect, row_weight, temperature, traits
 from pmdkit.objectives.credit import advantage_apart, coefficient, credit, cut, parts, total
-from pmdkit.objectives.objective import stated_level
 from pmdkit.population import solve
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below
@@ -64,9 +63,6 @@ def check_kind(objective: Objective, seed: int = 0) -> str | None:
     assert list(loss.shape) in ([rows], [rows, tokens]), (
         f"loss has shape {list(loss.shape)}; expected [{rows}] or [{rows}, {tokens}], unreduced: `total` averages"
     )
-    level = "token" if loss.ndim == 2 else "response"
-    stated = stated_level(objective) or level
-    assert stated == level, f"level is '{stated}' and loss has shape {list(loss.shape)}; expected level '{level}'"
     assert bool(torch.isfinite(loss[batch.mask] if loss.ndim == 2 else loss).all()), "loss is not finite"
     zero = loss.ndim == 1 or bool((loss[~batch.mask] == 0).all())
     assert zero, "a loss per token is not 0 off the mask; use torch.where(batch.mask, ..., 0.0)"

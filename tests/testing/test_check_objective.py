@@ -181,15 +181,6 @@ class SaysAnchor(GRPO):
     equal_groups: ClassVar[str] = "anchor"
 
 
-class PerTokenUnderAResponseLevel(PMDMean):
-    """States the level again beside a loss of its own, and is wrong."""
-
-    level: ClassVar[str] = "response"
-
-    def loss(self, batch):
-        return -batch.advantage[:, None] * batch.log_ratio
-
-
 class NotFrozen:
     norm = "none"
 
@@ -235,7 +226,6 @@ BROKEN = [
     (WrongTheory(), "population", "does not vanish at the solution theory.pmd_part"),
     (SaysSilent(), "equal groups", "is not silent"),
     (SaysAnchor(), "equal groups", "does not pull back"),
-    (PerTokenUnderAResponseLevel(), "kind", "level is 'response' and loss has shape [20, 6]; expected level 'token'"),
     (PMDMean, "kind", "it is a class; give an instance"),
     (NotFrozen(), "kind", "not a dataclass"),
     (CanBeChanged(), "kind", "it can be changed after it was made"),

@@ -1,7 +1,7 @@
 """AsymRE: the policy gradient with a baseline that is deliberately shifted from the mean reward."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
@@ -32,8 +32,6 @@ class AsymRE(Checked):
     shift below 0, and onto a single response at 0 and above. On-policy, over the full support, the shift changes
     nothing; from draws it adds variance. A group of equal rewards is imitated, right or wrong.
     """
-
-    level: ClassVar[str] = "response"
 
     shift: Annotated[float, Range(-1e6, 1e6)] = -0.1
     baseline: Literal["mean", "loo"] = "mean"

@@ -42,7 +42,6 @@ class BAPO(GRPO):
     where responses are equally long, and no bound moves. The bounds jump as the policy moves.
     """
 
-    level: ClassVar[str] = "token"
     whole_groups: ClassVar[bool] = True
 
     clip_low: Share = 0.4

@@ -34,7 +34,6 @@ class GMPO(GRPO):
     response still do, weighted by the common mean. Without clips this is GSPO without clips.
     """
 
-    level: ClassVar[str] = "token"
     first_step_norm: ClassVar[str] = "length"
 
     norm: Norm = "none"

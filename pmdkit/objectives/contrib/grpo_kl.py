@@ -32,7 +32,6 @@ class GRPOKL(GRPO):
     has given up: 10 nats below the reference give 22,000.
     """
 
-    level: ClassVar[str] = "token"
     uses_reference: ClassVar[bool] = True
 
     kl_loss_coef: NotNegative = 0.04

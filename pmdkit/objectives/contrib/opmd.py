@@ -34,7 +34,6 @@ class OPMD(Checked):
     policy near pi_old, and after the first ministep the loss has no minimum.
     """
 
-    level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "silent"
     first_step_is_policy_gradient: ClassVar[bool] = False
 

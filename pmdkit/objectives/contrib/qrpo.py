@@ -1,7 +1,7 @@
 """QRPO: the regression of PMD-part on quantile rewards, whose partition is known in closed form."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -41,8 +41,6 @@ class QRPO(Checked):
     is worth. With "weak", a group with all responses wrong is raised like one with all right. The first step from few
     draws is biased, except with "weak" at a fixed tau.
     """
-
-    level: ClassVar[str] = "response"
 
     tau: Tau = 0.5
     ties: Literal["exact", "weak"] = "exact"

@@ -52,7 +52,6 @@ class REC(Checked):
     against their advantage, and nothing brings them back; "ring" does, from far away.
     """
 
-    level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "silent"
 
     clip_mode: Literal["one-side", "two-side", "ring", "none"] = "one-side"

@@ -39,7 +39,6 @@ class SAPO(Checked):
     nothing is gated, and the loss grows like 2 A / tau, which has no meaning.
     """
 
-    level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "silent"
 
     tau_pos: Annotated[float, Range(1e-6)] = 1.0

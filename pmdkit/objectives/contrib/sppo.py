@@ -34,7 +34,6 @@ class SPPO(Checked):
     log partition is not: like PMD-mean it pays for that with a chi-square term.
     """
 
-    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
 

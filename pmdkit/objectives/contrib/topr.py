@@ -34,7 +34,6 @@ class TOPR(Checked):
     policy near pi_old. The ratio is that of a whole response: over hundreds of tokens it is soon 0 or capped at 1.
     """
 
-    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
 
     baseline: Literal["loo", "none"] = "loo"
