@@ -110,12 +110,9 @@ class ExactStepMetrics(TrainerCallback):
 
         The expectation is over the rewards as they are drawn, including the verifier's noise.
         """
-        values = self.problem.values
-        if values is None or not groups.sampled:
-            return gauge.unknown_noise(len(contexts))
-        low, high = values
+        low, high = self.problem.values or (np.nan, np.nan)
         rate = ((old.exp() * self.reward[contexts]).sum(1) - low) / (high - low)
-        present = groups.present.numpy()
+        present = groups.present.numpy() & groups.sampled
         reward, heat = groups.reward.double().numpy(), tau.double().numpy()
         return gauge.noise_columns(reward, present, (low + high) / 2, heat, rate.clamp(0, 1).numpy())
 

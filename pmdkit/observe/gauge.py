@@ -164,9 +164,10 @@ def noise_columns(
 
     Rewards are [P, G], `present` says which count, and `passed` lies halfway between the two rewards. NaN for a group
     of fewer than two, and everywhere if rewards take more than two values: log Z is then no function of a pass rate.
+    None counts on the full support, where the partition function is exact and not estimated.
     """
     from_middle = np.where(present, np.abs(reward - passed), np.nan)
-    found = unknown_noise(len(reward))
+    found = {name: np.full(len(reward), np.nan) for name in ("noise_share", "theory_noise_share")}
     known = from_middle[present]
     if known.size and known.min() > 0 and np.allclose(known, known[0], rtol=1e-9, atol=0):
         size = present.sum(1)
@@ -176,8 +177,3 @@ def noise_columns(
         found["noise_share"][rows] = misjudged(right, size[rows], heat)
         found["theory_noise_share"][rows] = expected_noise(rate[rows], size[rows], heat)
     return found
-
-
-def unknown_noise(prompts: int) -> dict[str, Values]:
-    """The columns on the full support, all NaN: the partition function is exact there and not estimated."""
-    return {name: np.full(prompts, np.nan) for name in ("noise_share", "theory_noise_share")}

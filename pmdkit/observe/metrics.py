@@ -141,9 +141,7 @@ class StepMetrics:
 
     def noise(self, mass: Tensor, reward: Tensor, tau: Tensor, sampled: bool) -> dict[str, Any]:
         """[P] whether PMD-part's target of a group is noise, and how often to expect that at its pass rate."""
-        if not sampled:
-            return gauge.unknown_noise(len(mass))
-        present, values = (mass > 0).numpy(), reward.double().numpy()
+        present, values = (mass > 0).numpy() & sampled, reward.double().numpy()
         rate = (present & (values > self.passed)).sum(1) / np.maximum(present.sum(1), 1)
         return gauge.noise_columns(values, present, self.passed, tau.double().numpy(), rate)
 

@@ -104,15 +104,6 @@ def test_a_mistake_is_one_line_and_its_exit_code(words, code, held, call, runs, 
         assert {path.name for path in tmp_path.iterdir()} == before
 
 
-def test_checkpoints_that_are_all_damaged_are_exit_5(call):
-    assert call("bandit", "needle", "--steps", 2, "--out", "run") == 0
-    for path in Path("run/checkpoints").glob("step-*/model.safetensors"):
-        path.write_bytes(b"no")
-    assert call("eval", "run") == 5
-    Path("run/summary.json").unlink()
-    assert call("bandit", "needle", "--steps", 2, "--out", "run", "--resume") == 5
-
-
 @pytest.mark.parametrize("verb", sorted(companions.HOMES))
 def test_a_verb_of_a_missing_companion_names_the_package_and_how_to_install_it(verb, call, capsys, monkeypatch):
     monkeypatch.setattr(companions, "entry_points", lambda group: [])
