@@ -9,11 +9,6 @@ def listed(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def plurals(text: str) -> frozenset[str]:
-    """The words of a text, and each with an s."""
-    return listed(text) | {word + "s" for word in text.split()}
-
-
 CHANGING = listed(
     """
     rounding doubling squaring adding subtracting halving tripling negating dividing multiplying estimating excluding
@@ -84,14 +79,15 @@ ANNOUNCING = listed(
 "Words that may stand directly before `Answer:`."
 ROUNDING = frozenset(["about", "approximately", "approx", "around", "roughly", "nearly", "≈"])
 "Words of approximation, which only a problem that asks for rounding allows."
-UNITS = plurals(
+UNITS = listed(
     """
     yard mile meter metre centimeter centimetre millimeter millimetre kilometer kilometre gram kilogram milligram
     ounce pound ton tonne liter litre milliliter millilitre gallon quart pint cup teaspoon tablespoon second minute
     hour day week month year decade degree radian acre hectare unit cent dollar euro rupee peso buck dime nickel
     joule watt newton volt amp ampere ohm mole byte calorie kilowatt knot pascal
     """
-) | listed(
+)
+UNITS |= {word + "s" for word in UNITS} | listed(
     """
     mm cm dm m km kms in ft yd mi nm um inch inches foot feet mg g gm gms kg kgs lb lbs oz mol t ml mL l L cl s sec secs
     min mins h hr hrs yr yrs century centuries ms mph kmh kph deg rad celsius fahrenheit kelvin ha usd eur gbp rs
