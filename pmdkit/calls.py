@@ -10,8 +10,8 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from pmdkit import errors
@@ -32,9 +32,8 @@ class Call:
 
     def make(self) -> dict[str, Any]:
         """Call the function here; returns the fields of its CallResult."""
-        module, _, name = self.function.partition(":")
         try:
-            value = getattr(import_module(module), name)(**self.arguments)
+            value = resolve_name(self.function)(**self.arguments)
             return {"value": json.loads(json.dumps(value))}  # as it would arrive from another process
         except errors.PmdkitError as problem:
             return {"reason": str(problem), "kind": type(problem).__name__}

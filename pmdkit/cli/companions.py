@@ -1,8 +1,8 @@
 """Verbs of companion packages, found through the entry points `pmdkit.verbs`; pmdkit imports none of them by name."""
 
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import Any
 
 from pmdkit.errors import EnvironmentLacks
@@ -39,8 +39,7 @@ def option(name: str) -> Callable[..., Any]:
     found = added()
     if name not in found:
         raise missing(name)
-    module, _, function = found[name][1].partition(":")
-    called: Callable[..., Any] = getattr(import_module(module), function)
+    called: Callable[..., Any] = resolve_name(found[name][1])
     return called
 
 
