@@ -146,7 +146,7 @@ def test_evaluate_is_the_verb(call, tmp_path, capsys):
         bandit.evaluate(data="aime24")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_notebook_shows_the_steps_and_one_without_a_person_none(tmp_path):
     """nbconvert and nbclient execute cells without input; a front end offers it."""
     from jupyter_client.manager import start_new_kernel

@@ -126,7 +126,7 @@ sys.addaudithook(hook)
 "Says what each Python process asks of other machines, and refuses it, so nothing is sent."
 
 
-@pytest.mark.parametrize("what", mostly_nightly(COMMANDS, "bandit", "two ranks"))
+@pytest.mark.parametrize("what", mostly_nightly(COMMANDS, "bandit", "llm"))
 def test_nothing_is_asked_elsewhere(what, model_folder, tmp_path):
     """Without the variables that would forbid it. Where ranks listen is looked at in test_processes.py."""
     arguments = COMMANDS[what]

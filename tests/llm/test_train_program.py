@@ -19,7 +19,7 @@ TINY = str(Path(__file__).with_name("tiny.toml"))
 def test_its_losses_are_those_of_a_run(objective, options, tmp_path):
     """To the bit, for a loss per response and one per token, over two steps of two ministeps."""
     recipe = tmp_path / "tiny.toml"
-    text = Path(TINY).read_text() + "\n[warm_start]\npass_rate = 0.1\nlook = 20\nmax_steps = 400\nlr = 3e-3\n"
+    text = Path(TINY).read_text() + "\n[warm_start]\npass_rate = 0.1\nbatch = 32\nlr = 3e-3\n"
     recipe.write_text(text if objective == "pmd-mean" else text.replace('"pmd-mean"\ntau = 0.05', f'"{objective}"'))
     losses = runpy.run_path(str(ROOT / "llm" / "train.py"))["main"]([str(recipe), "--steps", "2"])
     run = train(OBJECTIVES[objective](**options), "llm", str(recipe), out=tmp_path / "run", steps=2)
