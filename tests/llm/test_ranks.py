@@ -19,15 +19,7 @@ TINY = str(Path(__file__).with_name("tiny.toml"))
 QUICK = ["evaluation.every=0", "warm_start.pass_rate=0", "model.device=cpu"]
 LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--nproc-per-node", "2"],
-    "accelerate": [
-        "-m",
-        "accelerate.commands.launch",
-        "--multi_gpu",
-        "--num_processes",
-        "2",
-        "--main_process_port",
-        "0",
-    ],
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"],
 }
 
 
