@@ -37,9 +37,6 @@ def generate(
     Returns:
         responses [N, T], `eos` after the end; logp [N, T] nats, 0 after the end; mask [N, T], True up to the end.
     """
-    check(model, prompts)
-    if not 0 <= eos < model.config.vocabulary:
-        raise ValueError(f"eos is token {eos}; expected one of the model's {model.config.vocabulary}, from 0")
     rows = len(prompts) * group
     uniform = uniforms(seed, rows, width)
     block = max(1, ROWS // group) if prompts.device.type == "cpu" else len(prompts)
@@ -89,7 +86,6 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
         responses: [N, T], prompt-major.
         mask: [N, T], True from the first token to the end.
     """
-    check(model, prompts)
     if len(responses) % len(prompts):
         raise ValueError(f"responses has {len(responses)} rows for {len(prompts)} prompts; expected a multiple")
     longest = max(1, int(mask.sum(1).max()))
@@ -128,14 +124,3 @@ def inverse_cdf(log_policy: Tensor, node: Tensor, uniform: Tensor) -> Tensor:
     if not cdf[:, -1].isfinite().all():
         raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
     return torch.searchsorted((cdf / cdf[:, -1:])[node], uniform[:, None], right=True)[:, 0]
-
-
-def check(model: Transformer, prompts: Tensor) -> None:
-    """Refuse prompts that the model cannot read."""
-    vocabulary = model.config.vocabulary
-    if prompts.ndim != 2 or 0 in prompts.shape:
-        raise ValueError(f"prompts has shape {list(prompts.shape)}; expected [P, L], at least one prompt of one token")
-    low, high = (int(x) for x in prompts.aminmax())
-    if low < 0 or high >= vocabulary:
-        wrong = low if low < 0 else high
-        raise ValueError(f"a prompt holds token {wrong}; the model knows 0 to {vocabulary - 1}: take the task's model")

@@ -170,11 +170,9 @@ def test_rows_without_a_token_score_zero():
     assert torch.equal(score(uneven(), PROMPTS, nothing.long(), nothing), torch.zeros(8, 3))
 
 
-def test_bad_input_is_refused():
-    """Beyond the context, unknown tokens, no such end, no prompt, rows that do not fit."""
+def test_rows_that_do_not_fit_are_refused():
     model = uneven()
-    for given in ((PROMPTS, 2, 23, EOS), (PROMPTS + 2, 2, 3, EOS), (PROMPTS, 2, 3, 7), (PROMPTS[:0], 2, 3, EOS)):
-        with pytest.raises(ValueError, match=r"expected|context|knows"):
-            generate(model, *given, seed=0)
+    with pytest.raises(ValueError, match="context"):
+        generate(model, PROMPTS, 2, 23, EOS, seed=0)
     with pytest.raises(ValueError, match="7 rows for 4 prompts"):
         score(model, PROMPTS, torch.zeros(7, 2, dtype=torch.long), torch.ones(7, 2, dtype=torch.bool))
