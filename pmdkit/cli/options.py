@@ -1,8 +1,9 @@
 """The options that all tiers share, and the keys of the spec that they set."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,23 +27,19 @@ def folder(_: Any, tokens: Sequence[Token]) -> Path:
     return path
 
 
-def complete_specs(tier: str) -> Callable[[CompletionContext], list[str]]:
-    """A completer for the names on a tier's shelf."""
+def complete_specs(tier: str, _: CompletionContext) -> list[str]:
+    """The names on a tier's shelf."""
+    from pmdkit.specs import find
 
-    def complete(_: CompletionContext) -> list[str]:
-        from pmdkit.specs import find
-
-        return find.names(tier)
-
-    return complete
+    return find.names(tier)
 
 
 Whole = Annotated[int, Parameter(converter=whole)]
 Flag = Annotated[bool, Parameter(negative="")]  # has no --no- form
 Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
-BanditName = Annotated[str, Parameter(completer=complete_specs("bandit"))]
-ToyName = Annotated[str, Parameter(completer=complete_specs("toy"))]
-RecipeName = Annotated[str, Parameter(completer=complete_specs("llm"))]
+BanditName = Annotated[str, Parameter(completer=partial(complete_specs, "bandit"))]
+ToyName = Annotated[str, Parameter(completer=partial(complete_specs, "toy"))]
+RecipeName = Annotated[str, Parameter(completer=partial(complete_specs, "llm"))]
 
 
 @Parameter(name="*")
