@@ -182,10 +182,34 @@ plt.show()
 #
 # ## Explain
 #
-# PMD-part sees only $e^{1/\tau}$: the right response is multiplied by it, and the sum
-# is normalised,
+# **The two ratios, derived.** Write $a$ for the log-ratio of right responses, and $w$
+# for how far wrong ones are pushed down. A pass rate has to stay a probability.
 #
-# $$ \eta_{part} = 1 - \frac{1}{1 - p + p\,e^{1/\tau}} . $$
+# > 1. $p\,e^a + (1-p)\,e^{-w} = 1$. *Why:* the new policy sums to one.
+# > 2. $1 - \eta = e^{-w}$. *Why:* the gap is the mass of wrong responses, all of which
+# >    change by $e^{-w}$.
+# > 3. PMD-part: $a + w = \frac{1}{\tau}$. *Why:*
+# >    $\log\pi_{new} = \log\pi + \frac{r}{\tau} - \log Z$, and $\log Z$ cancels in the
+# >    difference.
+# > 4. $\eta_{part} = 1 - \frac{1}{1 - p + p\,e^{1/\tau}}$. *Why:*
+# >    $e^a = e^{1/\tau}e^{-w}$ in the first line, solved for $e^{-w}$.
+# > 5. PMD-mean: minimise $p\,(\frac{1-p}{\tau} - a)^2 + (1-p)\,(w - \frac{p}{\tau})^2$.
+# >    *Why:* a regression on $\Delta/\tau$, which is $\frac{1-p}{\tau}$ or
+# >    $-\frac{p}{\tau}$.
+# > 6. $(\frac{1-p}{\tau} - a)\,e^{-a} = (w - \frac{p}{\tau})\,e^{w}$. *Why:* the
+# >    derivatives by $a$ and by $-w$, over those of the sum, are equal.
+
+# %%
+for method in ("pmd-part", "pmd-mean"):
+    step = theory.binary(p0, tau, method)
+    a, w = step.log_ratio_pos, -step.log_ratio_neg
+    sums = p0 * np.exp(a) + (1 - p0) * np.exp(-w)
+    print(f"{method}: sum {sums:.12f}, a + w {a + w:.6f}, 1 / tau {1 / tau:g}")
+    print("  last line:", ((1 - p0) / tau - a) * np.exp(-a), (w - p0 / tau) * np.exp(w))
+
+# %% [markdown]
+# Both sum to one. The line in the middle holds for PMD-part alone, the last one for
+# PMD-mean alone.
 #
 # PMD-mean would like to raise right responses by $(1-p)/\tau$ nats and lower wrong ones
 # by $p/\tau$. It cannot raise them that far: the probabilities must sum to one. What it

@@ -12,7 +12,7 @@
 # * You learn: the exact solution of PMD-mean, the problem it answers, and where the
 #   small-`tau` formula fails.
 # * You need: lessons 101 and 102.
-# * Time: 20 minutes to read, 10 seconds to run, 35 minutes for the exercises.
+# * Time: 20 minutes to read, 10 seconds to run, 45 minutes for the exercises.
 #
 # PMD-part maximises the reward minus `tau` times a KL divergence. PMD-mean was meant as
 # a shortcut to the same goal: put the mean reward where the normaliser belongs. It ends
@@ -81,13 +81,27 @@ plt.show()
 #
 # ## Run
 #
-# With the price, the optimum satisfies $u + \frac{\lambda}{\tau^2} e^{u} = \Delta/\tau$
-# for the log-ratio $u$ of every action. That is the equation of the Lambert-W function:
+# **Theorem 1, derived.** Write $u$ for the log-ratio of an action, and $E$ for the mean
+# under the old policy.
 #
-# $$ \log\frac{\pi_{new}}{\pi} = \frac{\Delta}{\tau}
-#    - W\!\Big(\frac{\lambda}{\tau^2}\, e^{\Delta/\tau}\Big) $$
+# > 1. Minimise $\frac{1}{2\tau}E\,(\Delta - \tau u)^2$, subject to $E\,e^u = 1$. *Why:*
+# >    the loss; $E\,e^u$ is the sum of $\pi_{new}$.
+# > 2. Minimise $\frac{1}{2\tau}E\,(\Delta - \tau u)^2 + \mu\,(E\,e^u - 1)$. *Why:* a
+# >    multiplier $\mu$ for the sum.
+# > 3. $-(\Delta - \tau u) + \mu\,e^u = 0$ for every action. *Why:* the derivative by
+# >    its $u$, divided by its probability.
+# > 4. $u + \frac{\lambda}{\tau^2}e^u = \frac{\Delta}{\tau}$. *Why:* divided by $\tau$,
+# >    with the name $\lambda$ for $\tau\mu$.
+# > 5. $w\,e^w = \frac{\lambda}{\tau^2}e^{\Delta/\tau}$, with
+# >    $w = \frac{\lambda}{\tau^2}e^u$. *Why:* $u = \frac{\Delta}{\tau} - w$ in the
+# >    exponent of $w$.
+# > 6. $u = \frac{\Delta}{\tau} - W\big(\frac{\lambda}{\tau^2}e^{\Delta/\tau}\big)$.
+# >    *Why:* Lambert's $W$ is the solution $w$.
+# > 7. $\lambda > 0$, and there is one. *Why:* $E\,e^u$ falls in $\lambda$; at
+# >    $\lambda = 0$ it is $E\,e^{\Delta/\tau} > 1$ (Jensen), far out it is 0.
 #
-# Let us check both the equation and the sum on random numbers.
+# Let us check the equation and the sum on random numbers, and whether an optimiser that
+# knows none of these lines ends there when it fits the loss.
 
 # %%
 pi, reward, tau = rng.dirichlet(np.ones(6)), rng.uniform(size=6), 0.05
@@ -99,6 +113,22 @@ print("lambda:", solution.lam)
 residual = u + solution.lam / tau**2 * np.exp(u) - delta / tau
 print("largest residual of the equation:", np.abs(residual).max())
 print("sum of the new policy:", solution.probs.sum())
+
+
+def normalised(logits):
+    """The policy of some logits."""
+    new = np.exp(logits - logits.max())
+    return new / new.sum()
+
+
+def loss(logits):
+    """PMD-mean's, of a policy given by logits."""
+    return pi @ (delta - tau * np.log(normalised(logits) / pi)) ** 2 / (2 * tau)
+
+
+fitted = normalised(minimize(loss, np.log(pi), options={"gtol": 1e-9}).x)
+print("off by, when fitted:", np.abs(fitted - solution.probs).max())
+np.testing.assert_allclose(fitted, solution.probs, atol=1e-5)
 
 # %% [markdown]
 # ## Look
@@ -160,8 +190,7 @@ plt.show()
 # %%
 def mixed_objective(logits):
     """The mixed objective of a policy given by logits, to be maximised."""
-    new = np.exp(logits - logits.max())
-    new /= new.sum()
+    new = normalised(logits)
     kl = new @ np.log(new / pi)
     chi2 = pi @ (new / pi - 1) ** 2
     return new @ reward - tau * kl - solution.lam / (2 * tau) * chi2
@@ -169,7 +198,7 @@ def mixed_objective(logits):
 
 start = np.log(pi)
 climbed = minimize(lambda x: -mixed_objective(x), start, options={"gtol": 1e-10}).x
-climbed = np.exp(climbed) / np.exp(climbed).sum()
+climbed = normalised(climbed)
 
 mixed = theory.mixed(pi, reward, tau, solution.lam).probs
 print("PMD-mean, Lambert-W  ", solution.probs)
@@ -257,7 +286,7 @@ plt.show()
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
+# Four exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("103.1")` gives a hint, and a second
 # argument goes further.
 
@@ -313,6 +342,27 @@ def lambda_of_step(pi, new, tau):
 
 # %% tags=["check", "103.3"]
 learn.check("103.3", lambda_of_step)
+
+
+# %% [markdown]
+# **Exercise 103.4: broken: a baseline left in.** Difficulty 3 of 5, about 10 minutes.
+#
+# A colleague's loss is PMD-mean's, but the mean reward was never subtracted: it
+# regresses on $r/\tau$ in place of $\Delta/\tau$. Prompts that are always solved stay
+# where they are, and yet their loss is large; all others learn more slowly than they
+# should. Go through Theorem 1 again with $r$ for $\Delta$. You see one exact
+# step of the broken loss and the rewards: what was its `lambda`? What does it pay on a
+# prompt that is always solved?
+
+
+# %% tags=["exercise", "103.4"]
+def left_in(pi, new, reward, tau):
+    """Lambda, reward units squared, of one step of the broken loss; arrays are [A]."""
+    return ...
+
+
+# %% tags=["check", "103.4"]
+learn.check("103.4", left_in)
 
 # %% [markdown]
 # `tau` in proportion to the pass rate gives every hard prompt the same step. An exact

@@ -241,6 +241,18 @@ print("tau = 0.01, p = 0.01:", 1 / (step.log_ratio_pos - step.log_ratio_neg))
 # fit a policy costs something at every `tau`, and the cost is in reward units: it
 # does not shrink with `tau`.
 #
+# **Why it is chi2.** Write $q$ for the new policy and $u = \log\frac{q}{\pi}$.
+#
+# > 1. Maximise $\sum q\,r - \tau\sum q\log\frac{q}{\pi} -
+# >    \frac{\lambda}{2\tau}\sum\pi\,(\frac{q}{\pi} - 1)^2$. *Why:* reward, KL,
+# >    and $\chi^2$, the mean square of the ratio less 1.
+# > 2. $r - \tau(u + 1) - \frac{\lambda}{\tau}(e^u - 1) - \nu = 0$. *Why:* the
+# >    derivative by $q$; $\nu$ is the multiplier of $\sum q = 1$.
+# > 3. $\tau u + \frac{\lambda}{\tau}e^u = r - b$. *Why:* all that is the same for every
+# >    action is called $b$.
+# > 4. With PMD-mean's $\lambda$, $b = E\,r$. *Why:* then this is Theorem 1, whose $u$
+# >    sums to one; the problem is strictly concave, so there is no second solution.
+#
 # **The same point, for every prompt at once.** At the $\lambda$ that was found, the
 # mixed problem must have PMD-mean's solution. At another $\lambda$ it must not.
 

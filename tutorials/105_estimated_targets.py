@@ -12,7 +12,7 @@
 # * You learn: what leave-one-out does, how far estimated targets are from the right
 #   ones, and why a lone success is the hardest case.
 # * You need: lessons 102 and 103; the binomial distribution.
-# * Time: 20 minutes to read, 5 seconds to run, 15 minutes for the exercises.
+# * Time: 20 minutes to read, 5 seconds to run, 25 minutes for the exercises.
 #
 # So far every average has been exact. A language model has no table of responses: it
 # draws `n` of them for a prompt, 16 in the paper, and guesses the baseline from those.
@@ -274,6 +274,26 @@ plt.show()
 # <!-- claim: A group of 16 is in the middle of it for a pass rate of 0.05 :: said(None,
 #   p) and abs((1 - p) ** (n - 1) - 0.5) < 0.1 -->
 #
+# **The anchor law, derived.** A baseline $b$ other than the mean reward $E\,r$ does
+# more than shift a target. Write $c = b - E\,r$, and $u$ for the log-ratio of a policy.
+#
+# > 1. $2\tau L_b = E\,(r - b - \tau u)^2 = E\,(x - c)^2$, with $x = r - E\,r - \tau u$.
+# >    *Why:* a regression with the baseline $b$; $x$ is the residual of PMD-mean.
+# > 2. $E\,(x - c)^2 = E\,x^2 - 2c\,E\,x + c^2$. *Why:* the square, expanded.
+# > 3. $E\,x = -\tau E\,u = \tau\,\mathrm{KL}(\pi_{old}\,\|\,\pi)$. *Why:* the mean of
+# >    $r - E\,r$ is 0, and $-E\,u$ is that KL.
+# > 4. $L_b = L_{mean} - c\,\mathrm{KL}(\pi_{old}\,\|\,\pi) + \frac{c^2}{2\tau}$.
+# >    *Why:* divided by $2\tau$. PMD-part's $b = \tau\log Z$ is above $E\,r$: it
+# >    pushes away.
+
+# %%
+old, new, right = np.array([p, 1 - p]), np.array([0.2, 0.8]), np.array([1.0, 0.0])
+c = tau * exact_log_z - p
+x = right - p - tau * np.log(new / old)
+print("L_b   ", old @ (x - c) ** 2 / (2 * tau))
+print("line 4", old @ x**2 / (2 * tau) - c * theory.kl(old, new) + c**2 / (2 * tau))
+
+# %% [markdown]
 # **The lone success, in floating point.** PMD-part wants to raise a lone success by
 # $2/\tau$ nats on rewards of −1 and 1: its advantage, $\tau$ times that, is 2. The code
 # that the authors published computes something else. It takes the full sum of
@@ -339,7 +359,7 @@ plt.show()
 #
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("105.1")` gives a hint, and a second
 # argument goes further.
 
@@ -379,3 +399,26 @@ def part_targets(reward, tau):
 
 # %% tags=["check", "105.2"]
 learn.check("105.2", part_targets)
+
+
+# %% [markdown]
+# **Exercise 105.3: broken: PMD-part below its threshold.** Difficulty 3 of 5, about 10
+# minutes.
+#
+# A run of PMD-part with a small `tau` and several updates per batch drifts ever farther
+# from the old policy, also in directions that the rewards say nothing about.
+# Take the baseline $b$ from a group: beside PMD-mean's loss stands
+# $-c\,\mathrm{KL}(\pi_{old}\,\|\,\pi)$, with $c = b - E\,r$. So the net pull back to
+# the old policy is $\tau - c$. Write it for one group, with the mean of its
+# leave-one-out baselines $\tau\log\frac{1}{n-1}\sum_{j\ne i}e^{r_j/\tau}$ for $b$.
+# Below 0 the loss pushes away.
+
+
+# %% tags=["exercise", "105.3"]
+def net_pull(reward, tau):
+    """tau - c of one group of rewards, [n], in reward units; below 0 it is a push."""
+    return ...
+
+
+# %% tags=["check", "105.3"]
+learn.check("105.3", net_pull)

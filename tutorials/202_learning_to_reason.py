@@ -12,7 +12,7 @@
 # * You learn: what rewards can teach and what they can only sharpen, and how to read a
 #   run by its pass rate, its lengths, its silent groups and its responses.
 # * You need: lesson 201.
-# * Time: 20 minutes to read, 50 seconds to run, 20 minutes for the exercises.
+# * Time: 20 minutes to read, 50 seconds to run, 30 minutes for the exercises.
 #
 # Post-training starts from a model that can already do something. Then it draws
 # responses, looks at nothing but right or wrong, and learns. Here is the whole of it on
@@ -269,7 +269,7 @@ print("\n".join(lines))
 #
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("202.1")` gives a hint, and a second
 # argument goes further.
 
@@ -307,7 +307,30 @@ def draws_needed(p, sure):
 # %% tags=["check", "202.2"]
 learn.check("202.2", draws_needed)
 
+
+# %% [markdown]
+# **Exercise 202.3: broken: the solved task that comes undone.** Difficulty 4 of 5,
+# about 10 minutes.
+#
+# A run has solved its task: for hundreds of steps every group is silent and every
+# gradient is 0. Then one verdict differs, a tiny gradient comes, and the policy falls
+# apart. Its learning rate was never changed. Compute what Adam does: from all gradients
+# of one weight so far, the size of its *last* step in units of the learning rate, with
+# sign, without the small `eps`. Then try a long silence and a last gradient of any
+# size.
+
+
+# %% tags=["exercise", "202.3"]
+def last_step(gradients, beta1, beta2):
+    """Adam's last step over the learning rate, from a weight's gradients, [T]."""
+    return ...
+
+
+# %% tags=["check", "202.3"]
+learn.check("202.3", last_step)
+
 # %% [markdown]
 # Average the silent share, not the pass rate: a set of prompts of which half are always
 # right and half always wrong has an average of 0.5 and is silent altogether. That is a
-# model that is sure of its guesses.
+# model that is sure of its guesses. And after a silence Adam's step no longer depends
+# on the size of the gradient: a smaller learning rate helps, and so does a clip.

@@ -12,7 +12,7 @@
 # * You learn: which lines of a run change from tier to tier, what the length of a
 #   response does to the update, and what a killed run loses.
 # * You need: lessons 201, 203 and 204.
-# * Time: 20 minutes to read, 75 seconds to run, 20 minutes for the exercises.
+# * Time: 20 minutes to read, 75 seconds to run, 30 minutes for the exercises.
 #
 # A table of logits, a small transformer, a `transformers` language model: three kinds
 # of policy, one objective. Here a real `Qwen2ForCausalLM` with a chat template, a
@@ -327,7 +327,7 @@ assert lines[0] == lines[1]
 #
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("301.1")` gives a hint, and a second
 # argument goes further.
 
@@ -367,6 +367,27 @@ def micro_weights(lengths):
 
 # %% tags=["check", "301.2"]
 learn.check("301.2", micro_weights)
+
+
+# %% [markdown]
+# **Exercise 301.3: broken? The loss starts at 0.** Difficulty 2 of 5, about 10 minutes.
+#
+# A newcomer reports a bug: the loss of GRPO is 0 at the first update and does not fall.
+# Nothing is broken. For one group of G rewards take the advantages $A_i = r_i - \bar
+# r$, and at $\pi = \pi_{old}$ write two losses and one slope: the value of
+# $-\frac1G\sum_i \rho_i A_i$ with all ratios $\rho_i = 1$; the value of PMD-mean's
+# $\frac{1}{2\tau G}\sum_i (A_i - \tau s_i)^2$ with all log-ratios $s_i = 0$; and the
+# derivative by every $s_i$, which is the same for both, as $\rho_i = e^{s_i}$.
+
+
+# %% tags=["exercise", "301.3"]
+def at_the_start(reward, tau):
+    """Value of GRPO, value of PMD-mean, and the slope, [G], of rewards [G]."""
+    return ...
+
+
+# %% tags=["check", "301.3"]
+learn.check("301.3", at_the_start)
 
 # %% [markdown]
 # With `norm = "length"` each token of a long wrong response is pushed down less than

@@ -428,3 +428,43 @@ def test_a_verdict_is_wrong_as_rarely_as_it_says():
     assert np.mean(called) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 150)
     alone = [lesson_401.verdict(np.zeros(5), each, 1) != "undecided" for each in rng.normal(size=(1000, 5))]
     assert abs(np.mean(alone) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1000)
+
+
+# Things that are broken, and one that is not.
+
+
+def test_a_baseline_left_in_is_priced_as_the_equation_says():
+    """The log-ratios of the step solve u + lambda / tau^2 e^u = reward / tau, action by action."""
+    for pi, new, reward, tau in cases("103.4"):
+        u, lam = np.log(new / pi), solution("103.4")(pi, new, reward, tau)
+        np.testing.assert_allclose(u + lam / tau**2 * np.exp(u), reward / tau, rtol=1e-6, atol=1e-6)
+
+
+def test_the_net_pull_changes_its_sign_at_the_threshold():
+    for reward, tau in cases("105.3"):
+        assert solution("105.3")(reward, tau) == pytest.approx(tau - theory.group_anchor(reward, tau), abs=1e-12)
+    drawn = (np.random.default_rng(0).random((40_000, 8)) < 0.1).astype(float)
+    tau = float(theory.anchor_threshold(0.1, 8))
+    pulls = np.array([solution("105.3")(group, tau) for group in drawn[:4000]])
+    assert abs(pulls.mean()) < 4 * pulls.std() / np.sqrt(len(pulls))
+
+
+def test_the_last_step_is_that_of_torchs_adam():
+    for gradients, beta1, beta2 in cases("202.3"):
+        weight = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        adam = torch.optim.Adam([weight], lr=1.0, betas=(beta1, beta2), eps=1e-30)
+        for gradient in gradients:
+            before, weight.grad = weight.item(), torch.tensor(gradient)
+            adam.step()
+        assert solution("202.3")(gradients, beta1, beta2) == pytest.approx(weight.item() - before, rel=1e-6)
+
+
+def test_the_loss_of_grpo_starts_at_0_and_its_slope_does_not():
+    for reward, tau in cases("301.3"):
+        s = torch.zeros(len(reward), dtype=torch.float64, requires_grad=True)
+        advantage = torch.from_numpy(reward - reward.mean())
+        losses = (-(s.exp() * advantage).mean(), ((advantage - tau * s) ** 2).mean() / (2 * tau))
+        slopes = [torch.autograd.grad(loss, s)[0].numpy() for loss in losses]
+        *values, slope = solution("301.3")(reward, tau)
+        np.testing.assert_allclose(values, [loss.item() for loss in losses], atol=1e-12)
+        np.testing.assert_allclose(slopes, [slope, slope], atol=1e-12)

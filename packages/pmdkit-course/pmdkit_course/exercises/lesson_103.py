@@ -31,11 +31,16 @@ def root(pi: Array, target: Array, tau: float) -> Array:
 
 
 def total(pi: Array, target: Array, strength: float) -> float:
-    """Sum of pi e^u, where u + strength e^u = target: u by Newton, from above."""
+    """Sum of pi e^u."""
+    return float(pi @ np.exp(log_ratios(target, strength)))
+
+
+def log_ratios(target: Array, strength: float) -> Array:
+    """The u with u + strength e^u = target, by Newton from above."""
     u = target.copy()
     for _ in range(200):
         u -= (u + strength * np.exp(u) - target) / (1 + strength * np.exp(u))
-    return float(pi @ np.exp(u))
+    return u
 
 
 def lambda_of_step(pi: Array, new: Array, tau: float) -> float:
@@ -44,6 +49,23 @@ def lambda_of_step(pi: Array, new: Array, tau: float) -> float:
     And -E[u] is KL(pi || new): lambda is tau squared times a divergence, the one that no problem was posed with.
     """
     return -(tau**2) * float(pi @ np.log(new / pi))
+
+
+def left_in(pi: Array, new: Array, reward: Array, tau: float) -> float:
+    """Averaged over pi, u + lambda / tau^2 e^u = reward / tau keeps the mean reward that should have been taken off.
+
+    A prompt that is always solved does not move, and pays tau times its reward: a large loss that teaches nothing.
+    """
+    return tau * float(pi @ reward) + lambda_of_step(pi, new, tau)
+
+
+def broken_steps(rng: np.random.Generator) -> list[tuple[Array, Array, Array, float]]:
+    """Exact steps of the loss without a baseline; the last prompt is always solved and stays where it is."""
+    found = []
+    for pi, reward, tau in policies(rng):
+        u = log_ratios(reward / tau, root(pi, reward / tau, tau) / tau**2)
+        found.append((pi, pi * np.exp(u), reward, tau))
+    return [*found, (np.array([0.3, 0.7]), np.array([0.3, 0.7]), np.array([1.0, 1.0]), 0.2)]
 
 
 def steps(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
@@ -113,5 +135,25 @@ EXERCISES = (
             "u is log(new / pi). What is the mean of e^u under pi, and what is the mean of the advantage?",
             "Three averages: E[u] is unknown to nobody who sees both policies, E[e^u] = 1, E[advantage] = 0.",
         ),
+    ),
+    Exercise(
+        solution=left_in,
+        inputs=broken_steps,
+        slips={
+            "That is PMD-mean's own lambda, from a loss without the mistake. What is the mean of the target now?": (
+                lambda pi, new, reward, tau: lambda_of_step(pi, new, tau)
+            ),
+            "That is what a prompt pays that does not move. This one moves, and a part of the mean is spent on it.": (
+                lambda pi, new, reward, tau: tau * float(pi @ reward)
+            ),
+            "The average is over the old policy, the reward's too.": lambda pi, new, reward, tau: (
+                tau * float(new @ reward) + lambda_of_step(pi, new, tau)
+            ),
+        },
+        hints=(
+            "The equation of every action is now u + lambda / tau^2 e^u = reward / tau. Average it over pi.",
+            "E[e^u] = 1 as before. E[u] is known, and E[reward] is not 0 as E[Delta] was.",
+        ),
+        tolerance=1e-3,
     ),
 )

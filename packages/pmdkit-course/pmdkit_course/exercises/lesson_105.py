@@ -21,6 +21,14 @@ def part_targets(reward: Array, tau: float) -> Array:
     return scaled - log_z
 
 
+def net_pull(reward: Array, tau: float) -> float:
+    """Each baseline is its response's reward less tau times its target; their mean lies c above the mean reward.
+
+    By Jensen c is never below 0, and it does not shrink with tau: below a threshold it is larger than tau.
+    """
+    return tau + tau * float(part_targets(reward, tau).mean())
+
+
 def naive(reward: Array, tau: float) -> Array:
     """Exponentials before the logarithm."""
     with np.errstate(all="ignore"):
@@ -117,6 +125,33 @@ EXERCISES = (
             "For response i, first take it out: np.delete(reward, i). Then there is nothing to subtract.",
             "log sum e^x without overflow is scipy.special.logsumexp(x); a mean is a sum less log(n - 1).",
             "[r[i] / tau - logsumexp(np.delete(r, i) / tau) + np.log(n - 1) for i in range(n)]",
+        ),
+    ),
+    Exercise(
+        solution=net_pull,
+        inputs=lambda rng: [
+            *((rng.integers(0, 2, size=8).astype(float), tau) for tau in (0.02, 0.2, 2.0)),
+            (rng.uniform(size=5), 0.1),
+            (np.append(1.0, np.zeros(15)), 0.01),
+            (np.ones(4), 0.3),  # silent: all of tau is left
+        ],
+        slips={
+            "That is the push alone. What holds the policy near the old one?": lambda reward, tau: (
+                tau - net_pull(reward, tau)
+            ),
+            "That adds the push to the pull. c is how far the baseline lies above the mean, and it points away.": (
+                lambda reward, tau: 2 * tau - net_pull(reward, tau)
+            ),
+            "The response itself is in its baseline. Take it from the peers.": lambda reward, tau: (
+                tau - tau * (logsumexp(reward / tau) - np.log(len(reward))) + reward.mean()
+            ),
+            "That is tau less the baseline. How far does it lie above the mean reward?": lambda reward, tau: (
+                net_pull(reward, tau) - reward.mean()
+            ),
+        },
+        hints=(
+            "c is the mean over the group of tau log-mean-exp of the peers, minus the mean reward.",
+            "The baseline of response i is reward[i] - tau * target[i], with the targets of exercise 105.2.",
         ),
     ),
 )

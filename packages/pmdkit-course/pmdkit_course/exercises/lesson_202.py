@@ -20,6 +20,27 @@ def draws_needed(p: float, sure: float) -> int:
     return int(np.ceil(np.log1p(-sure) / np.log1p(-p)))
 
 
+def last_step(gradients: Array, beta1: float, beta2: float) -> float:
+    """Both averages forget; after a silence the new gradient alone is in them, and its size cancels.
+
+    The step is then (1 - beta1) / sqrt(1 - beta2), 3.2 learning rates at the usual 0.9 and 0.999, however small the
+    gradient; in training, where gradients of either sign average out, it is a fraction of one.
+    """
+    age = np.arange(len(gradients))[::-1]  # of a gradient, in steps
+
+    def average(values: Array, beta: float) -> float:
+        return float((1 - beta) * (beta**age @ values) / (1 - beta ** len(values)))
+
+    return -average(gradients, beta1) / np.sqrt(average(gradients**2, beta2))
+
+
+def histories(rng: np.random.Generator) -> list[tuple[Array, float, float]]:
+    """A single gradient; noise; a trend; a silence and then a tiny gradient."""
+    noise = rng.normal(size=40)
+    found = [(np.array([0.3]), 0.9, 0.999), (noise, 0.9, 0.999), (noise[:7], 0.5, 0.9), (1 + noise[:20] / 9, 0.9, 0.99)]
+    return [*found, (np.append(np.zeros(300), 1e-4), 0.9, 0.999), (np.append(noise, [0, 0, 0, -0.01]), 0.8, 0.9)]
+
+
 EXERCISES = (
     Exercise(
         solution=silent,
@@ -72,5 +93,27 @@ EXERCISES = (
             "np.log1p(-p) is log(1 - p) with all digits, however small p is.",
         ),
         tolerance=1e-9,
+    ),
+    Exercise(
+        solution=last_step,
+        inputs=histories,
+        slips={
+            "The averages start at 0 and are not corrected for it: divide each by 1 - beta^T.": lambda g, one, two: (
+                last_step(g, one, two) * (1 - one ** len(g)) / np.sqrt(1 - two ** len(g))
+            ),
+            "Only the last gradient counts there. The averages remember the earlier ones.": lambda g, one, two: (
+                -np.sign(g[-1])
+            ),
+            "That has no momentum: the last gradient stands where its average belongs.": lambda g, one, two: last_step(
+                g, 0.0, two
+            ),
+            "The two averages forget at one rate there. Which beta is that of the squares?": lambda g, one, two: (
+                last_step(g, one, one)
+            ),
+        },
+        hints=(
+            "m = beta1 m + (1 - beta1) g and v = beta2 v + (1 - beta2) g^2, both from 0, for every gradient in turn.",
+            "Then m / (1 - beta1^T) over the root of v / (1 - beta2^T), with a minus: a step goes downhill.",
+        ),
     ),
 )

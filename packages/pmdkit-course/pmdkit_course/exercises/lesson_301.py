@@ -33,6 +33,12 @@ def micro_weights(lengths: list[Array]) -> Array:
     return tokens / tokens.sum()
 
 
+def at_the_start(reward: Array, tau: float) -> tuple[float, float, Array]:
+    """Advantages of a group add up to 0, so the first is 0 whatever the rewards are; the slope is all that is seen."""
+    advantage = reward - reward.mean()
+    return 0.0, float((advantage**2).mean() / (2 * tau)), -advantage / len(reward)
+
+
 EXERCISES = (
     Exercise(
         solution=by_token,
@@ -81,6 +87,34 @@ EXERCISES = (
         hints=(
             "Write the sum of the token losses of micro-batch k from its mean and its number of tokens.",
             "Add these sums, divide by all tokens, and read off what stands before each mean.",
+        ),
+    ),
+    Exercise(
+        solution=at_the_start,
+        inputs=lambda rng: [
+            (np.array([1.0, 0.0, 0.0, 1.0, 0.0]), 0.1),
+            *((rng.uniform(size=n), tau) for n, tau in ((4, 0.5), (8, 0.01), (3, 2.0))),
+            (np.ones(4), 0.2),  # silent: no value and no slope
+        ],
+        slips={
+            "That is minus the mean reward. The mean of the advantages is asked for; what do they add up to?": (
+                lambda reward, tau: (-reward.mean(), *at_the_start(reward, tau)[1:])
+            ),
+            "That slope points uphill: a loss falls where an answer above the mean becomes likelier.": (
+                lambda reward, tau: (*at_the_start(reward, tau)[:2], -at_the_start(reward, tau)[2])
+            ),
+            "Those slopes are of the sum. Both losses are means over the group.": lambda reward, tau: (
+                *at_the_start(reward, tau)[:2],
+                reward.mean() - reward,
+            ),
+            "A value of 0 is no slope of 0: an optimizer sees the slope alone.": lambda reward, tau: (
+                *at_the_start(reward, tau)[:2],
+                0 * reward,
+            ),
+        },
+        hints=(
+            "Put rho = 1 and s = 0 into the two losses before anything else.",
+            "d/ds of -e^s A is -A at s = 0; d/ds of (A - tau s)^2 / (2 tau) is -(A - tau s), which is the same there.",
         ),
     ),
 )
