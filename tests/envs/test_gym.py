@@ -38,13 +38,6 @@ def test_they_are_made_from_a_name_a_path_a_problem_or_a_kind(tmp_path):
     ]
 
 
-def test_actions_that_do_not_exist_are_refused():
-    for env in (envs.BanditEnv(kind="needle", arms=3), envs.TokenEnv(kind="copy", symbols=2)):
-        env.reset(seed=0)
-        with pytest.raises(ValueError, match="expected"):
-            env.step(3)
-
-
 # Single environments.
 
 

@@ -13,7 +13,7 @@ from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import tokens
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import load_objective
-from pmdkit.specs import find
+from pmdkit.specs import ToySpec, find
 
 NAMES = find.names("bandit")
 SHELF = find.root() / "envs"
@@ -28,6 +28,16 @@ def test_every_spec_says_what_it_shows_and_builds(name):
     assert envs.make(spec.env).arms >= 2
     assert load_objective(**({"name_or_path": spec.objective.pop("name")} | spec.objective)).tau > 0
     np.testing.assert_array_equal(envs.make(envs.load(str(path)).env).reward, envs.make(spec.env).reward)
+
+
+@pytest.mark.parametrize("kind", tokens.KINDS)
+def test_every_kind_of_task_has_a_spec_that_says_what_it_shows_and_builds(kind):
+    (name,) = (each for each in find.names("toy") if find.read(find.spec_file(each, "toy"))["env"]["kind"] == kind)
+    assert (SHELF / "toy" / f"{name}.toml").read_text(encoding="utf-8").startswith("# ")
+    spec = ToySpec.read(name)
+    envs.make_tokens(spec.env)
+    assert load_objective(spec.objective.pop("name"), **spec.objective).tau == 0.05
+    assert spec.model.dimension % (2 * spec.model.heads) == 0
 
 
 def exact(name, steps):
@@ -81,6 +91,13 @@ def test_the_own_bandit_has_the_exact_chances_of_dice():
     bandit = envs.make({"kind": kind})
     # a total of 7 (context 4): 1/6 with two dice, 15/216 with three; one die cannot
     np.testing.assert_allclose(bandit.success[4, :3], [0, 1 / 6, 15 / 216], atol=1e-15)
+
+
+def test_the_own_task_has_as_many_answers_as_ways_to_split():
+    task = envs.make_tokens({"kind": f"{SHELF / 'own_task.py'}:OwnTask", "highest": 6})
+    responses, mask = task.responses()
+    right = task.grade(task.grid, np.tile(responses, (7, 1)), np.tile(mask, (7, 1)))
+    np.testing.assert_array_equal(right.sum(axis=1), np.arange(7) + 1)
 
 
 def test_the_readme_names_every_file_kind_and_option():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit import Run, hub, train
+from pmdkit import hub, train
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.observe import checkpoint, files
 
@@ -128,18 +128,6 @@ def test_rows_beyond_the_checkpoint_are_computed_again_and_rows_before_it_are_ne
     Path("run/metrics.jsonl").write_bytes(b"".join([lines[0], *lines[2:]]))
     with pytest.raises(ResumeRefused):
         train(out="run", steps=6, resume=True, **OPTIONS)
-
-
-def test_the_policy_of_a_damaged_run_is_that_of_the_step_before_and_says_so(finished):
-    """Looking at a run changes nothing in it."""
-    shutil.copytree(finished, "run")
-    Path("run/checkpoints/step-4/state.json").unlink()
-    with pytest.warns(UserWarning, match="step-4"):
-        Run("run").policy  # noqa: B018
-    assert checkpoint.steps(Path("run/checkpoints")) == [3, 4]
-    shutil.rmtree("run/checkpoints/step-3")
-    with pytest.raises(ResumeRefused):
-        Run("run").policy  # noqa: B018
 
 
 def test_what_may_not_be_read_is_not_damaged(finished, monkeypatch):
