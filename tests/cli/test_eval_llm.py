@@ -144,27 +144,6 @@ def test_a_model_folder_is_asked_aime_as_in_the_paper(call, model, capsys):
 
 
 @pytest.mark.slow
-def test_no_verdict_is_told_and_not_right(call, tmp_path, file, capsys):
-    """A grader that fails on some: they are counted, named, and in no average as if they were not there."""
-    grader = tmp_path / "mine.py"
-    grader.write_text(
-        "def grade(response, gold):\n    if gold == '7':\n        raise ValueError('no')\n    return 1.0\n"
-    )
-    options = {"reward.grade": f"{grader}:grade", "reward.most_unscored": 0.9, "evaluation.problems": 2}
-    path = train("pmd-mean", "llm", TINY, steps=1, out=tmp_path / "run", options=options).path
-    # a response of the random starter seldom ends, and one that is cut off is wrong without a grader: many tokens
-    asked = ("--data", file, "--k", 4, "--width", 400, "--json", "--out", tmp_path / "out", "--trust", grader)
-    assert call("eval", path, *asked) == 0
-    captured = capsys.readouterr()
-    told, rows = json.loads(captured.out), lines(tmp_path / "out" / "responses.jsonl")
-    ended = [row for row in rows if row["ended"]]
-    lost = [row for row in ended if row["verdict"]["correct"] is None]
-    assert told["unscored"] == len(lost) > 0
-    assert f"{len(lost)} of 12 responses have no verdict and count as not right" in captured.err
-    assert told["avg_at_k"]["value"] == pytest.approx((len(ended) - len(lost)) / 12)
-
-
-@pytest.mark.slow
 def test_mistakes_are_one_line_and_write_nothing(call, run, model, file, capsys):
     """One for each kind; what a model folder may not hold is tested in tests/llm/test_model.py."""
     Path("blank.jsonl").write_text("\n\n")
