@@ -18,7 +18,7 @@ README = """\
 |---|---|
 | `release/LESSON/LESSON.ipynb` | to hand out: the exercises are left to be filled in |
 | `source/LESSON/LESSON.ipynb` | the same with solutions; **not for students** |
-| `answers.md` | every exercise with its solution, hints and the mistakes that are recognised; **not for students** |
+| `answers.md` | solutions, hints and recognised mistakes, and the theory homework; **not for students** |
 | `nbgrader_config.py` | settings, if you use nbgrader |
 
 A checkout of pmdkit has the solutions too, its wheels have not. Grades that matter need a conversation.
@@ -46,6 +46,23 @@ each. The points of an exercise are its difficulty, 1 to 5.
 Text: CC-BY-4.0. Code: Apache-2.0. The pmdkit authors.
 """
 
+HOMEWORK = r"""
+# Theory homework
+
+**The Boltzmann update.** Maximise $\sum q\,r - \tau\sum q\log\frac{q}{\pi}$ subject to $\sum q = 1$, with a multiplier
+$\nu$. The derivative by $q(y)$ is $r - \tau\log\frac{q}{\pi} - \tau - \nu = 0$, so $q = \pi\,e^{r/\tau}$ times a number
+that is the same for every $y$. The sum makes it $1/Z$ with $Z = E_\pi\,e^{r/\tau}$. KL is strictly convex: no other $q$
+is as good.
+
+**chi2 is at least KL.** $\mathrm{KL}(q\,\|\,\pi) = E_q\log\frac{q}{\pi} \le \log E_q\frac{q}{\pi}$, since the logarithm
+is concave (Jensen). And $E_q\frac{q}{\pi} = E_\pi\big(\frac{q}{\pi}\big)^2 = 1 + \chi^2$, because
+$E_\pi\frac{q}{\pi} = 1$. So $\mathrm{KL} \le \log(1 + \chi^2) \le \chi^2$.
+
+**Theorem 1 from the Lagrangian.** Lesson 103 has it in seven lines, each with its reason; lesson 104 adds the four
+that make it a chi2 term. Ask for the two that are often left out: that $\lambda$ exists, is unique and positive, and
+that the mixed problem has one solution. Where the loss has no 1/2 (`scale="paper"`), $\mu$ doubles and $\lambda$ stays what it is.
+"""
+
 NBGRADER = '''\
 """nbgrader settings for this course: what a student finds in place of a solution."""
 
@@ -64,7 +81,7 @@ def answers(exercises: Iterable[Exercise]) -> str:
         blocks += [f"```python\n{solution_source(e)}\n```"]
         blocks += ["Hints:", "\n".join(f"{n}. {text}" for n, text in enumerate(e.hints, 1))]
         blocks += ["Recognised mistakes, as the learner sees them:", "\n".join(f"- {says}" for says in e.slips)]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join([*blocks, HOMEWORK.strip()]) + "\n"
 
 
 def build(out: Path, only: Sequence[str] | None = None, place: Path | None = None) -> list[str]:
