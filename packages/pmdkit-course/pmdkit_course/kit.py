@@ -60,7 +60,8 @@ $E_\pi\frac{q}{\pi} = 1$. So $\mathrm{KL} \le \log(1 + \chi^2) \le \chi^2$.
 
 **Theorem 1 from the Lagrangian.** Lesson 103 has it in seven lines, each with its reason; lesson 104 adds the four
 that make it a chi2 term. Ask for the two that are often left out: that $\lambda$ exists, is unique and positive, and
-that the mixed problem has one solution. Where the loss has no 1/2 (`scale="paper"`), $\mu$ doubles and $\lambda$ stays what it is.
+that the mixed problem has one solution. Where the loss has no 1/2 (`scale="paper"`), $\mu$ doubles and
+$\lambda$ stays what it is.
 """
 
 NBGRADER = '''\
