@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,10 @@ def torchtitan(record: Record, row: Row) -> Iterator[Row]:
         )
 
 
-SPECIAL = {each.__name__: each for each in (trl, open_instruct, prime_rl, prime_rl_tokens, torchtitan)}
+SPECIAL: dict[str, Callable[[Record, Row], Iterator[Row]]] = {
+    "trl": trl, "open_instruct": open_instruct, "prime_rl": prime_rl, "prime_rl_tokens": prime_rl_tokens,
+    "torchtitan": torchtitan,
+}  # fmt: skip
 
 
 def recording(file: Path) -> Iterator[Row]:

@@ -119,7 +119,7 @@ def events(steps: list[Measures], collapse: tuple[int, int] | None) -> list[dict
     """When something first happened."""
     start = steps[0].get("entropy")
     kinds = (
-        ("the anchor c / tau crosses 1", lambda s: (s.get("anchor") or 0) > 1),
+        ("under PMD-part the anchor c / tau is above 1", lambda s: (s.get("anchor") or 0) > 1),
         ("effective share of responses below one half", lambda s: (s["ess"] if s["ess"] is not None else 1) < 0.5),
         (
             "entropy below half of its start",
