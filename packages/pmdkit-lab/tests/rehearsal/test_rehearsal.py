@@ -15,9 +15,10 @@ from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.processes import python_environment
 from pmdkit.resolve import resolve
 from pmdkit_lab.planner.gpus import GPUS
+from pmdkit_lab.planner.model_shapes import SHAPES
 from pmdkit_lab.rehearsal.rehearse import compile_device, rehearse, verdict
 
-from .driver import CASES, LAYERS, ONE, PLANTED, SEVEN
+from .driver import BRIEF, CASES, LAYERS, ONE, PLANTED, SEVEN
 
 GIB = 2**30
 HEAD = 152_064 * 3584  # weights of the head of 7B, and of its embedding
@@ -108,6 +109,25 @@ def test_the_verdict(found):
     assert not wrong["fits"]
     assert not wrong["rehearsed"]
     assert [mistake["rank"] for mistake in wrong["mistakes"]] == [0]
+
+
+@pytest.mark.slow
+def test_what_is_suggested_to_a_recipe_that_does_not_fit_was_rehearsed_and_fits(call, capsys, tmp_path):
+    """An L4 whose memory vLLM takes nearly whole: what the trainer leaves is suggested, and held by the engine."""
+    config = SHAPES["Qwen/Qwen2.5-1.5B"].config()
+    config.num_hidden_layers, config.layer_types = LAYERS, config.layer_types[:LAYERS]
+    config.save_pretrained(tmp_path)
+    changes = {**BRIEF, "model.path": tmp_path, "vllm.memory": 0.9}
+    words = [f"{key}={value}" for key, value in changes.items()]
+    assert call("llm", ONE, "--rehearse", "--gpus", "1xL4", "--json", "--set", *words) == 4
+    told = json.loads(capsys.readouterr().out)
+    assert told["rehearsed"]
+    assert not told["fits"]
+    key, _, value = told["would_fit"]["options"].removeprefix("--set ").partition("=")
+    assert (key, told["mistakes"]) == ("vllm.memory", [])
+    state = told["peak_gib"] - 0.9 * 24  # the rollout is the fullest phase
+    assert told["would_fit"]["peak_gib"] == pytest.approx(state + float(value) * 24, rel=1e-3)
+    assert told["would_fit"]["peak_gib"] <= told["limit_gib"] < told["peak_gib"]
 
 
 @pytest.mark.parametrize(
