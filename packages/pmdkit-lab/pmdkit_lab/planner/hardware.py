@@ -73,31 +73,24 @@ def divided(whole: Cluster, serve: int) -> int:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Shares of the data sheet that are reached, and the overheads beside it.
+    """Shares of the data sheet that are reached, and the overheads beside it; docs/use/plan.md has sources and ranges.
 
     Attributes:
-        bandwidth: share of memory bandwidth in a decode step. 0.77: vLLM 0.23 with an 8B model in bfloat16 at one
-            request on an A100 (johnmusgrave.com, "vLLM throughput-latency sweep"). A plain copy reaches 0.9.
-        products: share of dense FLOP/s in the matrix products of prefill and of large decode batches. An assumption.
+        bandwidth, products: share of memory bandwidth in a decode step, and of FLOP/s in its products and prefill.
         training: share of the best product's rate (`GPU.reached`) that very large products reach in updates.
         half: tokens in one product at which half of that rate is reached, in units of FLOP/s over bytes/s, the point
             where reading the weights takes as long as multiplying; 295 on an H100. It matters for experts, each of
             which gets few of a pass's tokens.
         attention: share of the FLOP/s that attention reaches; None takes flash-attention 2, `GPU.flash`.
-        moves: how often one forward pass reads or writes what a layer keeps of a token: norms, rotary embedding, gate
-            and residuals, each a separate kernel. A backward pass moves it twice as often.
+        moves: how often one forward pass reads or writes what a layer keeps of a token; a backward pass twice as often.
         logit_bytes: bytes that a training pass moves for each logit, in the head.
-        launch: seconds that a host needs to launch one kernel: short passes wait for it. An assumption; 4 to 10 us.
-        kernels: kernels that one layer launches in a forward pass. 45 in a dense one, counted in a trace of Qwen2.
+        launch, kernels: seconds in which a host launches a kernel, and kernels of a layer: short passes wait for it.
         sync: seconds that a layer of experts waits for the host in each pass, where rows are sorted by expert.
         alone: seconds of each product of one expert, with one host synchronisation, if no kernel handles all experts.
         collective: share of the link's bandwidth reached when gathering weights and summing gradients (NCCL's own).
-        step_seconds, row_seconds: seconds of an engine's host between two decode steps, and for each row there, while
-            the accelerator waits: scheduling, sampled tokens, their log-probabilities and state.
-        reduce_seconds: latency of one all-reduce over a tensor-parallel engine, two per layer. An assumption.
+        step_seconds, row_seconds: of an engine's host between two decode steps, and for each row there.
+        reduce_seconds: latency of one all-reduce over a tensor-parallel engine, two per layer.
         memory: share of an accelerator's memory that a plan may fill; the rest is for libraries and fragmentation.
-
-    Good values: docs/use/plan.md has the range and the source of each, and which were calibrated.
     """
 
     bandwidth: float = 0.77

@@ -218,14 +218,15 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
     optimizer.step = meter.phase("optimizer")(optimizer.step)
 
     def observe(step: int, *given: Any) -> None:
+        if step == 1:
+            meter.forget()
+            return
         with meter.phase("save"):  # what a checkpoint copies to the host
             tensors, _ = checkpoint.split_state(learner.state_dict())
             for tensor in (tensor for part in tensors.values() for tensor in part.values()):
                 whole = full_tensor(tensor)
                 if group.is_main_process:
                     whole.cpu()
-        if step == 1:
-            meter.forget()
 
     with meter.phase("rollout"):
         run(objective, learner, task, Schedule(2, task.group, 1), [observe])
@@ -270,8 +271,8 @@ def main() -> None:
     """Rehearse what standard input asks for, and print what was found as JSON; a process for each request."""
     requests: list[dict[str, Any]] = json.load(sys.stdin)
     device.install(requests[0]["gib"])
-    workers = min(len(requests), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:  # torch is imported once
+    # one for each, also where cores are fewer: three on two cores end sooner side by side than two and then one
+    with ProcessPoolExecutor(len(requests), multiprocessing.get_context("fork")) as pool:  # torch is imported once
         print(json.dumps(list(pool.map(rehearse_rank, requests))))
     sys.stdout.flush()
     os._exit(0)
