@@ -1,9 +1,7 @@
 """What a machine may lack, and what may happen to a run's folder: the exit code, and what is left."""
 
 import os
-import resource
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -81,23 +79,6 @@ def test_what_is_missing_is_exit_3_before_anything_is_written(absent, arguments,
     assert call(*arguments) == 3
     assert capsys.readouterr().err.startswith("pmdkit: error: ")
     assert not (tmp_path / "out").exists()
-
-
-def full_disk():
-    """Files of at most 2,000 bytes: a write beyond fails, as on a disk that is full."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-
-
-def test_a_full_disk_is_exit_1_and_keeps_what_was_saved():
-    arguments = [*ONE, "--set", "env.arms=400", "--out", "run"]
-    here = HERE | {"PYTHONDONTWRITEBYTECODE": "1"}  # Python 3.11 keeps compiled modules that were cut off
-    full = subprocess.run([*COMMAND, *arguments], env=here, capture_output=True, timeout=300, preexec_fn=full_disk)
-    assert full.returncode == 1
-    assert full.stderr.splitlines()[-1].startswith(b"pmdkit: error: ")
-    assert b"Traceback" not in full.stderr
-    assert checkpoint.list_names(Path("run/checkpoints")) == []
-    assert train(options={"env.arms": 400}, steps=1, out="run", resume=True).summary["steps"] == 1
 
 
 def test_a_run_outlasts_closed_streams_and_a_locked_home(tmp_path):
