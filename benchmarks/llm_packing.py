@@ -92,8 +92,7 @@ def by_position(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
 
 def packed(model: PreTrainedModel, prompts: Rows, responses: Rows, share: bool = False) -> None:
     """Ours; `share` reads each prompt once per group."""
-    scores = response_logp(model, prompts, responses, share=share)
-    (-scores.logp.sum() / sum(scores.lengths)).backward()
+    (-response_logp(model, prompts, responses, share=share).mean()).backward()
 
 
 def shared(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:

@@ -82,7 +82,7 @@ def measure(rounds: int) -> Iterator[Measured]:
     def update() -> None:
         for start in range(0, P * G, PART):
             part = slice(start, start + PART)
-            response_logp(model, each[part], responses[part]).logp.sum().backward()
+            response_logp(model, each[part], responses[part]).sum().backward()
         model.zero_grad()
 
     spent = turns({"publish": lambda: vllm.publish(weights, vllm.version + 1), "update": update}, rounds, warm_up=True)

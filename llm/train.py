@@ -145,8 +145,8 @@ def update(
         logp: Tensor
         if traits(objective).level == "token":
             # log pi(y_t | x, y_<t) of every token, [n, T]; then the objective's loss, weighted and summed
-            scores = root(lambda model, x=x, y=y: response_logp(model, x, y, temperature=temperature))
-            logp = to_rows(scores.logp, scores.lengths, batch.mask.shape[1]).double().cpu()
+            flat = root(lambda model, x=x, y=y: response_logp(model, x, y, temperature=temperature))
+            logp = to_rows(flat, [len(row) for row in y], batch.mask.shape[1]).double().cpu()
             part = total(objective, replace(some, logp=logp))
         else:
             # A loss of log pi(y | x), the sum over a response: head and loss are fused, and no logits are kept.

@@ -169,13 +169,13 @@ def measure(family: Family) -> Found:
         return Found(str(problem))
     theirs = torch.cat([stock_logp(stock, *pair) for pair in zip(prompts, responses, strict=True)])
     gradients = []
-    for some, logp in ((model, ours.logp), (stock, theirs)):
+    for some, logp in ((model, ours), (stock, theirs)):
         (logp.double() * torch.linspace(-1, 1, len(logp))).sum().backward()
         gradients.append(torch.cat([w.grad.flatten() for w in some.parameters() if w.grad is not None]).double())
     return Found(
         "",
-        float((ours.logp - found.logp[found.mask]).abs().max()),
-        float((ours.logp - theirs).abs().max()),
+        float((ours - found.logp[found.mask]).abs().max()),
+        float((ours - theirs).abs().max()),
         float((gradients[0] - gradients[1]).norm() / gradients[1].norm()),
     )
 

@@ -20,8 +20,8 @@ def export(
 ) -> None:
     """Write the model of a checkpoint in Hugging Face layout, or build the starter model: pmdkit export starter DIR.
 
-    A checkpoint: pmdkit export RUN STEP DIR. The shards of several processes are put together. Every file is compared
-    with its checksum before it is copied. Weights are float32, as they were trained; adapters are merged.
+    A checkpoint: pmdkit export RUN STEP DIR. Every file is compared with its checksum before it is copied. Weights are
+    float32, as they were trained; adapters are merged.
 
     Args:
         run: folder of a run of a language model; or the word starter.

@@ -77,7 +77,7 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     progress = ProgressCallback()
     engine = make_engine(spec, model, encoder, problems, process_group)
     policy = make_policy(spec, objective, model, process_group)
-    learner = make_learner(spec, policy, encoder, problems, engine, task, progress.progress)
+    learner = make_learner(spec, policy, encoder, problems, engine, progress.progress)
     evaluation = make_evaluation(spec, encoder, problems, verifier, learner.turns)
     return assemble(spec, objective, learner, task, evaluation, progress)
 
@@ -262,10 +262,9 @@ def make_learner(
     encoder: Encoder,
     problems: MathProblems,
     engine: DistributedEngine,
-    task: MathTask | None = None,
     report: Report | None = None,
 ) -> CausalLearner:
-    """The learner that trains the policy. With a lag it has a queue of rollouts; `task` grades them as they finish."""
+    """The learner that trains the policy. With a lag it has a queue of rollouts."""
     rollout = spec.rollout
     return CausalLearner(
         policy,
@@ -277,7 +276,6 @@ def make_learner(
         spec.update,
         turns=make_turns(spec, policy.model, encoder, problems, policy.process_group),
         queue=RolloutQueue(engine) if rollout.lag else None,
-        grade_ahead=None if task is None else task.grade_ahead,
         **({} if report is None else {"report": report}),
     )
 

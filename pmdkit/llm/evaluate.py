@@ -20,7 +20,7 @@ from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
 from pmdkit.stats import GradedDraws
-from strict_answers import Grader, Item, Verdict
+from strict_answers import Grader, Verdict
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import parse_number
 
@@ -50,15 +50,10 @@ class Evaluation:
     Attributes:
         name: of the data, for display and file names.
         problems: [P], the same at every call.
-        encode: problem to prompt tokens.
-        read: response tokens to text.
-        grader: of the responses.
         k: responses to each problem.
-        sampling: width, temperature, top_p.
         seed: of the draws, the same at every call.
         most_unscored: share of a turn without a verdict above which the turn is discarded and the evaluation stops.
         rows: what named reward functions can read about a response.
-        turns: multi-turn episodes, if the run has an environment.
     """
 
     name: str
@@ -111,27 +106,19 @@ class Evaluation:
         """k responses to each of some problems; of an episode the last turn, with the tokens of all turns."""
         seeds = np.array([derive(self.seed, problem.id, k) for problem in problems for k in range(self.k)], np.uint64)
         encoded = [self.encode(problem) for problem in problems]
-        asked = [problem for problem in problems for _ in range(self.k)]
         episodes = None
         if self.turns is not None:
             request = GenerateRequest(encoded, self.k, seeds, self.sampling, report)
             drawn, episodes = self.turns.play(engine, problems, request)
-            items = [
-                grading.episode_item(episode, problem, n // self.k, self.rows)
-                for n, (episode, problem) in enumerate(zip(episodes, asked, strict=True))
-            ]
         else:
             drawn = engine.generate(encoded, self.k, seeds, self.sampling, report)
-            responses = [row[on].tolist() for row, on in zip(drawn.tokens, drawn.mask, strict=True)]
-            items = []
-            for n, (tokens, ended) in enumerate(zip(responses, drawn.ended.tolist(), strict=True)):
-                row = None if self.rows is None else self.rows(tokens, asked[n], n // self.k)
-                items.append(Item(self.read(tokens), asked[n].answer, not ended, asked[n].problem, row))
+        responses = [row[on].tolist() for row, on in zip(drawn.tokens, drawn.mask, strict=True)]
+        items = grading.make_items(problems, responses, drawn.ended.tolist(), episodes, self.read, self.rows)
         verdicts = grading.grade_episodes(self.grader, items, episodes)
         grading.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved", episodes)
         lengths = drawn.mask.sum(1).tolist()
         return [
-            Answered(asked[n].id, n % self.k, item.response, not item.truncated, lengths[n], verdicts[n])
+            Answered(problems[n // self.k].id, n % self.k, item.response, not item.truncated, lengths[n], verdicts[n])
             for n, item in enumerate(items)
         ]
 

@@ -1,18 +1,13 @@
 """Export a checkpoint to a folder in Hugging Face layout, without what only a resume needs."""
 
+import shutil
 from pathlib import Path
-
-import torch
-from huggingface_hub import split_torch_state_dict_into_shards
-from safetensors.torch import load_file
 
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm.model_folder import refuse_code
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.checkpoint import PARTS, Damaged, check_origin, read_manifest, run_identity
 from pmdkit.observe.run_folder import RunFolder
-
-FILE_BYTES = 2 * 10**9  # of one file of weights, which is in memory while it is written
 
 
 def export_step(run: Path, step: int, out: Path) -> list[str]:
@@ -43,9 +38,9 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
             raise UsageError(
                 f"{path} is not the checkpoint of a language model; only runs of `pmdkit llm` are exported"
             )
-        contents = {name: manifest.read(name) for name in beside}
-        manifest.check("model.safetensors")
-        stored = load_file(path / "model.safetensors")  # from which numbers are read as they are written
+        names = sorted([*beside, "model.safetensors"])
+        for name in names:
+            manifest.check(name)
     except Damaged as problem:
         raise ResumeRefused(
             f"checkpoint {path} is damaged ({problem}); nothing was written: export another step"
@@ -55,27 +50,13 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
     files.remove(aside)
     try:
         aside.mkdir(parents=True)
-        for name, data in contents.items():
-            files.write(aside / name, data, files.PUBLIC)
-        names = write_weights(aside, stored)
+        for name in names:
+            shutil.copyfile(path / name, aside / name)
+            files.sync(aside / name)
         files.sync(aside)
         aside.rename(out)
     except OSError:
         files.remove(aside)
         raise
     files.sync(out.parent)
-    return sorted((*contents, *names))
-
-
-def write_weights(folder: Path, stored: dict[str, torch.Tensor]) -> list[str]:
-    """Write one model.safetensors, or several files with an index if the weights do not fit in one."""
-    split = split_torch_state_dict_into_shards(stored, max_shard_size=FILE_BYTES)
-    names = list(split.filename_to_tensors)
-    for file, group in split.filename_to_tensors.items():  # one of them is in memory at a time
-        data = checkpoint.encode_tensors({name: stored[name] for name in group})
-        files.write(folder / file, data, files.PUBLIC)
-    if split.is_sharded:
-        names.append("model.safetensors.index.json")
-        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
-        files.write(folder / names[-1], files.encode(index), files.PUBLIC)
     return names

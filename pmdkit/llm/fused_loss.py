@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import ChunkedHead, chunks, head_weight, matmul_operands
-from pmdkit.llm.logprobs import hidden_at_targets, scored_lengths, scored_tokens
+from pmdkit.llm.logprobs import hidden_at_targets, scored_tokens
 from pmdkit.objectives import Batch, Objective, coefficient, total, traits
 from pmdkit.specs.llm import HEAD_TOKENS
 
@@ -45,24 +45,19 @@ def fused_total(
     batch: Batch,
     *,
     head_tokens: int = HEAD_TOKENS,
-    share: bool = True,
     temperature: float = 1.0,
 ) -> FusedLoss:
-    """`total` of a response-level objective over N responses, each to its own prompt.
+    """`total` of a response-level objective over N responses, each to its own prompt; see `response_logp` too.
 
     Args:
-        model: switched to packed attention by `use_packing`.
-        prompts, responses: N each, as for `response_logp`.
         objective: with `traits(objective).level` "response".
         batch: N rows; its `logp` is not read. With `traits(objective).whole_groups` the rows of a group are adjacent.
         head_tokens: rows of logits held at a time. A longer response costs a second buffer of the weight's size; a
             longer group, in a loss that compares its rows, costs a fourth product.
-        share: process a prompt once for all adjacent responses to it.
-        temperature: > 0, that of the policy: the logits are divided by it.
     """
     scored = scored_tokens(batch.mask, responses)
-    states, targets = hidden_at_targets(model, prompts, responses, share, scored)
-    lengths = scored_lengths(responses, scored)
+    states, targets = hidden_at_targets(model, prompts, responses, scored=scored)
+    lengths = [len(response) for response in responses] if scored is None else scored.sum(1).tolist()
     return fused_linear_loss(states, head_weight(model), targets, lengths, objective, batch, head_tokens, temperature)
 
 

@@ -34,8 +34,8 @@ class GGUF:
     """
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.place = data, 8
-        if data[:4] != b"GGUF" or self.number("I", 4) not in (2, 3):
+        self.data, self.place = data, 4
+        if data[:4] != b"GGUF" or self.take("I") not in (2, 3):
             raise UsageError("the file is not GGUF of version 2 or 3; take another file")
         count, keys = self.take("Q"), self.take("Q")
         self.metadata = {self.text(): self.value(self.take("I")) for _ in range(keys)}
@@ -47,13 +47,9 @@ class GGUF:
         aligned = int(self.metadata.get("general.alignment", 32))
         self.start = -(-self.place // aligned) * aligned
 
-    def number(self, kind: str, place: int) -> Any:
-        """The little-endian number of a struct format at a place."""
-        return struct.unpack_from("<" + kind, self.data, place)[0]
-
     def take(self, kind: str) -> Any:
-        """The next number; the place moves behind it."""
-        found = self.number(kind, self.place)
+        """The next number, little-endian, of a struct format; the place moves behind it."""
+        (found,) = struct.unpack_from("<" + kind, self.data, self.place)
         self.place += struct.calcsize("<" + kind)
         return found
 

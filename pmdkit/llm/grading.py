@@ -22,12 +22,31 @@ MOST = 0.01
 "Share of a batch that may lack a verdict; a single response never stops a run."
 
 
-def episode_item(episode: Episode, asked: Problem, place: int, rows: Rows | None) -> Item:
-    """The grader's item for an episode: its last turn is the response, and everything before that is the prompt."""
-    row = None if rows is None else rows(episode.tokens, asked, place)
-    if row is not None:
-        row = replace(row, messages=json.dumps(episode.messages[:-1]))
-    return Item(episode.messages[-1]["content"], asked.answer, episode.cut_off, asked.problem, row)
+def make_items(
+    asked: Sequence[Problem],
+    responses: Sequence[Tokens],
+    ended: Sequence[bool],
+    episodes: Sequence[Episode] | None,
+    read: Reader,
+    rows: Rows | None,
+) -> list[Item]:
+    """The grader's items for N = P * G responses to P problems.
+
+    Of an episode the last turn is the response, and everything before that is the prompt.
+    """
+    size, items = len(responses) // len(asked), []
+    for n, tokens in enumerate(responses):
+        problem, place = asked[n // size], n // size
+        if episodes is None:
+            row = None if rows is None else rows(tokens, problem, place)
+            items.append(Item(read(tokens), problem.answer, not ended[n], problem.problem, row))
+            continue
+        episode = episodes[n]
+        row = None if rows is None else rows(episode.tokens, problem, place)
+        if row is not None:
+            row = replace(row, messages=json.dumps(episode.messages[:-1]))
+        items.append(Item(episode.messages[-1]["content"], problem.answer, episode.cut_off, problem.problem, row))
+    return items
 
 
 def grade_episodes(

@@ -104,7 +104,6 @@ class ChunkedHead:
         """The gradient of sum(coefficient * logp) over the m rows that `forward` saw last. It uses up the buffer.
 
         Args:
-            rows: these rows.
             coefficient: [m].
             grad_weight: [V, d] that the weight's part is added to; that of the states goes to `grad_states`.
         """

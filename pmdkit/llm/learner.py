@@ -5,6 +5,7 @@ An engine writes the responses, the policy scores them in packed forward passes,
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
 from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, RolloutRequest, SampleRows
 from pmdkit.llm.contrib.turns import Turns
-from pmdkit.llm.engines.base import Engine, Finished, Sampling, Tokens
+from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.logprobs import scored_places
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
@@ -44,20 +45,15 @@ class CausalLearner:
 
     Args:
         policy: trained in place.
-        tokenizer: of the model.
         encode: prompt number to the tokens of the prompt.
         engine: writes responses; it gets the weights before each rollout that follows an update.
         rollout: width and temperature of responses, and whose log-probabilities pi_old are.
-        schedule: lr, optimizer and passes.
-        update: clip, betas, weight decay, schedule of the learning rate.
         turns: multi-turn episodes, in which an environment and the policy alternate in every rollout.
         queue: of rollouts ahead of the updates, if there is a lag; its engine is `engine`.
-        grade_ahead: makes, from the prompts of a rollout, a function that the engine calls with each finished response.
         report: called with the progress of a rollout or an update.
 
     Attributes:
         version: completed steps.
-        model, process_group: of the policy.
         on_logp: called with the log-probabilities of each forward pass of an update, in its first pass over the data.
     """
 
@@ -73,7 +69,6 @@ class CausalLearner:
         *,
         turns: Turns | None = None,
         queue: RolloutQueue | None = None,
-        grade_ahead: Callable[[Tensor], Finished] | None = None,
         report: Report = lambda phase, done, total, tokens: None,
     ) -> None:
         self.version = 0
@@ -89,7 +84,6 @@ class CausalLearner:
         self.lr_scheduler = None if plain else optimizer.LRScheduler(self.optimizer, schedule, update)
         self.turns = turns
         self.queue = queue
-        self.grade_ahead = grade_ahead
         self.report = report
         self.on_logp: LogpHook | None = None
         self.stale = True  # the engine has not been given these weights yet
@@ -105,12 +99,9 @@ class CausalLearner:
             if self.turns is not None:
                 responses, episodes = self.turns.generate(self.engine, prompts, request)
             else:
-                # a verifier grades each response while the others are being written
-                self.engine.on_finished = None if self.grade_ahead is None else self.grade_ahead(prompts)
                 responses = self.engine.generate(
                     request.prompts, request.group, request.seeds, request.sampling, request.progress
                 )
-                self.engine.on_finished = None  # evaluations use the same engine
         self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
         self.engine.enter("update")  # it sleeps while the trainer scores and updates; the next publish wakes it
         rollouts = make_rollouts(prompts, seed, responses, self.version, self.sampling.width)
@@ -122,12 +113,13 @@ class CausalLearner:
         """Request a rollout by the current weights, which is drawn while the trainer updates; there must be a queue."""
         assert self.queue is not None
         call = self.generate_request(prompts, group, seed)
-        finished = None if self.grade_ahead is None else self.grade_ahead(prompts)
-        return self.queue.submit(prompts, seed, self.version, call, finished, self.snapshot)
+        return self.queue.submit(prompts, seed, self.version, call, self.snapshot)
 
     def snapshot(self, sample: SampleRows | None) -> PolicySnapshot:
         """The current policy and its scores of a few responses, for an engine that writes while the trainer goes on."""
-        copy = weights.host_copy(self.gathered_weights(), self.process_group, self.engine.engine is not None)
+        needed = self.engine.engine is not None
+        # every process accesses every weight, since that gathers it from all of them
+        copy = {name: x.detach().to("cpu", copy=True) for name, x in self.gathered_weights().items() if needed}
         scored = None
         if sample is not None:
             size = len(sample.mask) // len(sample.prompts)
@@ -202,9 +194,11 @@ class CausalLearner:
 
     def with_reference(self, rollouts: EngineRollouts) -> EngineRollouts:
         """The rollouts with log-probabilities under the reference policy, if there is one."""
-        if self.policy.reference_root is None:
+        policy, how = self.policy, (rollouts.mask, self.sampling.temperature)
+        if policy.reference_root is None:
             return rollouts
-        logp_ref = self.policy.reference_logp(*self.rows(rollouts), rollouts.mask, self.sampling.temperature)
+        with torch.no_grad(), lora.adapters_disabled(self.model) if policy.adapters else nullcontext():
+            logp_ref = policy.logp(*self.rows(rollouts), *how, policy.reference_root)
         return replace(rollouts, logp_ref=logp_ref.double())
 
     def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tensor], int]:

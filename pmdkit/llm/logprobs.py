@@ -4,7 +4,6 @@ The head over the vocabulary, in chunks, is in head.py.
 """
 
 from collections.abc import Sequence, Sized
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,22 +15,6 @@ from pmdkit.llm.packing import forward_packed, pack
 from pmdkit.specs.llm import HEAD_TOKENS
 
 
-class Scores(NamedTuple):
-    """Log-probabilities of N responses, one after another.
-
-    Attributes:
-        logp: [sum of T_n] nats, float32 (float64 where the model is), with gradient.
-        lengths: T_n of each response.
-    """
-
-    logp: Tensor
-    lengths: tuple[int, ...]
-
-    def rows(self) -> list[Tensor]:
-        """[T_n] log-probabilities of each response."""
-        return list(self.logp.split(list(self.lengths)))
-
-
 def response_logp(
     model: PreTrainedModel,
     prompts: Sequence[Tokens],
@@ -41,8 +24,10 @@ def response_logp(
     share: bool = True,
     scored: Tensor | None = None,
     temperature: float = 1.0,
-) -> Scores:
-    """Log-probability of each token of N responses, each to its own prompt.
+) -> Tensor:
+    """[sum of T_n] log-probability of each token of N responses, each to its own prompt, nats, with gradient.
+
+    In float32, or float64 where the model is.
 
     The last token of a response is never read, since nothing is predicted from it, and the head is applied only where a
     response token is predicted.
@@ -57,8 +42,7 @@ def response_logp(
         temperature: > 0, that of the policy: the logits are divided by it.
     """
     states, targets = hidden_at_targets(model, prompts, responses, share, scored)
-    logp = head_logp(states, head_weight(model), targets, head_tokens, temperature)
-    return Scores(logp, scored_lengths(responses, scored))
+    return head_logp(states, head_weight(model), targets, head_tokens, temperature)
 
 
 def hidden_at_targets(
@@ -98,17 +82,7 @@ def scored_places(mask: Tensor, lengths: Tensor) -> Tensor:
     return torch.where(mask.any(1, keepdim=True), mask, whole)
 
 
-def scored_lengths(responses: Sequence[Tokens], scored: Tensor | None) -> tuple[int, ...]:
-    """How many tokens of each response are scored."""
-    return tuple(len(response) for response in responses) if scored is None else tuple(scored.sum(1).tolist())
-
-
-def to_rows(flat: Tensor, lengths: Sequence[int], width: int, scored: Tensor | None = None) -> Tensor:
-    """[N, T] from concatenated responses, with gradient; 0 after the end of each, and where not `scored`."""
-    if scored is not None:
-        scored = scored.to(flat.device)
-        return flat.new_zeros(scored.shape).masked_scatter(scored, flat)
-    assert flat.shape == (sum(lengths),), "one number per token"
-    assert max(lengths) <= width
+def to_rows(flat: Tensor, lengths: Sequence[int], width: int) -> Tensor:
+    """[N, T] from concatenated responses, with gradient; 0 after the end of each."""
     on = torch.arange(width, device=flat.device) < torch.tensor(lengths, device=flat.device)[:, None]
     return flat.new_zeros(on.shape).masked_scatter(on, flat)

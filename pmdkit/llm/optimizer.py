@@ -26,20 +26,15 @@ def place_optimizer_state(
     """The main process's state of the optimizer in every process, sharded like the weights that it belongs to."""
     if process_group.size == 1:
         return state
-    trained = [weight for group in optimizer.param_groups for weight in group["params"]]
-
-    def placed(index: int, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        like = trained[index].detach()
-        target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
-        process_group.broadcast(value, target)
-        return target
-
-    slots = {
-        i: {name: placed(i, value) for name, value in sorted(held.items())}
-        for i, held in sorted(state["state"].items())
-    }
+    trained = [weight.detach() for group in optimizer.param_groups for weight in group["params"]]
+    slots: dict[int, dict[str, Any]] = {}
+    for index, held in sorted(state["state"].items()):  # sorted, since all processes exchange the same tensor
+        slots[index] = dict(held)
+        for name, value in sorted(held.items()):
+            if isinstance(value, torch.Tensor):
+                whole = torch.zeros(value.shape)  # such as the number of the step
+                slots[index][name] = torch.zeros_like(trained[index]) if value.ndim else whole
+                process_group.broadcast(value, slots[index][name])
     return {**state, "state": slots}
 
 

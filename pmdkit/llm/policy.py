@@ -4,7 +4,6 @@ Which rows share a forward pass, and in which process, is decided here; `logprob
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.llm import lora, packing, precision, weights
+from pmdkit.llm import packing, precision, weights
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.logprobs import response_logp, scored_places, scored_tokens
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
@@ -31,9 +30,7 @@ class CausalPolicy:
         reference: keep a reference policy: a copy of the model or, if it has adapters, the model without them.
 
     Attributes:
-        adapters: whether the model has them.
         root: the module at which forward passes of the model begin.
-        reference: the copy, if there is one.
         reference_root: where those of the reference policy begin; None without one.
     """
 
@@ -82,18 +79,6 @@ class CausalPolicy:
         places = scored_places(mask, torch.tensor([len(response) for response in responses]))
         return torch.zeros(mask.shape, dtype=flat.dtype).masked_scatter(places, flat)
 
-    def reference_logp(
-        self,
-        prompts: Sequence[Tokens],
-        responses: Sequence[Tensor],
-        size: int,
-        mask: Tensor,
-        temperature: float = 1.0,
-    ) -> Tensor:
-        """Like `logp`, under the reference policy, which must exist."""
-        with torch.no_grad(), lora.adapters_disabled(self.model) if self.adapters else nullcontext():
-            return self.logp(prompts, responses, size, mask, temperature, self.reference_root)
-
     def logp_of_rows(
         self,
         root: nn.Module,
@@ -109,12 +94,10 @@ class CausalPolicy:
         under FSDP2 each forward pass gathers the shards of all processes.
         """
         if not rows:
-            empty = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1].tolist()]))
-            return empty.logp[:0]
+            return root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1].tolist()]))[:0]
         some, answers = [prompts[row] for row in rows], [responses[row].tolist() for row in rows]
         scored = scored_tokens(mask[rows], answers)
-        scores = root(lambda model: response_logp(model, some, answers, scored=scored, temperature=temperature))
-        return scores.logp
+        return root(lambda model: response_logp(model, some, answers, scored=scored, temperature=temperature))
 
     def reset_reference(self) -> None:
         """Make the current weights the reference policy, after the warm start."""

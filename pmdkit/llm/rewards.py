@@ -58,8 +58,6 @@ class RewardSum:
     `mask_cut_off` neither has one that was cut off.
 
     Attributes:
-        table: the first [[reward]].
-        terms: the others.
         parts: of the last step, by name: [N] unweighted values, NaN without a verdict.
     """
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.llm.engines.base import Finished, Tokens
+from pmdkit.envs.math.problem import MathProblems
 from pmdkit.llm.epochs import apportion, epoch_sampler
-from pmdkit.llm.grading import MOST, Reader, Rows, episode_item, grade_episodes, stop_if_ungraded
+from pmdkit.llm.grading import MOST, Reader, Rows, grade_episodes, make_items, stop_if_ungraded
 from pmdkit.llm.rollouts import response_tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Rollouts
@@ -37,17 +36,13 @@ class MathTask:
     """Problems in a shuffled order that is a function of (seed, step), and rewards from a grader.
 
     Attributes:
-        problems: what may be asked.
         count: P, prompts per step.
-        seed: of the order.
         grader: grades texts; the same text and answer get the same verdict after a restart.
         read: decodes response tokens into text, without control tokens.
         ends: ids that end a response; a response that does not end in one of them was cut off.
         scale: a key of SCALES, the rewards of wrong and right answers.
         most_unscored: share of responses without a verdict above which the run stops; one alone never stops it.
         rows: makes the named arguments of reward functions that ask for them, see `make_rows`.
-        rewards: combines the verdicts and further parts into the reward.
-        last: the step that was graded last.
     """
 
     problems: MathProblems
@@ -83,24 +78,12 @@ class MathTask:
         ]
         return torch.from_numpy(np.concatenate(parts))
 
-    def grade_ahead(self, prompts: torch.Tensor) -> Finished:
-        """The callback of an engine for each finished response to these prompts, so that it is graded at once.
-
-        `reward` asks for the same verdicts later, so nothing depends on which was faster. A grader that cannot grade
-        ahead is asked only then.
-        """
-        asked = [self.problems.problem(number) for number in prompts.tolist()]
-        submit = getattr(self.grader, "submit", None)
-
-        def finished(place: int, tokens: Tokens) -> None:
-            if submit is not None:
-                submit(lambda: self.item(tokens, asked[place], place))
-
-        return finished
-
     def reward(self, rollouts: Rollouts) -> torch.Tensor:
         """[P, G] float64 reward of each response; NaN where the verifier reached no verdict."""
-        items = self.items(rollouts)
+        asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
+        responses = [row.tolist() for row in response_tokens(rollouts)]
+        ended = [row[-1] in self.ends for row in responses]
+        items = make_items(asked, responses, ended, rollouts.episodes, self.read, self.rows)
         verdicts = grade_episodes(self.grader, items, rollouts.episodes)
         self.last = GradedStep(items, verdicts)
         stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them", rollouts.episodes)
@@ -109,18 +92,3 @@ class MathTask:
         if self.rewards is not None:
             reward = self.rewards.total(reward, items, rollouts.extent, rollouts.width)
         return reward.view(rollouts.mass.shape)
-
-    def items(self, rollouts: Rollouts) -> list[Item]:
-        """The items for the grader, row by row."""
-        size = rollouts.mass.shape[1]
-        asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
-        if rollouts.episodes is not None:
-            episodes = enumerate(rollouts.episodes)
-            return [episode_item(episode, asked[n // size], n // size, self.rows) for n, episode in episodes]
-        rows = enumerate(response_tokens(rollouts))
-        return [self.item(row.tolist(), asked[n // size], n // size) for n, row in rows]
-
-    def item(self, tokens: Tokens, asked: Problem, place: int = 0) -> Item:
-        """The grader's item for one response to the prompt at this place of the step."""
-        row = None if self.rows is None else self.rows(tokens, asked, place)
-        return Item(self.read(tokens), asked.answer, tokens[-1] not in self.ends, asked.problem, row)

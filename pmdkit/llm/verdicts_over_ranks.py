@@ -1,6 +1,6 @@
 """Verdicts over ranks: one process decides, all get the same verdicts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from pmdkit.distributed import ProcessGroup
@@ -27,11 +27,6 @@ class SharedGrader:
     def journal(self, journal: VerdictJournal | None) -> None:
         if self.grader is not None:
             self.grader.journal = journal
-
-    def submit(self, item: Callable[[], Item]) -> None:
-        """Have the main process grade an item of its own ahead; `grade` is asked for it later."""
-        if self.grader is not None:
-            self.grader.submit(item)
 
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in order."""

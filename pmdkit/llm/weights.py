@@ -3,7 +3,6 @@
 Under FSDP2 every process holds a shard of each weight: `GatheredWeights` gathers them, one weight at a time.
 """
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 
 import torch
@@ -72,7 +71,6 @@ class GatheredWeights(LazyWeights):
     """Weights that are gathered from their shards on access, so that no process holds all of them.
 
     Args:
-        source: the weights.
         dtype: they are cast to it before they are sent; None keeps theirs.
         buffers: names that keep their dtype in any case, see `cast_model`.
     """
@@ -86,37 +84,6 @@ class GatheredWeights(LazyWeights):
     def __getitem__(self, name: str) -> Tensor:
         tensor = self.source[name]
         return full_tensor(tensor if self.dtype is None or name in self.buffers else tensor.to(self.dtype))
-
-
-def host_copy(weights: Mapping[str, Tensor], process_group: ProcessGroup, needed: bool) -> dict[str, Tensor]:
-    """A copy of the weights on the host; on Linux all processes of a machine share one.
-
-    All processes call this, since an access gathers a weight from all of them; `needed`, the same in all but the main
-    one, says whether this process reads the copy.
-    """
-    shared = hasattr(os, "memfd_create") and process_group.size > 1 and not process_group.any_rank(not needed)
-    if not shared:
-        return {name: x.detach().to("cpu", copy=True) for name, x in weights.items() if needed}
-    # The first process of each machine writes a file in memory, which ends with its last reader. The others stay empty.
-    writer = process_group.local_rank == 0
-    places: dict[str, tuple[int, Tensor]] = {}
-    end = 0
-    with open(os.memfd_create("pmdkit-weights"), "wb") as file:
-        for name, tensor in weights.items():
-            places[name] = end, torch.empty_like(tensor, device="meta")
-            if writer:
-                file.seek(end)
-                file.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-            end += -(-tensor.nbytes // 8) * 8  # views begin at whole numbers
-        file.flush()
-        written = process_group.gather(torch.tensor([os.getpid(), file.fileno()]))
-        process, number = written[process_group.rank - process_group.local_rank].tolist()
-        whole = torch.from_file(f"/proc/{process}/fd/{number}", shared=True, size=end, dtype=torch.uint8)
-        process_group.any_rank(False)  # the file is open in every process: the writer may close it
-    return {
-        name: whole[start : start + like.nbytes].view(like.dtype).view(like.shape)
-        for name, (start, like) in places.items()
-    }
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from errno import EIO, EISDIR, ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import IO, Any
@@ -207,14 +207,14 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
     manifest = read_manifest(path)
     check_origin(manifest, manifest.step if step is None else step, run_identity(path.parent))
     tensors: dict[str, dict[str, torch.Tensor]] = {}
-    for part in manifest.parts():  # each file is checked and decoded before the next is read: memory holds one twice
+    for name in manifest.sha256:
+        manifest.check(name)
+    for part in manifest.parts():  # each file is decoded before the next is read: memory holds one twice
         with decoding():
-            tensors[part] = load(manifest.read(f"{part}.safetensors"))
+            tensors[part] = load((path / f"{part}.safetensors").read_bytes())
         if part in WEIGHTS:
             check_numbers(tensors[part], f"{path}/{part}")
     plain = read_plain(manifest)
-    for name in manifest.sha256.keys() - manifest.checked:
-        manifest.check(name)
     with decoding():
         return join_state(tensors, plain)
 
@@ -254,7 +254,6 @@ class Manifest:
         run: what identifies the run; empty if the checkpoint is not in a run folder.
         inputs: digests of data, code and weights that the run was made from; empty if none were kept.
         sha256, sizes: checksum and bytes of each file by name.
-        checked: files that have been compared with their checksums.
     """
 
     path: Path
@@ -263,27 +262,16 @@ class Manifest:
     inputs: Mapping[str, str]
     sha256: Mapping[str, str]
     sizes: Mapping[str, int]
-    checked: set[str] = field(default_factory=set, compare=False)
 
     def parts(self) -> list[str]:
         """The parts it has, each in a file."""
         return [part for part in PARTS if f"{part}.safetensors" in self.sha256]
 
-    def read(self, name: str) -> bytes:
-        """Read a whole file of the checkpoint; Damaged if it is missing, or not what was written."""
-        with open_regular(self.path / name, self.sizes[name]) as file:
-            data = file.read()
-        if hashlib.sha256(data).hexdigest() != self.sha256[name]:
-            raise Damaged(f"{name} does not match its checksum")
-        self.checked.add(name)
-        return data
-
     def check(self, name: str) -> None:
-        """Like `read`, for a file whose contents are not needed, or should not be in memory as a whole."""
+        """Raise Damaged if a file is missing, or not what was written. Its contents are not in memory as a whole."""
         with open_regular(self.path / name, self.sizes[name]) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256[name]:  # type: ignore[arg-type]
                 raise Damaged(f"{name} does not match its checksum")
-        self.checked.add(name)
 
 
 def digest_of(body: Mapping[str, Any]) -> str:
@@ -323,7 +311,7 @@ def read_manifest(path: Path) -> Manifest:
 def read_plain(manifest: Manifest) -> dict[str, Any]:
     """The contents of state.json. Values that pmdkit never writes are refused here, not met in a later step."""
     with decoding():
-        plain = parse_json(manifest.read("state.json"), "state.json", numbers=False)
+        plain = parse_json((manifest.path / "state.json").read_bytes(), "state.json", numbers=False)
         version, first = plain.get("version", 0), plain.get("first", {})
         if type(version) is not int or version < 0:
             raise Damaged("state.json holds a version that is not a count")

@@ -45,9 +45,7 @@ def save_pretrained(model: Transformer, vocabulary: Sequence[str], folder: str |
     """Write config.json, model.safetensors and the tokenizer, as AutoModelForCausalLM and AutoTokenizer load them.
 
     Args:
-        model: any size.
         vocabulary: [V] texts of the tokens, without spaces; ids are positions, `<eos>` is among them.
-        folder: made if absent.
 
     Raises:
         ValueError: a tokenizer could not tell the words apart; nothing is written.

@@ -112,7 +112,7 @@ def test_a_head_that_is_the_embedding_gets_both_gradients(head_tokens):
         if fuse:
             loss = fused_total(model, PROMPTS, RESPONSES, objective, batch, head_tokens=head_tokens).loss
         else:
-            logp = response_logp(model, PROMPTS, RESPONSES).logp
+            logp = response_logp(model, PROMPTS, RESPONSES)
             loss = total(objective, replace(batch, logp=to_rows(logp, LENGTHS, 9)))
         loss.backward()
         found.append(head_weight(model).grad)

@@ -78,7 +78,7 @@ def test_at_first_it_is_the_base_policy(case):
     for each in (base, model):
         use_packing(each)
     with torch.no_grad():
-        a, b = (response_logp(each, PROMPTS, RESPONSES).logp for each in (base, model))
+        a, b = (response_logp(each, PROMPTS, RESPONSES) for each in (base, model))
     assert torch.equal(a, b)
 
 
@@ -111,7 +111,7 @@ def test_packed_sampled_merged_and_stock_are_one_policy(case):
     mine = moved(case)
     check_packing(mine.model)
     with torch.no_grad():
-        packed = response_logp(mine.model, PROMPTS, RESPONSES).logp
+        packed = response_logp(mine.model, PROMPTS, RESPONSES)
         stock = model_of(case)
         before = stock_logp(stock)
         stock.load_state_dict(mine.state_dict()["model"], strict=False)
@@ -172,7 +172,7 @@ def test_the_reference_policy_is_the_base(case):
     use_packing(base)
     with torch.no_grad():
         asked, answers, _ = mine.rows(rollouts)
-        wanted = response_logp(base, asked, answers).logp.double()
+        wanted = response_logp(base, asked, answers).double()
         policy = mine.logp(rollouts)
     torch.testing.assert_close(rollouts.logp_ref[rollouts.mask], wanted, atol=1e-5, rtol=1e-5)
     assert (policy - rollouts.logp_ref).abs().max() > 1e-2
@@ -210,7 +210,7 @@ def test_a_checkpoint_goes_with_its_rank():
 def test_what_is_saved_loads_in_transformers(case, tmp_path):
     mine = moved(case)
     with torch.no_grad():
-        wanted = response_logp(mine.model, PROMPTS, RESPONSES).logp
+        wanted = response_logp(mine.model, PROMPTS, RESPONSES)
         mine.model.save_pretrained(tmp_path, state_dict=mine.state_dict()["model"])
         merged = stock_logp(AutoModelForCausalLM.from_pretrained(tmp_path))
     torch.testing.assert_close(merged, wanted, atol=1e-5, rtol=1e-5)

@@ -146,7 +146,7 @@ def test_gradients_are_those_of_bfloat16_weights(kind):
     for how in ("stock", "cast", "recomputed"):
         model = prepare_model(build(kind), checkpointing=how == "recomputed")
         root = ForwardRoot(cast_model(model, NARROW)) if how == "stock" else ForwardRoot(model, NARROW)
-        logp = root(lambda model: response_logp(model, prompts, RESPONSES)).logp
+        logp = root(lambda model: response_logp(model, prompts, RESPONSES))
         (logp * torch.linspace(-1, 1, len(logp))).sum().backward()
         ends.append((logp.detach(), {name: weight.grad for name, weight in model.named_parameters()}))
     (logp, stock), *ours = ends
@@ -225,7 +225,7 @@ def test_products_and_attention_are_in_bfloat16_on_a_gpu(kind):
     model = prepare_model(build(kind), "cuda")
     root = ForwardRoot(model, NARROW)
     with Trace() as trace:
-        root(lambda model: response_logp(model, PROMPTS[:3], RESPONSES)).logp.sum().backward()
+        root(lambda model: response_logp(model, PROMPTS[:3], RESPONSES)).sum().backward()
     assert trace.float32_share() < 0.1, trace.kinds()
     attention = [name for name, _, _, _ in trace.calls if "attn" in name and "backward" not in name]
     assert attention == ["_varlen_attn"] * model.config.num_hidden_layers

@@ -1,20 +1,14 @@
 """Rollouts ahead of the updates: an exact lag, the same bits after an interruption, and the canary."""
 
-import json
-import time
-
 import pytest
 import torch
 
-from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.envs.reward_functions import FunctionGrader
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.rollouts import row_seeds
-from pmdkit.llm.task import MathTask
 from pmdkit.llm.weight_sync_check import WeightSyncCheck
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
@@ -199,69 +193,3 @@ class OldWords(TransformersEngine):
 def test_the_canary_stops_an_engine_with_other_weights(engine, said, lag):
     with pytest.raises(ComponentDied, match=said):
         trained(watched(engine(build("qwen2"), EOS), lag), lag)
-
-
-# Verdicts while responses are still being written.
-
-GRADE = """
-import pathlib
-
-def grade(response, gold):
-    with open(pathlib.Path(__file__).with_suffix(".log"), "a") as log:
-        log.write(response + "\\n")
-    return len(response) % 3 / 2
-"""
-ENDS = list(range(0, 64, 5))  # so many that responses end at different times
-
-
-class UntilJudged(TransformersEngine):
-    """Stands still after the first responses that end, until the log of the verifier has one of them."""
-
-    def __init__(self, log):
-        super().__init__(build("qwen2"), ENDS)
-        self.log, self.judged = log, []
-
-    def generate(self, prompts, group, seeds, sampling, progress=None):
-        before = self.lines()
-
-        def stand(tokens, ended):
-            if self.on_finished is not None and 0 < ended < len(seeds) and len(self.judged) < self.calls:
-                until = time.monotonic() + 60
-                while self.lines() == before and time.monotonic() < until:
-                    time.sleep(0.01)
-                self.judged.append(self.lines() - before)
-
-        self.calls = len(self.judged) + 1
-        return super().generate(prompts, group, seeds, sampling, stand)
-
-    def lines(self):
-        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lag", [0, 1])
-def test_verdicts_start_before_the_rollout_ends_and_move_no_bit(tmp_path, lag):
-    """A twin whose verifier is asked after each rollout has the same rewards, weights and journal."""
-    problems = Arithmetic(numbers=2, problems=200).build()
-    found = []
-    for name, ahead in (("ahead", True), ("after", False)):
-        file = tmp_path / f"{name}.py"
-        file.write_text(GRADE)
-        engine, rewards = UntilJudged(file.with_suffix(".log")), []
-        with FunctionGrader(f"{file}:grade", workers=2, seconds=60, journal=tmp_path / f"{name}.jsonl") as grader:
-            task = MathTask(problems, 2, 5, grader, lambda tokens: " ".join(map(str, tokens)), ENDS)
-            mine = learner(engine, lag=lag, grade_ahead=task.grade_ahead if ahead else None)
-            mine.encode = lambda number: PROMPTS[number % len(PROMPTS)]
-            watch = lambda step, learner, rollouts, groups, *rest: rewards.append(groups.reward)  # noqa: B023, E731
-            run(OBJECTIVE, mine, task, Schedule(3, GROUP, MINISTEPS, seed=3), [watch], streamed(lag))
-            assert not grader.prepared
-            assert not grader.judged
-        rows = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
-        verdicts = [{key: value for key, value in row.items() if key != "key"} for row in rows]  # another file
-        found.append((torch.stack(rewards), weights(mine), verdicts))
-        assert len(engine.judged) == (3 if ahead else 0)
-        assert all(count >= 1 for count in engine.judged)
-        assert len(set(engine.log.read_text().splitlines())) == engine.lines()  # each is judged once
-    assert torch.equal(found[0][0], found[1][0])
-    assert same(found[0][1], found[1][1])
-    assert found[0][2] == found[1][2]

@@ -161,8 +161,8 @@ def test_tokens_of_the_environment_have_no_gradient(name, model, encoder, monkey
     assert len(others) > 20
     assert not found.grad[others].any()
     assert bool(found.grad[sorted(own)].any())
-    scores = logprobs.response_logp(model, prompts, texts)  # with the environment's tokens, which the mask takes out
-    table = logprobs.to_rows(scores.logp, scores.lengths, batch.mask.shape[1]).double()
+    flat = logprobs.response_logp(model, prompts, texts)  # with the environment's tokens, which the mask takes out
+    table = logprobs.to_rows(flat, [len(text) for text in texts], batch.mask.shape[1]).double()
     wanted = total(objective, replace(batch, logp=table))
     torch.testing.assert_close(loss, wanted, atol=1e-6, rtol=1e-6)
 

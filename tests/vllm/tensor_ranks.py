@@ -43,7 +43,7 @@ def main(out: Path, tensor_parallel: int) -> None:
     drawn = engine.generate(prompts, 4, seeds, Sampling(16))
     rows = [tokens[on].tolist() for tokens, on in zip(drawn.tokens, drawn.mask, strict=True)]
     with torch.no_grad():
-        trainer = torch.cat(response_logp(model, [p for p in prompts for _ in range(4)], rows).rows())
+        trainer = response_logp(model, [p for p in prompts for _ in range(4)], rows)
     engine.publish({name: value * 1.1 for name, value in starter.weights().items()}, 2)
     moved = engine.generate(prompts, 4, seeds, Sampling(16))
     error = float((drawn.logp[drawn.mask] - trainer).abs().max())

@@ -31,7 +31,7 @@ def difference(engine: ColocatedEngine, starter: Starter, width: int = 24, tempe
     each = [prompt for prompt in PROMPTS for _ in range(8)]
     rows = [tokens[on].tolist() for tokens, on in zip(drawn.tokens.cpu(), drawn.mask.cpu(), strict=True)]
     with torch.no_grad():
-        trainer = response_logp(starter.model, each, rows, temperature=temperature).logp
+        trainer = response_logp(starter.model, each, rows, temperature=temperature)
     return (drawn.logp.cpu()[drawn.mask.cpu()] - trainer).abs()
 
 
@@ -95,7 +95,7 @@ def test_scores_do_not_read_what_was_cached(fresh, starter):
     prompt = list(range(3, 150))
     fresh.generate([prompt], 2, seeds(2), Sampling(4))
     with torch.no_grad():
-        expected = response_logp(starter.model, [prompt, prompt], [[9, 9, 9], [9, 8]]).rows()
+        expected = response_logp(starter.model, [prompt, prompt], [[9, 9, 9], [9, 8]]).split([3, 2])
     for mine, theirs in zip(fresh.score([prompt, prompt], [[9, 9, 9], [9, 8]]), expected, strict=True):
         torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=0)
 

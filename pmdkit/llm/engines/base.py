@@ -19,8 +19,6 @@ Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]
 "Called now and then with the tokens written and the rows finished so far; may raise to stop."
-Finished = Callable[[int, Tokens], None]
-"Called with the place of a prompt in the call, and the tokens of a response to it, as soon as it is finished."
 
 
 class EngineLost(ComponentDied):
@@ -94,10 +92,6 @@ class Engine(Protocol):
     """Generates and scores responses under the weights last published.
 
     Methods raise `EngineLost` if the engine itself failed; from then on only `close` is called.
-
-    An engine may have an attribute `on_finished`, a `Finished` or None, which `generate` then calls for each response
-    while others are still being generated. These reports only give a verifier a head start: only the answer of
-    `generate` counts.
     """
 
     version: int
@@ -137,15 +131,10 @@ class EngineConfig:
 
     Attributes:
         model: the trainer's, on its device, float32. The engine has its configuration; weights are published later.
-        tokenizer: of the model.
         ends: tokens that end a response; the first also pads rows.
-        rollout, vllm: of the recipe.
         dtype: "float32" or "bfloat16", what the engine computes in.
         context: most tokens of a prompt and its response together, evaluations included.
-        device: of an engine in this process.
         own: the engine must hold its own weights: the trainer's are sharded, or are updated while it generates.
-        size: processes of the run.
-        seed: of the run.
     """
 
     model: PreTrainedModel

@@ -38,14 +38,11 @@ class DistributedEngine:
 
     Attributes:
         engine: of this process; None where the main process has the only one.
-        end: padding token.
         central: only the main process has an engine, which uses servers.
         span: number of consecutive processes that form one engine, its tensor-parallel ranks.
         sync_check: compares engine and trainer after every publish.
-        response_check: what every answer must look like.
         version: of the weights that the engines have.
         found: what the last sync check measured.
-        on_finished: called with the finished responses of this process's share, see `Engine`.
     """
 
     engine: Engine | None
@@ -58,7 +55,6 @@ class DistributedEngine:
     response_check: base.ResponseCheck = base.ANY_RESPONSES
     version: int = field(default=NO_WEIGHTS, init=False)
     found: dict[str, float] = field(default_factory=dict, init=False)
-    on_finished: base.Finished | None = field(default=None, init=False)
 
     def generate(
         self,
@@ -86,12 +82,6 @@ class DistributedEngine:
         if not mine or self.engine is None:
             return None
         self.engine.enter("rollout")
-        if hasattr(self.engine, "on_finished"):
-            # all processes of one engine see all of its responses; only the first of them reports
-            report = self.on_finished if self.process_group.rank % self.span == 0 else None
-            self.engine.on_finished = (
-                None if report is None else lambda place, tokens: report(mine.start + place, tokens)
-            )
         times, progress = len(request.prompts) / len(mine), request.progress
         drawn = self.engine.generate(
             request.prompts[mine.start : mine.stop],

@@ -72,7 +72,6 @@ class TransformersEngine:
             raise UsageError(f"eos is {eos}; expected tokens from 0 to {self.vocabulary - 1}, at least one")
         self.cache_tokens = cache_tokens
         self.version = 0
-        self.on_finished: base.Finished | None = None
         check_packing(model)
 
     def generate(
@@ -96,10 +95,7 @@ class TransformersEngine:
                     batch.cache = RaggedKVCache(batch.device)  # the old slots have the capacity of finished prompts
                 some = schedule_prompts(waiting, batch, self.cache_tokens, sampling.width)
                 states = batch.prefill(some) if some else batch.decode()
-                finished = batch.sample(states)
-                if self.on_finished is not None:
-                    for row in finished:
-                        self.on_finished(row // group, batch.tokens[row, : batch.at[row]].tolist())
+                batch.sample(states)
                 if progress is not None:
                     progress(batch.written, batch.finished)
         return batch.responses(self.version)
@@ -129,8 +125,8 @@ class TransformersEngine:
         scores: list[Tensor] = []
         with self.inference():
             for rows in token_budget_batches(prompts, responses, 1, READ_TOKENS, whole_groups=False):
-                some = [prompts[row] for row in rows], [responses[row] for row in rows]
-                scores += response_logp(self.model, *some).rows()
+                some = [responses[row] for row in rows]
+                scores += response_logp(self.model, [prompts[row] for row in rows], some).split([*map(len, some)])
         return [score.float() for score in scores]
 
     def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
@@ -214,8 +210,8 @@ class RunningBatch:
         self.fresh = 0
         return forward_packed(self.model, self.last, place, self.cache)
 
-    def sample(self, states: Tensor) -> list[int]:
-        """Draw one token for each slot from `fresh` on; rows that end are removed and returned."""
+    def sample(self, states: Tensor) -> None:
+        """Draw one token for each slot from `fresh` on; rows that end are removed."""
         rows = np.array(self.rows[self.fresh :])
         at = self.at[rows]
         uniform = torch.from_numpy(uniforms(self.seeds[rows], at)).to(self.device)
@@ -236,8 +232,6 @@ class RunningBatch:
             order = self.cache.remove(gone.tolist())
             self.rows = [self.rows[slot] for slot in order]
             self.last = self.last[torch.tensor(order, dtype=torch.long, device=self.device)]
-        found: list[int] = rows[gone - self.fresh].tolist()
-        return found
 
     def responses(self, version: int) -> Responses:
         """All responses, as wide as the longest one."""

@@ -45,16 +45,7 @@ def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
 
 
 def build(size: str, tokenizer: Qwen2Tokenizer, seed: int) -> PreTrainedModel:
-    """A model of that size for that tokenizer; its weights are a function of the seed alone.
-
-    Args:
-        size: a key of SIZES.
-        tokenizer: gives the size of the vocabulary and the end and padding tokens.
-        seed: of the weights.
-
-    Returns:
-        A float32 model on the CPU, in training mode.
-    """
+    """A float32 model of a size in SIZES for that tokenizer, in training mode; its weights depend on the seed alone."""
     config = AutoConfig.for_model(
         **starter_shape(size, len(tokenizer)),
         eos_token_id=tokenizer.eos_token_id,

@@ -117,11 +117,6 @@ class Teacher:
 
     A share `steps` of its responses adds number by number, and every addition is wrong with probability `slip`; the
     rest guesses at once and is right with probability `guessed`. A wrong number is 1 to 3 too large.
-
-    Attributes:
-        slip: probability that one addition is wrong.
-        steps: share of responses that reason.
-        guessed: share of right guesses.
     """
 
     slip: float

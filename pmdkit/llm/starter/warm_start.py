@@ -42,18 +42,11 @@ def warm_start(
 
     Args:
         model: trained with AdamW on the likelihood of the teacher's responses; switched to packed attention.
-        tokenizer: turns responses into tokens; its end token ends them.
-        problems: only the training problems are used.
-        encode: from a problem to the tokens of its prompt.
-        options: target, limit, batch and learning rate.
-        seed: of the problems asked and of the teacher's responses.
-        pass_rate: measures the model on held-out problems.
+        problems: only the training problems are used; `encode` gives the tokens of a prompt.
+        pass_rate: measures the model on held-out problems; what it said last, at least the target, is returned.
         note: called with progress messages.
         folder: of the checkpoints; without it nothing is saved.
         turns: for a run whose environment is the calculator, with which the teacher plays episodes.
-
-    Returns:
-        The pass rate that was measured last, at least the target.
 
     Raises:
         PmdkitError: the target was not reached in max_steps.
@@ -101,7 +94,7 @@ def warm_start(
                 longest = max(map(len, responses))
                 mask = torch.tensor([[*mask, *[False] * (longest - len(mask))] for mask in masks])
                 scored = logprobs.scored_tokens(mask, responses)
-            loss = -logprobs.response_logp(model, prompts, responses, scored=scored).logp.mean()
+            loss = -logprobs.response_logp(model, prompts, responses, scored=scored).mean()
             if not torch.isfinite(loss):
                 raise Diverged(f"the warm start's loss is {loss.item()} at step {turn + 1}; lower warm_start.lr")
             optimizer.param_groups[0]["lr"] = options.lr * min((turn + 1) / RAMP, 1 - turn / options.max_steps)

@@ -141,7 +141,7 @@ class RehearsedVLLM(ColocatedEngine):
     """The engine of rollout.engine = "vllm" with everything but vLLM itself; servers hold nothing here."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self.config, self.version, self.on_finished = config, NO_WEIGHTS, None
+        self.config, self.version = config, NO_WEIGHTS
         self.names = WeightNames(config.model.config)
         self.asleep = self.whole = False
         weights = getattr(torch, config.dtype).itemsize * sum(weight.numel() for weight in config.model.parameters())

@@ -18,10 +18,6 @@ CONNECT = 10.0  # seconds: a machine that runs accepts a connection at once, eve
 class Server:
     """A vLLM server.
 
-    Args:
-        url: such as http://127.0.0.1:8000.
-        seconds: that it may take to answer.
-
     Attributes:
         model: the name under which it serves the model.
 

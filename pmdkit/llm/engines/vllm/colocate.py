@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,6 @@ class ColocatedEngine:
         self.config = config
         self.ends = list(config.ends)
         self.version = NO_WEIGHTS
-        self.on_finished: base.Finished | None = None
         self.names = WeightNames(config.model.config)
         self.vocabulary = config.model.config.get_text_config().vocab_size
         self.calls = 0
@@ -80,11 +79,8 @@ class ColocatedEngine:
         how = arguments.sampling_arguments(sampling, self.ends) | self.request_defaults()
         params = [SamplingParams(**how, seed=int(seed) % arguments.MAX_SEED) for seed in seeds]
         each = [prompt for prompt in prompts for _ in range(group)]
-        report = self.on_finished
         rows = []
-        for output in self.run_requests(
-            each, params, progress, None if report is None else lambda row, tokens: report(row // group, tokens)
-        ):
+        for output in self.run_requests(each, params, progress):
             row = output.outputs[0]
             # vLLM notes under which weight version each token was drawn
             drawn_by = {span.version for span in getattr(row, "weight_versions", None) or ()}
@@ -120,11 +116,7 @@ class ColocatedEngine:
         return {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY, "flat_logprobs": True}
 
     def run_requests(
-        self,
-        prompts: Sequence[Tokens],
-        params: Sequence[Any],
-        progress: Progress | None = None,
-        finished: Callable[[int, Tokens], None] | None = None,
+        self, prompts: Sequence[Tokens], params: Sequence[Any], progress: Progress | None = None
     ) -> list[Any]:
         """vLLM's outputs, in order. The steps of its engine are taken here, since `LLM.generate` reports nothing."""
         engine, self.calls = self.llm.llm_engine, self.calls + 1
@@ -141,11 +133,8 @@ class ColocatedEngine:
                 except Exception as problem:
                     raise EngineLost(f"vLLM failed while generating: {first_line(problem)}") from problem
                 for output in outputs:
-                    row, tokens = names[output.request_id], list(output.outputs[0].token_ids)
-                    done[row] = output
-                    written += len(tokens)
-                    if finished is not None:
-                        finished(row, tokens)
+                    done[names[output.request_id]] = output
+                    written += len(output.outputs[0].token_ids)
                 if not outputs and not engine.has_unfinished_requests():
                     raise EngineLost(f"vLLM answered {len(done)} of {len(names)} rows")
                 if progress is not None and (outputs or time.monotonic() - reported >= PROGRESS_SECONDS):

@@ -7,8 +7,8 @@ replace its weights, so servers belong on loopback or on a private network.
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, cycle, groupby
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -58,7 +58,6 @@ class ServerEngine:
         self.version = NO_WEIGHTS
         self.run, self.publishes = token_hex(4), 0
         self.tag = ""
-        self.on_finished: base.Finished | None = None
 
     def generate(
         self,
@@ -79,12 +78,9 @@ class ServerEngine:
             {"prompt": list(prompts[row // group]), "seed": int(seed) % MAX_SEED, **how}
             for row, seed in enumerate(seeds)
         ]
-        report = self.on_finished
 
         def read(row: int, choice: Json) -> tuple[list[int], list[float]]:
             tokens = list(choice["token_ids"])
-            if report is not None:
-                report(row // group, tokens)
             return tokens, checked_logps(choice["logprobs"]["token_logprobs"], len(tokens))
 
         rows = self.complete(bodies, group, read, progress)
@@ -127,43 +123,35 @@ class ServerEngine:
         """One request per row, `requests` at a time to each server. /v1/completions takes one seed for a request."""
         answers: dict[int, Any] = {}
         written = 0
+        free = [asyncio.Semaphore(self.requests) for _ in self.servers]
 
-        async def take_rows(server: Server, rows: Iterator[int]) -> None:
-            """One connection: requests rows that no other connection has taken, one after another."""
+        async def ask(row: int) -> None:
+            """Prompts are dealt to servers in turn; all rows of a prompt go to one, which reads it once."""
             nonlocal written
-            for row in rows:
+            place = row // group % len(self.servers)
+            server = self.servers[place]
+            async with free[place]:
                 body = DEFAULTS | {"model": server.model} | bodies[row]
                 answer = await server.post_from(client, "/v1/completions", body)
-                try:
-                    (choice,) = answer["choices"]
-                    answers[row] = read(row, choice)
-                except (KeyError, TypeError, ValueError) as problem:
-                    raise EngineLost(
-                        f"the server at {server.url} answers row {row} with {str(answer)[:200]}"
-                    ) from problem
-                written += int(answer["usage"]["completion_tokens"])
+            try:
+                (choice,) = answer["choices"]
+                answers[row] = read(row, choice)
+            except (KeyError, TypeError, ValueError) as problem:
+                raise EngineLost(f"the server at {server.url} answers row {row} with {str(answer)[:200]}") from problem
+            written += int(answer["usage"]["completion_tokens"])
 
         async def report() -> None:
             while progress is not None:
                 progress(written, len(answers))  # raises if nobody waits any more
                 await asyncio.sleep(POLL)
 
-        # Prompts are dealt to servers in turn; all rows of a prompt go to one, which reads it once (prefix caching).
-        shares: list[list[range]] = [[] for _ in self.servers]
-        for share, first in zip(cycle(shares), range(0, len(bodies), group)):
-            share.append(range(first, first + group))
         try:
             async with (
                 httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as client,
                 asyncio.TaskGroup() as tasks,  # the first failure cancels all other requests
             ):
                 reporter = tasks.create_task(report())
-                workers = []
-                for server, share in zip(self.servers, shares, strict=True):
-                    rows = iter(list(chain.from_iterable(share)))
-                    count = min(self.requests, len(share) * group)
-                    workers += [tasks.create_task(take_rows(server, rows)) for _ in range(count)]
-                await asyncio.gather(*workers)
+                await asyncio.gather(*(tasks.create_task(ask(row)) for row in range(len(bodies))))
                 reporter.cancel()
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None

@@ -21,9 +21,6 @@ Shapes = dict[str, tuple[int, ...]]
 class WeightNames:
     """The names and shapes of an architecture's weights.
 
-    Args:
-        config: of a causal language model.
-
     Attributes:
         architecture: the name of its class in transformers.
         model_shapes: shapes by name in the model; a tied head appears once.
