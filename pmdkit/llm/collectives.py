@@ -216,8 +216,9 @@ class GatheredCheckpoints(Checkpoints):
         contents: dict[str, bytes] = {}
         for part, held in tensors.items():
             gathered: dict[str, Tensor] = {}
-            for name, tensor in held.items():
-                whole = full_tensor(tensor.detach())  # one at a time: an accelerator has no room for all
+            # in the same order in every process, and one at a time: an accelerator has no room for all
+            for name, tensor in sorted(held.items()):
+                whole = full_tensor(tensor.detach())
                 if main:
                     gathered[name] = whole.cpu()
             if main:

@@ -28,9 +28,9 @@ def place_optimizer_state(
         return state
     trained = [weight.detach() for group in optimizer.param_groups for weight in group["params"]]
     slots: dict[int, dict[str, Any]] = {}
-    for index, held in sorted(state["state"].items()):  # sorted, since all processes exchange the same tensor
+    for index, held in sorted(state["state"].items()):
         slots[index] = dict(held)
-        for name, value in sorted(held.items()):
+        for name, value in sorted(held.items()):  # in one order: a file gives names in any, and processes meet here
             if isinstance(value, torch.Tensor):
                 whole = torch.zeros(value.shape)  # such as the number of the step
                 slots[index][name] = torch.zeros_like(trained[index]) if value.ndim else whole

@@ -134,9 +134,7 @@ def divided(told: dict[str, Any]) -> dict[str, str]:
     elif parts["apart"]:
         rows["rollout.lag 0"] = "engines and trainer wait for each other; --set rollout.lag=1 overlaps them"
     if lag:
-        rows["weights on the host of each engine"] = (
-            f"up to {told['host_gib_for_lag']:.1f} GiB, for the lag"
-        )
+        rows["weights on the host of each engine"] = f"up to {told['host_gib_for_lag']:.1f} GiB, for the lag"
     return rows
 
 
