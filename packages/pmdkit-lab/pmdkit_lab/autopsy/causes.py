@@ -168,7 +168,7 @@ def mask_off_by_one(run: Run) -> Finding:
 def temperature(run: Run) -> Finding:
     """From the first step, log-probabilities differ by a factor."""
     slope, gap = run.start.get("slope"), run.start.get("gap")
-    if slope is None or gap < 0.03 or abs(slope - 1) < 0.08 or (run.start["alike"] or 0) < 0.8:
+    if slope is None or gap is None or gap < 0.03 or abs(slope - 1) < 0.08 or (run.start["alike"] or 0) < 0.8:
         return None
     says = (
         f"from the start the trainer's log-probabilities are {slope:.2f} times the engine's ({gap:.2g} nats apart on "
@@ -181,7 +181,7 @@ def stale_policy(run: Run) -> Finding:
     """Engine and trainer part after a start where they agreed."""
     first, last = run.start.get("gap"), run.whole.get("gap")
     lag = run.whole.get("lag")
-    if last is None or last < 0.05 or last < 3 * max(first, 1e-4):
+    if last is None or first is None or last < 0.05 or last < 3 * max(first, 1e-4):
         return None
     if lag is not None and lag < 0.5:
         return None

@@ -60,7 +60,7 @@ class Pairs:
 
     def add(self, x: Values, y: Values) -> None:
         """Add pairs."""
-        self.sums += (len(x), x.sum(), y.sum(), x @ x, y @ y, x @ y)
+        self.sums += np.array([len(x), x.sum(), y.sum(), x @ x, y @ y, x @ y])
 
     def moments(self) -> tuple[float, float, float]:
         """Variance of x, of y, and their covariance."""
