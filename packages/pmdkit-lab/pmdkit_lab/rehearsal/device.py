@@ -58,11 +58,12 @@ def install(gib: float) -> None:
     # fakes have addresses that differ where their memory does (torch says 0), and parameters that are put in place
     # rather than swapped, which fakes cannot be
     address = torch.UntypedStorage.data_ptr
-    fake, storage, module = (cast(Any, kind) for kind in (FakeTensor, torch.UntypedStorage, nn.Module))
+    kinds = (FakeTensorMode, FakeTensor, torch.UntypedStorage, nn.Module)
+    mode, fake, storage, module = (cast(Any, kind) for kind in kinds)
     storage.data_ptr = lambda x: address(x) if x.device.type == "cpu" else x._cdata
     fake.data_ptr = lambda x: x.untyped_storage()._cdata
     module._apply = apply
-    FakeTensorMode.avoid_device_init = True  # it would start the device
+    mode.avoid_device_init = True  # it would start the device
 
 
 def patch_cuda(gib: float) -> None:

@@ -26,6 +26,7 @@ from transformers import PreTrainedModel
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import PmdkitError, first_line
 from pmdkit.llm import backend, collectives, old_logprobs, shard_loading
+from pmdkit.llm.engines import CENTRAL, ENGINES
 from pmdkit.llm.engines import transformers as transformers_engine
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -153,8 +154,8 @@ def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: Process
     """The engine of a recipe with its real weights and publish, which draws nothing and holds its cache."""
     rollout, cache = spec.rollout, 0
     # servers are left out; where the trainer's weights are shards, each process generates with a whole model
-    backend.CENTRAL.clear()
-    backend.ENGINES |= dict.fromkeys(("vllm", "vllm-server"), f"{__name__}:{RehearsedVLLM.__name__}")
+    CENTRAL.clear()
+    ENGINES.update(dict.fromkeys(("vllm", "vllm-server"), f"{__name__}:{RehearsedVLLM.__name__}"))
     with patch.object(transformers_engine, "load_model", lambda path: (on_device(deepcopy(model)), None)):
         found = backend.make_engine(spec, model, task, task, group)
     engine: Any = found.engine
