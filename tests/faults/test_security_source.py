@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LOADERS = {"pickle", "cPickle", "joblib", "dill", "cloudpickle", "shelve", "marshal", "yaml"}
+MAY_LOAD_TENSORS = "packages/pmdkit-lab/pmdkit_lab/autopsy/readers.py"  # dumps of slime; pickle only for its exception
 MAKE_CODE = {"eval", "exec", "compile", "__import__"}
 MAY_MAKE_CODE = {
     "packages/pmdkit-course/pmdkit_course/worker.py",  # a learner's cell, in a process of its own
@@ -38,13 +39,16 @@ def findings(path: Path) -> list[str]:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         bad = [module for module in modules if module.partition(".")[0] in LOADERS]
+        bad = [module for module in bad if (name, module) != (MAY_LOAD_TENSORS, "pickle")]
         bad += [module for module in modules if module in STARTERS and name not in MAY_START]
         bad += ["from subprocess"] if isinstance(node, ast.ImportFrom) and node.module == "subprocess" else []
         python = isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable"
         bad += ["sys.executable"] if python and name not in MAY_START_PYTHON else []
         if isinstance(node, ast.Call):
             call = ast.unparse(node.func).removeprefix("builtins.")
-            loads = call in ("torch.load", "pd.read_pickle", "pandas.read_pickle")
+            loads = call in ("torch.load", "pd.read_pickle", "pandas.read_pickle") or call.startswith("pickle.")
+            tensors = [ast.unparse(k) for k in node.keywords if k.arg == "weights_only"] == ["weights_only=True"]
+            loads = loads and not (call == "torch.load" and tensors and name == MAY_LOAD_TENSORS)
             makes = (call in MAKE_CODE or call.endswith((".exec_module", ".run_path"))) and name not in MAY_MAKE_CODE
             starts = (bool(START.fullmatch(call)) and name not in MAY_START) or bool(START_BY_OS.fullmatch(call))
             bad += [call] if loads or makes or starts else []
