@@ -8,6 +8,7 @@ import argparse
 import inspect
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 from generate.adaptive_tau import write_adaptive_tau
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_const", const=SHORT, default=float("inf"))
     most = parser.parse_args().short
     start = time.perf_counter()
+    import_module("IPython")  # whole before the lessons' thread imports it, since a figure looks at what is there of it
     places = (ROOT / "tutorials", DOCS / ".cache", ROOT / "pmdkit")
     with ThreadPoolExecutor(1) as aside:
         lessons = aside.submit(write_lessons, places[0], DOCS / "learn" / "lessons", *places[1:], most)

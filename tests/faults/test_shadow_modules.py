@@ -34,7 +34,7 @@ OUTSIDE = [  # {}: a new folder for what it writes
 ]  # fmt: skip
 OFTEN = [command for command in OUTSIDE if command.split()[0] in ("doctor", "bandit", "llm")]  # for every change
 INSIDE = [
-    "eval . --k 1 --problems 2", "replay .", "figure .", "compare .", "export . 1 {}",
+    "eval . --k 1 --problems 2", "replay .", "autopsy .", "figure .", "compare .", "export . 1 {}",
     f"llm {TINY} --out . --resume --steps 2",
 ]  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_no_verb_imports_from_the_folder_one_stands_in(command, script, tmp_path
     assert (code, ran) == (0, ""), said
 
 
-@pytest.mark.parametrize("first", mostly_nightly([0, 5], 5))  # a change waits for the last, which imports most
+@pytest.mark.parametrize("first", mostly_nightly([0, 6], 6))  # a change waits for the last, which imports most
 def test_no_verb_imports_from_a_run_that_one_stands_in(first, script, call, tmp_path):
     here = tmp_path / "run"
     assert call("llm", TINY, "--out", here, "--record", "--set", *QUICK) == 0

@@ -3,6 +3,7 @@
 import ast
 import functools
 import inspect
+import json
 from pathlib import Path
 
 import jupytext
@@ -52,7 +53,7 @@ def test_it_is_complete_and_untouched_it_says_so(which):
     assert 1 <= exercise.difficulty <= 5
     first, again = ([encode(case) for case in exercise.inputs(np.random.default_rng(SEED))] for _ in range(2))
     assert len(first) >= 3
-    assert first == again
+    assert json.dumps(first) == json.dumps(again)  # as text a NaN is itself
 
 
 @pytest.mark.slow

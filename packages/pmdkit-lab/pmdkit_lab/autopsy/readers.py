@@ -307,13 +307,14 @@ def read_settings(file: Path, run: Path, source: Source) -> None:
                 source.take_metrics(int(logged["step"]), logged)
 
 
-def superseded(file: Path) -> bool:
+def superseded(file: Path, root: Path) -> bool:
     """Whether it holds weights, or rows not trained on: evaluations, all episodes beside the effective ones."""
-    twin = file.parents[1] / "effective" / file.name
-    weights = any(part.startswith("checkpoint") for part in file.parts) and file.suffix != ".json"
+    twin = file.parent.parent / "effective" / file.name
+    parts = file.relative_to(root).parts  # what lies above the run says nothing about it
+    weights = any(part.startswith("checkpoint") for part in parts) and file.suffix != ".json"
     return (
         weights
-        or "eval" in file.parts
+        or not {"eval", "evaluations"}.isdisjoint(parts)
         or file.stem.startswith("eval_")
         or (file.parent.name == "all" and twin.exists())
     )
@@ -338,7 +339,7 @@ def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tup
     suffixes = (".jsonl", ".parquet", ".pt", ".safetensors", ".json")
     below = [path] if path.is_file() else [each for each in path.rglob("*") if each.suffix in suffixes]
     for file in sorted(below, key=lambda each: ([int(n) for n in re.findall(r"\d+", str(each))], each.name)):
-        if superseded(file):
+        if superseded(file, path):
             continue
         try:
             if file.suffix == ".json":

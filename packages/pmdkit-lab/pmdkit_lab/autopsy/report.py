@@ -64,7 +64,8 @@ def autopsy(path: Path, columns: Mapping[str, str], tau: float | None = None) ->
     if not pieces:
         reasons = "; ".join(f"{count} x {why} ({where})" for why, (count, where) in source.left_out.items())
         raise UsageError(
-            f"{path} holds no responses that autopsy can read ({reasons or 'no dump was found'}); name --columns"
+            f"{path} holds no responses that autopsy can read ({reasons or 'no dump was found'}); name --columns, "
+            "or have them written: --record of pmdkit, log_completions of TRL, rollout_data_dir of verl"
         )
     steps = [merged(pieces[step]) for step in sorted(pieces)]
     first = next((step for step in steps if step["version"] is not None), None)
@@ -82,7 +83,9 @@ def autopsy(path: Path, columns: Mapping[str, str], tau: float | None = None) ->
 
     found = causes(run)
     collapse = fall(steps)
-    has = {key for step in steps for key, value in step.items() if value not in (None, 0)}
+    has = {
+        key for step in steps for key, value in step.items() if value is not None and (key, value) != ("right_known", 0)
+    }
     missing = [{"needs": needs, "for": what} for key, needs, what in NEEDS if key not in has]
     if found:
         verdict = "causes"
