@@ -40,6 +40,7 @@ nightly: test
 	$(MAKE) docs && $(SITE) -m site
 	$(VLLM) "vllm and nightly and not gpu"
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
+	PIP_FLAGS="$(PIP_FLAGS)" sh tests/field/run.sh
 	PIP_FLAGS="$(PIP_FLAGS)" sh tools/reasoning.sh "$(PYTHON)"
 
 clean:

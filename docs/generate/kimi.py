@@ -1,12 +1,14 @@
 """The page "Which of these is Kimi's loss?": where each formula ends on the same data, and how fast they part.
 
 `python docs/generate/kimi.py --measure` measures again and writes docs/use/kimi.json; without it, the tables and the
-picture of docs/use/kimi.md are written from that record. `tests/docs/test_loss_pages.py` holds it to the theory.
+picture of docs/use/kimi.md are written from that record, and from that of the code that was compared,
+tests/field/field.toml. `tests/docs/test_loss_pages.py` holds it to the theory.
 """
 
 import argparse
 import json
 import math
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +28,6 @@ from pmdkit.objectives import (
     PMDScore,
     PMDToken,
     credit,
-    response_loss,
     total,
 )
 
@@ -34,6 +35,9 @@ PAGE = Path(__file__).parents[1] / "use" / "kimi.md"
 RECORD = PAGE.with_suffix(".json")
 PICTURE = PAGE.with_suffix(".png")
 BEGIN, END = "<!-- {}: python docs/generate/kimi.py -->\n", "<!-- end of {} -->\n"
+FIELD = tomllib.loads((Path(__file__).parents[2] / "tests/field/field.toml").read_text(encoding="utf-8"))["cut"]
+CODE = {where: entry for entry in FIELD for where in entry["losses"]}  # losses whose own code was compared
+LossOn = Callable[[Tensor, Tensor, Tensor], Callable[[Tensor], Tensor]]  # rewards, old, mask: a loss of logp
 TAUS = (0.1, 0.3)
 DRIFTS = (0.02, 0.1, 0.35, 1.0)
 RIGHT = (0, 9)  # of 16 responses
@@ -44,32 +48,30 @@ OPEN: dict[str, Any] = {"clip_low": 50.0, "clip_high": 50.0, "baseline": "mean"}
 class Row:
     """A loss that a codebase or a paper calls Kimi's, or a relative of it: where it is and what it is here.
 
-    `checked` says how it was found to be equal: "code" if the project's own code gave the same gradient.
+    Of a loss in the record of tests/field, the project's own code gave the gradient of the objective; the others were
+    written from a paper or from documentation, `source`.
     """
 
     where: str
-    version: str
     formula: str
     here: str
     objective: Callable[[float], Objective]
     solves: str
-    checked: str = "code"
+    source: str = ""
 
 
 MIXED = "KL and chi-square"
 ROWS = (
     Row(
         "Kimi K1.5, eq. 3",
-        "arXiv:2501.12599",
         "$A \\log\\pi(y) - \\frac{\\tau}{2} s^2$",
         '`PMDMean(baseline="mean", norm="none")`',
         lambda tau: PMDMean(tau, "none", "mean"),
         MIXED,
-        "formula",
+        "arXiv:2501.12599",
     ),
     Row(
         "prime-rl `kimi_k15`, `sequence_regularizer`",
-        "branch @07a2049",
         "the same",
         '`PMDMean(baseline="mean", norm="tokens")`',
         lambda tau: PMDMean(tau, "tokens", "mean"),
@@ -77,7 +79,6 @@ ROWS = (
     ),
     Row(
         "OpenKimi, `rloo`",
-        "@3126d4c",
         "$\\frac{1}{2\\tau T}(A_{loo} - \\tau s)^2$",
         "`PMDMean()`",
         lambda tau: PMDMean(tau),
@@ -85,7 +86,6 @@ ROWS = (
     ),
     Row(
         "OpenKimi, `ploo`",
-        "@3126d4c",
         "the same, $A = r - \\tau\\log Z_{loo}$",
         "`PMDPart()`",
         lambda tau: PMDPart(tau),
@@ -93,16 +93,14 @@ ROWS = (
     ),
     Row(
         "OAPL in NeMo-RL",
-        "PR 3825 @4930f1e",
         "$(\\tau (s + \\log Z) - r)^2$",
         '`PMDPart(baseline="mean", norm="none")`',
         lambda tau: PMDPart(tau, "none", baseline="mean"),
         "KL",
-        "formula",
+        "PR 3825 @4930f1e",
     ),
     Row(
         "TRL A2PO, $\\beta_1 = 5\\beta_2$",
-        "1.16.0",
         "$(\\beta_2 s - r + V_{\\beta_1})^2$",
         '`PMDBetween(k=0.2, baseline="mean", norm="none")`',
         lambda tau: PMDBetween(0.2, tau, "none", baseline="mean"),
@@ -110,7 +108,6 @@ ROWS = (
     ),
     Row(
         "TRL A2PO, as shipped: $\\beta_1 = 500\\beta_2$",
-        "1.16.0",
         "the same",
         "`PMDBetween(k=0.002, ...)`",
         lambda tau: PMDBetween(0.002, tau, "none", baseline="mean"),
@@ -118,7 +115,6 @@ ROWS = (
     ),
     Row(
         "verl `dro`",
-        "0.9.1",
         "$\\sum_t A\\log\\pi_t - \\frac{\\tau}{2} s_t^2$",
         "`PMDScore()`",
         lambda tau: PMDScore(tau),
@@ -126,16 +122,14 @@ ROWS = (
     ),
     Row(
         "Tinker `dro`",
-        "docs of the service",
         "the same, summed over the batch",
         "`PMDScore()`, times the tokens",
         lambda tau: PMDScore(tau),
         f"{MIXED} of one token",
-        "formula",
+        "docs of the service",
     ),
     Row(
         "prime-rl `kimi_k15`, as shipped",
-        "branch @07a2049",
         "the same as `dro`",
         "`PMDScore()`",
         lambda tau: PMDScore(tau),
@@ -143,7 +137,6 @@ ROWS = (
     ),
     Row(
         "Trinity `rec`, `k2`",
-        "0.6.0",
         "the same as `dro`, coefficient $\\tau/2$",
         "`PMDScore()`",
         lambda tau: PMDScore(tau),
@@ -151,25 +144,21 @@ ROWS = (
     ),
     Row(
         "Kimi K2.5, eq. 1, band of 0.5 nats",
-        "arXiv:2602.02276",
         "$\\sum_t \\mathrm{clip}(\\rho_t) A - \\frac{\\tau}{2} s_t^2$",
         '`PMDToken(baseline="mean")`',
         lambda tau: PMDToken(tau, baseline="mean"),
         "stops at the band",
-        "formula",
+        "arXiv:2602.02276",
     ),
     Row(
         "the same without the band",
-        "",
         "$\\sum_t \\rho_t A - \\frac{\\tau}{2} s_t^2$",
         "`PMDToken(clip_low=50, clip_high=50, ...)`",
         lambda tau: PMDToken(tau, **OPEN),
         "no regulariser; not convex",
-        "formula",
     ),
     Row(
         "prime-rl `default`, kl_tau = tau / 2",
-        "@559b447",
         "the same where $\\pi_t$ moved by at most 0.2 along $A$",
         '`PMDToken(..., trust_region="dppo-tv")`',
         lambda tau: PMDToken(tau, trust_region="dppo-tv", **OPEN),
@@ -177,7 +166,6 @@ ROWS = (
     ),
     Row(
         "prime-rl `default`, kl_tau = 0.001 as shipped",
-        "@559b447",
         "the same",
         "the same, tau = 0.002",
         lambda tau: PMDToken(0.002, trust_region="dppo-tv", **OPEN),
@@ -185,7 +173,6 @@ ROWS = (
     ),
     Row(
         "verl `dppo_tv` (no Kimi in it)",
-        "0.9.1",
         "$\\sum_t \\rho_t A$ in the same region",
         '`REC(clip_mode="none", ...)`',
         lambda tau: REC("none", True, trust_region="dppo-tv"),
@@ -193,7 +180,6 @@ ROWS = (
     ),
     Row(
         "Trinity `opmd`",
-        "0.6.0",
         "$A\\log\\pi(y) / (1 + \\tau)$",
         "`OPMD()`",
         lambda tau: OPMD(tau),
@@ -211,7 +197,17 @@ def same_data(tokens: int) -> tuple[Tensor, Tensor]:
     return (response >> shift) & 1, (2 ** torch.arange(4) - 1) + (response >> (shift + 1))
 
 
-def end(objective: Objective, tokens: int, noise: float = 0.0, steps: int = 1500) -> dict[str, Any]:
+def ours(objective: Objective) -> LossOn:
+    """An objective as a loss of the log-probabilities on given draws: how the code of other projects is called too."""
+
+    def on(reward: Tensor, old: Tensor, mask: Tensor) -> Callable[[Tensor], Tensor]:
+        batch = credit(objective, Groups(reward, torch.full_like(reward, 1 / reward.shape[1])), old, mask)
+        return lambda logp: total(objective, replace(batch, logp=logp))
+
+    return on
+
+
+def end(loss_on: LossOn, tokens: int, noise: float = 0.0, steps: int = 1500) -> dict[str, Any]:
     """Where plain gradient flow on the logits comes to rest: pi_old uniform over 16 responses, two of them right.
 
     The steps shrink after the hundredth, so that a flow on the edge of a mask comes to rest there. `steps` is how many
@@ -224,12 +220,10 @@ def end(objective: Objective, tokens: int, noise: float = 0.0, steps: int = 1500
     reward = torch.zeros(1, 16, dtype=torch.float64)
     reward[0, list(RIGHT)] = 1.0
     old = torch.full(token.shape, -math.log(shape[1]), dtype=torch.float64)
-    groups = Groups(reward, torch.full_like(reward, 1 / 16))
-    batch = credit(objective, groups, old, torch.ones_like(token, dtype=torch.bool))
+    loss = loss_on(reward, old, torch.ones_like(token, dtype=torch.bool))
     first = 0.0
     for step in range(steps):
-        logp = logits.log_softmax(1)[prefix, token]
-        (slope,) = torch.autograd.grad(total(objective, replace(batch, logp=logp)), logits)
+        (slope,) = torch.autograd.grad(loss(logits.log_softmax(1)[prefix, token]), logits)
         size = float(slope.norm())
         first = first or size
         if size < 1e-9 * first:
@@ -244,20 +238,25 @@ def end(objective: Objective, tokens: int, noise: float = 0.0, steps: int = 1500
     return {"passed": round(sum(float(chance[i]) for i in RIGHT), 4), "right": right, "steps": step + 1}
 
 
-def parted(objective: Objective, drift: float) -> float:
-    """Distance of two unit gradients, from Kimi K1.5's: two prompts, four responses of 1 to 6 tokens, rewards {0, 1}.
+def stale(drift: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rewards {0, 1} [2, 4], old and new log-probabilities and mask [8, 6]: responses of 1 to 6 tokens.
 
-    `drift` is the standard deviation of the log ratio of a token. 0 is the same direction, 1.41 orthogonal.
+    `drift` is the standard deviation of the log ratio of a token, nats.
     """
     random = torch.Generator().manual_seed(7)
     mask = torch.arange(6) < torch.tensor([1, 2, 4, 6, 3, 5, 2, 6])[:, None]
     old = -2.4 * torch.rand(8, 6, generator=random, dtype=torch.float64) - 0.05
     new = (old + drift * torch.randn(8, 6, generator=random, dtype=torch.float64)).clamp_max(-0.01)
-    reward = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]], dtype=torch.float64)
+    return torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]], dtype=torch.float64), old, new, mask
+
+
+def parted(objective: Objective, drift: float) -> float:
+    """Distance of two unit gradients, from Kimi K1.5's. 0 is the same direction, 1.41 orthogonal."""
+    reward, old, new, mask = stale(drift)
     directions = []
     for each in (objective, PMDMean(TAUS[0], "none", "mean")):
         logp = new.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(response_loss(each, reward, logp, old, mask), logp)
+        (slope,) = torch.autograd.grad(ours(each)(reward, old, mask)(logp), logp)
         directions.append(slope / slope.norm())
     return round(float((directions[0] - directions[1]).norm()), 3)
 
@@ -268,9 +267,9 @@ def measure() -> dict[str, Any]:
     for row in ROWS:
         print(row.where, flush=True)
         rows[row.where] = {
-            "ends": {f"{tau:g}": {str(t): end(row.objective(tau), t) for t in (1, 4)} for tau in TAUS},
+            "ends": {f"{tau:g}": {str(t): end(ours(row.objective(tau)), t) for t in (1, 4)} for tau in TAUS},
             "parted": [parted(row.objective(TAUS[0]), drift) for drift in DRIFTS],
-            "equal": end(row.objective(TAUS[0]), 1, noise=1e-3, steps=3000)["right"],
+            "equal": end(ours(row.objective(TAUS[0])), 1, noise=1e-3, steps=3000)["right"],
         }
     return rows
 
@@ -285,9 +284,36 @@ def table(record: dict[str, Any]) -> str:
         near, far = (record[row.where]["ends"][f"{tau:g}"] for tau in TAUS)
         ends = [", ".join(shown(each[t]) for t in ("1", "4")) for each in (near, far)]
         lines.append(
-            f"| {row.where} | {row.version} | {row.formula} | **{ends[0]}** | {ends[1]} | {row.solves} | {row.here} | "
-            f"{row.checked} |"
+            f"| {row.where} | {row.source or version(row.where)} | {row.formula} | **{ends[0]}** | {ends[1]} | "
+            f"{row.solves} | {row.here} | {by(row.where)} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def version(where: str) -> str:
+    """The release of a loss whose code was checked, or its commit and a branch that is not the main one."""
+    if where not in CODE:
+        return ""
+    entry = CODE[where]
+    if "package" in entry:
+        return str(entry["package"]).split("==")[1]
+    branch = "" if entry["branch"] in ("main", "master") else "branch "
+    return f"{branch}@{entry['checkout'].split('@')[1][:7]}"
+
+
+def by(where: str) -> str:
+    """How a loss was found to be its objective, and when."""
+    return f"code, {CODE[where]['checked']:%b %Y}" if where in CODE else "formula"
+
+
+def others() -> str:
+    """The third table: losses that nobody calls Kimi's, checked in the same way."""
+    lines = ["| loss | version | here | by |", "|---|---|---|---|"]
+    for where, entry in CODE.items():
+        options = dict(entry["losses"][where])
+        if name := options.pop("objective", None):
+            given = ", ".join(f"{key}={value!r}" for key, value in options.items()).replace("'", '"')
+            lines.append(f"| {where} | {version(where)} | `{name}`: `{given}` | {by(where)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -342,7 +368,10 @@ def between(page: str, name: str, text: str) -> str:
 
 def written(page: str, record: dict[str, Any]) -> str:
     """The page with the tables of the record."""
-    return between(between(page, "ends", table(record)), "staleness", staleness(record))
+    tables = {"ends": table(record), "staleness": staleness(record), "others": others()}
+    for name, text in tables.items():
+        page = between(page, name, text)
+    return page
 
 
 if __name__ == "__main__":
