@@ -15,7 +15,7 @@
 # * Time: 20 minutes to read, 10 seconds to run, 30 minutes for the exercises.
 #
 # A **policy** is a list of probabilities: how often a model gives each response to a
-# prompt. A language model is a policy over texts, a row of dice is one over numbers.
+# prompt. A language model is a policy over texts, a loaded die is one over six numbers.
 # Here one prompt has four responses, A to D, and the policy is four numbers that sum to
 # one. That is small enough to print, and nothing that follows depends on the size.
 #
@@ -191,7 +191,7 @@ log_ratio = np.log(after / pi)
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
 left.bar(names, log_ratio, color=COLOURS["pmd-part"])
 left.axhline(0, color=BLACK, linewidth=0.8)
-left.set(title="one step at tau = 0.5", ylabel="log-ratio (nats)", ylim=(-1.3, 1.3))
+left.set(title="one step at τ = 0.5", ylabel="log-ratio (nats)", ylim=(-1.3, 1.3))
 times = left.twinx()  # the same heights, as factors
 times.set(ylim=left.get_ylim(), ylabel="times as likely")
 times.set_yticks(np.log([0.3, 0.5, 1, 2, 3.5]), ["0.3", "0.5", "1", "2", "3.5"])
@@ -232,13 +232,13 @@ print("KL of the step:", theory.kl(after, pi).round(2), "nats")
 # $r/\tau$ is always allowed. The exponential brings it back.
 
 # %%
-# alt: A triangle whose corners are three actions with rewards 1, 0.7 and 0, shaded by
-#   reward minus tau times KL at tau 0.3. From the policy (0.1, 0.3, 0.6) a grey
+# alt: A triangle whose corners are three actions with rewards 0, 0.7 and 1, shaded by
+#   reward minus tau times KL at tau 0.3. From the policy (0.6, 0.3, 0.1) a grey
 #   straight arrow along the gradient leaves the triangle through the edge between
-#   actions 1 and 2. The curve of mirror descent, for tau from large to small, bends
-#   along that edge to the corner of action 1 and never leaves. Its point at tau 0.3
+#   actions 2 and 3. The curve of mirror descent, for tau from large to small, bends
+#   along that edge to the corner of action 3 and never leaves. Its point at tau 0.3
 #   lies on the brightest spot.
-start, earned, tau = np.array([0.1, 0.3, 0.6]), np.array([1.0, 0.7, 0.0]), 0.3
+start, earned, tau = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.3
 
 
 def worth(policies):
@@ -248,13 +248,13 @@ def worth(policies):
 
 fig, ax = plt.subplots(figsize=(5.5, 4.8))
 simplex.triangle(
-    ax, ["action 1\nreward 1", "action 2\nreward 0.7", "action 3\nreward 0"]
+    ax, ["action 1\nreward 0", "action 2\nreward 0.7", "action 3\nreward 1"]
 )
 simplex.contour(ax, worth, 12, filled=True, cmap="Greys_r", alpha=0.5)
 step = theory.pmd_part(start, earned, np.geomspace(100, 0.01, 200)).probs
-simplex.path(ax, step, label="mirror descent, any tau", **look("pmd-part"))
+simplex.path(ax, step, label="mirror descent, any τ", **look("pmd-part"))
 best = theory.pmd_part(start, earned, tau).probs
-ax.plot(*simplex.to_xy(best), "s", color=COLOURS["pmd-part"], label=f"tau = {tau}")
+ax.plot(*simplex.to_xy(best), "s", color=COLOURS["pmd-part"], label=f"τ = {tau}")
 straight = start + 1.3 * (earned - earned.mean())
 ends = simplex.to_xy(np.stack([start, straight]))
 arrow = {"arrowstyle": "->", "color": "0.35"}
@@ -266,10 +266,10 @@ plt.show()
 print("end of the straight step:", straight.round(2))
 
 # %% [markdown]
-# **What to see.** The straight arrow ends outside, where action 3 would have a negative
-# probability. The curve stays inside for every temperature, and at `tau = 0.3` it
+# **What to see.** The straight arrow ends outside, where action 1 would have a negative
+# probability. The curve stays inside for every temperature, and at $\tau = 0.3$ it
 # stands on the brightest spot of the shading: reward minus the price of moving.
-# <!-- claim: where action 3 would have a negative probability :: straight[2] < 0 -->
+# <!-- claim: where action 1 would have a negative probability :: straight[0] < 0 -->
 # <!-- claim: stands on the brightest spot of the shading :: worth(best) >=
 #   worth(simplex.grid()).max() -->
 #
@@ -302,16 +302,16 @@ for t in taus[::9]:
     guess = t * np.log(np.exp((few - 1) / t).mean(1)) + 1
     ax.plot(np.full(40, t), guess, ".", color="0.6", markersize=4, zorder=0)
 ax.plot([], [], ".", color="0.6", label="from sixteen draws")
-ax.plot(taus, soft, color=COLOURS["pmd-part"], label="log-partition, tau log Z")
+ax.plot(taus, soft, color=COLOURS["pmd-part"], label="log-partition, τ log Z")
 ax.axhline(mean, color=COLOURS["pmd-mean"], linestyle="--", label="mean reward")
 ax.axhline(1, color="0.7", linestyle=":", zorder=0)
-ax.set(xscale="log", xlabel="tau (reward units)", ylabel="reward units")
+ax.set(xscale="log", xlabel="τ (reward units)", ylabel="reward units")
 ax.legend()
 plt.show()
 print("share of sixteen draws without A:", round(0.9**16, 2))
 
 # %% [markdown]
-# **What to see.** The soft maximum falls from the best reward to the mean as `tau`
+# **What to see.** The soft maximum falls from the best reward to the mean as $\tau$
 # grows. Where the two lines meet, PMD-part and PMD-mean agree, and the dots scatter
 # evenly around them. Where the lines part, the dots split: of all groups of sixteen, 19
 # % have no A in them, and take 0.6 for the best reward there is.
@@ -380,7 +380,7 @@ learn.check("100.3", constants)
 # %% [markdown]
 # **Exercise 100.4: one step of mirror descent.** Difficulty 2 of 5, about 5 minutes.
 #
-# Write the policy that maximises the mean reward minus `tau` times the KL divergence
+# Write the policy that maximises the mean reward minus $\tau$ times the KL divergence
 # from `pi`.
 
 

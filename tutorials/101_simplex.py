@@ -17,7 +17,7 @@
 # A policy over three actions is three numbers that sum to one: a point in a triangle,
 # the *simplex*. At a corner the policy always picks one action; in the middle it picks
 # all three equally often. Policy mirror descent moves this point. It has a temperature
-# `tau`, the price of moving, in reward units. It comes in two kinds:
+# $\tau$, the price of moving, in reward units. It comes in two kinds:
 #
 # * **PMD-part** reweights the policy by $e^{r/\tau}$ and normalises:
 #   $\pi_{new} \propto \pi\, e^{r/\tau}$.
@@ -35,18 +35,18 @@ from pmdkit_lab.figures import simplex, style
 from pmdkit_lab.figures.looks import look
 
 style()
-pi = np.array([0.1, 0.3, 0.6])  # the policy before the update
-reward = np.array([1.0, 0.7, 0.0])  # reward units
+pi = np.array([0.6, 0.3, 0.1])  # the policy before the update
+reward = np.array([0.0, 0.7, 1.0])  # reward units
 
 # %%
 # alt: A triangle whose corners are the three actions. Both paths start at the policy
-#   (0.1, 0.3, 0.6) and first run together, away from action 3. The path of PMD-part
-#   then bends along the edge and ends in the corner of action 1. The path of PMD-mean
-#   goes straight on and stops on the edge between actions 1 and 2, at (0.37, 0.63, 0).
+#   (0.6, 0.3, 0.1) and first run together, away from action 1. The path of PMD-part
+#   then bends along the edge and ends in the corner of action 3. The path of PMD-mean
+#   goes straight on and stops on the edge between actions 2 and 3, at (0, 0.63, 0.37).
 tau = np.geomspace(100, 1e-3, 200)  # from a huge temperature to a tiny one
 part = theory.pmd_part(pi, reward, tau)
 mean = theory.pmd_mean(pi, reward, tau)
-actions = ["action 1\nreward 1", "action 2\nreward 0.7", "action 3\nreward 0"]
+actions = ["action 1\nreward 0", "action 2\nreward 0.7", "action 3\nreward 1"]
 
 fig, ax = plt.subplots(figsize=(5.5, 5))
 simplex.triangle(ax, actions)
@@ -54,36 +54,36 @@ simplex.path(ax, part.probs, label="PMD-part", **look("pmd-part"))
 simplex.path(ax, mean.probs, label="PMD-mean", **look("pmd-mean"))
 ax.plot(*simplex.to_xy(pi), "ko", markersize=6, label="before the update")
 ends = simplex.to_xy([part.probs[-1], mean.probs[-1]])
-ax.plot(*ends.T, "kx", label="tau = 0.001", zorder=3)
-ax.legend(loc="upper left", title="tau from 100 to 0.001")
+ax.plot(*ends.T, "kx", label="τ = 0.001", zorder=3)
+ax.legend(loc="upper left", title="τ from 100 to 0.001")
 plt.show()
 
 # %% [markdown]
 # **What to see.** The two paths leave in the same direction, then part. PMD-part goes
-# to the corner of the best action. PMD-mean stops on the edge between actions 1 and 2,
-# however small `tau` gets. What stops it?
-# <!-- claim: PMD-part goes to the corner of the best action :: part.probs[-1][0] >
+# to the corner of the best action. PMD-mean stops on the edge between actions 2 and 3,
+# however small $\tau$ gets. What stops it?
+# <!-- claim: PMD-part goes to the corner of the best action :: part.probs[-1][2] >
 #   0.999 -->
-# <!-- claim: PMD-mean stops on the edge between actions 1 and 2 :: mean.probs[-1][2] <
-#   1e-6 and min(mean.probs[-1][:2]) > 0.1 -->
+# <!-- claim: PMD-mean stops on the edge between actions 2 and 3 :: mean.probs[-1][0] <
+#   1e-6 and min(mean.probs[-1][1:]) > 0.1 -->
 #
 # ## Predict
 #
 # Two changes, one at a time. Where do the two paths end for each? Write your guess down
 # before you go on.
 #
-# * The policy starts at (0.6, 0.3, 0.1), with the same rewards.
-# * The rewards are 1, 0 and 0, with the same policy.
+# * The policy starts at (0.1, 0.3, 0.6), with the same rewards.
+# * The rewards are 0, 0 and 1, with the same policy.
 #
-# <!-- predict-path: Where does the path of PMD-mean end if the policy starts at (0.6,
-#   0.3, 0.1)? Drag the end of the path there.
-#   : pi 0.6 0.3 0.1
-#   : reward 1 0.7 0
-#   = The mean reward is 0.81 now. Only action 1 is above it, so nothing else
+# <!-- predict-path: Where does the path of PMD-mean end if the policy starts at (0.1,
+#   0.3, 0.6)? Drag the end of the path there.
+#   : pi 0.1 0.3 0.6
+#   : reward 0 0.7 1
+#   = The mean reward is 0.81 now. Only action 3 is above it, so nothing else
 #     survives. -->
-# <!-- predict: And with rewards 1, 0 and 0?
+# <!-- predict: And with rewards 0, 0 and 1?
 #   - on an edge
-#   + in the corner of action 1
+#   + in the corner of action 3
 #   - where it starts
 #   = Again only one action is above the mean. -->
 #
@@ -94,8 +94,8 @@ plt.show()
 # %%
 cases = {
     "the picture": (pi, reward),
-    "another policy": (np.array([0.6, 0.3, 0.1]), reward),
-    "other rewards": (pi, np.array([1.0, 0.0, 0.0])),
+    "another policy": (np.array([0.1, 0.3, 0.6]), reward),
+    "other rewards": (pi, np.array([0.0, 0.0, 1.0])),
 }
 print(f"{'':16}end of PMD-part   end of PMD-mean")
 for name, (start, earned) in cases.items():
@@ -107,9 +107,9 @@ for name, (start, earned) in cases.items():
 # both new cases; only in the first case does it end on an edge. What do the new cases
 # have in common? Compare each reward with the mean reward of the policy.
 # <!-- claim: PMD-part ends in the corner of the best action every time ::
-#   min(theory.pmd_part(*case, 1e-4).probs[0] for case in cases.values()) > 0.999 -->
+#   min(theory.pmd_part(*case, 1e-4).probs[2] for case in cases.values()) > 0.999 -->
 # <!-- claim: PMD-mean ends there too in both new cases; only in the first case does it
-#   end on an edge :: [theory.pmd_mean(*case, 1e-4).probs[0] > 0.99 for case in
+#   end on an edge :: [theory.pmd_mean(*case, 1e-4).probs[2] > 0.99 for case in
 #   cases.values()] == [False, True, True] -->
 #
 # <!-- explore: simplex -->
@@ -134,7 +134,7 @@ ax.axhline(0, color="0.8", zorder=0)
 ax.plot(reward, part_one.log_ratio, label="PMD-part", **look("pmd-part", marker=True))
 ax.plot(reward, mean_one.log_ratio, label="PMD-mean", **look("pmd-mean", marker=True))
 ax.set(xlabel="reward of the action (reward units)", ylabel="log-ratio (nats)")
-ax.set(title=f"one update at tau = {tau_one}")
+ax.set(title=f"one update at τ = {tau_one}")
 ax.legend()
 plt.show()
 
@@ -145,8 +145,8 @@ plt.show()
 # <!-- claim: PMD-part is a straight line of slope $1/\tau$ ::
 #   np.abs(np.diff(part_one.log_ratio) / np.diff(reward) - 1 / tau_one).max() < 1e-9 -->
 # <!-- claim: a good action is held back, and a bad one is pushed down less hard ::
-#   mean_one.log_ratio[0] < part_one.log_ratio[0] and mean_one.log_ratio[2] >
-#   part_one.log_ratio[2] -->
+#   mean_one.log_ratio[2] < part_one.log_ratio[2] and mean_one.log_ratio[0] >
+#   part_one.log_ratio[0] -->
 #
 # ## Explain
 #
@@ -198,7 +198,7 @@ print("by hand:", by_hand(new).item(), "  pmdkit:", total(objective, batch).item
 # alt: The triangle shaded by the logarithm of the PMD-mean loss at tau 0.2. The loss
 #   grows towards every edge and corner and has one bright valley. The exact solution of
 #   PMD-mean lies at the bottom of the valley; the exact solution of PMD-part lies
-#   outside it, towards action 1.
+#   outside it, towards action 3.
 def height(policies):
     """log10 of the loss of many policies, [K, 3] to [K]."""
     return by_hand(torch.tensor(policies)).log10().numpy()
@@ -244,7 +244,7 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 # %% [markdown]
 # **Exercise 101.1: the end of the path.** Difficulty 3 of 5, about 10 minutes.
 #
-# Where does the PMD-mean path end as `tau` goes to 0? Compare the ends in the table of
+# Where does the PMD-mean path end as $\tau$ goes to 0? Compare the ends in the table of
 # the lesson with the advantages $\Delta$. Then write the end point as a formula in `pi`
 # and `reward`, with NumPy.
 
@@ -282,7 +282,7 @@ learn.check("101.2", divergences)
 # minutes.
 #
 # A *trust region* fixes how far a step goes and asks for the temperature. Find the
-# `tau` at which one exact PMD-part step ends `budget` nats away, as
+# $\tau$ at which one exact PMD-part step ends `budget` nats away, as
 # $\mathrm{KL}(\pi_{new}\|\pi)$. `theory.pmd_part` and `theory.kl` are at hand.
 
 

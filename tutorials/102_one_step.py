@@ -41,42 +41,42 @@ p = np.geomspace(1e-4, 0.99, 200)
 fig, ax = plt.subplots(figsize=(8, 3.6))
 for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
     for method in ("pmd-part", "pmd-mean"):
-        line = look(method) | {"color": color, "label": f"tau = {each:g}, {method}"}
+        line = look(method) | {"color": color, "label": f"τ = {each:g}, {method}"}
         ax.plot(p, theory.binary(p, each, method).eta, **line)
 ax.set(xscale="log", title="one exact step")
-ax.set(xlabel="pass rate before the step", ylabel="share of the gap closed, eta")
+ax.set(xlabel="pass rate before the step", ylabel="share of the gap closed, η")
 fig.legend(loc="outside right center")
 plt.show()
 
 # %% [markdown]
 # **What to see.** For PMD-mean the step is small where the pass rate is far below
-# `tau`. At a small `tau` it closes half of the gap at a pass rate of about $\tau/3$.
-# PMD-part at a small `tau` closes everything at once, even for a prompt that is solved
+# $\tau$. At a small $\tau$ it closes half of the gap at a pass rate of about $\tau/3$.
+# PMD-part at a small $\tau$ closes everything at once, even for a prompt that is solved
 # once in ten thousand tries. That is ideal when the pass rate is known, and reckless
 # when it is guessed from 16 draws.
 # <!-- claim: it closes half of the gap at a pass rate of about $\tau/3$ :: abs(1e-3 /
 #   theory.tau_for_eta(1e-3, 0.5) - 1 / 3) < 0.05 -->
-# <!-- claim: PMD-part at a small `tau` closes everything at once :: theory.binary(1e-4,
-#   0.05, "pmd-part").eta > 0.999 -->
+# <!-- claim: PMD-part at a small $\tau$ closes everything at once ::
+#   theory.binary(1e-4, 0.05, "pmd-part").eta > 0.999 -->
 #
 # ## Predict
 #
 # The *needle*: 100 arms, one of them right, all equally likely. So $p_0 = 0.01$. We
-# make one exact update with `tau = 0.05`, in units of a reward that is 0 or 1.
+# make one exact update with $\tau = 0.05$, in units of a reward that is 0 or 1.
 #
 # PMD-part reweights the right arm by $e^{1/0.05} = e^{20}$. PMD-mean regresses its
 # log-ratio on $\Delta/\tau = 19.8$, nearly the same number. Find $p_0$ in the picture:
 # which pass rates do you expect after one step? And how many steps will the slower one
 # need to reach 0.99? And where in the picture would the line of PMD-mean for
-# `tau = 0.02` lie?
+# $\tau = 0.02$ lie?
 # <!-- claim: $\Delta/\tau = 19.8$, nearly the same number :: said((1 - p0) / tau) -->
 #
-# <!-- predict-curve: The picture has no line for `tau = 0.02`. Draw the share of the
+# <!-- predict-curve: The picture has no line for τ = 0.02. Draw the share of the
 #   gap that one step of PMD-mean closes there.
 #   : tau 0.02
 #   = It is the line for 0.05, moved left by a factor of 2.5: where both are small, only
 #     p / tau counts. -->
-# <!-- predict: At `tau = 0.05`, what is the pass rate after one step of PMD-mean?
+# <!-- predict: At τ = 0.05, what is the pass rate after one step of PMD-mean?
 #   - 0.02
 #   + 0.38
 #   - nearly 1, as after one of PMD-part
@@ -106,7 +106,7 @@ for method in ("pmd-part", "pmd-mean"):
     print(f"{method}: predicted {predicted:.5f}   run {after:.5f}")
 
 # %% [markdown]
-# The advantage and `tau` are the same, and yet PMD-part finishes in one step while
+# The advantage and $\tau$ are the same, and yet PMD-part finishes in one step while
 # PMD-mean goes from 0.01 to 0.38. The run and the theory agree to all digits shown,
 # since both are exact.
 # <!-- claim: PMD-part finishes in one step while PMD-mean goes from 0.01 to 0.38 ::
@@ -137,24 +137,25 @@ for color, p in zip(shades(3), (0.01, 0.1, 0.5), strict=True):
 axes[0].set(xscale="log", title="right responses: pushed up by")
 axes[1].set(xscale="log", yscale="log", title="wrong responses: pushed down by")
 for ax in axes:
-    ax.set(xlabel="tau (reward units)", ylabel="log-ratio (nats)")
+    ax.set(xlabel="τ (reward units)", ylabel="log-ratio (nats)")
 axes[1].legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
 # **What to see.** A right response can gain at most $\log(1/p)$: then it is certain.
-# PMD-part is there once `tau` is well below $1/\log(1/p)$; PMD-mean needs a `tau` near
-# $p$ itself. On wrong responses PMD-part pushes by $1/\tau$ nats, PMD-mean by about
-# $p/\tau$ once `tau` is small. For hard prompts the two are orders of magnitude apart.
-# <!-- claim: PMD-part pushes by $1/\tau$ nats, PMD-mean by about $p/\tau$ once `tau` is
-#   small :: abs(theory.binary(0.1, 0.01, "pmd-part").log_ratio_neg * 0.01 + 1) < 0.05
-#   and abs(theory.binary(0.1, 0.01).log_ratio_neg / 10 + 1) < 0.1 -->
+# PMD-part is there once $\tau$ is well below $1/\log(1/p)$; PMD-mean needs a $\tau$
+# near $p$ itself. On wrong responses PMD-part pushes by $1/\tau$ nats, PMD-mean by
+# about $p/\tau$ once $\tau$ is small. For hard prompts the two are orders of magnitude
+# apart.
+# <!-- claim: PMD-part pushes by $1/\tau$ nats, PMD-mean by about $p/\tau$ once $\tau$
+#   is small :: abs(theory.binary(0.1, 0.01, "pmd-part").log_ratio_neg * 0.01 + 1) <
+#   0.05 and abs(theory.binary(0.1, 0.01).log_ratio_neg / 10 + 1) < 0.1 -->
 # <!-- claim: For hard prompts the two are orders of magnitude apart ::
 #   theory.binary(0.01, 0.01, "pmd-part").log_ratio_neg / theory.binary(0.01,
 #   0.01).log_ratio_neg > 50 -->
 #
 # Steps add up. Here are the first steps of both on the needle, also with a larger
-# `tau`.
+# $\tau$.
 
 # %%
 # alt: Pass rate against the number of exact steps from 0 to 10, starting at 0.01. At
@@ -167,7 +168,7 @@ for color, each in zip(shades(2), (0.05, 0.5), strict=True):
     for method in ("pmd-part", "pmd-mean"):
         line = look(method, marker=True) | {
             "color": color,
-            "label": f"tau = {each:g}, {method}",
+            "label": f"τ = {each:g}, {method}",
         }
         ax.plot(range(steps + 1), theory.trajectory(p0, each, steps, method), **line)
 ax.set(xlabel="exact steps", ylabel="pass rate", title="from the needle, p = 0.01")
@@ -176,7 +177,7 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** Caution costs about one step. As soon as the pass rate has grown,
-# PMD-mean speeds up: its step adapts to the prompt, though `tau` stays the same.
+# PMD-mean speeds up: its step adapts to the prompt, though $\tau$ stays the same.
 # <!-- claim: Caution costs about one step :: [(theory.trajectory(p0, tau, 9, name) >=
 #   0.99).argmax() for name in ("pmd-part", "pmd-mean")] == [1, 2] -->
 #
@@ -218,9 +219,9 @@ for method in ("pmd-part", "pmd-mean"):
 # $p/\tau$ sets the size of the step.
 #
 # **Two reward scales.** The theory uses rewards 0 and 1; the paper's experiments use −1
-# and 1. A gap of 2 instead of 1 is the same update at twice the `tau`: `tau = 0.1`
-# there is `tau = 0.05` here. Every number needs its scale beside it.
-# <!-- claim: A gap of 2 instead of 1 is the same update at twice the `tau` ::
+# and 1. A gap of 2 instead of 1 is the same update at twice the $\tau$: $\tau = 0.1$
+# there is $\tau = 0.05$ here. Every number needs its scale beside it.
+# <!-- claim: A gap of 2 instead of 1 is the same update at twice the $\tau$ ::
 #   np.abs(theory.pmd_mean([0.01, 0.99], [1.0, 0.0], 0.05).probs -
 #   theory.pmd_mean([0.01, 0.99], [1.0, -1.0], 0.1).probs).max() < 1e-12 -->
 
@@ -239,7 +240,7 @@ print(zero_one.probs, plus_minus.probs)
 # %% [markdown]
 # **Exercise 102.1: how many steps.** Difficulty 2 of 5, about 10 minutes.
 #
-# From a pass rate `p0`, with rewards of **-1 and 1** and `tau` on that scale: how many
+# From a pass rate `p0`, with rewards of **-1 and 1** and $\tau$ on that scale: how many
 # exact PMD-mean steps until the pass rate is above `goal`? Guess for
 # `steps_needed(0.001, 0.4, 0.9)` first. `theory.trajectory` counts in rewards 0 and 1.
 
@@ -258,7 +259,7 @@ learn.check("102.1", steps_needed)
 # about 10 minutes.
 #
 # PMD-part needs $\log Z = \log \sum_y \mathrm{mass}(y)\, e^{r(y)/\tau}$. With rewards
-# of up to 5 and `tau = 0.005` the exponent is 1000, and $e^{1000}$ overflows. Write a
+# of up to 5 and $\tau = 0.005$ the exponent is 1000, and $e^{1000}$ overflows. Write a
 # `log Z` that survives this. An action with mass 0 does not count, whatever its reward.
 
 
@@ -275,9 +276,9 @@ learn.check("102.2", log_partition)
 # **Exercise 102.3: the temperature that gets there.** Difficulty 2 of 5, about 10
 # minutes.
 #
-# How small must `tau` be for *one* exact PMD-part step, with rewards 0 and 1, to take a
-# pass rate from `p` to `goal`? Give it as a formula. What is left of the normaliser in
-# the *odds* $p/(1-p)$?
+# How small must $\tau$ be for *one* exact PMD-part step, with rewards 0 and 1, to take
+# a pass rate from `p` to `goal`? Give it as a formula. What is left of the normaliser
+# in the *odds* $p/(1-p)$?
 
 
 # %% tags=["exercise", "102.3"]

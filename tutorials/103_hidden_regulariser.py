@@ -10,14 +10,14 @@
 # # 103: What does PMD-mean really solve?
 #
 # * You learn: the exact solution of PMD-mean, the problem it answers, and where the
-#   small-`tau` formula fails.
+#   small-$\tau$ formula fails.
 # * You need: lessons 101 and 102.
 # * Time: 20 minutes to read, 10 seconds to run, 45 minutes for the exercises.
 #
-# PMD-part maximises the reward minus `tau` times a KL divergence. PMD-mean was meant as
-# a shortcut to the same goal: put the mean reward where the normaliser belongs. It ends
-# elsewhere (101) and moves less (102). So it must answer another question. Which? This
-# picture shows how much it holds back.
+# PMD-part maximises the reward minus $\tau$ times a KL divergence. PMD-mean was meant
+# as a shortcut to the same goal: put the mean reward where the normaliser belongs. It
+# ends elsewhere (101) and moves less (102). So it must answer another question. Which?
+# This picture shows how much it holds back.
 
 # %%
 import matplotlib.pyplot as plt
@@ -44,7 +44,7 @@ fig, ax = plt.subplots()
 for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
     both = (theory.binary(p, each, name) for name in ("pmd-part", "pmd-mean"))
     part, mean = (solution.log_ratio_pos for solution in both)
-    ax.plot(p, np.exp(part - mean), "-", color=color, label=f"tau = {each:g}")
+    ax.plot(p, np.exp(part - mean), "-", color=color, label=f"τ = {each:g}")
 ax.set(xscale="log", xlabel="pass rate", title="a right response, one exact step")
 ax.set(ylabel="gain under PMD-part / PMD-mean")
 ax.legend()
@@ -52,12 +52,12 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** On easy prompts the two do the same. On hard ones something holds
-# PMD-mean back, most of all at an intermediate `tau`: with a pass rate of 0.001 and
-# `tau = 0.05`, a right response gains 8 times less. No line of its loss says so.
+# PMD-mean back, most of all at an intermediate $\tau$: with a pass rate of 0.001 and
+# $\tau = 0.05$, a right response gains 8 times less. No line of its loss says so.
 # <!-- claim: On easy prompts the two do the same :: abs(np.exp(theory.binary(0.9, 0.05,
 #   "pmd-part").log_ratio_pos - theory.binary(0.9, 0.05).log_ratio_pos) - 1) < 0.05 -->
-# <!-- claim: with a pass rate of 0.001 and `tau = 0.05`, a right response gains 8 times
-#   less. No :: said(None, None, np.exp(theory.binary(1e-3, 0.05,
+# <!-- claim: with a pass rate of 0.001 and $\tau = 0.05$, a right response gains 8
+#   times less. No :: said(None, None, np.exp(theory.binary(1e-3, 0.05,
 #   "pmd-part").log_ratio_pos - theory.binary(1e-3, 0.05).log_ratio_pos)) -->
 #
 # ## Predict
@@ -65,7 +65,7 @@ plt.show()
 # The regression wants every log-ratio to be $\Delta/\tau$. But the ratios of a policy
 # must average to one, and $E_\pi\, e^{\Delta/\tau} > 1$. A regression that must respect
 # this sum pays a price $\lambda$ for it. Before you go on: does the price rise or fall
-# as `tau` gets small? And is it the same for a prompt that is nearly always solved and
+# as $\tau$ gets small? And is it the same for a prompt that is nearly always solved and
 # one that almost never is?
 #
 # <!-- predict: What does the price do as tau gets small?
@@ -133,7 +133,7 @@ np.testing.assert_allclose(fitted, solution.probs, atol=1e-5)
 # %% [markdown]
 # ## Look
 #
-# The price as a function of `tau`, for the two-valued reward of a verifier. The paper
+# The price as a function of $\tau$, for the two-valued reward of a verifier. The paper
 # gives bounds for it.
 
 # %%
@@ -152,29 +152,29 @@ for color, rate in zip(shades(2), (0.01, 0.3), strict=True):
     ax.plot(taus, exact, "-", color=color, label=f"p = {rate:g}")
     ax.axhline(rate * (1 - rate) / 2, color=color, linestyle=":")
 ax.set(xscale="log", yscale="log", ylim=(1e-6, 1))
-ax.set(xlabel="tau (reward units)", ylabel="lambda (reward units squared)")
+ax.set(xlabel="τ (reward units)", ylabel="λ (reward units squared)")
 ax.legend(title="line: exact, band: bounds\ndots: p (1 - p) / 2")
 plt.show()
 
 # %% [markdown]
-# **What to see.** At small `tau` the price falls with `tau`; at large `tau` it is half
-# the variance of the reward, the dotted line. It is higher for the prompt that is
-# solved more often. The bounds always hold. They are tight for large `tau` and far
+# **What to see.** At small $\tau$ the price falls with $\tau$; at large $\tau$ it is
+# half the variance of the reward, the dotted line. It is higher for the prompt that is
+# solved more often. The bounds always hold. They are tight for large $\tau$ and far
 # apart at the values used in practice.
-# <!-- claim: At small `tau` the price falls with `tau`; at large `tau` it is half the
-#   variance of the reward :: exact[0] < exact[100] and abs(exact[-1] / (rate * (1 -
+# <!-- claim: At small $\tau$ the price falls with $\tau$; at large $\tau$ it is half
+#   the variance of the reward :: exact[0] < exact[100] and abs(exact[-1] / (rate * (1 -
 #   rate) / 2) - 1) < 0.05 -->
 # <!-- claim: It is higher for the prompt that is solved more often ::
 #   theory.binary(0.3, 0.05).lam > theory.binary(0.01, 0.05).lam -->
 # <!-- claim: The bounds always hold :: max(lower / exact) <= 1 + 1e-9 and min(upper /
 #   exact) >= 1 - 1e-9 -->
-# <!-- claim: They are tight for large `tau` and far apart at the values used in
+# <!-- claim: They are tight for large $\tau$ and far apart at the values used in
 #   practice :: (upper / lower)[-1] < 1.1 and (upper / lower)[np.searchsorted(taus,
 #   0.05)] > 10 -->
 #
 # ## Explain
 #
-# Multiply the equation by `tau` and read it as the optimum of a maximisation over
+# Multiply the equation by $\tau$ and read it as the optimum of a maximisation over
 # policies. A term linear in $u$ comes from a KL divergence. A term in
 # $e^u = \pi_{new}/\pi$ comes from a $\chi^2$ divergence. So PMD-mean maximises
 #
@@ -221,9 +221,9 @@ np.testing.assert_allclose(climbed, solution.probs, atol=1e-5)
 fig, ax = plt.subplots()
 for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
     lam = theory.binary(p, each, "pmd-mean").lam
-    ax.plot(p, lam / (2 * each), "-", color=color, label=f"tau = {each:g}")
-ax.set(xscale="log", xlabel="pass rate", title="weight of the chi2 term")
-ax.set(ylabel="lambda / (2 tau) (reward units)")
+    ax.plot(p, lam / (2 * each), "-", color=color, label=f"τ = {each:g}")
+ax.set(xscale="log", xlabel="pass rate", title="weight of the χ² term")
+ax.set(ylabel="λ / (2τ) (reward units)")
 ax.legend()
 plt.show()
 
@@ -232,21 +232,21 @@ plt.show()
 # *effect*, the first picture, does the opposite: with a pass rate of 0.001 and `tau =
 # 0.05`, a right response gains 8 times less than under KL alone. Both are true, since
 # $\chi^2$ itself is huge when a rare action is raised. "More regularised when the
-# reward is low" is about the effect. At `tau = 0.5` there is little to hold back,
+# reward is low" is about the effect. At $\tau = 0.5$ there is little to hold back,
 # because $e^{1/\tau}$ is only 7.
 # <!-- claim: The *weight* of the $\chi^2$ term vanishes as prompts get harder ::
 #   theory.binary(1e-3, 0.05).lam < 0.1 * theory.binary(0.5, 0.05).lam -->
-# <!-- claim: with a pass rate of 0.001 and `tau = 0.05`, a right response gains 8 times
-#   less than under KL alone :: said(None, None, np.exp(theory.binary(1e-3, 0.05,
+# <!-- claim: with a pass rate of 0.001 and $\tau = 0.05$, a right response gains 8
+#   times less than under KL alone :: said(None, None, np.exp(theory.binary(1e-3, 0.05,
 #   "pmd-part").log_ratio_pos - theory.binary(1e-3, 0.05).log_ratio_pos)) -->
-# <!-- claim: At `tau = 0.5` there is little to hold back, because $e^{1/\tau}$ is only
+# <!-- claim: At $\tau = 0.5$ there is little to hold back, because $e^{1/\tau}$ is only
 #   7 :: said(None, None, np.exp(1 / 0.5)) -->
 #
 # ## Where the small-tau formula is off
 #
-# For `tau` towards 0 at fixed $p$ the paper has $\eta = 1 - e^{-p/\tau}$. That is right
-# in the limit. Is it right where it matters, at hard prompts with `tau` comparable to
-# $p$ or larger?
+# For $\tau$ towards 0 at fixed $p$ the paper has $\eta = 1 - e^{-p/\tau}$. That is
+# right in the limit. Is it right where it matters, at hard prompts with $\tau$
+# comparable to $p$ or larger?
 #
 # Let both go to zero with $p/\tau = s$ fixed, and write $x = \lambda/\tau^2$. For a
 # wrong response the equation above says $-u = s + x e^u$. A right response has
@@ -264,24 +264,24 @@ s = np.geomspace(0.01, 10, 60)
 law = hard_prompt(1e-3, 1e-3 / s)  # only p/tau matters
 
 fig, ax = plt.subplots()
-ax.plot(s, law.eta, **look("pmd-mean"), label="law: y (1 - exp(-y)) = p/tau")
-ax.plot(s, 1 - np.exp(-s), ":", color="0.4", label="small-tau formula: 1 - exp(-p/tau)")
+ax.plot(s, law.eta, **look("pmd-mean"), label="law: y (1 - exp(-y)) = p/τ")
+ax.plot(s, 1 - np.exp(-s), ":", color="0.4", label="small-τ formula: 1 - exp(-p/τ)")
 for p, marker in ((1e-3, "o"), (1e-2, "s")):
     exact = theory.binary(p, p / s[::4], "pmd-mean").eta
     ax.plot(s[::4], exact, "k" + marker, fillstyle="none", label=f"exact, p = {p:g}")
 ax.set(xscale="log", yscale="log", title="PMD-mean, one exact step")
-ax.set(xlabel="p / tau", ylabel="share of the gap closed, eta")
+ax.set(xlabel="p / τ", ylabel="share of the gap closed, η")
 ax.legend()
 plt.show()
 
 # %% [markdown]
 # **What to see.** The formula and the law meet where $p/\tau$ is large. Below one the
 # formula is several times too low: a hard prompt moves like $\sqrt{p/\tau}$, much
-# farther than $p/\tau$. The law needs a small `tau` too: the points leave it on the
-# left, where `tau` is 0.1 for $p = 0.001$ and 1 for $p = 0.01$.
+# farther than $p/\tau$. The law needs a small $\tau$ too: the points leave it on the
+# left, where $\tau$ is 0.1 for $p = 0.001$ and 1 for $p = 0.01$.
 # <!-- claim: Below one the formula is several times too low :: theory.binary(1e-3,
 #   1e-2).eta / (1 - np.exp(-0.1)) > 2.5 -->
-# <!-- claim: on the left, where `tau` is 0.1 for $p = 0.001$ and 1 for $p = 0.01$ ::
+# <!-- claim: on the left, where $\tau$ is 0.1 for $p = 0.001$ and 1 for $p = 0.01$ ::
 #   said(1e-3 / s[0], None, 1e-2 / s[0], None) -->
 #
 # ## Exercise
@@ -295,7 +295,7 @@ plt.show()
 # 10 minutes.
 #
 # The step of PMD-mean depends on the pass rate. Suppose you want the *same* contraction
-# `eta` on every hard prompt. Use the law to write the `tau` that does it, for small
+# $\eta$ on every hard prompt. Use the law to write the $\tau$ that does it, for small
 # pass rates `p`.
 
 
@@ -311,7 +311,7 @@ learn.check("103.1", tau_for)
 # %% [markdown]
 # **Exercise 103.2: lambda by root finding.** Difficulty 4 of 5, about 15 minutes.
 #
-# Find `lambda` without the Lambert-W function: for a trial value, every log-ratio
+# Find $\lambda$ without the Lambert-W function: for a trial value, every log-ratio
 # solves $u + \frac{\lambda}{\tau^2}e^u = \Delta/\tau$, and the right value makes the
 # new policy sum to 1.
 
@@ -329,8 +329,8 @@ learn.check("103.2", find_lambda)
 # **Exercise 103.3: lambda of a step that you have seen.** Difficulty 2 of 5, about 10
 # minutes.
 #
-# You see a policy before and after one exact PMD-mean step, and you know `tau`. Nobody
-# tells you the rewards. What was `lambda`? Take $u + \frac{\lambda}{\tau^2}e^u =
+# You see a policy before and after one exact PMD-mean step, and you know $\tau$. Nobody
+# tells you the rewards. What was $\lambda$? Take $u + \frac{\lambda}{\tau^2}e^u =
 # \Delta/\tau$, and average both sides over the old policy.
 
 
@@ -351,7 +351,7 @@ learn.check("103.3", lambda_of_step)
 # regresses on $r/\tau$ in place of $\Delta/\tau$. Prompts that are always solved stay
 # where they are, and yet their loss is large; all others learn more slowly than they
 # should. Go through Theorem 1 again with $r$ for $\Delta$. You see one exact
-# step of the broken loss and the rewards: what was its `lambda`? What does it pay on a
+# step of the broken loss and the rewards: what was its $\lambda$? What does it pay on a
 # prompt that is always solved?
 
 
@@ -365,6 +365,6 @@ def left_in(pi, new, reward, tau):
 learn.check("103.4", left_in)
 
 # %% [markdown]
-# `tau` in proportion to the pass rate gives every hard prompt the same step. An exact
+# $\tau$ in proportion to the pass rate gives every hard prompt the same step. An exact
 # form for all pass rates is `theory.tau_for_eta`, and `pmdkit.objectives.Contraction`
 # turns it into an adaptive temperature.

@@ -10,12 +10,12 @@
 # # 104: The hidden regulariser: how strong is the chi2 term, and for whom?
 #
 # * You learn: how the strength of the $\chi^2$ term follows from the prompt, what is
-#   left of it when `tau` goes to 0, and how to read the regulariser of *any* loss off
+#   left of it when $\tau$ goes to 0, and how to read the regulariser of *any* loss off
 #   the loss itself.
 # * You need: lesson 103.
 # * Time: 20 minutes to read, 5 seconds to run, 25 minutes for the exercises.
 #
-# Lesson 103 found what PMD-mean solves: the reward minus `tau` KL minus
+# Lesson 103 found what PMD-mean solves: the reward minus $\tau$ KL minus
 # $\frac{\lambda}{2\tau}\chi^2$. Nobody chose $\lambda$. So let us ask who gets how much
 # of it.
 
@@ -34,10 +34,10 @@ pass_rates = np.array([0.01, 0.1, 0.3, 0.5, 0.9])
 taus = (0.5, 0.2, 0.05, 0.02, 0.005)  # reward units
 
 # %% [markdown]
-# A regulariser is a price list. To rest at the ratio $z = \pi_{new}/\pi_{old}$, a
-# response must earn $f'(z)$ more than one that rests at ratio 1. Under KL
-# alone $f'(z) = \tau\log z$. PMD-mean adds $\frac{\lambda}{\tau}(z - 1)$. Here are the
-# lists of three prompts, at one `tau`.
+# A regulariser sets the price of every ratio. To rest at the ratio
+# $z = \pi_{new}/\pi_{old}$, a response must earn $f'(z)$ more than one that rests at
+# ratio 1. Under KL alone $f'(z) = \tau\log z$. PMD-mean adds
+# $\frac{\lambda}{\tau}(z - 1)$. Here are the prices of three prompts, at one $\tau$.
 
 # %%
 # alt: Price f' in reward units against the ratio from 0.1 to 100 on a logarithmic axis,
@@ -62,15 +62,16 @@ for color, p in zip(shades(3), (0.01, 0.1, 0.5), strict=True):
     )
     best = np.exp(step.log_ratio_pos)
     ax.plot(best, tau * np.log(best) + strength * (best - 1), "o", color=color)
-ax.set(xscale="log", ylim=(-0.3, 1.5), title=f"what a ratio costs, tau = {tau:g}")
-ax.set(xlabel="ratio pi_new / pi_old", ylabel="price f' (reward units)")
+ax.set(xscale="log", ylim=(-0.3, 1.5), title=f"what a ratio costs, τ = {tau:g}")
+ax.set(xlabel="ratio π_new / π_old", ylabel="price f' (reward units)")
 ax.legend(title="dots: right responses rest here")
 plt.show()
 
 # %% [markdown]
-# **What to see.** One loss, one `tau`, three price lists. Under KL a ratio of 100 costs
-# a quarter of a reward. Under PMD-mean the same ratio is out of reach for all three
-# prompts, and the list is steepest for the prompt that is solved half of the time.
+# **What to see.** One loss, one $\tau$, three curves of prices. Under KL a ratio of
+# 100 costs a quarter of a reward. Under PMD-mean the same ratio is out of reach for all
+# three prompts, and the curve is steepest for the prompt that is solved half of the
+# time.
 # <!-- claim: Under KL a ratio of 100 costs a quarter of a reward :: abs(tau *
 #   np.log(100) - 0.25) < 0.025 -->
 # <!-- claim: the same ratio is out of reach for all three prompts ::
@@ -81,17 +82,17 @@ plt.show()
 #
 # ## Predict
 #
-# Call $\lambda/\tau$ the strength of the $\chi^2$ term. `tau` shrinks from 0.5 to
+# Call $\lambda/\tau$ the strength of the $\chi^2$ term. $\tau$ shrinks from 0.5 to
 # 0.005, so KL gets a hundred times cheaper.
 #
 # 1. What does the strength of $\chi^2$ do at a pass rate of 0.5: shrink too, stay, or
 #    grow?
-# 2. At `tau = 0.01` and a pass rate of 0.01, PMD-mean moves less than PMD-part. Which
-#    `tau` would PMD-part need to move as little?
+# 2. At $\tau = 0.01$ and a pass rate of 0.01, PMD-mean moves less than PMD-part. Which
+#    $\tau$ would PMD-part need to move as little?
 #
 # Write both down.
 #
-# <!-- predict: From tau = 0.5 to 0.005, what does the strength of chi2 do at a pass
+# <!-- predict: From τ = 0.5 to 0.005, what does the strength of chi2 do at a pass
 #   rate of 0.5?
 #   - it shrinks by a factor of a hundred
 #   - it shrinks a little
@@ -109,8 +110,8 @@ plt.show()
 #
 # The theory has an answer, but do not ask it first. `pmdkit_lab.explain` knows nothing
 # of Lambert-W. It takes any loss, searches for the policy where it comes to rest, and
-# reads off the price list with responses so rare that they move nothing else. Then it
-# looks for a mix of KL, $\chi^2$ and reverse KL with that price list.
+# reads off the price $f'(z)$ with responses so rare that they move nothing else. Then
+# it looks for a mix of KL, $\chi^2$ and reverse KL with the same prices.
 
 
 # %% tags=["torch"]
@@ -124,7 +125,7 @@ from pmdkit_lab.explain import (
 from pmdkit_lab.explain.report import headline
 
 
-def price_list(objective, p):
+def price_terms(objective, p):
     """Weights of the terms of f' at a pass rate p, rewards 0 and 1."""
     prompt = TabularPrompt.of([p, 1 - p], [1.0, 0.0])
     resting = stationary_point(objective, prompt, starts=2)
@@ -136,7 +137,7 @@ print("weight of chi2 at tau = 0.05, read off the loss, by pass rate")
 print("           ", *(f"{p:8g}" for p in pass_rates))
 for name in ("pmd-mean", "dro", "pmd-part", "rebel", "tb"):
     objective = load_objective(name, tau=tau)
-    found[name] = [price_list(objective, p).get("chi2", 0.0) for p in pass_rates]
+    found[name] = [price_terms(objective, p).get("chi2", 0.0) for p in pass_rates]
     print(f"{name:12s}", *(f"{weight:8.4f}" for weight in found[name]))
 print("lambda / tau", *(f"{x:8.4f}" for x in theory.binary(pass_rates, tau).lam / tau))
 
@@ -154,7 +155,7 @@ print("lambda / tau", *(f"{x:8.4f}" for x in theory.binary(pass_rates, tau).lam 
 #
 # ## Look
 #
-# The strength for five `tau`, over all pass rates.
+# The strength for five $\tau$, over all pass rates.
 
 # %% tags=["torch"]
 # alt: Strength lambda over tau in reward units against the pass rate from 0 to 1, for
@@ -167,29 +168,29 @@ p = np.linspace(0, 1, 201)[1:-1]
 fig, ax = plt.subplots()
 for color, each in zip(shades(5), taus, strict=True):
     strength = theory.binary(p, each).lam / each
-    ax.plot(p, strength, "-", color=color, label=f"tau = {each:g}")
+    ax.plot(p, strength, "-", color=color, label=f"τ = {each:g}")
 ax.plot(p, p * (1 - p), "k:", label="p (1 - p)")
 mark = {"linestyle": "none", "fillstyle": "none", "markersize": 6}
 ax.plot(pass_rates, found["pmd-mean"], "ko", **mark, label="read off the loss")
-ax.set(xlabel="pass rate", ylabel="lambda / tau (reward units)", ylim=(0, 0.3))
-ax.set(title="strength of the chi2 term, rewards 0 and 1")
+ax.set(xlabel="pass rate", ylabel="λ / τ (reward units)", ylim=(0, 0.3))
+ax.set(title="strength of the χ² term, rewards 0 and 1")
 ax.legend(ncols=2, loc="lower center")
 plt.show()
 
 # %% [markdown]
-# **What to see.** `tau` falls a hundredfold, and the strength does not shrink: it
-# grows a little and settles on $p(1-p)$. If you turn `tau` down, you turn KL off and
+# **What to see.** $\tau$ falls a hundredfold, and the strength does not shrink: it
+# grows a little and settles on $p(1-p)$. If you turn $\tau$ down, you turn KL off and
 # leave $\chi^2$ on. And the strength adapts: prompts that are nearly always or nearly
 # never solved have almost none of it, prompts in between have the most.
-# <!-- claim: `tau` falls a hundredfold, and the strength does not shrink ::
+# <!-- claim: $\tau$ falls a hundredfold, and the strength does not shrink ::
 #   theory.binary(0.5, 0.005).lam / 0.005 > theory.binary(0.5, 0.5).lam / 0.5 -->
 # <!-- claim: it grows a little and settles on $p(1-p)$ :: abs(theory.binary(0.5,
 #   0.005).lam / 0.005 - 0.25) < 0.005 -->
 #
-# But a price list is not yet a step. Where a rare response is to be raised, $\chi^2$ is
+# But a price is not yet a step. Where a rare response is to be raised, $\chi^2$ is
 # huge, and even a small weight bites. So translate all of this into one number per
-# prompt: the `tau` at which PMD-part, with KL alone, would make *the same step*. With
-# two rewards there is exactly one such `tau`.
+# prompt: the $\tau$ at which PMD-part, with KL alone, would make *the same step*. With
+# two rewards there is exactly one such $\tau$.
 
 # %%
 # alt: Factor between the equivalent tau and tau, from 1 to several hundred, against the
@@ -203,11 +204,11 @@ fig, ax = plt.subplots()
 for color, each in zip(shades(5), (0.5, 0.1, 0.02, 0.005, 0.001), strict=True):
     step = theory.binary(p, each)
     apart = step.log_ratio_pos - step.log_ratio_neg  # nats; 1 / tau under PMD-part
-    ax.plot(p, 1 / apart / each, "-", color=color, label=f"tau = {each:g}")
+    ax.plot(p, 1 / apart / each, "-", color=color, label=f"τ = {each:g}")
 ax.plot(p, 1 / p, "k:", label="1 / p")
 ax.set(xscale="log", yscale="log", ylim=(0.8, 400))
-ax.set(xlabel="pass rate", ylabel="equivalent tau / tau")
-ax.set(title="PMD-mean acts like PMD-part at a larger tau")
+ax.set(xlabel="pass rate", ylabel="equivalent τ / τ")
+ax.set(title="PMD-mean acts like PMD-part at a larger τ")
 ax.legend()
 plt.show()
 
@@ -216,30 +217,30 @@ print("tau = 0.01, p = 0.01:", 1 / (step.log_ratio_pos - step.log_ratio_neg))
 
 # %% [markdown]
 # **What to see.** For easy prompts the factor is 1: PMD-mean and PMD-part agree. Below,
-# it follows $1/p$ down to a pass rate near `tau`, so PMD-mean acts like PMD-part at a
+# it follows $1/p$ down to a pass rate near $\tau$, so PMD-mean acts like PMD-part at a
 # temperature of $\tau/p$. For harder prompts it levels off, at a hundred or more when
-# `tau` is small. That is the answer to the second question: `tau = 0.01` acts like
+# $\tau$ is small. That is the answer to the second question: $\tau = 0.01$ acts like
 # 0.18. *For whom?* The weight is largest in the middle; the effect is largest for hard
 # prompts.
 # <!-- claim: For easy prompts the factor is 1 :: abs(1 /
 #   np.subtract(theory.binary(0.99, 0.05).log_ratio_pos, theory.binary(0.99,
 #   0.05).log_ratio_neg) / 0.05 - 1) < 0.05 -->
-# <!-- claim: it levels off, at a hundred or more when `tau` is small :: 1 /
+# <!-- claim: it levels off, at a hundred or more when $\tau$ is small :: 1 /
 #   (theory.binary(1e-4, 0.001).log_ratio_pos - theory.binary(1e-4,
 #   0.001).log_ratio_neg) / 0.001 > 100 -->
-# <!-- claim: `tau = 0.01` acts like 0.18 :: said(None, 1 / (step.log_ratio_pos -
+# <!-- claim: $\tau = 0.01$ acts like 0.18 :: said(None, 1 / (step.log_ratio_pos -
 #   step.log_ratio_neg)) -->
 #
 # ## Explain
 #
 # **Why it stays.** Lesson 103 has the equation that every response obeys,
-# $\tau u + \frac{\lambda}{\tau}e^u = \Delta$, with its log-ratio $u$. Let `tau` go to
+# $\tau u + \frac{\lambda}{\tau}e^u = \Delta$, with its log-ratio $u$. Let $\tau$ go to
 # 0. The KL part, $\tau u$, vanishes for every response that keeps a share. What is left
 # is the $\chi^2$ part: right ones, with $\Delta = 1 - p$, rest at a ratio of
 # $(1-p)/\frac{\lambda}{\tau}$, wrong ones at 0. Ratios average to one,
 # $p\,(1-p)/\frac{\lambda}{\tau} = 1$, hence $\lambda/\tau = p(1-p)$. Making the targets
-# fit a policy costs something at every `tau`, and the cost is in reward units: it
-# does not shrink with `tau`.
+# fit a policy costs something at every $\tau$, and the cost is in reward units: it
+# does not shrink with $\tau$.
 #
 # **Why it is chi2.** Write $q$ for the new policy and $u = \log\frac{q}{\pi}$.
 #
@@ -314,7 +315,7 @@ for name in ("pmd-mean", "pmd-part", "chi2-po", "grpo", "rloo"):
 # **Exercise 104.1: read the strength off a step.** Difficulty 2 of 5, about 10 minutes.
 #
 # A run tells you two log-ratios of an exact step: that of right responses and that of
-# wrong ones. Read the strength `lambda / tau` off them. Rewards are 0 and 1, and no
+# wrong ones. Read the strength $\lambda / \tau$ off them. Rewards are 0 and 1, and no
 # function of the theory is needed: write the price $\tau u + \frac{\lambda}{\tau}e^u$
 # of both, and remember that their difference is the difference of the rewards. For a
 # step of PMD-part the answer must come out as 0.
@@ -332,10 +333,10 @@ learn.check("104.1", strength_of)
 # %% [markdown]
 # **Exercise 104.2: the strength that stays.** Difficulty 4 of 5, about 15 minutes.
 #
-# For rewards 0 and 1 the strength `lambda / tau` tends to $p(1-p)$ as `tau` goes to 0.
-# Write what it tends to for *any* rewards. Start from $\tau u + \frac{\lambda}{\tau}e^u
-# = \Delta$, let `tau` go to 0, and remember that ratios average to one. The three
-# prompts of the lesson are there to try your answer on.
+# For rewards 0 and 1 the strength $\lambda / \tau$ tends to $p(1-p)$ as $\tau$ goes to
+# 0. Write what it tends to for *any* rewards. Start from $\tau u +
+# \frac{\lambda}{\tau}e^u = \Delta$, let $\tau$ go to 0, and remember that ratios
+# average to one. The three prompts of the lesson are there to try your answer on.
 
 
 # %% tags=["exercise", "104.2"]

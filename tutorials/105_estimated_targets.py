@@ -157,7 +157,7 @@ for color, each in zip(shades(3), (0.01, 0.05, 0.2), strict=True):
         low, high = bootstrap(drawn.per_seed, np.ones(1))
         ax.vlines(sizes, low, high, color=color, linewidth=1)
         ax.plot(sizes, drawn.mean, look(method, marker=True)["marker"], color=color)
-ax.set(xscale="log", yscale="log", ylim=(0.005, 500), title="tau = 0.05")
+ax.set(xscale="log", yscale="log", ylim=(0.005, 500), title="τ = 0.05")
 ax.set(xlabel="responses per prompt, n", ylabel="mean squared target error (nats^2)")
 ax.set_xticks(sizes, sizes)
 ax.minorticks_off()
@@ -333,21 +333,21 @@ def of_the_lone(**options):
 
 
 fig, ax = plt.subplots()
-ax.axvspan(0.005, 0.1, color="0.9", label="tau of the paper's runs")
+ax.axvspan(0.005, 0.1, color="0.9", label="τ of the paper's runs")
 ax.plot(taus, of_the_lone(), **look("pmd-part"), label="PMD-part, the formula")
 ax.plot(taus, of_the_lone(target_cap=cap), "k:", label="with the floor of the code")
-ax.set(xscale="log", xlabel="tau (reward units)", ylim=(0, 2.3))
+ax.set(xscale="log", xlabel="τ (reward units)", ylim=(0, 2.3))
 ax.set(ylabel="advantage of the lone success (reward units)")
 ax.legend()
 plt.show()
 
 # %% [markdown]
 # **What to see.** At every temperature of the paper's runs the floor, not the formula,
-# says what a lone success is worth: 0.09 in place of 2 at `tau = 0.005`. The very
+# says what a lone success is worth: 0.09 in place of 2 at $\tau = 0.005$. The very
 # responses that carry a hard prompt are muffled. The PMD-part of the published code,
 # then, is not the PMD-part of the analysis. pmdkit sums the others by themselves and
 # needs no floor; `target_cap` is there to reproduce the code.
-# <!-- claim: 0.09 in place of 2 at `tau = 0.005` :: said(PMDPart(tau=0.005,
+# <!-- claim: 0.09 in place of 2 at $\tau = 0.005$ :: said(PMDPart(tau=0.005,
 #   target_cap=cap).advantage(group)[0, 0].item(),
 #   PMDPart(tau=0.005).advantage(group)[0, 0].item(), None) -->
 # <!-- claim: At every temperature of the paper's runs the floor, not the formula, says
@@ -386,7 +386,7 @@ learn.check("105.1", loo_advantage)
 #
 # Write PMD-part's leave-one-out targets of one group,
 # $\frac{r_i}{\tau} - \log\frac{1}{n-1}\sum_{j\ne i} e^{r_j/\tau}$, in nats. They must
-# be right for a lone success at `tau = 0.005` too, where two things go wrong in
+# be right for a lone success at $\tau = 0.005$ too, where two things go wrong in
 # floating point: $e^{r/\tau}$ may overflow, and a full sum minus the response's own
 # term may have no digits left.
 
@@ -405,8 +405,8 @@ learn.check("105.2", part_targets)
 # **Exercise 105.3: broken: PMD-part below its threshold.** Difficulty 3 of 5, about 10
 # minutes.
 #
-# A run of PMD-part with a small `tau` and several updates per batch drifts ever farther
-# from the old policy, also in directions that the rewards say nothing about.
+# A run of PMD-part with a small $\tau$ and several updates per batch drifts ever
+# farther from the old policy, also in directions that the rewards say nothing about.
 # Take the baseline $b$ from a group: beside PMD-mean's loss stands
 # $-c\,\mathrm{KL}(\pi_{old}\,\|\,\pi)$, with $c = b - E\,r$. So the net pull back to
 # the old policy is $\tau - c$. Write it for one group, with the mean of its

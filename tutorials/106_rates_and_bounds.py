@@ -16,7 +16,7 @@
 #
 # The paper describes a step by three numbers. $\eta$ is the share of the gap to 1 that
 # it closes. $B$ bounds the log-ratios, up and down; $B_+$ bounds them upwards. For
-# small `tau` it has a formula for each. Formulas exist to make predictions, so let us
+# small $\tau$ it has a formula for each. Formulas exist to make predictions, so let us
 # make one: how many exact steps from a pass rate of 0.001 to 0.9?
 
 # %%
@@ -60,7 +60,7 @@ for method in ("pmd-part", "pmd-mean"):
 predicted = [steps_by_formula(p0, tau) for tau in taus]
 ax.step(taus, predicted, ":", color="0.4", label="by the formula of the paper")
 ax.set(xscale="log", ylim=(0, 22), title="from p = 0.001 to p = 0.9")
-ax.set(xlabel="tau (reward units)", ylabel="exact steps", yticks=range(0, 21, 4))
+ax.set(xlabel="τ (reward units)", ylabel="exact steps", yticks=range(0, 21, 4))
 ax.legend()
 plt.show()
 
@@ -81,7 +81,7 @@ plt.show()
 # ## Predict
 #
 # The needle again: 100 arms, one of them right, $p_0 = 0.01$, with a large
-# `tau = 0.5`. The first exact PMD-mean step closes 5 % of the gap to 1. How many steps
+# $\tau = 0.5$. The first exact PMD-mean step closes 5 % of the gap to 1. How many steps
 # to a pass rate of 0.9: about 45, about 15, or about 5?
 #
 # <!-- predict: How many steps to a pass rate of 0.9?
@@ -124,7 +124,7 @@ print("steps, exact                ", int((path >= goal).argmax()))
 #
 # ## Look
 #
-# The formulas hold "as `tau` goes to 0". How small is that? Here is the share by which
+# The formulas hold "as $\tau$ goes to 0". How small is that? Here is the share by which
 # $1 - e^{-p/\tau}$ falls short of the exact $\eta$ of PMD-mean, over all prompts and
 # temperatures.
 
@@ -142,21 +142,21 @@ error = 1 - binary_small_tau(p, t).eta / theory.binary(p, t).eta
 fig, ax = plt.subplots(figsize=(6.5, 4.2))
 edges = [0, 0.01, 0.1, 0.25, 0.5, 0.75, 1]
 levels = ax.contourf(p, t, error, edges, colors=shades(6)[::-1], alpha=0.75)
-fig.colorbar(levels, label="share by which the formula falls short of eta")
+fig.colorbar(levels, label="share by which the formula falls short of η")
 ax.axhspan(0.0025, 0.05, fill=False, edgecolor="w", hatch="..", linewidth=0, alpha=0.5)
-ax.text(1.2e-4, 0.03, "dots: tau of the paper's runs", color="w", weight="bold")
+ax.text(1.2e-4, 0.03, "dots: τ of the paper's runs", color="w", weight="bold")
 ax.plot([0.01, 0.02, 0.05, 0.1, 0.2], [0.05] * 5, "kD", label="the paper's figures")
-ax.set(xscale="log", yscale="log", title="1 - exp(-p/tau) against the exact eta")
-ax.set(xlabel="pass rate p", ylabel="tau (rewards 0 and 1)")
+ax.set(xscale="log", yscale="log", title="1 - exp(-p/τ) against the exact η")
+ax.set(xlabel="pass rate p", ylabel="τ (rewards 0 and 1)")
 ax.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# **What to see.** The formula is good below the diagonal, where `tau` is less than
-# 0.4 of the pass rate. "Small `tau`" means small *compared with the pass rate*, so on
-# a hard prompt no `tau` in use is small. There the law of lesson 103 takes over,
+# **What to see.** The formula is good below the diagonal, where $\tau$ is less than
+# 0.4 of the pass rate. "Small $\tau$" means small *compared with the pass rate*, so on
+# a hard prompt no $\tau$ in use is small. There the law of lesson 103 takes over,
 # $y(1 - e^{-y}) = p/\tau$ with $\eta = 1 - e^{-y}$.
-# <!-- claim: where `tau` is less than 0.4 of the pass rate :: 1 -
+# <!-- claim: where $\tau$ is less than 0.4 of the pass rate :: 1 -
 #   binary_small_tau(1e-2, quoted[0] * 1e-2).eta / theory.binary(1e-2, quoted[0]
 #   * 1e-2).eta < 0.02 -->
 #
@@ -250,7 +250,7 @@ for method in ("pmd-mean", "pmd-part"):
     ax.plot(sizes, measured, **mark, markersize=big, label=f"measured, {method}")
 dots = look("pmd-mean") | {"linestyle": ":"}
 ax.plot(n, promised("pmd-mean", refined), **dots, label="refined, pmd-mean")
-ax.set(xscale="log", yscale="log", ylim=(1e-9, 1e3), title="p = 0.1, tau = 0.05")
+ax.set(xscale="log", yscale="log", ylim=(1e-9, 1e3), title="p = 0.1, τ = 0.05")
 ax.set(xlabel="rollouts of one prompt, n", ylabel="1 - J, 95 % bound")
 fig.legend(loc="outside right center")
 plt.show()
@@ -357,9 +357,9 @@ learn.check("106.1", part_steps)
 # **Exercise 106.2: how far the small-tau formula reaches.** Difficulty 3 of 5, about 10
 # minutes.
 #
-# The paper has $\eta = 1 - e^{-p/\tau}$ for PMD-mean. Find the `tau` up to which that
+# The paper has $\eta = 1 - e^{-p/\tau}$ for PMD-mean. Find the $\tau$ up to which that
 # is within `share` of the exact `theory.binary(p, tau).eta`, as a share of the exact
-# value (`share` is at most 0.1). The error is 0 at small `tau` and the formula is
+# value (`share` is at most 0.1). The error is 0 at small $\tau$ and the formula is
 # always too low; look between `p / 60` and `p`.
 
 

@@ -56,20 +56,20 @@ run = train(objective, "toy", "modular-sum", **more)
 fig, ax = plt.subplots()
 for name, one, line in (("table", table, "k:"), ("transformer", run, "-")):
     ax.plot([row["pass_rate"] for row in one.metrics], line, label=name)
-ax.set(xlabel="steps so far", ylabel="pass rate", title="PMD-mean, tau = 0.05")
+ax.set(xlabel="steps so far", ylabel="pass rate", title="PMD-mean, τ = 0.05")
 ax.legend()
 plt.show()
 
 # %% [markdown]
 # **What to see.** The same objective, rewards and temperature, and two different runs.
 # On the table a step goes where the theory says, as in lesson 102. The transformer
-# arrives as well, in its own time.
+# arrives as well, later.
 #
 # ## Predict
 #
 # A step of the transformer above is one step of AdamW on a batch with all 11 answers to
 # each prompt. Now it gets 400 prompts, drawn with repeats, and takes 10 steps of AdamW
-# on this one frozen batch, or 100. Where will it be, at `tau = 0.05`? And at `tau =
+# on this one frozen batch, or 100. Where will it be, at $\tau = 0.05$? And at `tau =
 # 0.5`?
 #
 # <!-- predict: After 10 steps of AdamW on one batch, what is the pass rate at tau =
@@ -78,7 +78,7 @@ plt.show()
 #   - about 0.6
 #   - about 0.88
 #   = Ten steps go part of the way; a hundred come near the exact step's 0.88. -->
-# <!-- predict: After 100 steps, is it higher with tau = 0.05 or with 0.5?
+# <!-- predict: After 100 steps, is it higher with τ = 0.05 or with 0.5?
 #   + with 0.05
 #   - with 0.5
 #   - the same
@@ -117,22 +117,22 @@ for count in (1, 10, 100):
 fig, ax = plt.subplots()
 for color, tau in zip(shades(2), (0.05, 0.5), strict=True):
     curve = [reached[tau, count] for count in passes]
-    ax.plot(passes, curve, "o-", color=color, label=f"transformer, tau = {tau:g}")
+    ax.plot(passes, curve, "o-", color=color, label=f"transformer, τ = {tau:g}")
     goal = theory.trajectory(1 / 11, tau, 1, "pmd-mean")[-1]
-    ax.axhline(goal, color=color, linestyle=":", label=f"exact step, tau = {tau:g}")
+    ax.axhline(goal, color=color, linestyle=":", label=f"exact step, τ = {tau:g}")
 ax.set(xscale="log", xlabel="optimizer steps on one frozen batch", ylabel="pass rate")
 ax.legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** One optimizer step hardly moves the policy, and `tau` hardly matters.
-# Only after many steps does each curve find the level that the theory gives to its
-# `tau`. Theorem 1 says where the regression *ends*. It does not say how far a step of
-# AdamW goes.
-# <!-- claim: One optimizer step hardly moves the policy, and `tau` hardly matters ::
+# **What to see.** One optimizer step hardly moves the policy, and $\tau$ hardly
+# matters. Only after many steps does each curve find the level that the theory gives to
+# its $\tau$. Theorem 1 says where the regression *ends*. It does not say how far a step
+# of AdamW goes.
+# <!-- claim: One optimizer step hardly moves the policy, and $\tau$ hardly matters ::
 #   max(reached[tau, 1] for tau in (0.05, 0.5)) < 0.12 and abs(reached[0.05, 1] -
 #   reached[0.5, 1]) < 0.01 -->
-# <!-- claim: does each curve find the level that the theory gives to its `tau` ::
+# <!-- claim: does each curve find the level that the theory gives to its $\tau$ ::
 #   max(abs(reached[tau, 100] - theory.trajectory(1 / 11, tau, 1)[-1]) for tau in (0.05,
 #   0.5)) < 0.05 -->
 #

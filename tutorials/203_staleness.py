@@ -71,15 +71,15 @@ plt.show()
 # differs. With 1 ministep there are 192 rollout batches of 16 prompts, with 64
 # ministeps there are 3 of 1024.
 #
-# * Does a smaller `tau` move the policy farther when there is one ministep?
-# * PMD-mean and PMD-part, at `tau = 0.05`: which of them suffers more from staleness?
+# * Does a smaller $\tau$ move the policy farther when there is one ministep?
+# * PMD-mean and PMD-part, at $\tau = 0.05$: which of them suffers more from staleness?
 # * How much faster is a run with 64 ministeps *here*?
 #
 # <!-- predict: With one ministep, does a smaller tau move the policy farther?
 #   - yes
 #   + no, the weights end the same to the last bit
 #   = At the old policy the gradient has no tau in it. -->
-# <!-- predict: At tau = 0.05, which objective suffers more from staleness?
+# <!-- predict: At τ = 0.05, which objective suffers more from staleness?
 #   - PMD-mean
 #   + PMD-part
 #   - both alike
@@ -141,21 +141,21 @@ print("\n".join(lines))
 # %% [markdown]
 # With one ministep the two PMD-mean runs end on the *same weights*, to the last bit,
 # though their losses differ by a factor of 40. With a second pass over the batch, a
-# second ministep, or PMD-part instead, `tau` matters.
+# second ministep, or PMD-part instead, $\tau$ matters.
 # <!-- claim: the two PMD-mean runs end on the *same weights*, to the last bit ::
 #   gaps["PMD-mean, 1 ministep"] == 0 -->
 # <!-- claim: though their losses differ by a factor of 40 :: said(losses["PMD-mean, 1
 #   ministep"][0] / losses["PMD-mean, 1 ministep"][1]) -->
 # <!-- claim: With a second pass over the batch, a second ministep, or PMD-part
-#   instead, `tau` matters :: min(gap for name, gap in gaps.items() if name !=
+#   instead, $\tau$ matters :: min(gap for name, gap in gaps.items() if name !=
 #   "PMD-mean, 1 ministep") > 1e-3 -->
 #
 # What exactly is equal? At $\pi = \pi_{old}$ the log-ratio $s$ is 0, and the derivative
 # of $\frac{1}{2\tau}(\Delta - \tau s)^2$ with respect to $s$ is $-\Delta$: the policy
-# gradient, with no `tau` in it. So the gradient of the weights is the same, and with it
-# whatever an optimizer does: norm clipping, Adam's step, weight decay. The loss itself
-# is not: at $s = 0$ it is $\Delta^2 / 2\tau$. PMD-part is not equal, because its
-# advantage $r - \tau \log Z$ contains `tau` itself. The bits are equal here since the
+# gradient, with no $\tau$ in it. So the gradient of the weights is the same, and with
+# it whatever an optimizer does: norm clipping, Adam's step, weight decay. The loss
+# itself is not: at $s = 0$ it is $\Delta^2 / 2\tau$. PMD-part is not equal, because its
+# advantage $r - \tau \log Z$ contains $\tau$ itself. The bits are equal here since the
 # network gives its own draws the same log-probabilities when asked again. Where a
 # trainer and an engine round differently, $s$ is a rounding error instead of 0, and the
 # weights are equal up to that.
@@ -165,9 +165,9 @@ print("\n".join(lines))
 # %%
 staleness, seeds = (1, 4, 16, 64), (0, 1, 2)
 methods = {
-    "PMD-mean, tau = 0.05": ("pmd-mean", 0.05),
-    "PMD-part, tau = 0.05": ("pmd-part", 0.05),
-    "PMD-part, tau = 1": ("pmd-part", 1.0),
+    "PMD-mean, τ = 0.05": ("pmd-mean", 0.05),
+    "PMD-part, τ = 0.05": ("pmd-part", 0.05),
+    "PMD-part, τ = 1": ("pmd-part", 1.0),
 }
 runs = {
     (name, count): [go(objective, tau, count, seed) for seed in seeds]
@@ -219,37 +219,37 @@ plt.show()
 # %% [markdown]
 # **What to see.** Three answers.
 #
-# * **PMD-mean at `tau = 0.05` tolerates any staleness here.** With 64 ministeps it is
+# * **PMD-mean at $\tau = 0.05$ tolerates any staleness here.** With 64 ministeps it is
 #   at 0.98 or more after three rollout batches, and needs no more prompts than with
 #   fresh rollouts.
-# * **PMD-part at the same `tau` does not.** It is slow already with fresh rollouts,
+# * **PMD-part at the same $\tau$ does not.** It is slow already with fresh rollouts,
 #   ends between 0.3 and 0.8 with 4 ministeps, and stays at chance with 16.
-# * **PMD-part is not to blame, its `tau` is.** At `tau = 1` it is as good as PMD-mean
+# * **PMD-part is not to blame, its $\tau$ is.** At $\tau = 1$ it is as good as PMD-mean
 #   up to 16 ministeps. With 64 it is slow: now the temperature binds.
 # <!-- claim: With 64 ministeps it is at 0.98 or more :: quoted[1] - 0.005 <=
-#   min(last_rates("PMD-mean, tau = 0.05", 64)) -->
+#   min(last_rates("PMD-mean, τ = 0.05", 64)) -->
 # <!-- claim: ends between 0.3 and 0.8 with 4 ministeps :: quoted[0] - 0.05 <=
-#   min(last_rates("PMD-part, tau = 0.05", 4)) and max(last_rates("PMD-part, tau =
+#   min(last_rates("PMD-part, τ = 0.05", 4)) and max(last_rates("PMD-part, τ =
 #   0.05", 4)) <= quoted[1] + 0.05 -->
-# <!-- claim: and stays at chance with 16 :: max(last_rates("PMD-part, tau = 0.05", 16))
+# <!-- claim: and stays at chance with 16 :: max(last_rates("PMD-part, τ = 0.05", 16))
 #   < 0.15 -->
-# <!-- claim: At `tau = 1` it is as good as PMD-mean up to 16 ministeps ::
-#   min(min(last_rates("PMD-part, tau = 1", count)) for count in (1, 4, 16)) > 0.9 -->
-# <!-- claim: With 64 it is slow :: max(last_rates("PMD-part, tau = 1", 64)) < 0.65 -->
+# <!-- claim: At $\tau = 1$ it is as good as PMD-mean up to 16 ministeps ::
+#   min(min(last_rates("PMD-part, τ = 1", count)) for count in (1, 4, 16)) > 0.9 -->
+# <!-- claim: With 64 it is slow :: max(last_rates("PMD-part, τ = 1", 64)) < 0.65 -->
 #
-# So "PMD-mean is more stable than PMD-part" is a statement about a small `tau`. There
-# it holds for every seed. If you choose `tau` for each method, there is no such order
+# So "PMD-mean is more stable than PMD-part" is a statement about a small $\tau$. There
+# it holds for every seed. If you choose $\tau$ for each method, there is no such order
 # up to 16 ministeps.
 #
 # **All of these runs have one learning rate, 1e-3, which is tuned for neither method.**
 # It suits PMD-mean. `benchmarks/tuned.py` gives each setting of a similar task the best
-# of five: PMD-part at `tau = 0.05` and 16 ministeps then takes 3e-4 and does learn,
+# of five: PMD-part at $\tau = 0.05$ and 16 ministeps then takes 3e-4 and does learn,
 # more slowly than PMD-mean. So "stays at chance" is about the learning rate as well.
 # The numbers are in the claim ledger, under `text:stability`.
 #
 # ## Explain
 #
-# **Why PMD-part breaks at a small `tau`.** Look at the advantages of a group with two
+# **Why PMD-part breaks at a small $\tau$.** Look at the advantages of a group with two
 # right draws out of 16.
 
 # %%
@@ -258,8 +258,8 @@ reward[0, :2] = 1
 group = Groups(reward, torch.full_like(reward, 1 / 16))
 for name, objective in {
     "PMD-mean": PMDMean(tau=0.05),
-    "PMD-part, tau = 0.05": PMDPart(tau=0.05),
-    "PMD-part, tau = 1": PMDPart(tau=1.0),
+    "PMD-part, τ = 0.05": PMDPart(tau=0.05),
+    "PMD-part, τ = 1": PMDPart(tau=1.0),
 }.items():
     each = objective.advantage(group)[0]
     told = f"right {each[0]:5.2f}, wrong {each[-1]:5.2f}, sum {each.sum():7.2f}"
@@ -267,7 +267,7 @@ for name, objective in {
 
 # %% [markdown]
 # PMD-mean pushes two draws up and 14 down, and its pushes add up to 0. PMD-part at
-# `tau = 0.05` estimates $\tau\log Z$ from the draws and gets nearly the best reward.
+# $\tau = 0.05$ estimates $\tau\log Z$ from the draws and gets nearly the best reward.
 # So the right draws hardly rise and the wrong ones get $-0.9$ each. While the rollouts
 # are fresh, a common shift of all advantages is mere noise: it cancels on average. When
 # they are stale, it does not cancel. Whatever was drawn goes down, and the probability
@@ -294,7 +294,7 @@ for name, objective in {
 
 # %%
 seen = {}
-for name in ("PMD-part, tau = 0.05", "PMD-part, tau = 1"):
+for name in ("PMD-part, τ = 0.05", "PMD-part, τ = 1"):
     tau = methods[name][1]
     law = theory.anchor(p=1 / 11, tau=tau, n=16) / tau
     seen[name] = np.mean([run.metrics[0]["anchor"] for run in runs[name, 64]]), law
@@ -303,18 +303,18 @@ threshold = theory.anchor_threshold(p=1 / 11, n=16)
 print(f"the push wins below tau = {threshold:.2f}")
 
 # %% [markdown]
-# At `tau = 0.05` PMD-part pushes away 12 times as hard as it pulls back; at `tau = 1`
+# At $\tau = 0.05$ PMD-part pushes away 12 times as hard as it pulls back; at $\tau = 1$
 # the push is a twentieth of the pull. At $\pi_{old}$ itself the push has no gradient,
 # so fresh rollouts hardly feel it. But every stale ministep multiplies a drift that
 # noise has begun by $1 + \mathrm{lr}\,f\,(c - \tau)$, where $f$ says how much the
-# policy changes along it. Larger groups do not help: their $c$ is larger. Drag `tau`:
+# policy changes along it. Larger groups do not help: their $c$ is larger. Drag $\tau$:
 # <!-- claim: pushes away 12 times as hard as it pulls back :: said(seen["PMD-part, tau
 #   = 0.05"][0]) -->
-# <!-- claim: the push is a twentieth of the pull :: abs(20 * seen["PMD-part, tau =
+# <!-- claim: the push is a twentieth of the pull :: abs(20 * seen["PMD-part, τ =
 #   1"][0] - 1) < 0.1 -->
 # <!-- explore: anchor -->
 #
-# **When `tau` binds.** With 64 ministeps each batch comes close to the end of its
+# **When $\tau$ binds.** With 64 ministeps each batch comes close to the end of its
 # regression, as in the second picture of lesson 201. Then the theory says how far a
 # batch can go.
 
@@ -324,9 +324,9 @@ for objective, tau in methods.values():
     print(f"three exact steps of {objective} at tau = {tau:g}:", np.round(path, 2))
 
 # %% [markdown]
-# At `tau = 1`, exact steps would pass through 0.21, 0.42 and 0.67; the run with 64
+# At $\tau = 1$, exact steps would pass through 0.21, 0.42 and 0.67; the run with 64
 # ministeps has 0.17, 0.34 and 0.56. Not even a perfect optimizer would have got past
-# 0.67 with three batches. A larger `tau` holds the policy closer to the one that drew
+# 0.67 with three batches. A larger $\tau$ holds the policy closer to the one that drew
 # the responses, and so it needs more batches.
 # <!-- claim: exact steps would pass through 0.21, 0.42 and 0.67 ::
 #   said(*theory.trajectory(1 / 11, 1.0, 3, "pmd-part")[1:]) -->

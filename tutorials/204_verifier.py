@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # 204: Why is a verifier's silence not a wrong answer?
+# # 204: Why is a missing verdict not a wrong answer?
 #
 # * You learn: how a response becomes a reward, what happens to a whole group when one
 #   verdict is missing, and how a verifier can be cheated.
@@ -15,8 +15,8 @@
 # * Time: 20 minutes to read, 15 seconds to run, 20 minutes for the exercises.
 #
 # A language model writes text, and the objective wants a number. Between them is a
-# *verifier*. It says right or wrong, and sometimes it says nothing: the comparison ran
-# out of time or memory. What number is silence?
+# *verifier*. It says right or wrong, and sometimes it gives no verdict: the comparison
+# ran out of time or memory. What number stands for a missing verdict?
 #
 # Eight responses to one problem: four are right, four are wrong. For one of the right
 # ones the verifier ran out of time. Two trainers continue from here. One leaves the
@@ -45,24 +45,24 @@ objective = PMDMean(tau=0.05)  # rewards are 0 and 1
 
 # %%
 # alt: Advantages of eight responses as bars, in three panels. All eight known: four
-#   right ones at 0.57, four wrong ones at -0.57. Silence has mass 0: three right ones
-#   at 0.67, four wrong ones at -0.50, the silent one at 0. Silence counts as 0: three
-#   right ones at 0.71, four wrong ones and the silent one at -0.43.
-reward = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 0]], dtype=torch.float64)  # last: silent
+#   right ones at 0.57, four wrong ones at -0.57. No verdict, mass 0: three right
+#   ones at 0.67, four wrong ones at -0.50, the unjudged one at 0. No verdict, reward 0:
+#   three right ones at 0.71, four wrong ones and the unjudged one at -0.43.
+reward = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 0]], dtype=torch.float64)  # last: none
 truth = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 1]], dtype=torch.float64)
 equal = torch.full((1, 8), 1 / 8, dtype=torch.float64)
 left_out = torch.tensor([[1 / 7] * 7 + [0]], dtype=torch.float64)
 cases = {
     "all eight known": objective.advantage(Groups(truth, equal))[0],
-    "silence has mass 0": objective.advantage(Groups(reward, left_out))[0],
-    "silence counts as 0": objective.advantage(Groups(reward, equal))[0],
+    "no verdict, mass 0": objective.advantage(Groups(reward, left_out))[0],
+    "no verdict, reward 0": objective.advantage(Groups(reward, equal))[0],
 }
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharey=True)
 for ax, (name, advantage) in zip(axes, cases.items(), strict=True):
     colors = [GREEN] * 3 + [PURPLE] * 4 + [GREY]
     ax.bar(range(1, 9), advantage, color=colors)
     ax.axhline(0, color="black", linewidth=0.8)
-    ax.set(title=name, xlabel="response (the last is silent)", ylabel="advantage")
+    ax.set(title=name, xlabel="response (the last: no verdict)", ylabel="advantage")
     ax.label_outer()
 plt.show()
 
@@ -73,29 +73,29 @@ plt.show()
 # every advantage hangs on it. Right answers are pushed up too much, wrong ones down too
 # little, and more so than in the group of seven.
 # <!-- claim: Left out, it is not moved, and the seven others are compared among
-#   themselves :: cases["silence has mass 0"][7] == 0 and abs(cases["silence has mass
+#   themselves :: cases["no verdict, mass 0"][7] == 0 and abs(cases["no verdict, mass
 #   0"].sum()) < 1e-9 -->
 # <!-- claim: Counted as 0, it is pushed down as hard as a wrong answer ::
-#   cases["silence counts as 0"][7] == cases["silence counts as 0"][3] -->
+#   cases["no verdict, reward 0"][7] == cases["no verdict, reward 0"][3] -->
 # <!-- claim: Right answers are pushed up too much, wrong ones down too little ::
-#   cases["silence counts as 0"][0] > cases["silence has mass 0"][0] and cases["silence
-#   counts as 0"][3] > cases["silence has mass 0"][3] and cases["silence has mass 0"][0]
-#   > cases["all eight known"][0] -->
+#   cases["no verdict, reward 0"][0] > cases["no verdict, mass 0"][0] and cases["no
+#   verdict, reward 0"][3] > cases["no verdict, mass 0"][3] and cases["no verdict, mass
+#   0"][0] > cases["all eight known"][0] -->
 #
 # ## Predict
 #
-# One response is bad luck. But silence is not spread evenly: long expressions are slow
-# to compare, short integers never are. Let a policy be right in two ways, a quarter of
-# its responses each. One way is checked at once, and the other is silent with some
-# probability.
+# One response is bad luck. But missing verdicts are not spread evenly: long expressions
+# are slow to compare, short integers never are. Let a policy be right in two ways, a
+# quarter of its responses each. One way is checked at once; the other gets no verdict
+# with some probability.
 #
 # * What does each trainer teach the policy about the slow way?
-# * Above which share of silence is it pushed *down*?
+# * Above which share without a verdict is it pushed *down*?
 # * The right answer is 34. Which of these should pay: `034`, `34%`, `34 cm`,
 #   `30 + 4 = 34`, `34 or 35`, `2^5 + 2`?
 #
-# <!-- predict: Silence counts as 0. What happens to the slow right answers as more of
-#   them are silent?
+# <!-- predict: No verdict counts as reward 0. What happens to the slow right answers
+#   as more of them get none?
 #   - they are raised less, never lowered
 #   + from some share on they are pushed down
 #   = A response that often earns 0 ends up below the mean of its group. -->
@@ -119,14 +119,14 @@ plt.show()
 rng = np.random.default_rng(0)
 kinds = rng.choice(3, p=[0.25, 0.25, 0.5], size=(20_000, 8))  # quick, slow, wrong
 luck = rng.random(kinds.shape)
-silences = np.linspace(0, 0.95, 11)
+shares = np.linspace(0, 0.95, 11)
 
 
-def pushes(silence, booked_as_wrong):
+def pushes(share, booked_as_wrong):
     """Mean advantage of each kind, over draws; a response with mass 0 gets none."""
-    silent = (kinds == 1) & (luck < silence)
-    reward = np.where(silent | (kinds == 2), 0.0, 1.0)
-    mass = np.ones_like(reward) if booked_as_wrong else np.where(silent, 0.0, 1.0)
+    unjudged = (kinds == 1) & (luck < share)
+    reward = np.where(unjudged | (kinds == 2), 0.0, 1.0)
+    mass = np.ones_like(reward) if booked_as_wrong else np.where(unjudged, 0.0, 1.0)
     mass /= np.maximum(mass.sum(1, keepdims=True), 1)
     groups = Groups(torch.from_numpy(reward), torch.from_numpy(mass))
     advantage = objective.advantage(groups).numpy()
@@ -134,14 +134,14 @@ def pushes(silence, booked_as_wrong):
 
 
 curves = {
-    name: np.array([pushes(silence, booked) for silence in silences])
-    for name, booked in (("silence has mass 0", False), ("silence counts as 0", True))
+    name: np.array([pushes(share, booked) for share in shares])
+    for name, booked in (("no verdict, mass 0", False), ("no verdict, reward 0", True))
 }
 
 # %%
-# alt: Two panels of mean advantage against the share of silent verdicts on slow right
-#   answers, 0 to 0.95. Silence has mass 0: quick right answers rise from 0.5 to 0.65,
-#   slow ones fall from 0.5 to near 0 and stay above it. Silence counts as 0: quick
+# alt: Two panels of mean advantage against the share of missing verdicts on slow right
+#   answers, 0 to 0.95. No verdict, mass 0: quick right answers rise from 0.5 to 0.65,
+#   slow ones fall from 0.5 to near 0 and stay above it. No verdict, reward 0: quick
 #   right answers rise from 0.5 to 0.74, slow ones fall in a straight line, cross zero
 #   at two thirds and end at -0.21. Wrong answers rise from -0.5 to -0.35 and -0.26.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
@@ -149,7 +149,7 @@ labels = "right, quick to check", "right, slow to check", "wrong"
 looks = (GREEN, "-"), (GREY, "--"), (PURPLE, ":")
 for ax, (name, curve) in zip(axes, curves.items(), strict=True):
     for kind, (color, dash) in enumerate(looks):
-        ax.plot(silences, curve[:, kind], dash, color=color, label=labels[kind])
+        ax.plot(shares, curve[:, kind], dash, color=color, label=labels[kind])
     ax.axhline(0, color="black", linewidth=0.8)
     ax.set(title=name, xlabel="share of slow answers without a verdict")
     ax.set(ylabel="mean advantage")
@@ -160,15 +160,15 @@ plt.show()
 # %% [markdown]
 # **What to see.** With mass 0 a right answer that is hard to check is raised *less
 # often*, never lowered. With a false 0 the push turns round where two thirds of these
-# answers are silent, and from there the policy unlearns a right way to answer. Only the
-# clock taught it that.
+# answers get no verdict, and from there the policy unlearns a right way to answer. Only
+# the clock taught it that.
 # <!-- claim: With mass 0 a right answer that is hard to check is raised *less often*,
-#   never lowered :: curves["silence has mass 0"][:, 1].min() > 0 and curves["silence
-#   has mass 0"][-1, 1] < curves["silence has mass 0"][0, 1] -->
-# <!-- claim: With a false 0 the push turns round where two thirds of these answers are
-#   silent :: abs(np.interp(0, -curves["silence counts as 0"][:, 1], silences) - 2 / 3)
-#   < 0.03 -->
-# <!-- claim: Only the clock taught it that :: curves["silence counts as 0"][-1, 1] < 0
+#   never lowered :: curves["no verdict, mass 0"][:, 1].min() > 0 and curves["no
+#   verdict, mass 0"][-1, 1] < curves["no verdict, mass 0"][0, 1] -->
+# <!-- claim: With a false 0 the push turns round where two thirds of these answers get
+#   no verdict :: abs(np.interp(0, -curves["no verdict, reward 0"][:, 1], shares) - 2 /
+#   3) < 0.03 -->
+# <!-- claim: Only the clock taught it that :: curves["no verdict, reward 0"][-1, 1] < 0
 #   -->
 #
 # ## Look
@@ -292,7 +292,7 @@ for answer, verdict in zip(answers, half, strict=True):
 #   verdict in half] == [1.0, 0.5, 0.0, None, 1.0] -->
 #
 # **Scale.** Some verifiers pay -1 and 1. For PMD the exact step depends on reward over
-# `tau` alone, so twice the gap needs twice the `tau`.
+# $\tau$ alone, so twice the gap needs twice the $\tau$.
 
 # %%
 pi, zero_one = np.array([0.25, 0.25, 0.5]), np.array([1.0, 1.0, 0.0])
@@ -305,17 +305,17 @@ for text, reward_of, tau in (
 
 # %% [markdown]
 # The first two are the same update. The third pushes wrong answers twice as far. And a
-# silence that is booked as 0 on the scale of -1 and 1 is not a wrong answer but one
-# *in the middle*: a third error. Mass 0 is right on every scale.
+# missing verdict that is booked as 0 on the scale of -1 and 1 is not a wrong answer but
+# one *in the middle*: a third error. Mass 0 is right on every scale.
 # <!-- claim: The first two are the same update. The third pushes wrong answers twice as
 #   far :: np.abs(theory.pmd_mean(pi, zero_one, 0.05).log_ratio - theory.pmd_mean(pi,
 #   2 * zero_one - 1, 0.1).log_ratio).max() < 1e-9 and abs(theory.pmd_mean(pi, 2 *
 #   zero_one - 1, 0.05).log_ratio[2] / theory.pmd_mean(pi, zero_one,
 #   0.05).log_ratio[2] - 2) < 0.01 -->
 #
-# Leaving responses out has a price too. The group is smaller. If right answers are
-# silent more often, the pass rate that you read is too low. And an answer that is never
-# checked is never raised.
+# Leaving responses out has a price too. The group is smaller. If right answers go
+# without a verdict more often, the pass rate that you read is too low. And an answer
+# that is never checked is never raised.
 #
 # ## Exercise
 #
@@ -324,11 +324,12 @@ for text, reward_of, tau in (
 # argument goes further.
 
 # %% [markdown]
-# **Exercise 204.1: advantages with silence.** Difficulty 2 of 5, about 10 minutes.
+# **Exercise 204.1: advantages with missing verdicts.** Difficulty 2 of 5, about 10
+# minutes.
 #
-# Write the advantages of PMD-mean for one group with silent responses: the reward minus
-# the mean reward of the *other scored* ones, 0 for a silent response. With fewer than
-# two scored ones, all are 0.
+# Write the advantages of PMD-mean for one group with unscored responses: the reward
+# minus the mean reward of the *other scored* ones, 0 for an unscored response. With
+# fewer than two scored ones, all are 0.
 
 
 # %% tags=["exercise", "204.1"]
@@ -345,14 +346,14 @@ learn.check("204.1", advantages)
 #
 # A policy is right in a way that is quick to check with probability `quick`, right in a
 # way that is slow to check with probability `slow`, and wrong otherwise. Of the slow
-# answers a share is silent, and silence is booked as reward 0. From which share on are
+# answers a share gets no verdict, which is booked as reward 0. From which share on are
 # slow right answers pushed *down* on average? The picture above says two thirds for
 # `quick = slow = 0.25`; write the formula.
 
 
 # %% tags=["exercise", "204.2"]
 def turning_point(quick, slow):
-    """The share of silent slow answers at which their mean advantage is 0."""
+    """The share of unjudged slow answers at which their mean advantage is 0."""
     return ...
 
 
@@ -360,6 +361,7 @@ def turning_point(quick, slow):
 learn.check("204.2", turning_point)
 
 # %% [markdown]
-# With mass 0 the advantages of the scored ones add up to 0, as in a group without
-# silence. If silence is booked as 0, all of them add up to 0 as well, so no sum gives
-# the mistake away: part of the push down has gone to an answer that nobody found wrong.
+# With mass 0 the advantages of the scored ones add up to 0, as in a group where every
+# verdict is there. If a missing one is booked as 0, all of them add up to 0 as well, so
+# no sum gives the mistake away: part of the push down has gone to an answer that nobody
+# found wrong.

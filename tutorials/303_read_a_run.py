@@ -62,11 +62,11 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** A ranking. PMD-mean is ahead of GRPO, nearly twice as good on AIME
-# 2025; a `tau` of 0.02 is best on one contest and 0.005 on the other. Nothing in
+# 2025; a $\tau$ of 0.02 is best on one contest and 0.005 on the other. Nothing in
 # the picture says how much of this ranking would survive a repetition.
-# <!-- claim: a `tau` of 0.02 is best on one contest and 0.005 on the other :: "0.02" in
-#   max(rows, key=lambda row: row.aime24).name and "0.005" in max(rows, key=lambda row:
-#   row.aime25).name -->
+# <!-- claim: a $\tau$ of 0.02 is best on one contest and 0.005 on the other :: "0.02"
+#   in max(rows, key=lambda row: row.aime24).name and "0.005" in max(rows, key=lambda
+#   row: row.aime25).name -->
 # <!-- claim: PMD-mean is ahead of GRPO, nearly twice as good on AIME 2025 ::
 #   abs(max(row.aime25 for row in rows) / [row.aime25 for row in rows if row.name ==
 #   "GRPO"][0] - 1.9) < 0.1 -->
@@ -185,7 +185,7 @@ plt.show()
 # %% [markdown]
 # **What to see.** On AIME 2025 the lead over GRPO is not the luck of the draws. On AIME
 # 2024 it may be. And of the three temperatures of PMD-mean, one looks 5 points better
-# than another, with bars that hardly touch; whether that is `tau`, or another training
+# than another, with bars that hardly touch; whether that is $\tau$, or another training
 # run, nobody can say from one run each. Here is the whole table in numbers, as
 # `pmdkit figure` prints it:
 

@@ -17,7 +17,7 @@
 #   afternoon for the project.
 #
 # Here is an idea to begin with. PMD-mean regresses the log-ratio of a response on the
-# target $\Delta/\tau$. At `tau = 0.05` a right answer to a hard prompt has a target of
+# target $\Delta/\tau$. At $\tau = 0.05$ a right answer to a hard prompt has a target of
 # 18 nats, a factor of 65 million that no policy can follow. So cap it, softly:
 # $c\,\tanh(\Delta / c\tau)$ is the same near 0 and never exceeds $c$ nats.
 
@@ -174,7 +174,7 @@ ax.plot(RATIOS, found.slope, "--", color=ORANGE, label="capped, found")
 ax.plot(inside, formula, "o", color=BLACK, mfc="none", label="capped, formula")
 for wall in walls:
     ax.axvline(wall, color=GREY, linestyle="-", linewidth=0.8)
-ax.set(xscale="log", xlabel="ratio pi / pi_old", ylim=(-0.7, 1.2))
+ax.set(xscale="log", xlabel="ratio π / π_old", ylim=(-0.7, 1.2))
 ax.set(ylabel="f ' (reward units)")
 ax.set_xticks([0.05, 0.2, 1, 5, 20], ["0.05", "0.2", "1", "5", "20"])
 ax.legend()
@@ -274,7 +274,7 @@ areas = {"capped": report("capped", both_tasks(capped, best_capped))}
 
 # %% [markdown]
 # It is slower on both tasks, with every seed. On the modular sum not even the deepest
-# cut is shallower: a rival that may choose its `tau` has found one that needs no cap.
+# cut is shallower: a rival that may choose its $\tau$ has found one that needs no cap.
 # And the tuning had said so already. The best of three caps was the widest: *away with
 # it*.
 # <!-- claim: It is slower on both tasks, with every seed :: max(max(each) for each in
@@ -305,7 +305,7 @@ plt.show()
 # **What to see.** On a hard prompt the few right responses are capped and the many
 # wrong ones are not: on average, whatever was drawn is pushed *down*. While rollouts
 # are fresh that is mere noise. Once they are stale, it takes probability from what was
-# drawn and gives it to what was not, as PMD-part did at a small `tau` in lesson 203.
+# drawn and gives it to what was not, as PMD-part did at a small $\tau$ in lesson 203.
 #
 # That is a guess about a cause, and it predicts something: subtract the mean of the
 # capped targets, and most of the gap should be gone. `advantage` sees whole groups, so
@@ -389,7 +389,7 @@ plt.show()
 # * Its first form was slow because its targets were not centred, not because they were
 #   capped. This was predicted before it was tested, which is worth more than a win.
 # * Not tested: long responses, language models, noisy verifiers, other ranges of the
-#   cap. The best `tau` and the best caps were at the ends of what was tried. **The
+#   cap. The best $\tau$ and the best caps were at the ends of what was tried. **The
 #   learning rate was tuned for neither**, and lesson 203 shows how much it can decide.
 # <!-- claim: costs 0.015 of area on one :: said(-areas["centred"][0].mean()) -->
 #
@@ -463,9 +463,9 @@ learn.check("401.3", verdict)
 #
 # * *The loss of exercise 1.* A bound on the push instead of on the target. Where does
 #   it rest? Ask before you guess.
-# * *An adaptive temperature.* `tau` may be a rule of the group's rewards:
+# * *An adaptive temperature.* $\tau$ may be a rule of the group's rewards:
 #   `pmdkit.objectives.temperatures` has two. Which rule would you rather have, and does
-#   it beat the best fixed `tau`?
+#   it beat the best fixed $\tau$?
 # * *Pairs in place of a mean.* REBEL regresses differences of rewards on differences of
 #   log-ratios (`pmdkit explain rebel`). What does it solve with a cap on them?
 # * *A clip.* GRPO's clip takes away gradients, and `pmdkit explain grpo` finds a

@@ -1,4 +1,4 @@
-"""Exercises of lesson 204: a verifier's silence."""
+"""Exercises of lesson 204: a missing verdict."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from pmdkit_course.exercises import Array, Exercise
 def advantages(reward: Array, scored: Array) -> Array:
     """The mean of the other scored ones, as (their sum without its own reward) / (their number less one).
 
-    The advantages of the scored ones add up to 0, as in a group without silence. Booked as 0 all of them add up to 0 as
-    well, so no sum gives the mistake away: a part of the push down has gone to an answer that nobody found wrong.
+    The advantages of the scored ones add up to 0, as in a group with every verdict. Booked as 0 all of them add up to 0
+    as well, so no sum gives the mistake away: a part of the push down has gone to an answer that nobody found wrong.
     """
     count = scored.sum()
     if count < 2:
@@ -24,7 +24,7 @@ def of_others(reward: Array) -> Array:
 
 
 def moved_all(reward: Array, scored: Array) -> Array:
-    """The silent ones get an advantage too."""
+    """The unscored ones get an advantage too."""
     others = (reward[scored].sum() - reward * scored) / max(scored.sum() - 1, 1)
     return (reward - others) * (scored.sum() > 1)
 
@@ -36,7 +36,7 @@ def no_peers(reward: Array, scored: Array) -> Array:
 
 
 def groups(rng: np.random.Generator) -> list[tuple[Array, Array]]:
-    """Random groups with silence; one, two or no verdicts; the rewards of silence are junk."""
+    """Random groups with missing verdicts; one, two or no verdicts; rewards without a verdict are junk."""
     reward, scored = np.array([1.0, 0, 1, 0, 0, 0]), np.array([True, True, True, False, True, False])
     pair = (np.array([0.3, 0.9, 0.5]), np.array([True, False, True]))
     found = [(reward, scored), pair, (rng.uniform(size=8), rng.permutation(np.arange(8) < 5))]
@@ -44,7 +44,7 @@ def groups(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 
 def turning_point(quick: float, slow: float) -> float:
-    """With share s silent, slow answers earn 1 - s and the mean is quick + slow (1 - s): the two meet at this s."""
+    """With a share s unjudged, slow answers earn 1 - s and the mean is quick + slow (1 - s): the two meet at this s."""
     return 1 - quick / (1 - slow)
 
 
@@ -53,16 +53,16 @@ EXERCISES = (
         solution=advantages,
         inputs=groups,
         slips={
-            "That books silence as 0. A silent response is not a peer.": lambda reward, scored: of_others(
+            "That books a missing verdict as 0. An unscored response is not a peer.": lambda reward, scored: of_others(
                 reward * scored
             ),
-            "The silent ones get 0, but they still pull the others' baseline down.": lambda reward, scored: np.where(
+            "The unscored ones get 0, but they still pull the others' baseline down.": lambda reward, scored: np.where(
                 scored, of_others(reward * scored), 0.0
             ),
-            "The verdicts are not looked at: silent responses count as the others do.": lambda reward, scored: (
+            "The verdicts are not looked at: unscored responses count as the others do.": lambda reward, scored: (
                 of_others(reward)
             ),
-            "The silent ones get 0, but their rewards, which mean nothing, are in the baseline.": (
+            "The unscored ones get 0, but their rewards, which mean nothing, are in the baseline.": (
                 lambda reward, scored: np.where(scored, of_others(reward), 0.0)
             ),
             "The sum is over the scored ones. How many of them are others?": (
@@ -75,19 +75,19 @@ EXERCISES = (
                     * (scored.sum() > 1)
                 ),
             ),
-            "That is right for the silent ones: the mask is upside down.": lambda reward, scored: advantages(
+            "That is right for the unscored ones: the mask is upside down.": lambda reward, scored: advantages(
                 reward, ~scored
             ),
             "A response's own reward is in its baseline. Leave it out.": lambda reward, scored: np.where(
                 scored, reward - reward[scored].sum() / max(scored.sum(), 1), 0.0
             ),
-            "The scored ones are right. A silent response is not moved: 0.": moved_all,
+            "The scored ones are right. An unscored response is not moved: 0.": moved_all,
             "Right but for a group with one verdict: it has no peers to be compared with.": no_peers,
         },
         hints=(
             "Do it for the scored ones alone first, as if there were no others: reward[scored].",
             "The sum over the others is the sum over all scored ones minus its own reward. Divide by how many?",
-            "np.where(scored, ..., 0.0) sets the silent ones; a group with fewer than two scored ones returns early.",
+            "np.where(scored, ..., 0.0) sets the unscored ones; a group with fewer than two scored ones returns early.",
         ),
     ),
     Exercise(
@@ -99,9 +99,9 @@ EXERCISES = (
             (0.25, 0.74),
         ],
         slips={
-            "That compares with the mean before anything "
-            "was silent; silence lowers the mean too.": lambda quick, slow: 1 - quick - slow,
-            "Silence and the share of wrong answers are compared. Compare what a slow answer earns with the mean.": (
+            "That compares with the mean of a group with every "
+            "verdict; a missing one lowers the mean too.": lambda quick, slow: 1 - quick - slow,
+            "Missing verdicts and the share of wrong answers are compared. Compare what a slow answer earns with the mean.": (
                 lambda quick, slow: (1 - quick - slow) / (quick + slow),
                 lambda quick, slow: 1 - quick / (1 - quick - slow),
             ),
@@ -113,7 +113,7 @@ EXERCISES = (
             "to the mean; slow ones add something themselves.": lambda quick, slow: 1 - quick,
         },
         hints=(
-            "With a share s of them silent, what does a slow right answer earn on average?",
+            "With a share s of them without a verdict, what does a slow right answer earn on average?",
             "And what is the mean reward of all answers, quick, slow and wrong? Set the two equal.",
         ),
     ),

@@ -46,5 +46,8 @@ def look(method: str, marker: bool = False) -> dict[str, Any]:
 
 
 def shades(count: int) -> list[Any]:
-    """Colours from dark to light for a swept quantity; their order survives greyscale."""
-    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, count)))
+    """Colours from dark to light for a swept quantity; their order survives greyscale.
+
+    Lighter ones than the last have a contrast below 3 to 1 on white.
+    """
+    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.58, count)))
