@@ -284,8 +284,8 @@ def picture():
     from matplotlib.figure import Figure
 
     found = json.loads(PLACE.read_text())
-    figure = Figure(figsize=(7.8, 3.2), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    figure = Figure(figsize=(4.6, 5.6), layout="constrained")  # as wide as a phone
+    axes = figure.subplots(2, 1)
     colours = dict(zip(OBJECTIVES, ("#0072b2", "#d55e00", "#009e73", "#56b4e9", "#e69f00", "#666666"), strict=True))
     for ax, optimizer in zip(axes, OPTIMIZERS["bandit"], strict=True):
         rows = [r for r in found["cells"] if (r["task"], r["optimizer"]) == ("bandit", optimizer)]
@@ -301,10 +301,10 @@ def picture():
         ax.set_xticks(range(len(BANDIT)), ["1 pass", "8 passes", "solved"])
         ax.set_title({"sgd": "SGD", "adam": "Adam"}[optimizer], fontsize=10)
         ax.set_ylim(0, 1)
-    axes[0].set_ylabel("share of pairs of right draws that differ")
+    figure.supylabel("share of pairs of right draws that differ", fontsize=9)
     for name, colour in colours.items():
         axes[1].plot([], [], "o", color=colour, markersize=4, label=name)
-    axes[1].legend(fontsize=7, ncols=2, loc="upper right")
+    figure.legend(fontsize=8, ncols=3, loc="outside upper center")
     figure.savefig(PICTURE, metadata={"Date": None})
 
 

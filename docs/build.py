@@ -15,8 +15,10 @@ from generate.adaptive_tau import write_adaptive_tau
 from generate.claims_page import write_claims
 from generate.explore_figures import write_explore_figures
 from generate.gallery import write_gallery
+from generate.gauges import write_gauges
 from generate.lessons import write_lessons
 from generate.one_step import write_one_step
+from generate.phone import cut
 from generate.race import write_race
 from generate.slides import executed_lesson, lessons_of, write_slides
 from generate.sources import write_sources
@@ -49,6 +51,8 @@ def main() -> None:
         study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
         print(f"adaptive tau: {study} cells")
         print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
+        print(f"a run's picture: {write_gauges(DOCS / 'use' / 'gauges')} panels")
+        cut(DOCS / "use" / "autopsy.png", 2, 2)
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
         print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")
         print(f"README: {write_terminal(ROOT).splitlines()[1]}")

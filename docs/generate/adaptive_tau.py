@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from generate import phone
+
 from pmdkit.observe.run_folder import read_json
 from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.studies.adaptive import tables
@@ -35,11 +37,8 @@ def write_adaptive_tau(page: Path, results: Path) -> int:
 
 def save_svg(drawing: Drawing, page: Path) -> str:
     """Save a picture as SVG under the name of its page; returns the Markdown that shows it."""
-    for path in drawing.save(page.with_suffix("")):
-        if path.suffix == ".png":
-            path.unlink()
-    alt = drawing.alt.replace("[", "(").replace("]", ")")
-    return f"![{alt}]({page.stem}.svg)\n\n"
+    files = phone.both(drawing.figure, page.with_suffix(""))
+    return phone.tag(drawing.alt, *(f"../{file}" for file in files)) + "\n\n"
 
 
 def line(row: dict[str, Any], tau: Any) -> str:

@@ -8,11 +8,13 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from generate import phone
+
 FOLDER = Path(__file__).parent / "explorables"
 HOME = "home"  # on the first page of the site; the others have their own pages
 LESSON = "../../../explore/"  # relative to the page of a lesson, where some of them are shown again
 FRAGMENT = """<figure class="explore-static">
-<img src="{place}static.svg" alt="{alt}">
+{picture}
 <figcaption>{sentence}</figcaption>
 </figure>
 """
@@ -31,12 +33,10 @@ def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
     for name in names:
         drawing = importlib.import_module(f"generate.explorables.{name}").draw()
         (folder / name).mkdir(exist_ok=True)
-        for path in drawing.save(folder / name / "static"):
-            if path.suffix == ".png":
-                path.unlink()
-        words = {"alt": html.escape(drawing.alt), "sentence": html.escape(drawing.sentence)}
+        files = phone.both(drawing.figure, folder / name / "static")
         own = "" if name != HOME else f"explore/{name}/"
         for file, place in ((name, own), (f"lesson-{name}", f"{LESSON}{name}/")):
-            text = FRAGMENT.format(place=place, **words)
+            picture = phone.tag(drawing.alt, *(f"{place}{file}" for file in files))
+            text = FRAGMENT.format(picture=picture, sentence=html.escape(drawing.sentence))
             (folder / ".static" / f"{file}.html").write_text(text, encoding="utf-8")
     return len(names)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from generate import phone
+
 from pmdkit_lab.figures import FIGURES, TABLES, draw, table
 
 SOURCES = {
@@ -26,12 +28,9 @@ def write_gallery(page: Path) -> int:
     text = HEAD
     for name, entry in FIGURES.items():
         drawing = draw(name)
-        for path in drawing.save(folder / name):
-            if path.suffix == ".png":
-                path.unlink()
-        alt = drawing.alt.replace("[", "(").replace("]", ")").replace("\n", " ")
+        files = phone.both(drawing.figure, folder / name)
         text += f"## {name}\n\n*{entry.about}* {entry.label}; {SOURCES[entry.source]}.\n\n"
-        text += f"![{alt}]({folder.name}/{name}.svg)\n\n{drawing.sentence}\n\n"
+        text += f"{phone.tag(drawing.alt, *files)}\n\n{drawing.sentence}\n\n"
     text += "## Tables\n\n| name | in the paper | what it is |\n|---|---|---|\n"
     text += "".join(f"| `{name}` | {entry.label} | {table(name).title} |\n" for name, entry in TABLES.items())
     page.write_text(text, encoding="utf-8")

@@ -343,19 +343,21 @@ def draw(record: dict[str, Any]) -> None:
     from pmdkit_lab import figures
 
     with figures.style():
-        figure = Figure(figsize=(8, 5.2), layout="constrained")
+        figure = Figure(figsize=(4.6, 7.4), layout="constrained")  # as wide as a phone; the names stand in the picture
         ax = figure.add_subplot()
         for place, row in enumerate(ROWS):
             one, four = (record[row.where]["ends"]["0.1"][t]["passed"] for t in ("1", "4"))
             ax.plot([one, four], [place, place], "-", color="0.7", zorder=1)
+            ax.text(0.01, place - 0.2, row.where.replace("`", ""), fontsize=8)
             ax.plot(one, place, "o", color="C0", label="one token of 16" if place == 0 else None)
             ax.plot(four, place, "s", color="C1", mfc="none", label="four tokens of 2" if place == 0 else None)
         ax.axvline(2 / 16, color="0.8", linestyle=":")
-        ax.set_yticks(range(len(ROWS)), [row.where.replace("`", "") for row in ROWS])
-        ax.invert_yaxis()
+        ax.set_yticks([])
+        ax.set_ylim(len(ROWS) - 0.5, -0.9)
+        ax.spines["left"].set_visible(False)
         ax.set_xlim(0, 1.03)
-        ax.set_xlabel("pass rate at rest, from 0.125 (dotted); tau = 0.1")
-        ax.legend(loc="lower left")
+        ax.set_xlabel("pass rate at rest, from 0.125 (dotted); τ = 0.1")
+        figure.legend(loc="outside upper center", ncols=2)
         figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
 
 

@@ -18,18 +18,19 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-from generate import claims, predictions
+from generate import claims, phone, predictions
 from generate.address import repository
 from generate.cloud import links
 from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-WIDE = 450  # points; a phone shows about 270 of them
 LONG = 118  # characters; a longer line is a sentence and is wrapped, other lines are rows of tables and scroll
-SETUP = (
-    "%config InlineBackend.figure_formats = ['svg']\nimport matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"
-)
+SETUP = f"""import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from generate.phone import twice
+%config InlineBackend.figure_formats = ['svg']
+twice(get_ipython())
+import matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"""
 LEFT_OUT = """!!! note "Without its outputs"
     This build shows the lesson as it is written; `make docs` runs it."""
 
@@ -87,9 +88,14 @@ def run(source: Path, executed: Path, tutorials: Path, most: float = float("inf"
 
 def digest(source: Path, package: Path) -> str:
     """A hash of the lesson and of everything it may import from the package and its companions in packages/."""
-    sha = hashlib.sha256(SETUP.encode())
+    sha = hashlib.sha256()
     companions = (package.parent / "packages").glob("*/*_*/**/*.py")
-    for path in [source, Path(claims.__file__), *sorted(package.rglob("*.py")), *sorted(companions)]:
+    for path in [
+        source,
+        *(Path(one.__file__) for one in (claims, phone)),
+        *sorted(package.rglob("*.py")),
+        *sorted(companions),
+    ]:
         sha.update(path.read_bytes())
     return sha.hexdigest()[:16]
 
@@ -184,20 +190,17 @@ def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source
             raise SystemExit(
                 f"{source.name} has a figure without alternative text; begin its cell with a comment '# alt: ...'"
             )
-        number = len(list((pages / name).iterdir())) + 1
-        (pages / name / f"{number}.svg").write_text(output.data["image/svg+xml"], encoding="utf-8")
-        return f"![{alt}]({name}/{number}.svg){wide(output.data['image/svg+xml'])}"
+        number = len(list((pages / name).glob("*.svg"))) + 1
+        both = output.data["image/svg+xml"].split(phone.SEPARATOR)
+        files = [f"{number}.svg", f"{number}-phone.svg"][: len(both)]
+        for file, picture in zip(files, both, strict=True):
+            (pages / name / file).write_text(picture, encoding="utf-8")
+        return phone.tag(alt, *files) if len(files) > 1 else f"![{alt}]({name}/{number}.svg)"
     else:
         text = output.data["text/plain"]
     text = ANSI.sub("", text).rstrip()
     kind = "cell-output sentences" if max(map(len, text.split("\n"))) > LONG else "cell-output"
     return f'<div class="{kind}" markdown="1">\n\n```text\n{text}\n```\n\n</div>'
-
-
-def wide(picture: str) -> str:
-    """The class of a picture whose words would be too small on a phone: it scrolls there."""
-    width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', picture)
-    return "{ .wide }" if width and float(width[1]) > WIDE else ""
 
 
 def footer(source: Path) -> str:

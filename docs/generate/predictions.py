@@ -16,7 +16,7 @@ rate (`predict-curve`). explore/predict/main.js computes the answer.
       : tau 0.02
       = Only p / tau counts. -->
 
-javascripts/predict.js hides what follows until each question is answered or skipped. Without it, everything is shown.
+javascripts/predict.js dims what follows until each question is answered or skipped. Without it, everything is shown.
 """
 
 import html

@@ -13,6 +13,7 @@ from typing import Any
 
 import nbformat
 from generate.lessons import digest, split_alt
+from generate.phone import SEPARATOR
 from nbconvert import SlidesExporter
 from nbformat import NotebookNode
 
@@ -38,7 +39,7 @@ def pictures(lesson: NotebookNode) -> list[tuple[str, str, str]]:
             if "image/svg+xml" in output.get("data", {}):
                 text = after.source if after is not None and after.cell_type == "markdown" else ""
                 first = COMMENT.sub("", text).split("\n\n## ")[0]
-                found.append((output.data["image/svg+xml"], alt, first))
+                found.append((output.data["image/svg+xml"].split(SEPARATOR)[0], alt, first))
     return found
 
 

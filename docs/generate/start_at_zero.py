@@ -83,10 +83,10 @@ def draw() -> None:
 
     pair: dict[str, Objective] = {
         "GRPO, std none": GRPO(std="none", norm="none"),
-        "PMD-mean, tau 0.1": PMDMean(0.1, "none"),
+        "PMD-mean, τ = 0.1": PMDMean(0.1, "none"),
     }
     with figures.style():
-        figure = Figure(figsize=(7, 3.4), layout="constrained")
+        figure = Figure(figsize=(4.6, 3.4), layout="constrained")
         ax = figure.add_subplot()
         shifts = torch.linspace(-1, 4, 101)
         for colour, (name, objective) in zip(("C1", "C0"), pair.items(), strict=True):
@@ -101,7 +101,7 @@ def draw() -> None:
         ax.legend()
         figure.savefig(PAGE.with_name("start-at-zero-slopes.png"), dpi=110, metadata={"Software": None})
 
-        figure = Figure(figsize=(7, 4.6), layout="constrained")
+        figure = Figure(figsize=(4.6, 4.6), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True)
         for colour, (name, objective) in zip(("C1", "C0"), pair.items(), strict=True):
             losses, passed = steps(objective, rollouts=5, ministeps=8, rate=1.5)
@@ -112,7 +112,7 @@ def draw() -> None:
                 ax.axvline(place, color="0.85", zorder=0)
         upper.set_ylabel("loss")
         lower.set_ylabel("pass rate")
-        lower.set_xlabel("update; a grey line is a new rollout, where pi = pi_old")
+        lower.set_xlabel("update; a grey line is a new rollout, where π = π_old")
         upper.legend()
         figure.savefig(PAGE.with_name("start-at-zero-steps.png"), dpi=110, metadata={"Software": None})
 

@@ -1,4 +1,14 @@
-// Questions of a lesson: what follows them is folded until they are answered, or passed over. Answers stay in this browser.
+// Questions of a lesson: what follows them is dimmed until they are answered, or passed over. Answers stay in this browser.
+/** Words (without code), pictures and exercises, and the minutes that the words take. */
+const lengthOf = (elements) => {
+  const count = (selector) => elements.flatMap((one) => [...one.querySelectorAll(selector)]).length;
+  const text = elements.filter((one) => !one.matches("details, .highlight")).map((one) => one.textContent).join(" ");
+  const words = text.split(/\s+/).length;
+  const exercises = elements.filter((one) => /^Exercise \d{3}\.\d/.test(one.textContent)).length;
+  return `${words.toLocaleString("en")} words, ${count("img")} pictures and ${exercises} exercises, about ` +
+    `${Math.max(1, Math.round(words / 200))} minutes to read`;
+};
+
 document$.subscribe(({ body }) => {
   const block = body.querySelector(".predictions");
   if (block === null) return;
@@ -11,12 +21,18 @@ document$.subscribe(({ body }) => {
   skip.type = "button";
   skip.className = "predict-skip";
   skip.textContent = "Go on without an answer";
-  block.append(skip);
+  const length = document.createElement("p");
+  length.className = "predict-length";
+  length.textContent = `Below, dimmed until you answer: ${lengthOf(rest)}.`;
+  block.append(skip, length);
 
   const show = (all) => {
     const open = all || forms.every((form) => form.dataset.answered !== undefined);
-    for (const element of rest) element.classList.toggle("predict-later", !open);
-    skip.hidden = open;
+    for (const element of rest) {
+      element.classList.toggle("predict-later", !open);
+      element.inert = !open;
+    }
+    skip.hidden = length.hidden = open;
     if (open) forms.forEach(reveal);
   };
   const reveal = (form) => {
@@ -50,7 +66,7 @@ document$.subscribe(({ body }) => {
     form.addEventListener("submit", (event) => event.preventDefault());
   }
   skip.addEventListener("click", () => show(true));
-  // a link into what is folded, from the menu or from elsewhere, opens it
+  // a link into what is dimmed, from the menu or from elsewhere, opens it
   const linked = () => {
     const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target && target.closest(".predict-later")) {

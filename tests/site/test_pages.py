@@ -50,21 +50,28 @@ def test_equations_are_typeset(look):
     assert page.locator(".katex-error").count() == 0
 
 
-def test_what_follows_predict_shows_once_it_is_answered(look):
-    """The first answer stands, the reason shows, and the rest of the page with it; a reader may go on without one."""
+def test_what_follows_predict_is_dimmed_until_it_is_answered(look):
+    """Its headings and its length show, and "Next" stands at its end. The first answer stands, the reason shows, and
+    the rest of the page with it; a reader may go on without one."""
     page = look("learn/lessons/103/", width=390)
-    assert not page.locator("h2#run").is_visible()
+    dimmed = page.locator(".predict-later")
+    heading = page.locator("h2#run.predict-later")
+    assert heading.is_visible()
+    assert heading.evaluate("element => element.inert")
+    assert re.search(r"[\d,]+ words, \d+ pictures and [1-9] exercises", page.locator(".predict-length").inner_text())
+    last, after = (page.locator(css).last.bounding_box()["y"] for css in (".predict-later", ".md-footer__link--next"))
+    assert last < after
     forms = page.locator("form.predict")
     for i in range(forms.count()):
         forms.nth(i).locator("input").first.check()
         assert forms.nth(i).locator(".predict-why").is_visible()
-    assert page.locator("h2#run").is_visible()
+    assert dimmed.count() == 0
     page.reload(wait_until="networkidle")
-    assert page.locator("h2#run").is_visible()
+    assert dimmed.count() == 0
     page.evaluate("localStorage.clear()")
     page.reload(wait_until="networkidle")
     page.locator(".predict-skip").click()
-    assert page.locator("h2#run").is_visible()
+    assert dimmed.count() == 0
 
 
 def test_the_end_of_a_path_is_dragged_before_it_shows(look):

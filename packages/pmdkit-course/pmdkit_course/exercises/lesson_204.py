@@ -101,7 +101,7 @@ EXERCISES = (
         slips={
             "That compares with the mean of a group with every "
             "verdict; a missing one lowers the mean too.": lambda quick, slow: 1 - quick - slow,
-            "Missing verdicts and the share of wrong answers are compared. Compare what a slow answer earns with the mean.": (
+            "Missing verdicts are compared with wrong answers. Compare what a slow answer earns with the mean.": (
                 lambda quick, slow: (1 - quick - slow) / (quick + slow),
                 lambda quick, slow: 1 - quick / (1 - quick - slow),
             ),
