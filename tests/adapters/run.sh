@@ -7,6 +7,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3}
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 PMDKIT_ADAPTERS=1
+export PYTHONPATH="$PWD/packages/pmdkit-lab${PYTHONPATH:+:$PYTHONPATH}" # reads what the recorders wrote
 
 wanted="verl trl"
 case "${1:-}" in

@@ -1,4 +1,4 @@
-"""pmdkit's objectives in TRL: `PMDTrainer` extends GRPOTrainer, `PMDConfig` extends GRPOConfig.
+"""pmdkit's objectives in TRL: `PMDTrainer` extends GRPOTrainer, `PMDConfig` extends GRPOConfig; `PMDRecorder` looks on.
 
 TRL samples, scores, shards and steps; the advantage and the loss are those of `pmdkit.objectives`. docs/use/trl.md has
 a script and says what is refused.
@@ -10,10 +10,11 @@ from pmdkit.errors import EnvironmentLacks
 
 try:
     from pmdkit.adapters.trl.config import PMDConfig
+    from pmdkit.adapters.trl.recorder import TRLRecorder as PMDRecorder
     from pmdkit.adapters.trl.trainer import PMDTrainer
 except (ImportError, AttributeError) as error:
     raise EnvironmentLacks(
         f"pmdkit.adapters.trl cannot be loaded with trl {trl.__version__}: {error}; pip install trl==1.16.0"
     ) from error
 
-__all__ = ["PMDConfig", "PMDTrainer"]
+__all__ = ["PMDConfig", "PMDRecorder", "PMDTrainer"]

@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
-from pmdkit.adapters.trl import PMDConfig, PMDTrainer
+from pmdkit.adapters.trl import PMDConfig, PMDRecorder, PMDTrainer
 
 WORDS, END = 40, 1
 SIZE = 4
@@ -93,12 +93,13 @@ class Seen(PMDTrainer):
         return loss
 
 
-def train(prompts, micro, accumulation, per_rollout, updates, lr=0.0, objective=None, trainer=Seen, **settings):
-    """The trainer, its log, and the gradient of every ministep."""
+def train(prompts, micro, accumulation, per_rollout, updates, lr=0.0, objective=None, record=None, **settings):
+    """The trainer, its log, and the gradient of every ministep; `record` has arguments of a recorder."""
+    trainer, kind = settings.pop("trainer", Seen), settings.pop("kind", PMDConfig)
     model, tokenizer = model_and_tokenizer()
     watch = Watch(model)
     with tempfile.TemporaryDirectory() as folder:
-        config = PMDConfig(
+        config = kind(
             output_dir=folder,
             use_cpu=True,
             bf16=False,
@@ -128,9 +129,11 @@ def train(prompts, micro, accumulation, per_rollout, updates, lr=0.0, objective=
             processing_class=tokenizer,
             callbacks=[watch],
             rollout_func=rollout,
-            objective=objective,
+            **({} if objective is None else {"objective": objective}),
         )
         made.remove_callback(PrinterCallback)
+        if record is not None:
+            PMDRecorder(**record).watch(made)
         made.train()
     return made, made.state.log_history, watch.gradients
 

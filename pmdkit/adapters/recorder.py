@@ -1,0 +1,151 @@
+"""What the recorders of other trainers share: a bounded run folder that replay and autopsy read, and the gauges."""
+
+import math
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmdkit.errors import UsageError
+from pmdkit.objectives import Groups
+from pmdkit.observe import files, gauge
+from pmdkit.observe.metrics import anchor, expect
+from pmdkit.observe.run_folder import RunFolder, make_writable
+from pmdkit.recording import Recording, encode
+
+
+class StepRecorder:
+    """Writes steps of another trainer's run in the format of `pmdkit.recording`.
+
+    Args:
+        out: folder for the recordings; new or empty, unless the trainer resumes.
+        steps: recordings that are kept, >= 1. When there are more, every second one is deleted and half as many are
+            written from then on, so that those that stay cover the whole run.
+        groups: groups of a step that are written, >= 1. The gauges are over all of them.
+        tau: temperature of PMD in reward units, for the gauge `anchor`; an objective's own takes its place.
+        passed: reward above which a response is right; None if nothing passes or fails.
+
+    Good values: the defaults. A token takes about 16 bytes: 16 groups of 16 responses of 1,000 tokens are 4 MB a step.
+    """
+
+    stride = 1  # between the numbers of two steps, which are updates of the trainer
+
+    def __init__(
+        self, out: str | Path, steps: int = 64, groups: int = 16, tau: float | None = None, passed: float | None = 0.5
+    ) -> None:
+        if min(steps, groups) < 1:
+            raise UsageError(f"steps is {steps} and groups {groups}; expected to keep at least 1 of each")
+        self.folder = RunFolder(Path(out))
+        self.steps, self.groups, self.tau, self.passed = steps, groups, tau, passed
+
+    def begin(self, main: bool, resumed: bool, tokenizer: Any, objective: Mapping[str, Any], **facts: Any) -> None:
+        """Take down what all steps share and, on the main process, set up the folder; before the first step.
+
+        Raises:
+            UsageError: there is something in the folder, and the trainer does not resume.
+            EnvironmentLacks: it cannot be written.
+        """
+        self.tau = objective.get("tau", self.tau)
+        self.about = {"tier": "llm", "objective": objective, "passed": self.passed, "sampled": True, **facts}
+        # trainers shuffle the rows of a step over its updates: here they are one update, with the mean of the losses
+        self.about |= {"run_seed": facts["seed"], "ministeps": 1, "drop_equal_groups": False}
+        if main:
+            path = make_writable(self.folder.path)
+            if not resumed and any(path.iterdir()):
+                raise UsageError(f"{path} is not empty; give the recorder another folder, or resume the trainer's run")
+            place = self.folder.checkpoints / "step-0"  # replay shows text with the tokenizer of a checkpoint
+            for folder in (self.folder.rollouts, place):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if hasattr(tokenizer, "backend_tokenizer"):
+                files.replace(place / "tokenizer.json", tokenizer.backend_tokenizer.to_str().encode())
+            files.replace(self.folder.config, files.encode(self.about))
+
+    def keeps(self, step: int, now: int) -> bool:
+        """Whether the recording of a step is kept when another comes: every one at first, then every second, fourth."""
+        every = 2 ** ((now - 1) // self.stride // self.steps).bit_length()
+        return (step - 1) // self.stride % every == 0
+
+    def write(self, step: int, version: int, loss: float, rows: Mapping[str, Any], reward: Tensor) -> None:
+        """Write a step, and delete the recordings that are no longer kept.
+
+        Args:
+            step, version: number of the first update on the rows, and updates before they were drawn.
+            loss: mean over the updates.
+            rows: `prompts`, a list of tokens for each; `mask`, `responses` and other tensors of a `Recording`, N rows.
+            reward: [P, G], NaN for a response without a verdict.
+        """
+        prompts, mask = rows["prompts"], rows["mask"]
+        present = ~reward.isnan() & mask.any(1).view(reward.shape)  # one that is masked as a whole was left out
+        mask = torch.cat([mask[:, :1] | ~mask.any(1, keepdim=True), mask[:, 1:]], 1)
+        names = [zlib.crc32(repr(prompt).encode()) & 0x7FFFFFFF for prompt in prompts]  # the same in all steps
+        tensors = {name: x for name, x in rows.items() if name not in ("prompts", "mask")} | {
+            "prompts": torch.tensor(names),
+            "prompt_tokens": torch.tensor([token for prompt in prompts for token in prompt]),
+            "prompt_length": torch.tensor([len(prompt) for prompt in prompts]),
+            "reward": torch.where(present, reward, 0.0),
+            "mass": present / present.sum(1, keepdim=True).clamp_min(1).double(),
+        }
+        facts = {"step": step, "version": version, "updates": [{"loss": loss}]}
+        facts["problems"] = [f"prompt {name:08x}" for name in names]
+        found = encode(Recording(self.about | facts, mask, tensors))
+        files.replace(self.folder.rollouts / f"step-{step}.safetensors", found, flush=False)
+        for path in self.folder.rollouts.glob("step-*.safetensors"):
+            if not self.keeps(int(path.stem.removeprefix("step-")), step):
+                path.unlink()
+
+
+def row_sums(mask: Tensor, logp_old: Tensor, seen: Tensor | None, engine: Tensor | None) -> Tensor:
+    """[N, 5] float64, what the gauges need of rows [N, T]: so little that processes can gather it in every step.
+
+    Tokens, log pi_old, log pi/pi_old before the row's own update, and log pi_old/pi_engine, its sum and the sum of its
+    absolute values; NaN for what is not known.
+    """
+    change = seen - logp_old if seen is not None else torch.nan * logp_old
+    gap = (logp_old - engine).nan_to_num(0.0) if engine is not None else torch.nan * logp_old  # vLLM lacks some
+    sums = [torch.where(mask, x, 0.0).sum(1, dtype=torch.float64) for x in (logp_old, change, gap, gap.abs())]
+    return torch.stack([mask.sum(1).double(), *sums], 1)
+
+
+def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None) -> dict[str, float]:
+    """The gauges of a step by their names in metrics.jsonl; those that cannot be had are left out.
+
+    They are those of docs/use/gauges.md, but `log_ratio_*`, `kl` and `ess` take each row before its own update and not
+    after the step. `log_ratio_std` is over all responses, nats.
+
+    Args:
+        reward: [P, G], NaN for a response without a verdict.
+        sums: [P * G, 5], see `row_sums`.
+        tau: reward units, None for no `anchor`.
+        passed: see `StepRecorder`.
+    """
+    tokens, logp, change, gap, apart = sums.view(*reward.shape, 5).unbind(2)
+    present = ~reward.isnan() & (tokens > 0)
+    there, reward = present.any(1), torch.where(present, reward, 0.0)
+    mass = present / present.sum(1, keepdim=True).clamp_min(1).double()
+    top, low = (torch.where(present, reward, edge) for edge in (-torch.inf, torch.inf))
+    heat = torch.full((len(reward),), torch.nan if tau is None else tau, dtype=torch.float64)
+    change = torch.where(present, change, 0.0)
+    ratio, moved = change.exp(), change[present]
+    found = {
+        "unscored": float((~present).sum()),
+        "zero_variance_groups": float((there & (top.amax(1) == low.amin(1))).sum()),
+        "anchor": None if tau is None else anchor(Groups(reward, mass), heat),
+        "token_entropy": float(-logp.sum() / tokens.sum()),
+        "kl": expect(ratio * change - ratio + 1, mass, there),
+        "ess": gauge.mean(((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).numpy()),
+        "log_ratio_min": float(moved.min()) if len(moved) else None,
+        "log_ratio_max": float(moved.max()) if len(moved) else None,
+        "log_ratio_std": float(moved.std(correction=0)) if len(moved) else None,
+        "mismatch_mean": float(apart.sum() / tokens.sum()),
+        "mismatch_kl": float(-gap.sum() / tokens.sum()),
+    }
+    if passed is not None:
+        right = present & (reward > passed)
+        rate = (mass * right).sum(1)
+        noise = gauge.noise_columns(reward.numpy(), present.numpy(), passed, heat.numpy(), rate.numpy())
+        found["pass_rate"] = expect(right.double(), mass, there)
+        found |= {name: gauge.mean(values) for name, values in noise.items()}
+    return {name: value for name, value in found.items() if value is not None and math.isfinite(value)}

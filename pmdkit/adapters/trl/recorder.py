@@ -1,0 +1,157 @@
+"""A recorder for any GRPOTrainer: `TRLRecorder`, which pmdkit.adapters.trl exports as PMDRecorder."""
+
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Self
+
+import torch
+import trl
+from accelerate.utils import gather_object
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+
+from pmdkit.adapters.recorder import StepRecorder, gauges, row_sums
+from pmdkit.adapters.trl.trainer import PMDTrainer, response_mask
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.objectives import objective_name
+
+HOOKS = {  # methods of GRPOTrainer, and ours that are called in their place and call them
+    "_generate_and_score_completions": "on_rollout",
+    "_compute_loss": "on_loss",
+    "_get_per_token_logps_and_entropies": "on_logp",
+}
+
+
+class TRLRecorder(StepRecorder, TrainerCallback):
+    """Record a GRPOTrainer of TRL, or of a derived class: `PMDRecorder("out").watch(trainer)`.
+
+    It takes what TRL computes and adds no forward pass, so nothing is known after a step. A step is a rollout batch,
+    numbered by the first update that uses it; of several in one update the last is kept. See `StepRecorder` for the
+    arguments, docs/use/trl.md for what is logged.
+    """
+
+    trainer: Any = None
+    micro_batch: dict[str, Any] | None = None  # whose loss is being computed
+
+    def watch(self, trainer: GRPOTrainer) -> Self:
+        """Listen to a trainer, and be one of its callbacks; before `trainer.train()`.
+
+        Raises:
+            UsageError: it is no GRPOTrainer.
+            EnvironmentLacks: this version of TRL lacks what the recorder listens to.
+        """
+        if not isinstance(trainer, GRPOTrainer):
+            raise UsageError(f"the trainer is a {type(trainer).__name__}; expected trl's GRPOTrainer")
+        lacks = [name for name in (*HOOKS, "_logs", "_metrics") if not hasattr(trainer, name)]
+        if lacks:
+            raise EnvironmentLacks(f"GRPOTrainer of trl {trl.__version__} has no {lacks[0]}; pip install trl==1.16.0")
+        self.trainer = trainer
+        for theirs, ours in HOOKS.items():  # transformers gives a callback neither its trainer nor the rows
+            setattr(trainer, theirs, partial(getattr(self, ours), getattr(trainer, theirs)))
+        if self not in trainer.callback_handler.callbacks:
+            trainer.add_callback(self)
+        return self
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Set up the folder; raises what `StepRecorder.begin` raises."""
+        if self.trainer is None:
+            raise UsageError("PMDRecorder has no trainer; call recorder.watch(trainer) before trainer.train()")
+        self.stride = max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps)
+        self.begin(
+            self.trainer.accelerator.is_main_process,
+            state.global_step > 0,
+            self.trainer.processing_class,
+            objective_of(self.trainer),
+            env="trl",
+            width=args.max_completion_length,
+            seed=args.seed,
+            old="recompute",
+        )
+
+    def on_rollout(self, once: Any, inputs: Any) -> dict[str, Any]:
+        """Take the rows of a rollout batch before TRL shuffles them, and the rewards of all processes."""
+        rows: dict[str, Any] = once(inputs)
+        if not self.trainer.model.training:
+            return rows
+        ids, logged = rows["completion_ids"], self.trainer._logs["rewards"]
+        count = len(ids) * self.trainer.accelerator.num_processes
+        each = torch.tensor([list(logged[name])[-count:] for name in self.trainer.reward_func_names]).double()
+        total = (each * self.trainer.reward_weights.cpu().double()[:, None]).nansum(0)
+        self.reward = torch.where(each.isnan().all(0), torch.nan, total).view(-1, self.trainer.num_generations)
+        self.rows, self.version, self.left = rows, self.trainer.state.global_step, len(ids)
+        self.seen = torch.full(ids.shape, torch.nan, device=ids.device)
+        self.losses = torch.zeros((), device=ids.device)
+        return rows | {"pmd_row": torch.arange(len(ids), device=ids.device)}
+
+    def on_loss(self, once: Any, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """Add up the losses of a rollout batch's first pass; with the last of them it is complete."""
+        first = "pmd_row" in inputs and self.left > 0
+        self.micro_batch = inputs if first else None
+        loss: Tensor = once(model, inputs)
+        self.micro_batch = None
+        if first:
+            self.losses += loss.detach()
+            self.left -= len(inputs["pmd_row"])
+            if self.left == 0:
+                self.finish()
+        return loss
+
+    def on_logp(self, once: Any, *given: Any, **options: Any) -> tuple[Tensor, Any, Any]:
+        """Take the log-probabilities that the loss of a micro-batch is computed from."""
+        found: tuple[Tensor, Any, Any] = once(*given, **options)
+        if self.micro_batch is not None:
+            self.seen[self.micro_batch["pmd_row"]] = found[0].detach().to(self.seen)
+        return found
+
+    def finish(self) -> None:
+        """Log the gauges of a rollout batch, and record it if it is due."""
+        trainer, rows, step, mask = self.trainer, self.rows, self.version + 1, response_mask(self.rows)
+        # TRL leaves pi_old out if there is no update between a rollout and its loss: then the policy is pi_old
+        old, engine = rows.get("old_per_token_logps", self.seen), rows.get("sampling_per_token_logps")
+        sums = trainer.accelerator.gather(row_sums(mask, old, self.seen, engine)).cpu()
+        for name, value in gauges(self.reward, sums, self.tau, self.passed).items():
+            trainer._metrics["train"][f"pmd/{name}"].append(value)
+        if not self.keeps(step, step):
+            return
+        # the first groups, of which each process sends its rows to the main one
+        size, reward = self.reward.shape[1], self.reward[: self.groups]
+        mine = slice(0, max(0, reward.numel() - trainer.accelerator.process_index * len(mask)))
+        known = {"mask": mask, "responses": rows["completion_ids"], "logp_old": old, "logp_seen": self.seen}
+        known |= {"logp_engine": engine, "logp_ref": rows.get("ref_per_token_logps")}
+        known |= {"correction": rows.get("importance_sampling_ratio")}
+        part: dict[str, Any] = {name: x[mine].cpu() for name, x in known.items() if x is not None}
+        asked = zip(rows["prompt_ids"][mine], rows["prompt_mask"][mine], strict=True)
+        parts = gather_object([part | {"prompts": [ids[on.bool()].tolist() for ids, on in asked]}])
+        share = trainer.args.gradient_accumulation_steps / trainer.args.steps_per_generation  # of the batch, per update
+        loss = share * float(trainer.accelerator.gather(self.losses).mean())
+        if trainer.accelerator.is_main_process:
+            widths = [each["mask"].shape[1] for each in parts]
+            whole: dict[str, Any] = {
+                name: torch.cat(
+                    [
+                        pad(each[name], (0, max(widths) - width)) if each[name].shape[1] == width else each[name][:, 0]
+                        for each, width in zip(parts, widths, strict=True)
+                    ]
+                )
+                for name in part
+            }
+            whole["prompts"] = [prompt for each in parts for prompt in each["prompts"]][::size]
+            self.write(step, self.version, loss, whole, reward)
+
+
+def objective_of(trainer: Any) -> dict[str, Any]:
+    """The objective as a table of pmdkit; a loss that pmdkit does not have gets a name that replay cannot load."""
+    if isinstance(trainer, PMDTrainer):
+        options = asdict(trainer.objective)  # type: ignore[call-overload]
+        plain = {name: x for name, x in options.items() if x is None or isinstance(x, str | int | float)}
+        return {"name": objective_name(trainer.objective), **plain}
+    args = trainer.args
+    norm = {"grpo": "length", "dapo": "tokens", "dr_grpo": "max"}.get(args.loss_type)
+    std = {"group": "sample", "none": "none"}.get(trainer.scale_rewards)
+    other = args.beta or args.delta or args.importance_sampling_level != "token" or args.entropy_coef
+    if norm is None or std is None or other:
+        return {"name": f"trl {args.loss_type}"}
+    clips = {"clip_low": trainer.epsilon_low, "clip_high": trainer.epsilon_high}
+    return {"name": "grpo", "norm": norm, "std": std, **clips}
