@@ -82,7 +82,7 @@ class RunOptions:
 
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""
-        from pmdkit.sweeps.grid import SHORT
+        from pmdkit.specs.spec import SHORT
 
         short = {key: getattr(self, name, None) for name, key in SHORT.items()}
         short["run.record"] = 1 if self.record else None

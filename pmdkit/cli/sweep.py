@@ -8,7 +8,8 @@ from pmdkit.cli.options import Flag, Texts, Whole, assignments, merged
 from pmdkit.cli.output import print_json
 from pmdkit.errors import ComponentDied, PmdkitError, UsageError, printable
 from pmdkit.observe.run_folder import new_folder
-from pmdkit.sweeps.grid import SHORT, expand, parse_over
+from pmdkit.specs.spec import SHORT
+from pmdkit.sweeps.grid import expand, parse_over
 
 NAME = "sweep"
 

@@ -28,15 +28,15 @@ def make_metrics(measured: StepMetrics, task: MathTask, in_target: bool) -> Call
         assert isinstance(rollouts, EngineRollouts)
         tokens = int(rollouts.mask.sum())
         logp_old = rollouts.logp_old[rollouts.mask].double().sum().item()
-        items, verdicts = task.last.items, task.last.verdicts
+        verdicts = task.last.verdicts
         return {
             **measured.row(step, learner, rollouts, groups, batch, updates),
             "token_entropy": -logp_old / tokens,
             "unscored": sum(not verdict.scored for verdict in verdicts),
             "unanswered": sum(verdict.path == "none" for verdict in verdicts),
-            "cut_off": sum(item.truncated for item in items),
+            "cut_off": sum(item.truncated for item in task.last.items),
             "skipped_groups": int((~groups.scored).sum()),
-            **({} if task.rewards is None else task.rewards.columns(verdicts)),
+            **({} if task.rewards is None else task.rewards.columns(verdicts, task.last.parts)),
             **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
             **rollouts.measured,
             **(target_bias(rollouts.measured, batch.tau, task.high - task.low) if in_target else {}),

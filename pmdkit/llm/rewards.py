@@ -4,8 +4,8 @@ MathTask gets the verdicts of the first table; `RewardSum` combines them with th
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -50,45 +50,44 @@ class Term:
         return torch.tensor([torch.nan if v.value is None else v.value for v in verdicts], dtype=torch.float64)
 
 
-@dataclass
+@dataclass(frozen=True)
 class RewardSum:
     """The reward of a step as a weighted sum: the first [[reward]], which decides what passes, and the others.
 
     A response that lacks a verdict in any part has none: its reward is NaN, never the sum of the rest. With
     `mask_cut_off` neither has one that was cut off.
-
-    Attributes:
-        parts: of the last step, by name: [N] unweighted values, NaN without a verdict.
     """
 
     table: RewardTable
     terms: Sequence[Term]
     mask_cut_off: bool
-    parts: dict[str, Tensor] = field(default_factory=dict, init=False)
 
-    def total(self, first: Tensor, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
-        """[N] the rewards, from [N] values of the first part on its scale, NaN without a verdict; lengths in tokens."""
-        self.parts = {self.table.part: first}
+    def total(
+        self, first: Tensor, items: Sequence[Item], length: Tensor, width: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """[N] the rewards, and [N] unweighted values of each part by name; NaN without a verdict.
+
+        Args:
+            first: [N] values of the first part on its scale.
+            length, width: [N] and the budget, tokens.
+        """
+        parts = {self.table.part: first}
         total = self.table.weight * first
         for term in self.terms:
-            values = self.parts[term.table.part] = term.values(items, length, width)
+            values = parts[term.table.part] = term.values(items, length, width)
             total = total + term.table.weight * values
         if self.mask_cut_off:
             total = torch.where(torch.tensor([item.truncated for item in items]), torch.nan, total)
-        return total
+        return total, parts
 
-    def columns(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    def columns(self, verdicts: Sequence[Verdict], parts: Mapping[str, Tensor]) -> dict[str, Any]:
         """Columns of metrics.jsonl: the mean of each part, named as TRL names it, and the share that passes."""
         correct = [verdict.correct is True for verdict in verdicts if verdict.scored]
-        means = {name: part[~part.isnan()].mean().item() for name, part in self.parts.items()}
+        means = {name: part[~part.isnan()].mean().item() for name, part in parts.items()}
         return {
             **({"pass_rate": sum(correct) / len(correct) if correct else None} if self.terms else {}),
             **{f"rewards/{name}/mean": None if math.isnan(mean) else mean for name, mean in means.items()},
         }
-
-    def of_response(self, n: int) -> dict[str, float | None]:
-        """Each part of one response, for the record."""
-        return {name: None if bool(part[n].isnan()) else float(part[n]) for name, part in self.parts.items()}
 
 
 def make_reward_sum(table: RewardTable, rollout: RolloutTable, process_group: ProcessGroup = SINGLE) -> RewardSum:

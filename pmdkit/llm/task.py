@@ -25,10 +25,11 @@ SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
 
 @dataclass(frozen=True)
 class GradedStep:
-    """The responses of a step as text, and the verifier's verdict on each."""
+    """The responses of a step as text, the verifier's verdict on each, and what `RewardSum.total` has of its parts."""
 
     items: list[Item]
     verdicts: list[Verdict]
+    parts: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass
@@ -85,10 +86,10 @@ class MathTask:
         ended = [row[-1] in self.ends for row in responses]
         items = make_items(asked, responses, ended, rollouts.episodes, self.read, self.rows)
         verdicts = grade_episodes(self.grader, items, rollouts.episodes)
-        self.last = GradedStep(items, verdicts)
         stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them", rollouts.episodes)
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
-        reward = torch.tensor(values, dtype=torch.float64)
+        reward, parts = torch.tensor(values, dtype=torch.float64), {}
         if self.rewards is not None:
-            reward = self.rewards.total(reward, items, rollouts.extent, rollouts.width)
+            reward, parts = self.rewards.total(reward, items, rollouts.extent, rollouts.width)
+        self.last = GradedStep(items, verdicts, parts)
         return reward.view(rollouts.mass.shape)

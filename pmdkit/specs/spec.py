@@ -19,6 +19,19 @@ from pmdkit.specs.table import Count, Positive, Strict, check_plain, check_table
 NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
 LABEL = 100  # characters; file systems take 255 bytes
 Tables = dict[str, type[Strict] | None]
+SHORT = {
+    "objective": "objective.name",
+    "tau": "objective.tau",
+    "norm": "objective.norm",
+    "steps": "schedule.steps",
+    "prompts": "schedule.prompts",
+    "group": "schedule.group",
+    "ministeps": "schedule.ministeps",
+    "passes": "schedule.passes",
+    "lr": "schedule.lr",
+    "seed": "run.seed",
+}
+"Keys that the command line, sweeps and comparisons know by a short name."
 
 
 class ScheduleTable(Strict):

@@ -13,8 +13,9 @@ import numpy as np
 from pmdkit import foreign, stats
 from pmdkit.errors import UsageError, printable, short, unknown
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.specs.spec import SHORT
 from pmdkit.sweeps import record
-from pmdkit.sweeps.grid import SEED, SHORT
+from pmdkit.sweeps.grid import SEED
 
 Entry = dict[str, Any]  # name, config (dotted keys) and summary of a finished run
 Key = tuple[tuple[str, Any], ...]

@@ -9,20 +9,9 @@ from itertools import chain, product
 from typing import Any
 
 from pmdkit.errors import UsageError
+from pmdkit.specs.spec import SHORT
 from pmdkit.specs.toml import parse_value
 
-SHORT = {
-    "objective": "objective.name",
-    "tau": "objective.tau",
-    "norm": "objective.norm",
-    "steps": "schedule.steps",
-    "prompts": "schedule.prompts",
-    "group": "schedule.group",
-    "ministeps": "schedule.ministeps",
-    "passes": "schedule.passes",
-    "lr": "schedule.lr",
-    "seed": "run.seed",
-}
 SEED = "run.seed"
 NAME_LENGTH = 120  # characters of the options in a folder's name; file systems take 255 bytes
 

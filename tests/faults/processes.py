@@ -16,6 +16,7 @@ import pytest
 from filelock import FileLock
 
 from pmdkit.observe import checkpoint
+from pmdkit.observe.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
@@ -27,11 +28,13 @@ VARIES = ("seconds", "memory", "tokens_per")  # parts of the names of columns th
 class ProcessRun:
     """The run folder in a new place, which also steers the gate, and the processes that work on it one by one."""
 
-    def __init__(self, place: Path, command: Sequence[str], settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self, place: Path, command: Sequence[str], settings: Sequence[str] = (), launcher: Sequence[str] = ()
+    ) -> None:
         place.mkdir()
         self.place = place = place.resolve()  # as /proc has it
         self.out, self.log = place / "run", place / "stderr.txt"
-        self.settings, self.kept = list(settings), list[bytes]()
+        self.settings, self.kept, self.launcher = list(settings), list[bytes](), ["-m", *launcher] if launcher else []
         self.command = [*command, "--objective", f"{GATE}:Gated", "--out", str(self.out)]
 
     def start(self, *settings: str, hold: int | str = "", ranks: int = 1, **more) -> subprocess.Popen:
@@ -40,7 +43,7 @@ class ProcessRun:
         for path in self.place.glob("held-*"):
             path.unlink()
         given = [*self.settings, *settings]
-        line = [sys.executable, "-m", "pmdkit", *self.command, "--resume"]  # which also begins a run
+        line = [sys.executable, *self.launcher, "-m", "pmdkit", *self.command, "--resume"]  # which also begins a run
         line += ["--set", *given] if given else []
         if hold:
             name = "hold" if isinstance(hold, int) else f"hold-{hold}"
@@ -122,11 +125,15 @@ class ProcessRun:
         return found, [{key: row[key] for key in row.keys() - varies} for row in rows]
 
 
-def chain(factory: pytest.TempPathFactory, name: str, command: Sequence[str], settings: Sequence[str] = ()):
-    """A fixture's run, which faults strike one after another; in the end it has the bits of one left alone."""
+def chain(factory: pytest.TempPathFactory, name: str, command: Sequence[str], settings: Sequence[str], launcher=()):
+    """A fixture's run, which faults strike one after another; in the end it has the bits of one left alone.
+
+    That one is started by another `launcher` of the field, if one is named.
+    """
     run = ProcessRun(factory.mktemp(name) / "struck", command, settings)
     yield run
-    run.end(run.start(), 0)
-    whole = ProcessRun(run.place.with_name("whole"), command, settings)
+    if not RunFolder(run.out).finished:
+        run.end(run.start(), 0)
+    whole = ProcessRun(run.place.with_name("whole"), command, settings, launcher)
     whole.end(whole.start(), 0)
     assert run.digest() == whole.digest()

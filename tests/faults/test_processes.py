@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 QUICK = ["warm_start.pass_rate=0.02", "warm_start.look=5", "schedule.prompts=8", "schedule.group=4",
          "evaluation.problems=8", "run.threads=1"]  # fmt: skip
+TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 SHARDED = ["parallel.processes=2", "parallel.strategy=fsdp2"]
 RUNS = {  # the command, its settings, its steps, and how often it is killed
     "bandit": (["bandit", "two-hills", "--group", "16"], [], 60, 3),
@@ -32,7 +33,8 @@ RUNS = {  # the command, its settings, its steps, and how often it is killed
 }
 
 
-@pytest.mark.parametrize("name", mostly_nightly(RUNS, "toy"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", RUNS)
 def test_killed_and_resumed_a_run_ends_on_the_same_bits(name, tmp_path):
     """All of its processes are killed between two checkpoints, or while one is written."""
     words, settings, steps, kills = RUNS[name]
@@ -69,6 +71,12 @@ def test_while_it_starts(number, code, toy):
     toy.end(process, code)
     assert not toy.out.exists()
     assert len(toy.errors) == (code == 75)
+
+
+def test_killed_in_a_step(toy):
+    process = toy.start(hold=2)
+    process.kill()
+    toy.end(process, -9)
 
 
 @pytest.mark.parametrize("number", mostly_nightly([signal.SIGTERM, signal.SIGINT, signal.SIGHUP], signal.SIGTERM))
@@ -108,9 +116,9 @@ def test_the_reader_of_its_output_leaves(toy):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    settings = ["parallel.processes=2", "run.checkpoint_every=3", "evaluation.every=0", "warm_start.pass_rate=0"]
+    settings = ["run.checkpoint_every=3", "evaluation.every=0", "warm_start.pass_rate=0", "model.device=cpu"]
     command = ["llm", TINY, "--steps", "6", "--prompts", "2"]
-    yield from chain(tmp_path_factory, "two", command, [*settings, "model.device=cpu"])
+    yield from chain(tmp_path_factory, "two", command, [*settings, "parallel.processes=2"], TORCHRUN)
 
 
 def held(run, *settings):

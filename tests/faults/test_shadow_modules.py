@@ -32,7 +32,7 @@ OUTSIDE = [  # {}: a new folder for what it writes
     f"llm {TINY} --out {{}} --steps 1 --set parallel.processes=2 warm_start.pass_rate=0 evaluation.every=0",
     "reproduce --budget 2m --dry-run", "race --dry-run", "figure tab2-speed --out {}", "learn start {}",
 ]  # fmt: skip
-OFTEN = [command for command in OUTSIDE if command.split()[0] in ("doctor", "bandit", "llm")]  # for every change
+OFTEN = [command for command in OUTSIDE if command.split()[0] in ("doctor", "sweep")]  # for every change; with children
 INSIDE = [
     "eval . --k 1 --problems 2", "replay .", "autopsy .", "figure .", "compare .", "export . 1 {}",
     f"llm {TINY} --out . --resume --steps 2",

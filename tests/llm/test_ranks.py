@@ -1,4 +1,4 @@
-"""Several processes of one run: who caused its end, and the same run under torchrun and accelerate launch."""
+"""Several processes of one run: who caused its end, and a run under accelerate launch."""
 
 import json
 import os
@@ -13,14 +13,10 @@ import pytest
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.llm import ranks
 from pmdkit.llm.recipe_checks import check_processes
-from tests.nightly import mostly_nightly
 
 TINY = str(Path(__file__).with_name("tiny.toml"))
 QUICK = ["evaluation.every=0", "warm_start.pass_rate=0", "model.device=cpu"]
-LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--nproc-per-node", "2"],
-    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"],
-}
+ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +56,11 @@ def test_more_processes_than_this_machine_can_run(monkeypatch):
         check_processes(3, "auto")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", mostly_nightly(LAUNCHERS, "torchrun"))
-def test_a_launcher_of_the_field_starts_the_same_run(launcher, tmp_path):
-    """It decides how many processes there are; its main process writes the folder."""
+@pytest.mark.nightly
+def test_accelerate_starts_a_run(tmp_path):
+    """It decides how many processes there are; its main process writes the folder. For torchrun: test_processes.py."""
     words = ["-m", "pmdkit", "llm", TINY, "--steps", "2", "--json", "--out", str(tmp_path / "run"), "--set", *QUICK]
-    command = [sys.executable, "-m", *LAUNCHERS[launcher], *words]
+    command = [sys.executable, "-m", *ACCELERATE, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 2

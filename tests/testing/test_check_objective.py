@@ -11,6 +11,7 @@ import torch
 from pmdkit.objectives import DRO, GRPO, OBJECTIVES, REBEL, PMDMean, PMDPart, ReinforcePP
 from pmdkit.objectives.baselines import as_one_group, mean_baseline, peer_mean, zero_absent
 from pmdkit.testing import check_objective
+from pmdkit.testing.__main__ import main
 from pmdkit.testing.objectives import CHECKS
 
 
@@ -263,18 +264,13 @@ def test_the_suite_says_what_it_skipped():
     assert verdicts["first step"] == "ok"
 
 
-def run(*arguments):
-    command = [sys.executable, "-m", "pmdkit.testing", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
-def test_command_line(tmp_path):
+def test_command_line(tmp_path, capsys):
     """0 with one line per check; 4 where a check says no; 2 for a mistake in the call."""
-    good = run("rloo", "norm=none")
-    assert good.returncode == 0
-    assert len(good.stdout.splitlines()) == len(CHECKS)
-    wrong = run("pmd-mean", "tau=-1")
+    assert main(["rloo", "norm=none"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(CHECKS)
+    command = [sys.executable, "-m", "pmdkit.testing", "pmd-mean", "tau=-1"]
+    wrong = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "tau is -1; expected a finite number > 0" in wrong.stderr
     file = tmp_path / "my.py"
@@ -282,9 +278,8 @@ def test_command_line(tmp_path):
         "from pmdkit.objectives import PMDMean\nclass MyLoss(PMDMean):\n"
         "    def loss(self, batch):\n        return super().loss(batch) / 2\n"
     )
-    no = run(f"{file}:MyLoss")
-    assert no.returncode == 4
-    assert "first step: the first step on a bandit is not the policy gradient" in no.stderr
+    assert main([f"{file}:MyLoss"]) == 4
+    assert "first step: the first step on a bandit is not the policy gradient" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -140,6 +140,7 @@ def test_pmd_part_learns_at_a_larger_tau(rerun):
     made_again(rerun, "tau", "pmd-part tau=0.5", "pmd-part tau=2.0")
 
 
+@pytest.mark.nightly
 def test_on_policy_is_a_little_better(rerun):
     """tab:main-results:on_policy. RLOO at staleness 1 is ahead of PMD-mean at 16 on 5 of 5 seeds, by 0.02 to 0.04."""
     against = versus("training-curves", "pmd-mean", "rloo", "pass_rate_mean")
@@ -246,7 +247,6 @@ def test_smallest_log_ratios_begin_as_recorded(rerun):
     first_steps(rerun, "pmd-mean", "pmd-part")
 
 
-@pytest.mark.nightly
 def test_gspo_is_ahead_on_some_seeds(rerun):
     """tab:gspo. Parity: GSPO above PMD-mean in mean pass rate on 4 of 5 seeds; the interval of the difference holds
     0."""

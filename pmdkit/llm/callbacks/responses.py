@@ -26,11 +26,12 @@ class ResponsesCallback(TrainerCallback):
         rollouts, groups = result.rollouts, result.groups
         size = rollouts.mass.shape[1]
         numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
-        rewards, parts = groups.reward.flatten().tolist(), self.task.rewards
+        rewards, graded = groups.reward.flatten().tolist(), self.task.last
         lines = []
-        for n, (item, verdict) in enumerate(zip(self.task.last.items, self.task.last.verdicts, strict=True)):
+        for n, (item, verdict) in enumerate(zip(graded.items, graded.verdicts, strict=True)):
             problem = self.task.problems.problem(numbers[n // size])
             history = [{"role": role, "content": content} for role, content in problem.history]
+            parts = {name: None if bool(part[n].isnan()) else float(part[n]) for name, part in graded.parts.items()}
             line = {
                 "id": problem.id,
                 "k": n % size,
@@ -41,7 +42,7 @@ class ResponsesCallback(TrainerCallback):
                 **({} if rollouts.episodes is None else {"messages": rollouts.episodes[n].messages}),
                 "tokens": lengths[n],
                 "reward": rewards[n] if verdict.scored and groups.present.view(-1)[n] else None,
-                **({} if parts is None else {"cut_off": item.truncated, "rewards": parts.of_response(n)}),
+                **({"cut_off": item.truncated, "rewards": parts} if parts else {}),
                 "extracted": verdict.extracted,
                 "path": verdict.path,
                 "reason": verdict.reason,

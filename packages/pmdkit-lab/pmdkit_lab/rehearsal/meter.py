@@ -9,6 +9,7 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -211,12 +212,18 @@ def short(kind: torch.dtype) -> str:
     return str(kind).removeprefix("torch.")
 
 
+@cache
+def is_named(file: str) -> bool:
+    """Whether a site may name this file; asked for every frame above every operator."""
+    return not file.startswith(OURS) and any(mark in file for mark in CALLERS)
+
+
 def caller() -> str:
     """The line of the rehearsed code that runs now, as file.py:12 function; autograd's own steps have none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(OURS) and any(mark in name for mark in CALLERS):
+        if is_named(name):
             return f"{os.path.basename(name)}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back
     return "autograd"
