@@ -93,15 +93,16 @@ class StepRows:
             surprise = -engine.sum() / (len(engine) if len(engine) > 1 else tokens)
             if row.logp and len(row.logp) == len(engine):
                 trainer = np.asarray(row.logp)
-                self.same.add(engine, trainer)
-                if len(engine) > 2:
-                    self.ahead.add(engine[:-1], trainer[1:])
-                    self.behind.add(engine[1:], trainer[:-1])
                 difference = trainer - engine
-                self.gap += float(np.abs(difference).sum())
-                weight = np.exp(np.clip(difference, -20, 20))
-                self.weights += (weight.sum(), weight @ weight)
                 spread = float(difference.sum())
+                if len(engine) > 1 or row.length == 1:  # else sums, which say nothing of tokens
+                    self.same.add(engine, trainer)
+                    if len(engine) > 2:
+                        self.ahead.add(engine[:-1], trainer[1:])
+                        self.behind.add(engine[1:], trainer[:-1])
+                    self.gap += float(np.abs(difference).sum())
+                    weight = np.exp(np.clip(difference, -20, 20))
+                    self.weights += (weight.sum(), weight @ weight)
             if row.logp_after:
                 moved = sum(row.logp_after) - sum(row.logp or row.logp_engine)
             if row.logp_ref:

@@ -81,6 +81,11 @@ class Source:
     config: Record = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
 
+    @property
+    def reasons(self) -> str:
+        """Everything that was left out, in words."""
+        return "; ".join(f"{n} x {why} ({at})" for why, (n, at) in self.left_out.items()) or "no dump was found"
+
     def leave_out(self, why: str, where: str) -> None:
         """Count something that was not read; the first place is kept."""
         count, first = self.left_out.get(why, (0, where))
@@ -113,14 +118,14 @@ def open_instruct(record: Record, row: Row) -> Iterator[Row]:
 
 
 def prime_rl(record: Record, row: Row) -> Iterator[Row]:
-    """An episode has a trace for each agent; what the model wrote are the nodes that were sampled."""
+    """An episode has a trace for each agent; what the model wrote are the nodes that were sampled. The folder names the
+    step that trained on it, the record the one that asked for it."""
     work, data = (record.get("run") or {}).get("work") or {}, record["task"]["data"]
     for trace in record["traces"] if work.get("type", "train") == "train" else ():
         drawn = [node for node in trace["nodes"] if node.get("sampled")]
         rewards = [each["score"] * each.get("weight", 1.0) for each in trace.get("rewards", {}).values() if each]
         logp = [value for node in drawn for value in node.get("logprobs") or ()]
         yield Row(
-            step=work.get("step"),
             group=(record.get("group") or {}).get("id"),
             prompt=text(data.get("prompt")),
             response="\n".join(text(node["message"]) or "" for node in drawn),
@@ -219,7 +224,7 @@ def text(value: Any) -> str | None:
 def fitting(name: str, value: Any) -> Any:
     """A value in the type of our column; None if it has another."""
     if name.startswith("logp"):
-        return numbers(value)
+        return numbers([value] if foreign.is_number(value) else value)
     if name in ("prompt", "response"):
         return text(value)
     if name in ("gold", "group"):
@@ -318,6 +323,14 @@ def superseded(file: Path, root: Path) -> bool:
         or file.stem.startswith("eval_")
         or (file.parent.name == "all" and twin.exists())
     )
+
+
+def column_names(given: str | None) -> dict[str, str]:
+    """Our names of columns to theirs, from `--columns reward=score,prompt=question`."""
+    pairs = [pair.partition("=") for pair in (given or "").split(",") if pair]
+    if not all(sign and theirs for _, sign, theirs in pairs):
+        raise UsageError(f"--columns got {given!r}; expected our names and theirs: reward=score,prompt=question")
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
 def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tuple[Place, Row]]:

@@ -62,9 +62,8 @@ def autopsy(path: Path, columns: Mapping[str, str], tau: float | None = None) ->
     for piece in by_step(read(path, columns, source), tau):
         pieces[piece["step"]].append(piece)
     if not pieces:
-        reasons = "; ".join(f"{count} x {why} ({where})" for why, (count, where) in source.left_out.items())
         raise UsageError(
-            f"{path} holds no responses that autopsy can read ({reasons or 'no dump was found'}); name --columns, "
+            f"{path} holds no responses that autopsy can read ({source.reasons}); name --columns, "
             "or have them written: --record of pmdkit, log_completions of TRL, rollout_data_dir of verl"
         )
     steps = [merged(pieces[step]) for step in sorted(pieces)]

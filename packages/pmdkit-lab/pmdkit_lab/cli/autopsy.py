@@ -6,7 +6,6 @@ from rich.console import Console
 
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, shown, simple_table
-from pmdkit.errors import UsageError
 
 
 def autopsy(
@@ -23,11 +22,9 @@ def autopsy(
     """
     from pmdkit_lab import json_values
     from pmdkit_lab.autopsy import report as reports
+    from pmdkit_lab.autopsy.readers import column_names
 
-    pairs = [pair.partition("=") for pair in (columns or "").split(",") if pair]
-    if not all(sign and theirs for _, sign, theirs in pairs):
-        raise UsageError(f"--columns got {columns!r}; expected our names and theirs: reward=score,prompt=question")
-    report, steps = reports.autopsy(path, {ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tau)
+    report, steps = reports.autopsy(path, column_names(columns), tau)
     if out is not None:
         from pmdkit.observe import files
         from pmdkit.observe.run_folder import make_writable

@@ -136,6 +136,16 @@ def point(recording: Recording, name: str) -> PolicyPoint:
     return PolicyPoint(whole, known, sums)
 
 
+def log_ratio(recording: Recording, where: PolicyPoint) -> Tensor:
+    """[N] log pi/pi_old of the responses, float64, NaN where a row was not recorded."""
+    old = torch.where(recording.mask, recording["logp_old"], 0.0)
+    if where.sums:
+        moved = where.logp[:, 0].double() - old.double().sum(1)
+    else:
+        moved = torch.where(recording.mask, where.logp - old, 0.0).double().sum(1)
+    return torch.where(where.known, moved, torch.nan)
+
+
 def rollouts_of(recording: Recording) -> Rollouts:
     """The rollouts of the step."""
     about = recording.about

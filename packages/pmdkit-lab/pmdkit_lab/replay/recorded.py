@@ -36,6 +36,12 @@ def recorded_steps(folder: RunFolder) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
+def holds_run(path: Path) -> bool:
+    """Whether a path is a run folder of pmdkit, or a folder in which recorded steps of pmdkit are."""
+    folder = RunFolder(path)
+    return folder.started or bool(recorded_steps(folder))
+
+
 def open_step(run: Path, step: int | None = None) -> Recording:
     """The recording of a step, by default the newest one.
 
@@ -43,7 +49,7 @@ def open_step(run: Path, step: int | None = None) -> Recording:
         UsageError: there is no run, no recording, or none of this step, or the file is damaged or of another version.
     """
     folder = RunFolder(run)
-    if not folder.started:
+    if not holds_run(run):
         raise UsageError(f"{run} is not a run folder of pmdkit (it has no config.json); give the folder of a run")
     steps = recorded_steps(folder)
     if not steps:
@@ -124,10 +130,12 @@ def check_shape(name: str, found: Tensor, shapes: Sequence[Sequence[int]]) -> No
 def check_texts(recording: Recording) -> None:
     """Raise ValueError unless every prompt and response can be shown as text."""
     about, prompts = recording.about, len(recording["mass"])
-    for name in ("vocabulary", "problems"):
+    for name in ("vocabulary", "problems", "texts"):
         texts = about.get(name)
         if texts is not None and not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise ValueError(f"{name} is {short(texts)}; expected a list of texts")
+    if len(about.get("texts") or recording.mask) != len(recording.mask):
+        raise ValueError(f"it does not have {len(recording.mask)} texts")
     end = len(about["vocabulary"]) if about.get("vocabulary") is not None else 2**31
     for name in ("prompts", "responses", "prompt_tokens", "episode"):
         found = recording.get(name)
@@ -191,6 +199,8 @@ class RecordingText:
 
     def response(self, row: int) -> str:
         """The response of a row."""
+        if (texts := self.recording.about.get("texts")) is not None:  # of another trainer's dump
+            return str(texts[row])
         tokens = self.recording["responses"][row][self.recording.mask[row]].tolist()
         episode = self.recording.get("episode")
         if episode is not None:  # includes what an environment said in between

@@ -1,6 +1,7 @@
-"""A recorded step under any objective: losses and gradient statistics, as plain numbers.
+"""A recorded step under any objective: losses, gradient statistics and the push on every response, as plain numbers.
 
-Results at the recorded policies are exact; nothing is claimed about others.
+Results at the recorded policies are exact; nothing is claimed about others. Where a step comes from, a run of pmdkit or
+another trainer's dump (dumps.py), makes no difference here; the latter has no recorded objective.
 """
 
 from collections.abc import Mapping
@@ -11,13 +12,15 @@ from typing import Any
 import torch
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Objective, load_objective, traits
-from pmdkit.plugins import Trust, Trusted
+from pmdkit.objectives import OBJECTIVES, Groups, Objective, load_objective, temperature, traits
+from pmdkit.plugins import Trust, Trusted, is_path
+from pmdkit.population import has_solution, solve
 from pmdkit.recording import Recording
-from pmdkit_lab.replay.gradient import POINTS, Gradient, NotRecorded, batch_of, gradient, point
+from pmdkit_lab.replay.gradient import POINTS, Gradient, NotRecorded, batch_of, gradient, log_ratio, point
 
 DRIVERS = 5  # prompts listed
 NOTHING = 1e-12  # a smaller gradient is rounding error
+BESIDE = ("pmd-mean", "pmd-part", "grpo")  # what is asked where no objective is recorded, and none is named
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def make_request(
         UsageError: the recorded objective cannot be loaded again, or an option is unknown.
     """
     trusted = Trusted.of(trust, objective, options)
-    table = dict(recording.about["objective"])
+    table = dict(recording.about["objective"] or {"name": BESIDE[0]})
     recorded = table.pop("name")
     name = objective or recorded
     if name == recorded:
@@ -74,13 +77,40 @@ def make_request(
     return ReplayRequest(loaded, name, trusted)
 
 
-def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
-    """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` raise."""
+def make_requests(
+    recording: Recording,
+    objective: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    trust: Trust = (),
+) -> list[ReplayRequest]:
+    """The requests for a replay: one, or those of BESIDE, each with the options that it has. As for `make_request`."""
+    given = options or {}
+    if objective is not None or own_objective(recording):
+        return [make_request(recording, objective, given, trust)]
+    has = {name: {field.name for field in fields(load_objective(name))} for name in BESIDE}  # type: ignore[arg-type]
+    some = set[str]().union(*has.values())  # an option that none has is refused by the first
+    own = {name: {key: value for key, value in given.items() if key in has[name] or key not in some} for name in BESIDE}
+    return [make_request(recording, name, own[name], trust) for name in BESIDE]
+
+
+def own_objective(recording: Recording) -> bool:
+    """Whether an objective of pmdkit, or a file with one, is recorded; other trainers have losses of their own."""
+    name = (recording.about["objective"] or {}).get("name")
+    return name is not None and (is_path(name) or name in OBJECTIVES)
+
+
+def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest) -> dict[str, Any]:
+    """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` raise.
+
+    Gradients are compared with those of the recorded objective, or of the first request where none is recorded.
+    """
     about, (prompts, size) = recording.about, recording["mass"].shape
     own: ReplayRequest | None = None
-    with suppress(ValueError):  # the recorded objective cannot be loaded again
-        own = make_request(recording, trust=request.trusted)
-    found = gradients(request.objective, recording)
+    if own_objective(recording):
+        with suppress(ValueError):  # the recorded objective cannot be loaded again
+            own = make_request(recording, trust=request.trusted)
+    asked = {each.name: (each, gradients(each.objective, recording)) for each in (request, *beside)}
+    found = asked[request.name][1]
     recorded = {} if own is None else gradients(own.objective, recording)
     # the losses that the run reported are compared with those recomputed from the recording for the same objective
     again: Gradient | str = "the recorded objective cannot be loaded again here"
@@ -89,6 +119,7 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
         if isinstance(again, str) or again.rows[1]:  # else all groups have equal rewards, and the run dropped them
             again = recorded["seen"]
     driving = found["old"] if isinstance(found["seen"], str) else found["seen"]
+    compared = recorded or found
     rate, anchor = pass_rate(recording), "pi_old"  # the policy that log-ratios are measured from
     if traits(request.objective).uses_reference:
         kept = recording.get("logp_ref") is not None
@@ -102,7 +133,9 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
         "sampled": about["sampled"],
         "policy_version": about["version"],
         "pass_rate": None if rate is None else float(rate.mean()),
-        "recorded": {
+        "recorded": None
+        if about["objective"] is None
+        else {
             "objective": about["objective"],
             "ministeps": about["ministeps"],
             "losses": [update["loss"] for update in about["updates"]],
@@ -111,8 +144,14 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
         },
         "objective": request.table,
         "anchor": anchor,
-        "points": {name: at_point(here, recorded.get(name)) for name, here in found.items()},
+        "compared_with": request.name if own is None else f"the recorded {own.name}",
+        "points": {name: at_point(here, compared[name]) for name, here in found.items()},
+        "beside": [
+            {"objective": each.table, "points": {name: at_point(x, compared[name]) for name, x in there.items()}}
+            for each, there in list(asked.values())[1:]
+        ],
         "drivers": [] if isinstance(driving, str) else drivers(driving, recording),
+        "responses": responses(recording, asked),
     }
 
 
@@ -158,6 +197,65 @@ def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str,
         "cosine": alike,
         "scale": scale,
     }
+
+
+def responses(
+    recording: Recording, asked: Mapping[str, tuple[ReplayRequest, Mapping[str, Gradient | str]]]
+) -> list[dict[str, Any]]:
+    """The story of every response: what it earned, where it moved, and what each objective makes of it.
+
+    `push` is minus the mean slope of its tokens, -d total / d log pi(y|x) for a loss per response, by objective and
+    policy. `exact` is its log-ratio under the exact update of its group, nats; see `exact_update`.
+    """
+    mass, length = recording["mass"].flatten(), recording.mask.sum(1)
+    unknown = torch.full(mass.shape, torch.nan, dtype=torch.float64)
+    known, moved = {}, {}
+    for name in POINTS:
+        with suppress(NotRecorded):
+            where = point(recording, name)
+            known[name], moved[name] = where.known, log_ratio(recording, where)
+    push = {
+        name: {
+            at: unknown if isinstance(here, str) else torch.where(known[at], -here.coefficient / length, torch.nan)
+            for at, here in there.items()
+        }
+        for name, (_, there) in asked.items()
+    }
+    exact = {name: exact_update(each.objective, recording).flatten() for name, (each, _) in asked.items()}
+
+    def at(n: int, values: Mapping[str, torch.Tensor]) -> dict[str, float | None]:
+        return {name: None if x[n].isnan() else float(x[n]) for name, x in values.items()}
+
+    return [
+        {
+            "prompt": n // recording["mass"].shape[1],
+            "row": n,
+            "reward": float(recording["reward"].flatten()[n]) if mass[n] > 0 else None,
+            "tokens": int(length[n]),
+            "log_ratio": at(n, {name: x for name, x in moved.items() if name != "old"}),
+            "push": {name: at(n, values) for name, values in push.items()},
+            "exact": at(n, exact),
+        }
+        for n in torch.nonzero(length).flatten().tolist()
+    ]
+
+
+def exact_update(objective: Objective, recording: Recording) -> torch.Tensor:
+    """[P, G] log-ratios of the exact update of each group, nats, as if its responses were all there are.
+
+    On the full support, that is the update of the step. NaN where nothing has a verdict, and for an objective whose
+    solution is not known, or that is anchored at a reference policy.
+    """
+    reward, mass = recording["reward"].double(), recording["mass"].double()
+    found = torch.full_like(mass, torch.nan)
+    if has_solution(objective) and not traits(objective).uses_reference:
+        tau = temperature(objective, Groups(reward, mass, recording.about["sampled"]))
+        there = mass.sum(1) > 0
+        log_pi = (mass[there] / mass[there].sum(1, keepdim=True)).log()
+        length = recording.mask.sum(1).clamp_min(1).view(mass.shape)[there]
+        solution = solve(objective, log_pi, log_pi, reward[there], tau[there], length)
+        found[there] = torch.from_numpy(solution.log_ratio)
+    return torch.where(mass > 0, found, torch.nan)
 
 
 def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:

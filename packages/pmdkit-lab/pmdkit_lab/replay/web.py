@@ -20,7 +20,7 @@ from pmdkit.observe import files
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.recording import Recording
 from pmdkit_lab import json_values
-from pmdkit_lab.replay.gradient import NotRecorded, point, rollouts_of
+from pmdkit_lab.replay.gradient import NotRecorded, log_ratio, point, rollouts_of
 from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
 
 WEB_FORMAT = 1
@@ -154,22 +154,16 @@ def log_ratios(recording: Recording, name: str) -> dict[str, list[Any]]:
 
     None where a row, or the whole policy, was not recorded; tokens are None if only sums were recorded.
     """
-    rows = len(recording.mask)
-    nothing: list[Any] = [None] * rows
+    nothing: list[Any] = [None] * len(recording.mask)
     try:
         where = point(recording, name)
     except NotRecorded:
         return {name: nothing, f"{name}_tokens": nothing}
-    old = recording["logp_old"]
-    if where.sums:
-        whole, texts = where.logp[:, 0].double() - torch.where(recording.mask, old, 0.0).double().sum(1), nothing
-    else:
-        by_token = torch.where(recording.mask, where.logp - old, 0.0)
-        whole, texts = by_token.double().sum(1), packed(by_token, recording.mask)
+    texts = nothing if where.sums else packed(where.logp - recording["logp_old"], recording.mask)
     known = where.known.tolist()
     return {
-        name: [value if there else None for value, there in zip(whole.tolist(), known, strict=True)],
-        f"{name}_tokens": [value if there else None for value, there in zip(texts, known, strict=True)],
+        name: [x if there else None for x, there in zip(log_ratio(recording, where).tolist(), known, strict=True)],
+        f"{name}_tokens": [x if there else None for x, there in zip(texts, known, strict=True)],
     }
 
 

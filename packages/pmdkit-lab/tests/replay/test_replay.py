@@ -7,7 +7,7 @@ from pmdkit.objectives import coefficient, cut, total
 from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import NotRecorded, batch_of, gradient, point
 from pmdkit_lab.replay.recorded import open_step
-from pmdkit_lab.replay.replay import make_request, replay
+from pmdkit_lab.replay.replay import make_request, make_requests, replay
 
 
 @pytest.fixture
@@ -46,6 +46,24 @@ def test_the_exact_update_leaves_no_gradient(bandit):
     found = replay(open_step(bandit.path), make_request(open_step(bandit.path)))
     assert found["points"]["old"]["norm"] == pytest.approx(bandit.metrics[-1]["grad_norm"], rel=1e-9)
     assert found["points"]["after"]["norm"] < 1e-9
+
+
+def test_the_exact_update_is_where_the_run_went(bandit):
+    """On the full support the exact update of the group is that of the step; there no objective pushes on."""
+    found = replay(open_step(bandit.path), make_request(open_step(bandit.path)))["responses"]
+    assert len(found) == 100
+    for row in found:
+        assert row["exact"]["pmd-mean"] == pytest.approx(row["log_ratio"]["after"], abs=1e-9)
+
+
+def test_a_loss_of_another_trainer_is_no_objective(step):
+    """What it made of the step cannot be replayed; what ours would have made of it can."""
+    other = Recording(step.about | {"objective": {"name": "trl sapo", "tau": 0.3}}, step.mask, step.tensors)
+    asked = make_requests(other)
+    assert [request.table.get("tau") for request in asked] == [0.3, 0.3, None]
+    found = replay(other, *asked)
+    assert found["recorded"]["replayed"] is None
+    assert [each["objective"]["name"] for each in found["beside"]] == ["pmd-part", "grpo"]
 
 
 def test_clipping_shows(drawn):
