@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-RECORD = tomllib.loads(Path(__file__).with_name("field.toml").read_text(encoding="utf-8"))["cut"]
+FIELD = tomllib.loads(Path(__file__).with_name("field.toml").read_text(encoding="utf-8"))
+RECORD = FIELD["cut"]
 PACKAGES = os.environ.get("PMDKIT_FIELD_PACKAGES")  # the --target of pip
 CHECKOUTS = os.environ.get("PMDKIT_FIELD_CHECKOUTS")  # OWNER/NAME below it
 NEWEST = bool(os.environ.get("PMDKIT_FIELD_NEWEST"))
