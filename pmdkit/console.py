@@ -123,6 +123,9 @@ class LiveDisplay(Display):
         table.columns[0].style = table.columns[2].style = "dim"
         for key, name, unit in SHOWN:
             if row.get(key) is not None:
+                measured = row.get(key.removeprefix("theory_")) if key.startswith("theory_log_ratio") else None
+                if measured is not None and abs(measured) < abs(row[key]) / 2:
+                    unit += f", a step goes {100 * measured / row[key]:.2g} % of the way; a small part is usual"
                 table.add_row(name, f"{row[key]:.4f}", unit)
         width = max(10, min(60, self.console.width - 30))
         what = "reward so far" if row["pass_rate"] is None else "pass rate so far"

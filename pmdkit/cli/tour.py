@@ -56,8 +56,9 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     folder = run_folder.new_folder(out, "tour")
     live = isinstance(console.make_display(), console.LiveDisplay)  # log lines would push the tour off the screen
     screen.print("[bold]One exact step of both updates[/bold] from one policy, tau 0.001: they end in different places")
+    ends: dict[str, Run] = {}
     for name in ("pmd-part", "pmd-mean"):
-        end = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
+        end = ends[name] = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
         # on the grades 0, 0.1, ..., 1: a bar for each arm, and the mean reward
         shares = [float(end.policy[0][arm]) for arm in np.argsort(make(end.spec.env).reward[0])]
         words = "all on the best arm" if max(shares) > 0.99 else "the arms above average"
@@ -73,7 +74,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
         curve = f"{rates[0]:.3f} {console.sparkline(rates, 24)} {rates[-1]:.3f}"
         screen.print(f"  {name:17} {curve}  {len(run.metrics)} batches")
-    picture = save(draw(runs, objective, tau), folder.path / "tour")[0]
+    picture = save(draw(runs, ends, objective, tau), folder.path / "tour")[0]
     for sentence in summary(runs):
         screen.print(sentence)
     screen.print(f"[bold]picture: {shown(picture)}[/bold]", soft_wrap=True)
