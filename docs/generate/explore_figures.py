@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from generate import phone
+from generate.explore_static import Explorable, module
 
 FOLDER = Path(__file__).parent / "explorables"
 HOME = "home"  # on the first page of the site; the others have their own pages
@@ -21,8 +22,8 @@ FRAGMENT = """<figure class="explore-static">
 
 
 def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
-    """Write pictures, `NAME/static.svg`, and what pages and lessons include, `.static/NAME.html` and
-    `.static/lesson-NAME.html`; returns the number of pictures.
+    """Write pictures, `NAME/static.svg`, the tables of scripts, `NAME/tables.js`, and what pages and lessons include,
+    `.static/NAME.html` and `.static/lesson-NAME.html`; returns the number of pictures.
 
     Args:
         folder: docs/explore, or a copy of it.
@@ -34,6 +35,8 @@ def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
         drawing = importlib.import_module(f"generate.explorables.{name}").draw()
         (folder / name).mkdir(exist_ok=True)
         files = phone.both(drawing.figure, folder / name / "static")
+        if isinstance(drawing, Explorable):
+            (folder / name / "tables.js").write_text(module(drawing.tables), encoding="utf-8")
         own = "" if name != HOME else f"explore/{name}/"
         for file, place in ((name, own), (f"lesson-{name}", f"{LESSON}{name}/")):
             picture = phone.tag(drawing.alt, *(f"{place}{file}" for file in files))

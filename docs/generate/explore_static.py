@@ -8,7 +8,6 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from pmdkit.objectives import OBJECTIVES
@@ -26,18 +25,13 @@ RECIPES = ("qwen2.5-7b", "qwen3-30b-a3b", "one-gpu")
 
 @dataclass(frozen=True)
 class Explorable(Drawing):
-    """A static picture with the tables that its page's script reads; both are written by `save`.
+    """A static picture with the tables that its page's script reads.
 
     Attributes:
-        tables: numbers and words, by name; `tables.js` beside the picture.
+        tables: numbers and words, by name; `write_explore_figures` writes tables.js beside the picture.
     """
 
     tables: Mapping[str, Any]
-
-    def save(self, path: str | Path) -> list[Path]:
-        """Write the picture, and tables.js in the same folder."""
-        Path(path).with_name("tables.js").write_text(module(self.tables), encoding="utf-8")
-        return super().save(path)
 
 
 def module(tables: Mapping[str, Any]) -> str:
