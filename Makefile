@@ -23,7 +23,7 @@ test: .venv/installed-dev .venv-vllm/installed
 	$(SITE) -m "site and not nightly"
 
 fast: .venv/installed-dev
-	$(PYTEST) --ignore tests/docs --ignore tests/tutorials -m "not slow and not nightly and not gpu and not vllm and not site"
+	$(PYTEST) $(patsubst %,--ignore tests/%,docs tutorials faults site vllm) -m "not slow and not nightly and not gpu and not vllm and not site"
 
 docs: .venv/installed-dev
 	.venv/bin/python docs/prose.py

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, get_scheduler
+from transformers import PreTrainedModel
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.specs.llm import UpdateTable
@@ -46,6 +46,8 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: ScheduleTable, update: UpdateTable) -> None:
+        from transformers import get_scheduler  # half a second, since it imports peft
+
         self.optimizer = optimizer
         self.lr = schedule.lr
         self.per_step = schedule.ministeps * schedule.passes

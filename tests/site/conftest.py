@@ -62,7 +62,7 @@ def look(contexts, address):
         if not request.url.startswith((address, "data:", "blob:")):
             troubles.append(f"request for {request.url}")
 
-    def go(path, hash="", width=1200, height=1000, scheme="default", live=True, **options):
+    def go(path, hash="", width=1200, height=1000, scheme="default", live=True, until="networkidle", **options):
         context = contexts(viewport={"width": width, "height": height}, java_script_enabled=live, **options)
         page = context.new_page()
         opened.append(page)
@@ -70,7 +70,7 @@ def look(contexts, address):
         page.on("request", watch)
         page.on("console", lambda told: troubles.append(told.text) if told.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.goto(address + path + (f"#{hash}" if hash else ""), wait_until="networkidle")
+        page.goto(address + path + (f"#{hash}" if hash else ""), wait_until=until)
         if live:
             page.add_style_tag(content="* { transition: none !important }")  # colours on their way: another contrast
             page.evaluate("scheme => { document.body.dataset.mdColorScheme = scheme }", scheme)
@@ -87,9 +87,9 @@ def open_page(look):
     """`open_page("simplex", hash="tau=0.2")`: an explorable, live."""
 
     def go(name, live=True, **options):
-        page = look("" if name == "home" else f"explore/{name}/", live=live, **options)
+        page = look("" if name == "home" else f"explore/{name}/", live=live, until="load", **options)
         if live:
-            page.wait_for_selector("[data-ready=true]")
+            page.wait_for_selector("[data-ready=true]")  # sooner than half a second without requests
         return page
 
     return go

@@ -1,4 +1,4 @@
-"""Two-layer versions of every recipe, objective level, kind of weights and of sharding; and mistakes that are planted.
+"""Every recipe with one or two layers, objective level, kind of weights and of sharding; and mistakes that are planted.
 
 `driver.py` goes through all of them in one process, where torch has the rehearsed device.
 """
