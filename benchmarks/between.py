@@ -1,4 +1,4 @@
-"""The k that the law of draws predicts for PMD-between, compared with runs: `python benchmarks/between.py [FILE]`.
+"""The k that one sampled step predicts for PMD-between, compared with runs: `python benchmarks/between.py [FILE]`.
 
 A pool of prompts from hard to easy, each a table of 32 arms of which 8 are right, is trained for six steps of 16 draws.
 Seeds are contexts of one bandit: a table shares nothing between contexts, so one run of all seeds equals a run of

@@ -1,4 +1,4 @@
-"""The k that the law of draws predicts for PMD-between, against a transformer: `python benchmarks/between_toy.py`.
+"""The k that one sampled step predicts for PMD-between, against a transformer: `python benchmarks/between_toy.py`.
 
 Sums modulo 7, answered in one token of eight by a transformer of one layer, from chance. Seeds are paired: a seed fixes
 weights, prompts and the uniforms of the draws. The pass rate is exact, over all 49 prompts, after each step. Both

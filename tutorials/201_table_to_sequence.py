@@ -12,7 +12,7 @@
 # * You learn: which part of the theory survives when a network replaces the table, and
 #   what the gauges of a run can and cannot say.
 # * You need: lessons 101 to 103.
-# * Time: 20 minutes to read, 15 seconds to run, 25 minutes for the exercises.
+# * Time: 15 minutes to read, 15 seconds to run, 25 minutes for the exercises.
 #
 # So far a policy was a table: one logit per prompt and answer, each of them free. A
 # language model is a function with shared weights. pmdkit gives both the *same*

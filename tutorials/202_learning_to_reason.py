@@ -12,7 +12,7 @@
 # * You learn: what rewards can teach and what they can only sharpen, and how to read a
 #   run by its pass rate, its lengths, its silent groups and its responses.
 # * You need: lesson 201.
-# * Time: 20 minutes to read, 50 seconds to run, 30 minutes for the exercises.
+# * Time: 10 minutes to read, 50 seconds to run, 30 minutes for the exercises.
 #
 # Post-training starts from a model that can already do something. Then it draws
 # responses, looks at nothing but right or wrong, and learns. Here is the whole of it on

@@ -12,7 +12,7 @@
 # * You learn: which lines of a run change from tier to tier, what the length of a
 #   response does to the update, and what a killed run loses.
 # * You need: lessons 201, 203 and 204.
-# * Time: 20 minutes to read, 75 seconds to run, 30 minutes for the exercises.
+# * Time: 10 minutes to read, 75 seconds to run, 30 minutes for the exercises.
 #
 # A table of logits, a small transformer, a `transformers` language model: three kinds
 # of policy, one objective. Here a real `Qwen2ForCausalLM` with a chat template, a

@@ -13,7 +13,7 @@
 #   two models and two methods, how to read the picture of a run against theory, and
 #   what choosing the best checkpoint does to its score.
 # * You need: lessons 103 and 202.
-# * Time: 30 minutes to read, 20 seconds to run, 35 minutes for the exercises.
+# * Time: 25 minutes to read, 20 seconds to run, 35 minutes for the exercises.
 #
 # Here is a table as papers print it: the scores of arXiv:2602.05933 with its smaller
 # model, one run per row, the mean of 32 answers to each of 30 problems.

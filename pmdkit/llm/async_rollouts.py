@@ -64,7 +64,7 @@ class RolloutRequest:
         version: of the weights that generate it.
         prompts: [P] numbers of the problems.
         responses: of all processes, once they have arrived; `share` are those of this process.
-        found: what the canary measured under these weights.
+        found: what the weight-sync check measured under these weights.
         awaited: the trainer is waiting for it and does nothing else.
     """
 

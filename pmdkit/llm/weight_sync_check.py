@@ -21,7 +21,7 @@ ExpectedLogp = Sequence[Tensor]
 
 @dataclass(frozen=True)
 class WeightSyncCheck:
-    """Fixed texts, the canary, that show whether the engine has the trainer's weights.
+    """Fixed texts that show whether the engine has the trainer's weights.
 
     Two differences are measured. Engine and trainer score the fixed texts: this reveals other weights, a lost layer or
     another layout. The engine also answers the prompts and scores its answers: this reveals stale keys and values.

@@ -84,6 +84,13 @@ def test_the_pages_and_the_lessons_agree():
         title = cells_of(path)[0].source.splitlines()[0].removeprefix(f"# {number}: ")
         read, run, work = re.search(r"Time: (\d+) minutes to read, (\d+) seconds to run, (\d+) minutes", text).groups()
         assert int(work) == sum(each.minutes for each in of_lesson(number)), number
+        # a hundred words a minute, a minute for a picture, ten seconds for a formula, to five minutes
+        prose = "\n".join(cell.source for cell in cells_of(path) if cell.cell_type == "markdown").split(
+            "\n## Exercise"
+        )[0]
+        words, formulas = re.subn(r"\$\$?[^$]+\$\$?", " ", re.sub(r"<!--.*?-->", "", prose, flags=re.DOTALL))
+        pictures = sum("plt.show()" in source for _, source in code_cells(path))
+        assert abs(len(words.split()) / 100 + formulas / 6 + pictures - int(read)) < 4, number
         assert re.search(
             rf"^\| \[{number}\]\([^|]* \| {re.escape(title)} \|[^|]*\| {read} min \| {run} s \| {work} min", table, re.M
         )

@@ -33,7 +33,7 @@ def best_k(
     false_positive: float = 0.0,
     false_negative: float = 0.0,
 ) -> BestK:
-    r"""The k whose step from n draws gains most, by the law of `sampled_step`; the smallest if several are equal.
+    r"""The k whose step from n draws gains most by `sampled_step`; the smallest if several are equal.
 
     $$ k^\star = \arg\max_k\; E_{draws}\,[p'_k] - p $$
 

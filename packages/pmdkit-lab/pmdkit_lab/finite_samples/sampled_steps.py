@@ -1,4 +1,4 @@
-r"""One step from n draws: the law of the pass rate after solving the regression.
+r"""One step from n draws: the distribution of the pass rate after solving the regression.
 
 The model. A policy gives each cell of responses one log ratio $u_a = \log\pi'_a/\pi_a$. Two cells, right and wrong
 responses, are a policy class that contains every ideal update; cells may also be single arms. A group of n draws from
@@ -78,7 +78,7 @@ def sampled_step(
        p e^{u_+} + (1-p) e^{u_-} = 1, \quad S \sim Bin(n, p) $$
 
     Source: arXiv:2602.05933, eqs. loo-s-mean and loo-s-part, of whose empirical minimiser Lemma erm_loo has a bound;
-    the law is not in the paper. The model, which cells keep mass and how they share it, is on top of this module.
+    the rest is not in the paper. The model, which cells keep mass and how they share it, is on top of this module.
     Differs: the policy class is all pairs (u_+, u_-), which holds the ideal update; the bound takes any finite class.
 
     Args:
