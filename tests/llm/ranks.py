@@ -176,17 +176,18 @@ class Problems:
         return (rollouts.responses[:, 0] % 3).double().view(rollouts.mass.shape)
 
 
-WRITERS = {
+ENGINES = {
     # name: lag, only the main process has an engine
     "ahead": (1, False),
     "central": (0, True),
     "ahead, central": (1, True),
 }
+WRITERS = {"ddp": ["ahead, central"], "fsdp2": [*ENGINES]}
 
 
 def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     """Four steps with engines of some kind."""
-    lag, central = WRITERS[name]
+    lag, central = ENGINES[name]
     elsewhere = central and not process_group.is_main_process
     engine = None if elsewhere else TransformersEngine(tied("qwen2"), EOS)
     supervised = DistributedEngine(engine, process_group, EOS, central=central)
@@ -222,7 +223,7 @@ def main(out: Path) -> None:
         process_group = AccelerateGroup(strategy, timeout=60, cpu=True)
         for name in CASES:
             save_file(one_case(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
-        for name in WRITERS:
+        for name in WRITERS[strategy]:
             save_file(trained(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
         save_file(go_on(process_group, out / strategy), out / f"{strategy} resumed {process_group.rank}.safetensors")
     # HSDP: both processes have a whole replica, whose gradients are summed over the two once in an update

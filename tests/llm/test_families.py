@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 from generate.families import BEGIN, END, FAMILIES, PAGE, TOLERANCE, line, measure, table  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # transformers' remarks on each family
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]  # transformers' remarks on each family
 ROWS = {}
 
 
