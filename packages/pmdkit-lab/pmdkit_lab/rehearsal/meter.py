@@ -74,6 +74,7 @@ class Meter(TorchDispatchMode):
         self.snapshot()
         self.current, self.rising, self.latest = self.phases[name], False, name  # its first step may free
         yield
+        self.rising = self.rising or not self.current["peak"]  # one that allocates nothing holds what it found
         self.snapshot()
         self.current, self.rising = before, True
 

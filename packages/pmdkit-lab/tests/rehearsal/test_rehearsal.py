@@ -83,6 +83,7 @@ def test_memory_and_traffic_are_those_of_the_shapes(found):
     (summed,) = (size for kind, size in sent.items() if kind.startswith("reduce_scatter"))
     assert summed == pytest.approx(2 * 4 * weights, rel=1e-3)
     assert phases["score"]["peak"] > 2 * 2 * HEAD  # embedding and head in bfloat16
+    assert phases["optimizer"]["peak"] >= 16 * weights / 32  # weights, their gradients and two moments
 
 
 @pytest.mark.slow
