@@ -7,7 +7,7 @@ from typing import NamedTuple
 from strict_answers import structure
 from strict_answers.extraction import BOXES, last_box
 from strict_answers.normalization import TEXT, open_text, strip_decoration, without_dollars
-from strict_answers.numerals import parse_number
+from strict_answers.numerals import in_digits, parse_number
 from strict_answers.rewriting import braced, exact, radians, written
 from strict_answers.structure import Part
 from strict_answers.vocabulary import GREEK, MATHEMATICS, unknowns
@@ -16,7 +16,9 @@ LONGEST = 1000
 "Maximum characters of a span; a longer one is not an answer that anyone asks for."
 PERCENT = re.compile(r"\\?%|(?<![A-Za-z])(?:per ?cent|percentage|pct)(?![A-Za-z])", re.IGNORECASE)
 OPENER = re.compile(
-    r"(?:so|thus|therefore|hence|then|finally|overall|altogether|in (?:total|all|conclusion)) ?, ", re.IGNORECASE
+    r"(?<![\\A-Za-z])(?:(?:so|thus|therefore|hence|then) ?,?"
+    r"|(?:finally|overall|altogether|in (?:total|all|conclusion)) ?,) ",
+    re.IGNORECASE,
 )
 INTRODUCTION = re.compile(
     r"(?:so |thus |then |therefore |hence )?(?:we (?:have|get|find|obtain|conclude)|i get|this gives|it follows"
@@ -29,9 +31,19 @@ MEANINGLESS_BLANK = re.compile(r"(?<![0-9,]) +| +(?![0-9])")
 "Any but the one between two digits, and the one that separates a list from thousands."
 HENCE = re.compile(r"(?:\\(?:therefore|implies|(?:[Ll]ong)?[Rr]ightarrow|to)(?![A-Za-z])|[∴⇒→]) ?")
 "A sign for `so` before a value."
-SIGNED = re.compile(r"(minus|negative) (?=[0-9]|\\[dt]?frac)", re.IGNORECASE)
-HOPE = re.compile(r"\.? ?I hope (?:it|this) is correct\.?$")
-"The closing phrase of answers to a widely used prompt."
+SIGNED = re.compile(r"(minus|negative) (?=[0-9]|\\(?:[dt]?frac|infty))", re.IGNORECASE)
+DIGIT = re.compile("[0-9]")
+INFINITY = re.compile(r"(?<![A-Za-z\\])infinity(?![A-Za-z])", re.IGNORECASE)
+CLOSING = re.compile(
+    r"\.? ?I hope (?:it|this) is correct\.?$"
+    r"|,? \(?(?:since|because)(?: (?!(?:no|not|never|wrong|incorrect|guess\w*|but|or)(?![A-Za-z]))[^ ]+)+$"
+    r"|(?<=[0-9})$]),? (?:\(see above\)|(?:so|and) we are done|which is (?:even|odd|prime|positive)"
+    r"|as (?:desired|required|requested|needed|claimed|wanted|(?:shown|computed|found|derived)(?: above)?)"
+    r"|by (?:symmetry|induction|[A-Za-z' -]+ (?:theorem|principle|formula|inequality|lemma|rule)))$"
+    r"|(?:(?<= pairs)|(?<= triples)|(?<=uples)) \$?\([a-z](?:, ?[a-z])+\)\$?$"
+    r"|(?<=[0-9a-z})$]),? (?:which is )?(?:attained|achieved|reached) (?:at|when|for|by) \$?[A-Za-z(] ?[^A-Za-z]*$",
+)
+"What closes an answer: of a widely used prompt, the reason, and where an extreme value is attained."
 
 
 class Gold(NamedTuple):
@@ -108,7 +120,14 @@ def equation_of(opened: str) -> str:
 
 def opened_span(span: str) -> str:
     """A stripped span without text commands, dollars, and degree signs that are mere units."""
-    text = OPENER.sub("", radians(without_dollars(open_text(HOPE.sub("", span)))), count=1)
+    text = OPENER.sub("", radians(without_dollars(open_text(CLOSING.sub("", span)))), count=1)
+    if DIGIT.search(text) is None:
+        text = in_digits(text)
+    elif text.endswith(")"):
+        head, _, aside = text[:-1].partition("(")  # 204 (two hundred four)
+        text = in_digits(head) if in_digits(head).strip() == in_digits(aside).strip() else text
+    if "nfinity" in text:
+        text = INFINITY.sub(r"\\infty", text)
     text = strip_decoration(INTRODUCTION.sub("", text, count=1))
     if hence := HENCE.match(text):
         text = text[hence.end() :]

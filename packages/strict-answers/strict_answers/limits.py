@@ -91,8 +91,10 @@ def unknown_symbol(span: str, gold: str) -> str | None:
         return "an imaginary unit that the gold does not have"
     if span.count("\\{") > gold.count("\\{"):
         return "a set where the gold has none"
-    if ":" in span and span.count(":") != gold.count(":"):
+    if span.count(":") != gold.count(":") and (":" in span or re.search("[0-9] ?:", gold)):
         return "a ratio of another number of terms"
+    if "--" in plain and "--" not in gold:
+        return "two minus signs"
     if JUXTAPOSED.search(re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain)) and not JUXTAPOSED.search(gold):
         return "two numbers side by side"
     return None

@@ -14,19 +14,21 @@ TEXT = re.compile(
     r"|underline|boldsymbol|bm)\s*\{([^{}]*)\}"
 )
 WRAPPER = re.compile(r"\\(?:boxed|fbox|text(?:bf|it)?|math(?:bf|rm|it|sf)|bm|boldsymbol|underline|emph)\{")
-EDGES = " \t\r\n*_`\"'“”"
+EDGES = " \t\r\n*_`\"'“”✓✔∎"
 PAIRS = [(r"\(", r"\)"), (r"\[", r"\]"), ("$$", "$$"), ("$", "$"), ("{", "}")]
 PAIRS += [(r"\left(", r"\right)"), ("(", ")"), ("[", "]")]
 CLOSERS = ("$", "}", ")", "]")
 STYLES = re.compile(
     r"\\(?:colorbox|(?:text)?color) ?\{ ?(?!white|transparent)[A-Za-z]+(?:![0-9]+)? ?\} ?"
-    r"|\\(?:tiny|(?:script|footnote|normal)size|small|[lL]arge|LARGE|[hH]uge|(?:display|text)style|bf|it|sf|tt|bfseries)"
+    r"|\\(?:tiny|(?:script|footnote|normal)size|small|[lL]arge|LARGE|[hH]uge|(?:display|text)style|bf|it|sf|tt|bfseries"
+    r"|blacksquare|qed|checkmark)"
     r"(?![A-Za-z]) ?"
 )
 "Colours and sizes; what is written in white is hidden."
 SYNONYMS = {"lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":"}
 SYNONYMS |= dict.fromkeys(("lvert", "rvert", "vert"), "|") | {
     "bigcup": r"\cup ",
+    "lg": r"\log_{10}",
     "nicefrac": r"\frac",
     "sfrac": r"\frac",
 }
@@ -34,12 +36,14 @@ SYNONYMS |= dict.fromkeys(("lor", "vee"), r"\text{ or }") | dict.fromkeys(("land
 SYNONYM = re.compile(rf"\\({'|'.join(SYNONYMS)})(?![A-Za-z]) ?")
 ROW_END = re.compile(r"\\\\ ?\[-?[0-9.]+ ?[a-z]{2}\]")
 "The end of a row in a matrix, with extra space below it."
+PRIMES = re.compile(r"\^ ?(?:\{ ?(?:\\prime ?)+\}|\\prime(?![A-Za-z]))")
+SLANTED = re.compile(r"(?<![0-9A-Za-z)}\]])\^ ?\{?([0-9]+)\}? ?/ ?_ ?(?:\{([0-9]+)\}|([0-9]))")
 INFIX = re.compile(r"\\(over|choose)(?![A-Za-z])")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 SUPERSCRIPT = re.compile(r"(?<=[0-9A-Za-z)}\]])[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 TIED = re.compile(r"(?<=[0-9])\{([.:])\}(?=[0-9])")
 "0{.}5: a sign in braces, so that TeX puts no space behind it."
-MINUS = str.maketrans({"−": "-", "﹣": "-", "–": "-", "º": "°", "⁄": "/"})
+MINUS = str.maketrans({"−": "-", "﹣": "-", "–": "-", "º": "°", "⁄": "/", "′": "'", "″": "''"})
 TYPED = str.maketrans(
     {"½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4", "⅕": " 1/5", "⅙": " 1/6", "⅛": " 1/8"}
     | {char: f"_{digit}" for digit, char in enumerate("₀₁₂₃₄₅₆₇₈₉")}
@@ -77,8 +81,12 @@ def strip_decoration(span: str) -> str:
 
 def plain_latex(span: str) -> str:
     r"""One way of writing for what LaTeX writes in several: no colours and sizes, \frac for \over, ^2 for ²."""
-    span = SUPERSCRIPT.sub(lambda found: f"^{{{found.group().translate(RAISED)}}}", span)
-    span = TIED.sub(r"\1", span)
+    if not span.isascii():
+        span = SUPERSCRIPT.sub(lambda found: f"^{{{found.group().translate(RAISED)}}}", span)
+    if "^" in span:
+        span = SLANTED.sub(r"\1/\2\3", PRIMES.sub(lambda found: "'" * found.group().count("prime"), span))
+    if "{" in span:
+        span = TIED.sub(r"\1", span)
     if "\\" not in span:
         return span
     span = SYNONYM.sub(lambda found: SYNONYMS[found[1]], ROW_END.sub(r"\\\\", STYLES.sub(" ", span)))

@@ -31,8 +31,32 @@ BASES = {"binary": 2, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "sev
 BASES |= {"nine": 9, "ten": 10, "decimal": 10, "eleven": 11, "twelve": 12, "sixteen": 16, "hexadecimal": 16}
 BASE = re.compile(
     r"([+-]?) ?\(?([0-9A-Fa-f]{1,60})\)? ?"
-    r"(?:_ ?(?:\{ ?)?\(?(?P<below>[0-9]{1,2}|[a-z]+)\)? ?\}?|\(?(?:in )?base[ -](?P<word>[0-9]{1,2}|[a-z]+)\)?)"
+    r"(?:_ ?(?:\{ ?)?\(?(?P<below>[0-9]{1,2}|[a-z]+)\)? ?\}?"
+    r"|\(?(?:in )?(?:base[ -](?P<word>[0-9]{1,2}|[a-z]+)|(?P<name>binary|octal|hexadecimal))\)?)"
 )
+HALF_DAY = r"(?: ?([ap])\.? ?m(?:\.|(?![A-Za-z])))"
+CLOCK = re.compile(
+    rf"(?<![0-9:.])(?:(0?[1-9]|1[0-2])(?: ?: ?([0-5][0-9]))?{HALF_DAY}|([01]?[0-9]|2[0-3]) ?: ?([0-5][0-9]))(?![0-9:])",
+    re.IGNORECASE,
+)
+"10:30 a.m., 4 PM and 15:45."
+NUMERALS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
+)
+WORTH = dict(zip(NUMERALS.split(), [*range(20), *range(20, 100, 10)], strict=True)) | {"a": 1, "an": 1, "and": 0}
+DIGIT, TEEN, TEN = ("|".join(NUMERALS.split()[first:last]) for first, last in ((1, 10), (10, 20), (20, 28)))
+SHARES = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7}
+SHARES |= {"eighth": 8, "ninth": 9, "tenth": 10}
+SHARE = "|".join(share + "s?" * (share[-1] == "h" or share in "third quarter") for share in SHARES)
+BELOW_100 = rf"(?:(?:{TEN})(?:[- ](?:{DIGIT}))?|{TEEN}|{DIGIT})"
+BELOW_1000 = rf"(?:(?:{DIGIT}|a) hundred(?:(?: and)? {BELOW_100})?|{BELOW_100})"
+WORDED = re.compile(
+    rf"(?<![A-Za-z-])(?:{BELOW_1000} thousand(?:,?(?: and)? {BELOW_1000})?|{BELOW_1000}|zero|an?(?= (?:{SHARE})))"
+    rf"(?:[- ]({SHARE}))?(?![A-Za-z-])",
+    re.IGNORECASE,
+)
+"A number in words below a million, or a share of one; what is no such number stays as it is."
 LONGEST = 100
 "Maximum digits of a number that is turned into a fraction."
 
@@ -106,12 +130,38 @@ def period_value(found: re.Match[str] | None) -> Fraction | None:
     return head + Fraction(int(period), (10 ** len(period) - 1) * scale)
 
 
+def in_digits(text: str) -> str:
+    """A text with its numbers in words as digits: forty-two marbles as 42 marbles."""
+    return WORDED.sub(worded_value, text)
+
+
+def worded_value(found: re.Match[str]) -> str:
+    """The digits of a match of WORDED."""
+    total, share = 0, (found[1] or "").lower()
+    for word in re.findall("[a-z]+", found.group().lower().removesuffix(share)):
+        if word == "thousand":
+            total *= 1000
+        elif word == "hundred":
+            total += 99 * (total % 1000)  # what stands before it is its only digit so far
+        else:
+            total += WORTH[word]
+    return f"{total}/{SHARES.get(share) or SHARES[share.removesuffix('s')]}" if share else str(total)
+
+
+def clock_time(found: re.Match[str]) -> tuple[int, bool]:
+    """(minutes since midnight, whether it says a.m. or p.m.) of a match of CLOCK."""
+    hour, minute, half, hour_24, minute_24 = found.groups()
+    if half is None:
+        return 60 * int(hour_24) + int(minute_24), False
+    return 60 * (int(hour) % 12 + 12 * (half in "pP")) + int(minute or 0), True
+
+
 def read_base(span: str) -> tuple[str, int] | None:
     """(digits, base) of 42_5 and `42 base 5`; None if the span is not such a number."""
     found = BASE.fullmatch(span)
     if found is None:
         return None
-    name = found["below"] or found["word"]
+    name = found["below"] or found["word"] or found["name"]
     base = int(name) if name.isdigit() else BASES.get(name)
     digits = found[2].upper().lstrip("0") or "0"
     if base is None or not 2 <= base <= 36 or max(int(digit, 36) for digit in digits) >= base:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from strict_answers.vocabulary import (
     ADJECTIVES,
+    ASKED,
     CHANGING,
+    DISOWNING,
     HEADS,
     LEAD_OF,
     MATHEMATICS,
@@ -41,6 +43,10 @@ TAIL = re.compile(
     r"(?:C|L|Id[nU]|[dD]U|P[Un])*"  # in total, left, in the class, that day
 )
 IN_ALL = re.compile(r"\bin (?:total|all)\b")
+IS_ASKED = re.compile(
+    r"(?:is |are )?(?:(?:the|our|my)(?: number of(?: the)?)? |(?=(?:correct|m[ai][a-z]+al|optimal)$))(.+)"
+)
+"Words behind a value that say that it is the one asked for."
 THS = re.compile(r"[a-z]*ths")
 "Shares, such as hundredths."
 NOT_SHARES = frozenset(["months", "paths", "baths", "moths", "lengths", "depths"])
@@ -138,7 +144,7 @@ def is_unit_letter(found: re.Match[str], rest: str) -> bool:
     """Whether a single letter after a number and a blank is a unit, as in 34 m; without the blank it is a variable."""
     return (
         found.group() in ("m", "g", "s", "h", "L", "l", "t")
-        and re.search(r"[0-9}] $|[0-9}]\) $", rest[: found.start()]) is not None
+        and re.search(r"[0-9}] $|[0-9}]\) $|[0-9]\\pi $", rest[: found.start()]) is not None
     )
 
 
@@ -158,6 +164,12 @@ def check_tail(text: str, allowed: frozenset[str]) -> None:
     """Refused if the words after a value are not a known unit or noun."""
     text = re.sub(r"[$*`\"(){}\\,.]|\\[,; ]|~", " ", text).rstrip(" ;!")
     tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", IN_ALL.sub("total", text))
+    asked = IS_ASKED.match(" ".join(tokens))
+    if asked is not None and all(
+        word in ASKED or len(word) == 1 or (word not in DISOWNING and known_noun(word, allowed | HEADS))
+        for word in asked[1].split()
+    ):
+        return  # 17 is the smallest such integer
     if not TAIL.fullmatch(classes(tokens, tail_class, allowed, "behind")):
         raise Refused(f"'{' '.join(tokens)[:60]}' is not known behind a value")
 
@@ -186,7 +198,7 @@ def lead_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
         return "l"
     if word in LEAD_OF and not (word in HEADS and follows in ("is", "was", "of", "equals", "for", ":")):
         return LEAD_OF[word]
-    if word in ("least", "most") and follows in ("common", "likely"):
+    if word in ("least", "most") and follows in ("common", "likely", "such", "possible", "positive"):
         return "a"
     if word in HEADS:
         return "h"

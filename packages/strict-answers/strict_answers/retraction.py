@@ -8,10 +8,22 @@ from string import ascii_lowercase
 
 from strict_answers.normalization import strip_decoration, without_dollars
 from strict_answers.numerals import parse_number
-from strict_answers.vocabulary import ANNOUNCING, CHANGES, DISOWNING, HEADS, NEGATING, REFERRING, STATING, TWISTED
+from strict_answers.vocabulary import (
+    ANNOUNCING,
+    CHANGES,
+    DISOWNING,
+    HEADS,
+    NEGATING,
+    REFERRING,
+    SECOND_HAND,
+    STATING,
+    TWISTED,
+)
 
 READ = 20_000
 "Characters that are read after an answer."
+NUMBERED = re.compile(r"^ *[0-9]{1,2}[.)] (?=[a-z])", re.MULTILINE)
+"The number of a step in a list."
 VALUE = r"(?:\$|\\[a-z(\[]|[-−+]?[0-9])"
 STATED = re.compile(
     r"(?:\b(?:answer|result|value|total|solution|sum|number|it|that|which)"
@@ -26,14 +38,16 @@ LETTERS = bytes(code if chr(code) in ascii_lowercase else ord(" ") for code in r
 SENTENCE = re.compile(r"[.!?](?=\s|$)|[;\n]")
 CLAUSE = re.compile(r"[.;:!?,]")
 VALUED = re.compile(r"[0-9$\\]")
-NUMBER = re.compile(r"\\[dt]?frac\{-?[0-9]+\}\{[0-9]+\}|(?<![0-9A-Za-z_.^{])(?<!\{-)[-−]?[0-9]+(?:[.,/][0-9]+)*")
+NUMBER = re.compile(r"\\[dt]?frac\{-?[0-9]+\}\{[0-9]+\}|(?<![0-9A-Za-z_.^{#])(?<!\{-)[-−]?[0-9]+(?:[.,/][0-9]+)*")
 OTHERS = re.compile(
     r"\b(?:common|typical|frequent|usual|classic|easy|no|without|any|avoid\w*)(?: \w+)? (?:mistake|error|slip|doubt)"
-    r"|\bno other\b|(?:^|: )\W*(?:all |the )?(?:wrong|incorrect) (?!answer|value|result|line|number|sign|one)[a-z]"
+    r"|\bno other\b"
+    r"|\b(?:other|negative|extraneous) (?:root|solution|value|case)s?\b.* (?:rejected|discarded|impossible)\b"
+    r"|(?:^|: )\W*(?:all |the )?(?:wrong|incorrect) (?!answer|value|result|line|number|sign|one)[a-z]"
 )
 "Mistakes that others make, or nobody."
 DENIED = re.compile(
-    r"\b(?:this|that|it|i|answer|above|value|result|do)(?:['’]s)?(?: [a-z]+){0,3}?"
+    r"\b(?:this|that|it|i|answer|above|value|result|(?<!we )do)(?:['’]s)?(?: [a-z]+){0,3}?"
     r"(?:n['’]t| not| never| cannot| no longer)\b"
     r"(?! (?:be )?(?:a coincid|need|requir|depend|matter|affect|surpris|hard|difficult|necessary|only|just|possible"
     r"|simplif|reduc|improv|exceed))"
@@ -51,7 +65,7 @@ DOUBTED = re.compile(
 "Anything else than praise that is said of the answer."
 CHANGED = re.compile(
     r"\b(?:my mind|take (?:that|this|it|my answer) back|on (?:second|further|reflection)|off by|oh no|hold on"
-    r"|let me (?:re\w+|try|start|fix|correct)|should (?:\w+ )?(?:be|have been|read)(?! correct| right)"
+    r"|let me (?:re(?!check|verify)\w+|try|start|fix|correct)|should (?:\w+ )?(?:be|have been|read)(?! correct| right)"
     r"|(?:more|less|greater|larger|smaller|fewer) than (?:that|this|it)"
     r"|(?:other|two|several|second) (?:possible )?(?:answer|solution|value)s?|counted twice"
     r"|i (?:\w+ )?(?:forgot|overlooked|missed|mean|mis\w+)|(?:double|halve|square|negate|reverse|flip) (?:it|that))\b"
@@ -76,6 +90,7 @@ AHEAD = re.compile(
     r"|(?:line|statement|sentence|answer|number|value) below|(?:going|about) to (?:say|state|write|lie))\b"
 )
 "What a sentence before an answer says of it, if it disowns anything."
+DENYING = NEGATING | DISOWNING | SECOND_HAND
 DISTRUST = re.compile(r"(?:\bnot|\bnever|n['’]t) (?!need|use)(?:\w+ )?(?:this|my (?:\w+ )?answer)\W*$")
 
 
@@ -98,7 +113,7 @@ def denied(before: str) -> bool:
     if not clause:
         return False
     words = WORD.findall(clause)
-    if any(word in NEGATING or word in DISOWNING or word.endswith(("n't", "n’t")) for word in words):
+    if any(word in DENYING or word.endswith(("n't", "n’t")) for word in words):
         return True
     if TWISTED & set(words[-3:]) - ANNOUNCING - HEADS or re.search(r"\b(?:of|than)(?: [a-z]+){0,2}$", clause):
         return True
@@ -115,9 +130,10 @@ def taken_back(after: str, span: str) -> bool:
     doubt = ("wait" in after or "hm" in after) and DOUBT.search(after)
     if not doubt and VALUED.search(after) is None:
         return False
+    after = NUMBERED.sub("", after)
     value = span if span.isdigit() else strip_decoration(span).lower()
     known = {value, *NUMBER.findall(value)}
-    valued = [sentence for sentence in sentences or SENTENCE.split(after) if VALUED.search(sentence)]
+    valued = [sentence for sentence in SENTENCE.split(after) if VALUED.search(sentence)]
     if any(not same(stated, value) for sentence in valued for stated in STATED.findall(sentence)):
         return True
     if doubt and not any(same(number, value) for number in NUMBER.findall(after)[-1:]):

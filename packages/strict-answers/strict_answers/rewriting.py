@@ -7,11 +7,21 @@ from fractions import Fraction
 from strict_answers.numerals import DOTTED, MIXED, PERIOD, canonical_fraction, mixed_value, period_value
 
 EXACT_DECIMAL = re.compile(r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?![0-9.])")
-SHORT_TOP = re.compile(r"\\[dtc]?frac ?([0-9A-Za-z])")
-SHORT_BOTTOM = re.compile(r"\\[dtc]?frac ?(\{[^{}]*\}) ?([0-9A-Za-z])")
+SHORT_TOP = re.compile(r"\\(?:[dtc]?(frac)|[dt]?(binom)) ?([0-9A-Za-z])")
+SHORT_BOTTOM = re.compile(r"\\(?:[dtc]?(frac)|[dt]?(binom)) ?(\{[^{}]*\}) ?([0-9A-Za-z])")
 BINOMIAL = re.compile(r"\\[td]?binom ?\{([^{}]*[A-Za-z][^{}]*)\} ?\{ ?([1-4]) ?\}")
 PRODUCT_OF_CALLS = re.compile(r"\\(ln|log|lg|sin|cos|tan) ?([0-9]+|[a-z]|\\pi)(?= ?(?:\\cdot|\\times|\*))")
 "The parser takes what follows the sign into the function: \\ln 2 \\cdot 4 is not \\ln 8."
+LOGARITHM = re.compile(
+    r"\\log ?_ ?(?:\{ ?([0-9A-Za-z]+) ?\}|([0-9A-Za-z])) ?(?:\{ ?([0-9]+) ?\}|\( ?([0-9]+) ?\)|([0-9]+)(?![0-9.]))"
+)
+CHOSEN = re.compile(
+    r"(?:\{ ?\} ?)?(?:[\^_] ?)?(?:\{([0-9]{1,3})\}|(?<![0-9])([0-9]{1,3}))"
+    r" ?C ?_? ?(?:\{([0-9]{1,3})\}|([0-9]{1,3})(?![0-9]))"
+    r"|(?<![A-Za-z])C ?\( ?([0-9]{1,3}) ?, ?([0-9]{1,3}) ?\)"
+    r"|(?<![A-Za-z])C ?_ ?(?:\{([0-9]{1,3})\}|([0-9])) ?\^ ?(?:\{([0-9]{1,3})\}|([0-9]))"
+)
+"Binomial coefficients as {}_{10}C_3, 10C3, C(10, 3) and C_{10}^3."
 SIGN = r"(?:(?<=[0-9])\^ ?\{? ?o ?\}?(?![A-Za-z])|\^ ?\{ ?\\circ ?\}|\^? ?\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])|°)"
 DEGREES = re.compile(SIGN + r"(?: ?[CF](?![A-Za-z]))?")
 ANGLE = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?(?:{SIGN}| ?degrees?(?![A-Za-z]))")
@@ -42,13 +52,24 @@ def exact(span: str) -> str:
     """A formula rewritten for the parser, which would round decimals and drop periods: all become fractions."""
     span = BARE.sub(r"\\\1 ", span.replace("**", "^"))
     span = BINOMIAL.sub(expanded, PRODUCT_OF_CALLS.sub(r"\\\1(\2)", span))
-    span = re.sub(r"(!(?=[0-9])|\\pi ?(?=\())", r"\1 \\cdot ", span)
-    span = re.sub(r"\\log ?_ ?(?:e(?![A-Za-z])|\{ ?e ?\})", r"\\ln ", span)
+    span = re.sub(r"(!(?=[0-9])|\\pi ?(?=\()|[0-9]\) ?(?=\([0-9]))", r"\1 \\cdot ", span)
+    if "\\log" in span:
+        span = re.sub(r"\\log ?_ ?(?:e(?![A-Za-z])|\{ ?e ?\})", r"\\ln ", span)
+        span = LOGARITHM.sub(
+            lambda found: rf"\log_{{{found[1] or found[2]}}}({found[3] or found[4] or found[5]})", span
+        )
     span = MIXED.sub(lambda found: as_fraction(mixed_value(found), found), span)
+    if "." not in span:
+        return PRODUCT.sub(r"\1\\cdot ", span)
     span = PERIOD.sub(lambda found: as_fraction(period_value(found), found), span)
     span = DOTTED.sub(lambda found: as_fraction(period_value(found), found), span)
     span = PRODUCT.sub(r"\1\\cdot ", span)
     return EXACT_DECIMAL.sub(lambda found: as_fraction(Fraction(found.group().rstrip(".")), found), span)
+
+
+def binomials(span: str) -> str:
+    r"""Binomial coefficients in LaTeX: 10C3 and C(10, 3) as \binom{10}{3}."""
+    return CHOSEN.sub(lambda found: "\\binom{" + "}{".join(filter(None, found.groups())) + "}", span)
 
 
 def expanded(found: re.Match[str]) -> str:
@@ -74,4 +95,4 @@ def as_fraction(value: Fraction | None, found: re.Match[str]) -> str:
 
 def braced(span: str) -> str:
     r"""Write \frac12 as \frac{1}{2}, so that no adjacent digits mean two numbers."""
-    return SHORT_BOTTOM.sub(r"\\frac\1{\2}", SHORT_TOP.sub(r"\\frac{\1}", span))
+    return SHORT_BOTTOM.sub(r"\\\1\2\3{\4}", SHORT_TOP.sub(r"\\\1\2{\3}", span))

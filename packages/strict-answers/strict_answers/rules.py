@@ -11,10 +11,11 @@ from strict_answers import structure
 from strict_answers.extraction import after_box, answer_line, last_box
 from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, spelled, squeezed
 from strict_answers.limits import too_complex, unknown_symbol
-from strict_answers.normalization import strip_decoration
-from strict_answers.numerals import DECIMAL, DOTTED, PLAIN, canonical_integer, parse_number
-from strict_answers.phrases import Hints, Refused, hints_of
+from strict_answers.normalization import plain_latex, strip_decoration
+from strict_answers.numerals import CLOCK, DECIMAL, DOTTED, PLAIN, canonical_integer, clock_time, parse_number
+from strict_answers.phrases import Hints, Refused, check_lead, hints_of
 from strict_answers.retraction import denied, taken_back
+from strict_answers.rewriting import binomials
 from strict_answers.structure import Part
 from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
 from strict_answers.vocabulary import unknowns
@@ -36,23 +37,35 @@ PRIME = re.compile(
     r"|(?:(?<![A-Za-z])|\\[A-Za-z]*)[A-Za-z]['’](?![A-Za-z]|\(-?[0-9.]+\))"
 )
 "A derivative or another quantity; f'(2) = 34 names a number, and 34' are feet."
+NAME_PRIME = re.compile(r"['’](?![A-Za-z])")
+DIGIT_RATIO = re.compile("[0-9] ?:")
+COUNT = 7919
+"Stands for the right time of day."
+AT = re.compile(r"^(?:(?:it|he|she|they|we|the [a-z]+) (?!not|never)[a-z]+ )?at ", re.IGNORECASE)
+MATRIX_LEAD = re.compile(r"[A-Za-z][A-Za-z' ]* (?:is|are|equals) (?=\\begin|[(\[] ?\\begin)")
 LETTER = (
     r"(?:(?i:the )?(?i:correct |answer )?(?i:options?|choice)(?i: is)?:? ?)?"
-    r"(?:\( ?([A-H]) ?\)|\[ ?([A-H]) ?\]|([A-H])[.):]"
+    r"(?:\( ?([A-H]) ?\)|\[ ?([A-H]) ?\]|([A-H])(?:[.)]| ?:)"
 )
 BARE_CHOICE = re.compile(LETTER + "|([A-H]))(?i: is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?)?")
 CHOICE = re.compile(
-    LETTER + r")(?:,? which is|:)? (?=[^\s=+*/^_<>|,;:.!?'-]|-[^ ])"
+    LETTER + r")(?:(?:,? which is|:)? |(?<=\))(?=[0-9]))(?=[^\s=+*/^_<>|,;:.!?'-]|-[^ ])"
     r"(?!\\(?:cdot|times|cup|cap|pm|mp|div|setminus|in|neq?|p?mod)(?![A-Za-z]))"
 )
 "A letter and its value, as contests print them: (B) 34."
 CHOSEN = re.compile(
-    r"(?<=[0-9})])(?:,? which is|,| [-—–])? (?:(?:the )?(?:option|choice|answer) )?(?:\(([A-H])\)|(?<=[en] )([A-H]))$"
+    r"(?<=[0-9})])(?: ?,? which is| ?,| [-—–])? (?:(?:the )?(?:option|choice|answer) )?"
+    r"(?:\(([A-H])\)|(?<=[en] )([A-H]))$"
 )
 "A value and its letter: 34 (B), 34, option B."
-POINT = re.compile(r"[A-Z] ?(?=\()")
+POINT = re.compile(
+    r"(?:[A-Z] ?(?=\()|(?i:(?:the )?(?:ordered )?(?:point|pair|triple|vertex|cent(?:er|re)|interval) ))(?=[(\[])"
+)
 "The name of a point before its coordinates."
-CHOSEN_VALUE = re.compile(r"-?(?:[0-9]|\\[dt]?frac|\\sqrt|\\pi|[(\[]-?[0-9])")
+AND_SHARE = re.compile(r"(?<=[0-9]) and (?=[0-9]+/[0-9]+$|\\[dt]?frac)")
+OUT_OF = re.compile("(?<=[0-9]) out of (?=[0-9]+$)")
+"2 and 3/4 is a mixed number, and 7 out of 12 a fraction, where the gold is one number."
+CHOSEN_VALUE = re.compile(r"(?:[a-z] ?= ?)?-?(?:[0-9]|\\[dt]?frac|\\sqrt|\\pi|[(\[]-?[0-9])")
 
 
 class Pending(NamedTuple):
@@ -114,11 +127,11 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         return wrong(extracted, "none", "nothing is left of the answer but decoration")
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
         raise Refused("dots: the value goes on")
-    bare = unquoted(extracted)
-    primes = PRIME.findall(bare)
-    feet = primes and PLAIN.fullmatch(wanted.text) and re.fullmatch(r"[0-9]+['’]{1,2}", bare)
-    if primes and len(primes) > len(PRIME.findall(gold)) and not feet:
-        raise Refused("a prime that the gold does not have")
+    if PRIME.search(unquoted(extracted)):
+        bare = unquoted(plain_latex(extracted))
+        feet = PLAIN.fullmatch(wanted.text) and re.fullmatch(r"[0-9]+['’]{1,2}", bare)
+        if len(PRIME.findall(bare)) > len(PRIME.findall(plain_latex(gold))) and not feet:
+            raise Refused("a prime that the gold does not have")
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")
     if signs := PERCENT.findall(span):
@@ -140,7 +153,15 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         value, *rounded = structure.APPROXIMATE.split(text)  # 12 pi, which is about 37.7: the exact value is the answer
         if len(rounded) == 1 and DECIMAL.fullmatch(rounded[0].strip()) and not DECIMAL.fullmatch(value.strip()):
             text = strip_decoration(value)
-    if wanted.parts[0][0] == "(,)" and (point := POINT.match(text)):
+    if (time := CLOCK.fullmatch(wanted.opened)) is not None:
+        text, wanted = as_count(text, time), read_gold(str(COUNT))
+    if DIGIT_RATIO.search(wanted.opened):
+        text = re.sub("(?<=[0-9]) to (?=[0-9])", ":", text)
+    if wanted.parts[0][0] == "" and "C" in text and "C" not in wanted.letters:
+        text = binomials(text)
+    if (" and " in text or " of " in text) and len(wanted.parts) == 1 and wanted.parts[0][0] == "":
+        text = OUT_OF.sub("/", AND_SHARE.sub(" ", text))
+    if "," in wanted.parts[0][0] and (point := POINT.match(text)):
         text = text[point.end() :]
     offered = structure.difference(text) if wanted.equation else None
     if offered is not None and unknowns(offered) == unknowns(wanted.equation):
@@ -149,6 +170,9 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     if wanted.parts[0][0] == "raw":
         return for_worker(extracted, ((("raw", text),),), wanted)
     if "x" in wanted.parts[0][0]:
+        if lead := MATRIX_LEAD.match(text):
+            check_lead(lead.group(), hints.allowed)
+            text = text[lead.end() :]
         matrix = structure.read_matrix(text)
         if matrix is not None:
             return compare_members(extracted, (((matrix[0], *map(spelled, matrix[1:])),),), wanted)
@@ -161,8 +185,18 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     elif len(wanted.parts) == 1 and wanted.parts[0][0] == "(,)":
         reading = structure.as_tuple(reading)
     barred = any(name.startswith(("\\bar", "\\overline", "\\Re", "\\Im")) for name in reading.names)
+    inverse = wanted.letters and any("^-1(" in name for name in reading.names)
     number = len(wanted.parts) == 1 and wanted.parts[0][0] == "" and not IMAGINARY.search(wanted.text)
-    if other_names(reading.names, wanted.names) or (barred and not number):
+    if reading.alternatives and len(wanted.parts) == 1 and not any(reading.names) and not wanted.variable:
+        each = tuple(((part[0], *map(spelled, part[1:])),) for part in reading.parts)
+        verdict = compare_members(extracted, each, wanted)  # 7/12 or 0.58(3)
+        if isinstance(verdict, Pending) or verdict.correct:
+            return verdict
+    if (
+        other_names(reading.names, wanted.names)
+        or (barred and not number)
+        or (inverse and reading.names != wanted.names)
+    ):
         raise Refused("other names than those of the gold")
     if wanted.variable and any(part[0] == "raw" for part in reading.parts):
         wanted = wanted._replace(parts=(("raw", wanted.opened),))
@@ -191,6 +225,8 @@ def without_choice(text: str, wanted: Gold) -> tuple[str, str]:
     letter, value = next(filter(None, found.groups())), text[found.end() :] or text[: found.start()]
     if re.search(r"[(\[][A-H][)\]]|(?<![A-Za-z\\])[A-H][.)]", value):
         return "", text
+    if wants_letter and re.fullmatch("(?i:none|all|both) of (?:the above|these)", value):
+        return letter, ""
     if wants_letter:
         reading = structure.attempt(value)
         is_choice = reading is not None and len(reading.parts) == 1 and CHOSEN_VALUE.match(value) is not None
@@ -199,16 +235,35 @@ def without_choice(text: str, wanted: Gold) -> tuple[str, str]:
     return (letter, strip_decoration(value)) if is_choice else ("", text)
 
 
+def as_count(text: str, time: re.Match[str]) -> str:
+    """A text with COUNT in place of the gold's time of day: what stands around is then judged as around a number."""
+    wanted, exact = clock_time(time)
+
+    def count(found: re.Match[str]) -> str:
+        offered, half = clock_time(found)
+        if offered != wanted and (exact or not half or offered % 720 != wanted % 720):
+            raise Refused("another time")
+        return str(COUNT)
+
+    counted = CLOCK.sub(count, text)
+    return AT.sub("", counted, count=1) if counted != text else "no time"
+
+
 def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     """Whether an answer names something other than the gold: y = 5 for x = 5, a cosine for a sine. Longer names may."""
     if len(names) != 1 or not names[0] or not wanted:
         return False
     name, gold = names[0], ",".join(wanted)
-    call, argument = structure.CALL.fullmatch(name), name.partition("(")[2]
-    if call and (gold in argument or ("(" in gold and gold.partition("(")[2] != argument)):
+    (head, _, argument), (gold_head, _, gold_argument) = name.partition("("), gold.partition("(")
+    if structure.CALL.fullmatch(name) and (gold in argument or (gold_argument and gold_argument != argument)):
         return True  # f(x) = 5 for x = 5, f(1) for f(x)
+    if argument and gold_argument and not head.endswith(gold_head):  # g(x) for f(x), f(x) for its inverse
+        return True
+    if len(NAME_PRIME.findall(name)) != len(NAME_PRIME.findall(gold)):
+        return True
     letters = re.sub("[^A-Za-z]", "", name)
     exact_names = "," in name + gold or (len(gold) == 1 and len(letters) < 4) or "\\" in name + gold
+    exact_names |= name[1:2] == "_" == gold[1:2]  # S_n for a_n
     return exact_names and name != gold and ("," in name) == ("," in gold)
 
 

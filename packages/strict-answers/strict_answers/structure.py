@@ -2,12 +2,13 @@
 
 import re
 from contextlib import suppress
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from strict_answers import regions
 from strict_answers.brackets import balanced, in_braces, levels, opens_whole
 from strict_answers.numerals import MIXED, mixed_value, read_base
-from strict_answers.phrases import Refused, lead_class, unframe
+from strict_answers.phrases import Refused, check_lead, lead_class, unframe
 from strict_answers.vocabulary import GREEK, LEAD_OF, LETTERS, listed, unknowns
 
 Part = tuple[str, ...]
@@ -66,7 +67,7 @@ MATRIX = re.compile(
     r"((?:(?!\\begin).)*?)\\end ?\{[a-z]+\} ?([)\]]?)"
 )
 MATRIX_NAME = re.compile(r"(?:\\vec ?\{?|\\overrightarrow ?\{?[A-Z])?[A-Za-z]\}?(?: ?\^ ?\{? ?(?:-1|T|\\top) ?\}?)?")
-PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|±")
+PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])|[±∓]")
 VARIABLE = re.compile(rf"(?:[A-Za-z]|\\(?:{'|'.join(sorted(GREEK))}))(?:_\{{?[A-Za-z0-9]\}}?)?")
 COMMANDS = GREEK | listed(
     """
@@ -77,14 +78,17 @@ COMMANDS = GREEK | listed(
 )
 "Commands that a name may contain."
 NAME_SIGNS = re.compile(
-    r"(?:[A-Za-z' \\|+_{}(),/°\[\]-]|\^ ?\{? ?\\circ ?\}?|(?<=_)[0-9]|(?<=_\{)[0-9]+(?=\})|(?<=\()[0-9, -]+(?=\)))*"
+    r"(?:[A-Za-z' \\|+_{}(),/°\[\]-]|\^ ?\{? ?\\circ ?\}?|(?<=[A-Za-z])\^ ?\{ ?-1 ?\}(?=\()"
+    r"|(?<=_)[0-9]|(?<=_\{)[0-9]+(?=\})|(?<=\()[0-9, -]+(?=\)))*"
 )
-CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?'{0,2} ?\(([A-Za-z0-9, +\\-]{1,20})\)")
+CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?(?: ?\^ ?\{ ?-1 ?\}|'{0,2}) ?\(([A-Za-z0-9, +\\-]{1,20})\)")
 EVENT = re.compile(r"(?:\\(?:Pr|mathbb ?\{P\})|\\?P(?:r|rob)?) ?[(\[][^=]+[)\]]|[A-Za-z]{1,2}(?: ?: ?[A-Za-z]{1,2})+")
 "The probability of an event, P(X > 2), and a ratio of lengths, AB:CD."
 SHORT_NAME = re.compile(rf"{VARIABLE.pattern}|{CALL.pattern}|\([a-z](?:, ?[a-z])+\)")
 OTHER = re.compile(r"\| ?(?:[a-z]|\\[a-z]+) ?\||frac ?\{ ?(?:d|\\partial)[ }A-Za-z]|(?<![A-Za-z])d[A-Za-z]? ?/ ?d[a-z]")
 "|x| and dy/dx are other quantities than x and y; |S| and |AB| are sizes."
+EXTREME = re.compile(r"_ ?(?:\{ ?)?\\?(?:max|min|total)(?![A-Za-z]) ?\}?")
+"The subscript of S_{max}."
 ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)$")
 PAIRED = {"(": ")", "[": "]"}
 
@@ -260,7 +264,12 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
 
 def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool:
     """Whether a left-hand side names what is asked for: x, f(x), AB, m + n, the area; not an unknown of the gold."""
-    member = member.strip()
+    member = EXTREME.sub("", member.strip()) if "_" in member else member.strip()
+    lead, _, last = member.rpartition(" is ")
+    if lead and VARIABLE.fullmatch(last):  # The least such n is n
+        with suppress(Refused):
+            check_lead(f"{lead} is", allowed)
+            member = last
     call = CALL.fullmatch(member)
     if call is not None and known and re.search("[a-z]", call[1]):  # no f(x + 1) and no f(y) for f(x)
         return re.fullmatch(r"[A-Za-z](?:, ?[A-Za-z])*", call[1]) is not None and unknowns(call[1]) <= known
@@ -283,7 +292,10 @@ def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool
     if all(code in "dahnypsY" for code in codes):
         return True
     return all(
-        word.isupper() or (len(word) <= 2 and word.lower() not in LEAD_OF) or (len(word) == 3 and code != "?")
+        word.isupper()
+        or (len(word) <= 2 and word.lower() not in LEAD_OF)
+        or (len(word) == 3 and code != "?")
+        or word in ascii_lowercase  # abc, xyz
         for word, code in zip(plain_words, codes, strict=True)
     ) and not any(len(word) > 1 and code in "cv" for word, code in zip(plain_words, codes, strict=True))
 

@@ -195,7 +195,12 @@ def parse_latex(span: str) -> list[Any]:
     Never as plain text, which takes the first number it finds, 25 from 25√2.
     """
     text = "".join(UNICODE.get(char, char) for char in ROOT.sub(root, IMAGINARY.sub(" i ", span)))
-    return list(parse(f"${text}$", CONFIG, parsing_timeout=None, fallback_mode="no_fallback", raise_on_error=False))
+    found = parse(f"${text}$", CONFIG, parsing_timeout=None, fallback_mode="no_fallback", raise_on_error=False)
+    if " i " not in text:
+        return list(found)
+    return [
+        part.subs({n: sympy.I for n in part.free_symbols if n.name == "i"}) if is_term(part) else part for part in found
+    ]
 
 
 def root(found: re.Match[str]) -> str:

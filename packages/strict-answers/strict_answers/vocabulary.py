@@ -43,10 +43,12 @@ DISOWNING = listed(
     withdrawn ignore ignored disregard discard discarded neglect scratch strike cancel replace doubt doubtful unsure
     uncertain unknown maybe perhaps possibly alternatively contradicts contradiction contradictory fails fail failed
     lie refuse trap joking kidding nah cross crossed placeholder nevermind recount redo actually untrue unproven
-    unverified unreliable uncounted tentative joke lying lies bluff decoy fake bogus fictitious
+    unverified unreliable uncounted tentative joke lying lies bluff decoy fake bogus fictitious careless
     """
 )
 "Words that disown an answer: before `Answer:` none follows, and after it none is left."
+SECOND_HAND = listed("bound bounds estimate approximation claims claimed says thinks believes")
+"Words before `Answer:` of which it is only a bound, or which somebody else gives."
 CHANGES = listed(
     """
     mind take second further reflection off oh hold let should than answer answers solution solutions value values
@@ -110,7 +112,7 @@ NOUNS = listed(
     meal dinner lunch song video photo bead block tile brick candy candies chocolate sticker stamp bucket basket shelf
     drawer gift present party guest friend boy girl member kid adult baby month day week hour minute second year
     morning evening coordinates tetrahedron octahedron points paths months lengths widths births ellipse parabola
-    hyperbola
+    hyperbola matrix
     """
 )
 HEADS = listed(
@@ -123,7 +125,7 @@ HEADS = listed(
     constant discriminant determinant rank order term size population investment bill change balance tip discount tax
     interest budget hypotenuse leg side base altitude diagonal inradius circumradius pair vector percentage fraction
     option choice day winner limit integral derivative score points earnings savings temperature money
-    conjugate increase decrease
+    conjugate increase decrease max min
     """
 )
 MEASURES = listed(
@@ -142,6 +144,13 @@ ADJECTIVES = listed(
     simplified resulting good sold left-over shaded surface lateral individual single numerical
     """
 ) - {"least", "short"}
+ASKED = listed(
+    """
+    smallest largest greatest least minimum maximum minimal maximal highest lowest shortest longest only unique final
+    common correct optimal required desired requested possible positive natural real whole numerical exact such
+    """
+)
+"Words that may say of a value that it is the one asked for: 17 is the smallest such integer."
 # Classes of words before a value: l discourse, s pronoun, d determiner, p preposition, c copula, m modal, v verb, x
 # "exactly", u currency; and assigned by lead_class: h noun that has a value, a adjective, n other noun, y letters, Y
 # capitalised name.

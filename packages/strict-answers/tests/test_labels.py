@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 def labelled(name):
     """(gold, response, label) of a split of answers.jsonl, the answers of models apart, or of third.jsonl."""
-    kinds = name.startswith(("third", "fourth"))
+    kinds = name.startswith(("third", "fourth", "fifth"))
     for line in (HERE / ("third.jsonl" if kinds else "answers.jsonl")).read_text("ascii").splitlines():
         row = json.loads(line)
         if kinds:
@@ -38,7 +38,8 @@ def labelled(name):
         ("third-build", 600, 2, 7),
         ("third-judged", 600, 2, 7),
         ("fourth-build", 680, 2, 12),
-        ("fourth-judged", 700, 4, 21),
+        ("fourth-judged", 700, 4, 15),
+        ("fifth-build", 1000, 2, 20),
     ],
 )
 @pytest.mark.slow
@@ -53,7 +54,7 @@ def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judge, name, 
 
 def test_what_is_not_suspicious_disowns_nothing():
     """Texts without one of these words are not searched any further."""
-    for name in ("third-build", "third-judged", "fourth-build", "fourth-judged"):
+    for name in ("third-build", "third-judged", "fourth-build", "fourth-judged", "fifth-build"):
         for _, response, _ in labelled(name):
             for sentence in retraction.SENTENCE.split(response.lower()):
                 words, patterns = set(retraction.WORD.findall(sentence)), (retraction.CHANGED, retraction.DOUBTED)
