@@ -20,13 +20,14 @@ from generate.lessons import write_lessons
 from generate.one_step import write_one_step
 from generate.phone import cut
 from generate.race import write_race
-from generate.slides import executed_lesson, lessons_of, write_slides
+from generate.slides import executed_lesson, write_slides, write_weeks
 from generate.sources import write_sources
 from generate.terminal import write_terminal
 from generate.verbs import write_verbs
 
 from pmdkit import theory
 from pmdkit.objectives import OBJECTIVES
+from pmdkit_course.kit import syllabus
 from pmdkit_lab import ledger
 
 DOCS = Path(__file__).parent
@@ -59,8 +60,10 @@ def main() -> None:
         print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
         print("\n".join(lessons.result()))
     plan = DOCS / "teach" / "slides.toml"
-    executed = {number: executed_lesson(*places, number) for number in lessons_of(plan)}
+    (DOCS / "teach" / ".syllabus.md").write_text(syllabus("[{0}](../learn/lessons/{0}.md)"), encoding="utf-8")
+    executed = {path.name[:3]: executed_lesson(*places, path.name[:3]) for path in places[0].glob("[0-9]*.py")}
     print(f"slides: {write_slides(plan, executed, DOCS / 'teach' / 'slides')} for 90 minutes")
+    print(f"slides of {write_weeks(executed, DOCS / 'teach' / 'slides')} weeks")
     print(f"{time.perf_counter() - start:.0f} s")
 
 

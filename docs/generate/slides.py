@@ -1,6 +1,7 @@
-"""Slides of the 90-minute class from the executed lessons, by nbconvert and reveal.js, with pictures and speaker notes.
+"""Slides of the 90-minute class and of each week from the executed lessons, by nbconvert and reveal.js, with notes.
 
-docs/teach/slides.toml has their order. A picture is the lesson's own; its notes end with the lesson's "What to see".
+docs/teach/slides.toml has the order of the class. A picture is the lesson's own; its notes end with "What to see". The
+weeks are the kit's (`pmdkit_course.slides`), with pictures in place of code.
 The page fetches nothing from elsewhere: reveal.js and KaTeX are in docs/assets.
 """
 
@@ -17,15 +18,20 @@ from generate.phone import SEPARATOR
 from nbconvert import SlidesExporter
 from nbformat import NotebookNode
 
+from pmdkit_course.kit import weeks
+from pmdkit_course.nbgrader import open_lesson
+from pmdkit_course.slides import week_of_slides
+
 HERE = Path(__file__).parent
-ASSETS = "../../assets/reveal"  # from teach/slides/index.html
+ASSETS = "../../assets/reveal"  # from teach/slides/index.html; the weeks are a folder below
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
 def executed_lesson(tutorials: Path, cache: Path, package: Path, number: str) -> NotebookNode:
-    """A lesson with its outputs, as docs/build.py left it in the cache."""
+    """A lesson with its outputs, as docs/build.py left it in the cache; without them, where that did not run it."""
     (source,) = tutorials.glob(f"{number}_*.py")
-    return nbformat.read(cache / f"{source.stem}-{digest(source, package)}.ipynb", as_version=4)
+    executed = cache / f"{source.stem}-{digest(source, package)}.ipynb"
+    return nbformat.read(executed, as_version=4) if executed.exists() else open_lesson(source)
 
 
 def pictures(lesson: NotebookNode) -> list[tuple[str, str, str]]:
@@ -78,19 +84,36 @@ def write_slides(plan: Path, lessons: Mapping[str, NotebookNode], folder: Path) 
     folder.mkdir(parents=True, exist_ok=True)
     slides = tomllib.loads(plan.read_text(encoding="utf-8"))["slide"]
     cells = [cell for slide in slides for cell in slide_cells(slide, lessons, folder)]
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"title": "pmdkit in 90 minutes"})
-    exporter = SlidesExporter(
-        template_name="slide_template",
-        extra_template_basedirs=[str(HERE)],
-        reveal_url_prefix=ASSETS,
-        reveal_theme="pmdkit",
-    )
-    text, _ = exporter.from_notebook_node(notebook)
-    (folder / "index.html").write_text(text, encoding="utf-8")
+    export("pmdkit in 90 minutes", cells, folder)
     return len(slides)
 
 
-def lessons_of(plan: Path) -> set[str]:
-    """Numbers of the lessons that the slides need."""
-    slides = tomllib.loads(plan.read_text(encoding="utf-8"))["slide"]
-    return {slide[key].split(".")[0] for slide in slides for key in ("picture", "exercise") if key in slide}
+def export(title: str, cells: list[NotebookNode], folder: Path, assets: str = ASSETS) -> None:
+    """Write FOLDER/index.html."""
+    exporter = SlidesExporter(
+        template_name="slide_template",
+        extra_template_basedirs=[str(HERE)],
+        reveal_url_prefix=assets,
+        reveal_theme="pmdkit",
+    )
+    text, _ = exporter.from_notebook_node(nbformat.v4.new_notebook(cells=cells, metadata={"title": title}))
+    (folder / "index.html").write_text(text, encoding="utf-8")
+
+
+def write_weeks(lessons: Mapping[str, NotebookNode], folder: Path) -> int:
+    """Write FOLDER/week-1/index.html and so on, with their pictures; returns the number of weeks."""
+    for number, week in enumerate(weeks(), 1):
+        place = folder / f"week-{number}"
+        place.mkdir(parents=True, exist_ok=True)
+        title = f"Week {number}: {week['theme']}"
+        cells = []
+        for cell in week_of_slides(title, [lessons[each] for each in week["lessons"]]).cells:
+            if cell.cell_type == "markdown":
+                cells.append(cell)
+                continue
+            for output in (one for one in cell.outputs if "image/svg+xml" in one.get("data", {})):
+                file = f"{len(list(place.glob('*.svg'))) + 1}.svg"
+                (place / file).write_text(output.data["image/svg+xml"].split(SEPARATOR)[0], encoding="utf-8")
+                cells[-1].source += f'\n\n<img src="{file}" alt="{escape(split_alt(cell.source)[0])}">'
+        export(title, cells, place, f"../{ASSETS}")
+    return len(weeks())

@@ -1,0 +1,83 @@
+"""Grades for other systems, from what `pmdkit learn grade --json` prints:
+
+    pmdkit learn grade FOLDER --json | python -m pmdkit_course.exports gradescope 103 > results.json
+    pmdkit learn grade FOLDER --json | python -m pmdkit_course.exports nbgrader 103 > grades.csv
+
+An exercise is worth its difficulty, 1 to 5 points, as in the notebooks of the kit.
+"""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pmdkit.errors import UsageError
+from pmdkit_course.exercises import Exercise, exercise, lessons, of_lesson
+from pmdkit_course.grading import ABSENT, harmless
+
+Rows = Sequence[dict[str, Any]]
+COLUMNS = (
+    "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
+    "late_submission_penalty", "score", "max_score",
+)  # fmt: skip
+"Of nbgrader's own export, nbgrader/plugins/export.py in nbgrader 0.9."
+
+
+def gradescope(rows: Rows, asked: Sequence[Exercise]) -> dict[str, Any]:
+    """Gradescope's results.json for one student; an exercise that is missing in the rows was not handed in.
+
+    Args:
+        rows: as `grade --json` prints them, of one student.
+        asked: the exercises that count.
+    """
+    if len({row["student"] for row in rows}) > 1:
+        raise UsageError("the rows are of several students; Gradescope runs once for each, on one submission")
+    unread = [row["verdict"] for row in rows if not row["exercise"]]
+    found = {row["exercise"]: row for row in rows}
+    tests = []
+    for each in asked:
+        row = found.get(each.id, {"right": False, "verdict": ABSENT})
+        points = {"score": each.difficulty * row["right"], "max_score": each.difficulty}
+        status = {"status": "passed" if row["right"] else "failed", "visibility": "visible"}
+        tests.append({"name": f"{each.id} {each.title}", "number": each.id, "output": row["verdict"]} | points | status)
+    return {"tests": tests, "output": "\n".join(unread), "stdout_visibility": "hidden"}
+
+
+def nbgrader(rows: Rows, asked: Sequence[Exercise]) -> str:
+    """A table with the columns of nbgrader's export: a line for each lesson and student."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    right = {(row["student"], row["exercise"]) for row in rows if row["right"]}
+    for lesson in dict.fromkeys(each.lesson for each in asked):
+        own = [each for each in asked if each.lesson == lesson]
+        for student in dict.fromkeys(row["student"] for row in rows):
+            score = float(sum(each.difficulty for each in own if (student, each.id) in right))
+            best = float(sum(each.difficulty for each in own))
+            points = {"raw_score": score, "late_submission_penalty": 0.0, "score": score, "max_score": best}
+            writer.writerow({"assignment": lesson, "student_id": harmless(student)} | points)
+    return text.getvalue()
+
+
+def main(words: Sequence[str]) -> str:
+    """What the command prints: a system, then the lessons or exercises that count."""
+    if not words or words[0] not in ("gradescope", "nbgrader") or not words[1:]:
+        raise UsageError(
+            f"got {' '.join(words) or 'nothing'}; expected gradescope or nbgrader, then lessons such as 103"
+        )
+    asked = [e for which in words[1:] for e in (of_lesson(which) if which in lessons() else (exercise(which),))]
+    try:
+        rows = json.load(sys.stdin)
+    except json.JSONDecodeError as problem:
+        raise UsageError("the input is not JSON; pipe in what pmdkit learn grade --json prints") from problem
+    return json.dumps(gradescope(rows, asked), indent=1) + "\n" if words[0] == "gradescope" else nbgrader(rows, asked)
+
+
+if __name__ == "__main__":
+    try:
+        print(main(sys.argv[1:]), end="")
+    except UsageError as problem:
+        print(f"pmdkit: error: {problem}", file=sys.stderr)
+        sys.exit(2)
