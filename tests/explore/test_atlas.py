@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from generate.atlas import BEGIN, END, LOSSES, NUMBERS, PAGE, ask, different, table
+from generate.explorables.atlas import FAMILIES, draw
 
 from pmdkit.objectives import OBJECTIVES
 from pmdkit_lab.explain import sampled_first_step
@@ -26,6 +27,14 @@ def test_the_numbers_are_those_of_explain(name):
     written = WRITTEN["losses"][name]
     assert different(written, json.loads(json.dumps(ask(name)))) == []
     assert different(written | {"headline": "something else"}, written)
+
+
+def test_every_loss_has_one_family_and_a_line_of_its_own_on_the_map():
+    names = [name for _, family in FAMILIES.values() for name in family]
+    assert sorted(names) == sorted(WRITTEN["losses"])
+    facts = draw().tables["facts"]
+    assert len({(each["colour"], *each["dash"]) for each in facts.values()}) == len(names)
+    assert all(each["equation"] and each["says"] for each in facts.values())
 
 
 def test_every_registered_loss_is_there():

@@ -256,3 +256,26 @@ def test_texts_of_a_file_are_never_html(open_page, tmp_path):
     assert page.locator(".bi-text").first.text_content() == EVIL
     assert page.locator(".explore img:visible, .explore b").count() == 0
     assert page.evaluate("document.body.dataset.owned") is None
+
+
+def test_the_atlas_names_the_line_under_the_pointer_and_a_click_opens_its_page(open_page):
+    page = open_page("atlas")
+    page.locator(".ex-stage").scroll_into_view_if_needed()
+    x, y = page.evaluate(
+        """() => {
+          const path = document.querySelector("[data-line=sppo]");
+          const area = path.ownerSVGElement.getBoundingClientRect();
+          const point = path.getPointAtLength(path.getTotalLength() * 0.3);
+          return [area.x + point.x, area.y + point.y];
+        }"""
+    )
+    page.mouse.move(x, y)
+    card = page.locator(".at-card")
+    assert card.locator("a").first.inner_text() == "sppo"
+    assert card.locator(".katex").count() == 1
+    page.mouse.click(x, y)
+    page.wait_for_url("**/api/objectives/#pmdkit.objectives.contrib.sppo.SPPO")
+    assert page.locator("[id='pmdkit.objectives.contrib.sppo.SPPO']").count() == 1
+    page.go_back()
+    page.locator("[data-loss=tb]").focus()
+    assert page.locator(".at-card a").first.inner_text() == "tb"

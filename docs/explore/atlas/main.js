@@ -1,14 +1,17 @@
-// The atlas: sliders for tau and pass rate, and where one exact step takes each loss. The numbers are explain's: tables.js.
+// The atlas: a map of losses, sliders for tau and pass rate, and a table at both. The numbers are explain's: tables.js.
 
 import { slider } from "../common/controls.js";
-import { mount, readout, scheduler, sentence } from "../common/figure.js";
+import { mount, readout, scheduler, sentence, stage } from "../common/figure.js";
 import { onHash, readHash, writeHash } from "../common/hash.js";
-import { number } from "../common/svg.js";
+import { html, number, set } from "../common/svg.js";
 import { etaAt } from "../math/atlas.js";
+import { heightFor, map } from "./map.js";
 import tables from "./tables.js";
 
-const { rates, taus, losses } = tables;
+const { rates, taus, losses, facts, families } = tables;
 const NAMES = Object.keys(losses);
+const page = (name) => new URL(`../../api/objectives/#${facts[name].anchor}`, import.meta.url.replace(/[^/]*$/, "")).href;
+const paint = (name) => `--at: var(--at-${facts[name].colour.slice(1)})`;
 const DEFAULTS = { tau: 0.1, p: 0.1 };
 const LIMITS = { tau: [taus[0], taus.at(-1)], p: [rates[0], rates.at(-1)] };
 mount("atlas", (body, timer) => {
@@ -29,7 +32,37 @@ mount("atlas", (body, timer) => {
     ["kind", "kind"],
   ]);
   const words = sentence();
-  body.append(sliders.tau.node, sliders.p.node, table.node, words.node);
+  const card = html("div", { class: "at-card" });
+  const picture = map(tables, paint, see, (name) => location.assign(page(name)));
+  body.append(sliders.tau.node);
+  const view = stage(body, "Share of the gap closed against the pass rate, a line for each loss; the list below has the same",
+    heightFor, (...size) => (picture.layout(...size), draw()));
+  body.append(card, list(see), sliders.p.node, words.node, table.node);
+  see([], NaN);
+
+  /** Bring losses forward and say what they are: their names, and the equation of the first. */
+  function see(names, p) {
+    const key = [...names, number(p)].join();
+    if (key === card.dataset.seen) return;
+    card.dataset.seen = key;
+    picture.light(names);
+    set(view, { "data-over": names.length > 0 });
+    const [name, ...others] = names;
+    set(card, { style: name ? paint(name) : null });
+    if (!name) return card.replaceChildren(html("p", {}, "Point at a line, or at a name: what it is. A click leads to its page."));
+    const eta = Number.isNaN(p) ? undefined : etaAt(tables, name, sliders.tau.value, p);
+    const here = eta === undefined ? "" : eta === null ? ` At pass rate ${number(p)} it never rests.`
+      : ` At pass rate ${number(p)} it closes ${number(eta)} of the gap.`;
+    const { family, says, options, equation } = facts[name];
+    const formula = html("div", {});
+    katex.render(equation, formula, { displayMode: true, throwOnError: false });
+    card.replaceChildren(
+      html("p", {}, html("a", { href: page(name) }, html("b", {}, name)), ` (${family}${options && `; ${options}`}). ${says}${here}`),
+      formula,
+      ...(others.length ? [html("p", {}, "Also here: ", ...others.flatMap((each, k) => [k ? ", " : "", html("a", { href: page(each) }, each)]))] : []),
+    );
+    if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0; // the keyboard scrolls it
+  }
 
   function change(part) {
     Object.assign(explorer.state, part);
@@ -40,6 +73,7 @@ mount("atlas", (body, timer) => {
   function show() {
     for (const key of ["tau", "p"]) sliders[key].set(explorer.state[key]);
     const { tau, p } = { tau: sliders.tau.value, p: sliders.p.value };
+    picture.draw(tau, p);
     let most = null;
     let endless = 0;
     for (const name of NAMES) {
@@ -61,3 +95,17 @@ mount("atlas", (body, timer) => {
   draw();
   onHash(() => change(readHash(DEFAULTS)));
 });
+
+/** The losses by family, each a link to its page; pointed at or reached by the keyboard, its line comes forward. */
+function list(see) {
+  const node = html("div", { class: "at-families" });
+  for (const family of families) {
+    const names = NAMES.filter((name) => facts[name].family === family);
+    node.append(html("p", { style: paint(names[0]) }, html("b", {}, family),
+      ...names.flatMap((name) => [html("a", { href: page(name), "data-loss": name }, name), " "])));
+  }
+  for (const kind of ["pointerover", "focusin"]) {
+    node.addEventListener(kind, ({ target }) => { if (target.dataset.loss) see([target.dataset.loss], NaN); });
+  }
+  return node;
+}

@@ -1,50 +1,87 @@
-"""The static picture of the atlas, and the numbers that its sliders read: one exact step of every loss."""
+"""The static picture of the atlas, and the numbers, families and equations that its map reads."""
 
+import inspect
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from generate.explore_static import Explorable
+from generate.atlas import LOSSES
+from generate.explore_static import Explorable, objective_table
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from pmdkit.figures.style import BLACK, GREY, style
+from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, style
+from pmdkit.objectives import OBJECTIVES
 
 NUMBERS = Path(__file__).parents[2] / "explore" / "atlas" / "numbers.json"
-COLUMNS = 4
+TAU = 0.1  # where the sliders begin
+LANE = 0.022  # between the lines of losses that never rest
+FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "PMD and relatives": (BLUE, ("pmd-mean", "pmd-between", "pmd-part", "dro", "pmd-score", "pmd-token")),
+    "other regressions": (VERMILLION, ("rebel", "tb", "qrpo", "sppo")),
+    "gain and divergence": (PURPLE, ("chi2-po", "grpo-kl", "grpo-k2", "rloo-k3")),
+    "clipped gain": (ORANGE, ("grpo", "dr-grpo", "dapo", "gspo", "gmpo", "rec", "reinforce-pp")),
+    "bounded weights": (SKY, ("cispo", "topr", "sapo")),
+    "plain gain": (GREEN, ("rloo", "opmd", "asymre")),
+}
+DASHES = {"grpo-k2": [2.0, 1.0], "rloo-k3": [6.0, 1.0, 1.0, 1.0]}  # variants, which have none of their own
 
 
 def draw() -> Explorable:
-    """One panel for each loss: the pass rate after one exact step by the pass rate before, for each tau."""
+    """One line for each loss: the share of the gap that an exact step closes, by the pass rate before."""
     numbers = json.loads(NUMBERS.read_text(encoding="utf-8"))
     rates, losses = np.array(numbers["rates"]), numbers["losses"]
-    data = {"rate": rates}
-    lines = -(-len(losses) // COLUMNS)
+    data, facts, keys, endless = {"rate": rates}, {}, [], 0
     with style():
-        figure = Figure(figsize=(8.3, 1.9 * lines + 0.6))
-        panels = figure.subplots(lines, COLUMNS, squeeze=False, sharex=True, sharey=True)
-        for axes in panels.flat[len(losses) :]:
-            axes.set_axis_off()
-        for axes, (name, each) in zip(panels.flat, losses.items(), strict=False):
-            axes.plot(rates, rates, color=GREY, linewidth=0.8)
-            curves = each["eta_by_tau"] or {"": each["eta"]}
-            for k, (tau, eta) in enumerate(curves.items()):
-                closed = np.array([1.0 if value is None else value for value in eta])
-                data[f"{name} {tau}".strip()] = 1 - (1 - closed) * (1 - rates)
-                shade = 0.35 + 0.65 * (k + 1) / len(curves)
-                axes.plot(rates, data[f"{name} {tau}".strip()], color=BLACK, alpha=shade, linewidth=1.2)
-            axes.set(xscale="log", ylim=(0, 1.03))
-            axes.set_title(f"{name}: {each['kind']}", fontsize=8)
-        figure.supxlabel("pass rate before", fontsize=9)
-        figure.supylabel("pass rate after one exact step", fontsize=9)
-    taus = ", ".join(f"{tau:g}" for tau in numbers["taus"])
+        figure = Figure(figsize=(4.8, 6.6), layout="constrained")  # upright, and narrow enough for a phone
+        axes = figure.add_subplot()
+        for family, (colour, names) in FAMILIES.items():
+            keys.append(Line2D([], [], alpha=0, label=family))
+            for name in names:
+                facts[name] = fact(name, family, colour)
+                eta = np.array(losses[name]["eta_by_tau"].get(f"{TAU:g}", losses[name]["eta"]), dtype=float)
+                data[name] = eta  # NaN where the flow never rests
+                never = np.isnan(eta)
+                look = {"color": colour, "linestyle": (0, tuple(facts[name]["dash"])) if facts[name]["dash"] else "-"}
+                axes.plot(rates, eta, linewidth=1.4, **look)
+                if never.any():
+                    endless += 1
+                    axes.plot(rates, np.where(never, 1.03 + LANE * endless, np.nan), linewidth=1.4, **look)
+                keys.append(Line2D([], [], label=name, **look))
+        axes.axhline(1, color=GREY, linewidth=0.8)
+        axes.text(0.0105, 1.03 + LANE * (endless + 1), "never rests", fontsize=8)
+        axes.set(xscale="logit", xlim=(rates[0], rates[-1]), ylim=(0, 1.03 + LANE * (endless + 4)))
+        axes.set_xticks(marks := [0.01, 0.1, 0.5, 0.9, 0.99], [f"{p:g}" for p in marks])
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel="pass rate before", ylabel="share of the gap to 1 that one exact step closes")
+        axes.set_yticks(np.linspace(0, 1, 6))
+        for words in figure.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=7).get_texts():
+            words.set_weight("bold" if words.get_text() in FAMILIES else "normal")
     sentence = (
-        f"What {len(losses)} losses solve: the pass rate after one exact step by the pass rate before, rewards 0 and 1."
-        f" Dark lines have a large tau ({taus}); one without tau has one line. At 1 the flow "
-        "never rests. Grey: no step."
+        f"What {len(losses)} losses solve: the share of the gap to 1 that one exact step closes, by the pass rate "
+        f"before it, rewards 0 and 1, tau = {TAU:g} where a loss has one. Above 1 are those whose flow never rests."
     )
     alt = (
-        f"{len(losses)} panels, one for each loss, each with the pass rate after one exact step against the pass rate "
-        "before, on a logarithmic axis from 0.01 to 0.99. Regressions rise with the pass rate, less with a larger tau; "
-        "policy gradients without a bound go to 1 at once; clipped losses stay near the diagonal at small pass rates."
+        f"One picture with {len(losses)} lines in six colours, from pass rate 0.01 to 0.99. PMD-part and the other "
+        "regressions on a partition are near 1 throughout. PMD-mean and its equals rise from 0.25 to 1. Clipped gains "
+        "stay at 0.2 until the pass rate is high. Plain gains and bounded weights, which never rest, are above 1."
     )
-    return Explorable(figure, alt, sentence, data, numbers)
+    return Explorable(figure, alt, sentence, data, numbers | {"facts": facts, "families": list(FAMILIES)})
+
+
+def fact(name: str, family: str, colour: str) -> dict[str, Any]:
+    """What the map says of a loss: family, colour, dash, first sentence, equation, place in the documentation."""
+    base, options = LOSSES[name]
+    table = objective_table(base, OBJECTIVES[base])
+    equation = re.search(r"\$\$(.*?)\$\$", inspect.getdoc(OBJECTIVES[base]) or "", re.DOTALL)
+    return {
+        "family": family,
+        "colour": colour,
+        "dash": DASHES.get(name, table["dash"]),
+        "says": table["says"],
+        "options": ", ".join(f"{key} = {value}" for key, value in options.items()),
+        "equation": " ".join(equation[1].split()) if equation else "",
+        "anchor": table["anchor"],
+    }
