@@ -88,7 +88,8 @@ class MathTask:
         verdicts = grade_episodes(self.grader, items, rollouts.episodes)
         stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them", rollouts.episodes)
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
-        reward, parts = torch.tensor(values, dtype=torch.float64), {}
+        reward = torch.tensor(values, dtype=torch.float64)
+        parts: dict[str, torch.Tensor] = {}
         if self.rewards is not None:
             reward, parts = self.rewards.total(reward, items, rollouts.extent, rollouts.width)
         self.last = GradedStep(items, verdicts, parts)

@@ -1,6 +1,7 @@
 """The claim ledger: every claim of the paper with its quote, code, test, evidence and verdict."""
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def rows(file: str, table: str) -> list[dict[str, str]]:
     return list(contents(file)[table])
 
 
+@cache
 def contents(file: str) -> dict[str, Any]:
-    """The contents of a file."""
+    """The contents of a file, read once."""
     return tomllib.loads((Path(__file__).parent / f"{file}.toml").read_text(encoding="utf-8"))
