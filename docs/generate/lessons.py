@@ -28,6 +28,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 LONG = 118  # characters; a longer line is a sentence and is wrapped, other lines are rows of tables and scroll
 SETUP = f"""import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from generate.phone import twice
+%matplotlib inline
 %config InlineBackend.figure_formats = ['svg']
 twice(get_ipython())
 import matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"""
