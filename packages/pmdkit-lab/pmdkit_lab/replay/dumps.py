@@ -52,10 +52,10 @@ def open_dump(path: Path, step: int | None, columns: Mapping[str, str]) -> tuple
     if newest not in seen:
         raise UsageError(f"step {step} is not in {path}, which holds {short(sorted(seen))}: choose one with --step")
     where = f"step {newest} of {path} ({' and '.join(source.read)})"
-    return recording(matched(rows, source), newest, where, source), source
+    return recording(matched(rows, where, source), newest, where, source), source
 
 
-def matched(rows: Sequence[Row], source: Source) -> list[Row]:
+def matched(rows: Sequence[Row], where: str, source: Source) -> list[Row]:
     """The rows that name a group or a prompt, each with the trainer's numbers from wherever they are.
 
     slime and prime-rl write rewards into one file and training data into another. Both hold the engine's
@@ -75,6 +75,8 @@ def matched(rows: Sequence[Row], source: Source) -> list[Row]:
         if row.logp is None and row.logp_engine and (twins := apart[key(row)]):
             twin = twins.pop(0)
             named[n] = replace(row, logp=twin.logp, logp_ref=twin.logp_ref)
+    for _ in range(sum(map(len, apart.values()))):
+        source.leave_out("rows of training data whose response is not there", where)
     return named
 
 
