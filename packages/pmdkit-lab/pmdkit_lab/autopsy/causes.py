@@ -15,6 +15,7 @@ from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
 from pmdkit_lab.autopsy.readers import Place, Source
 
 ABOUT: dict[str, Any] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text(encoding="utf-8"))
+LOST = 0.05  # right responses that the cap prevents, over those that there are
 SOLVED = 0.9  # a reward from which silence and sameness are what learning leads to
 
 
@@ -138,18 +139,28 @@ def equal_rewards(run: Run) -> Finding:
 
 
 def cut_off_scored_wrong(run: Run) -> Finding:
-    """Responses end at the cap, and are scored as wrong."""
+    """Responses end at the cap and are scored as wrong, and would have been right like those that ended just below it.
+
+    Long answers to hard prompts, and endless ones, are wrong with or without a cap: few of them end in its last
+    quarter, and few of those are right.
+    """
     steps = [step for step in run.steps if (step["cut"] or 0) >= 0.05]
     if len(steps) < max(2, len(run.steps) // 5):
         return None
     here = merged(steps)
-    if here["reward_cut"] is None or here["reward_whole"] is None or here["reward_cut"] > 0.6 * here["reward_whole"]:
+    cut, near = here["cut"], here["near"]
+    if None in (near, here["reward_cut"], here["reward_whole"]) or here["reward_cut"] > 0.6 * here["reward_whole"]:
+        return None
+    # at the rate at which they end in its last quarter, this share would end within another cap, as often right
+    ended = 1 - (1 - near / (near + cut)) ** 4
+    lost = cut * ended * here["near_passed"] / (near * here["passed"]) if near * here["passed"] else 0.0
+    if lost < LOST and cut < 0.5:
         return None
     says = (
-        f"{here['cut']:.0%} of the responses end at the cap and earn {here['reward_cut']:.2g}, "
-        f"the others {here['reward_whole']:.2g}: the run is taught to be short"
+        f"{cut:.0%} of the responses end at the cap and earn {here['reward_cut']:.2g}, the others "
+        f"{here['reward_whole']:.2g}; by those that end just below it, twice the cap gives {lost:.0%} more right ones"
     )
-    return here["cut"] / 0.05, says, at_least("cut", 0.05)
+    return max(lost / LOST, cut / 0.5), says, at_least("cut", 0.05)
 
 
 def mask_off_by_one(run: Run) -> Finding:

@@ -21,6 +21,7 @@ Measures = dict[str, Any]
 AT_ONCE = 2**16  # rows of a step in memory; a larger step is measured in pieces, and a group at a seam is cut in two
 OPEN = 4  # steps in memory: an asynchronous trainer writes a few at a time
 BLOCK = 256  # rows that stand for a step where none is written
+NEAR = 0.75  # of the cap: responses that ended in its last quarter stand for those that it cut off
 EXAMPLES = 5  # places that are kept of each kind of evidence
 
 
@@ -178,6 +179,8 @@ def measure(step: int, here: StepRows, tau: float | None) -> Measures:
     has = ~np.isnan(reward)
     low, high = (float(reward[has].min()), float(reward[has].max())) if has.any() else (math.nan, math.nan)
     passed = reward > (0.0 if low < 0 else 0.5)
+    cap = np.nanmax(length[cut == 1], initial=0.0)
+    near = has & (cut == 0) & (length > NEAR * cap) if cap else np.zeros(len(cut), bool)
     paid, unpaid = has & (reward == high) & (low < high), has & (reward == min(low, 0.0))
     found: Measures = {
         "step": step, "rows": len(here.rows), "rewarded": int(has.sum()), "reward": mean(reward),
@@ -186,6 +189,7 @@ def measure(step: int, here: StepRows, tau: float | None) -> Measures:
         "length": mean(length), "longest": float(np.nanmax(length)) if (~np.isnan(length)).any() else None,
         "length_right": mean(length[has & passed]), "length_wrong": mean(length[has & ~passed]),
         "reward_by_length": correlation(length, reward),
+        "near": float(near.mean()) if cap else None, "near_passed": float((near & passed).mean()) if cap else None,
         "cut": mean(cut), "reward_cut": mean(reward[cut == 1]), "reward_whole": mean(reward[cut == 0]),
         "entropy": mean(entropy), "version": mean(version), "versions": len(set(version[~np.isnan(version)])),
         "mask_late": mean(np.array(late, float)), "drift": mean(drift),

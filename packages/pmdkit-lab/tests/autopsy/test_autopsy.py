@@ -280,6 +280,17 @@ def test_a_planted_fault_is_named_first_and_a_healthy_run_has_none(kind, tmp_pat
         assert all(row.rpartition(":")[2].isdigit() for row in found["causes"][0]["rows"])
 
 
+@pytest.mark.parametrize(("longest", "named"), [(40, []), (100, ["cut-off-scored-wrong"])])
+def test_a_cap_is_to_blame_only_if_responses_end_just_below_it(longest, named, tmp_path):
+    """Every tenth response is cut off at 100 tokens and wrong; the others end anywhere below a length."""
+
+    def change(n, step, r):
+        r.update(n=100, c=True, r=0.0, a="hmm") if n % 10 == 0 else r.update(n=1 + 37 * n % (longest - 1), c=False)
+
+    found, _ = report.autopsy(dump(tmp_path, change), BOTH | {"length": "n", "cut": "c"})
+    assert [cause["name"] for cause in found["causes"]] == named
+
+
 def test_a_collapse_without_a_cause_cannot_be_told(tmp_path):
     found, _ = report.autopsy(
         dump(tmp_path, lambda n, step, r: r.update(r=float(step < 3 and n % 2))),
