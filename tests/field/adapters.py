@@ -38,7 +38,11 @@ class Config(dict):
 def read(entry: dict[str, Any], path: str) -> str | None:
     """The text of a source file; None if there is no package or checkout to read it from."""
     if "package" in entry:
-        return None if PACKAGES is None else (Path(PACKAGES) / path).read_text(encoding="utf-8")
+        if PACKAGES is None:
+            return None
+        file = Path(PACKAGES) / path
+        assert file.exists(), f"{entry['package']} has no {path}; moved: look again"
+        return file.read_text(encoding="utf-8")
     repository, commit = entry["checkout"].split("@")
     if CHECKOUTS is None or not (folder := Path(CHECKOUTS) / repository).exists():
         return None
@@ -168,12 +172,9 @@ def prime_rl(function, **options):
     return adapter
 
 
-of("prime-rl `default`, kl_tau = tau / 2")(
-    prime_rl("default_loss_fn", dppo_mask_low=0.2, dppo_mask_high=0.2, kl_tau="tau / 2")
-)
-of("prime-rl `default`, kl_tau = 0.001 as shipped")(
-    prime_rl("default_loss_fn", dppo_mask_low=0.2, dppo_mask_high=0.2, kl_tau=1e-3)
-)
+REGION = {"dppo_mask_low": 0.2, "dppo_mask_high": 0.2}
+of("prime-rl `default`, kl_tau = tau / 2")(prime_rl("default_loss_fn", **REGION, kl_tau="tau / 2"))
+of("prime-rl `default`, kl_tau = 0.001 as shipped")(prime_rl("default_loss_fn", **REGION, kl_tau=1e-3))
 of("prime-rl `ipo`")(prime_rl("ipo_loss_fn", ipo_threshold=0.1, kl_tau="tau / 2"))
 of("prime-rl `kpop`")(prime_rl("kpop_loss_fn", kpop_threshold=0.1, kl_tau="tau / 2"))
 of("prime-rl `kimi_k15`, as shipped")(prime_rl("kimi_k15_loss_fn", sequence_regularizer=False))
@@ -215,18 +216,8 @@ def first(found):
     return found[0] if isinstance(found, tuple) else found
 
 
-of("Trinity `rec`, `k2`")(
-    method(
-        "__call__",
-        "old",
-        "mask",
-        "advantage",
-        clip_mode="none",
-        weight="none",
-        regularizer="k2",
-        regularizer_coef=lambda tau: tau / 2,
-    )
-)
+K2 = {"clip_mode": "none", "weight": "none", "regularizer": "k2", "regularizer_coef": lambda tau: tau / 2}
+of("Trinity `rec`, `k2`")(method("__call__", "old", "mask", "advantage", **K2))
 of("Trinity `opmd`")(method("__call__", "mask", "advantage", tau=lambda tau: tau, loss_agg_mode="token-mean"))
 PPO = {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "policy_loss_type": "ppo", "is_correction_level": "off"}
 of("OpenRLHF `PolicyLoss`")(method("forward", "old", "advantage", "mask", token_level_loss=True, **PPO))
@@ -281,6 +272,5 @@ def skyrl(function, **config):
     return adapter
 
 
-REGION = {"dppo_type": "binary_tv", "delta_low": 0.2, "delta_high": 0.2}
-of("SkyRL `dppo`")(skyrl("dppo_policy_loss", dppo=Config(REGION)))
+of("SkyRL `dppo`")(skyrl("dppo_policy_loss", dppo=Config(dppo_type="binary_tv", delta_low=0.2, delta_high=0.2)))
 of("SkyRL `rollout_is`")(skyrl("rollout_is_policy_loss", eps_clip_low=0.5, eps_clip_high=4.0))
