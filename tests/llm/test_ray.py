@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ray = pytest.importorskip("ray")
-pytest.importorskip("math_verify")  # an environment of Ray need not have what a run needs
-pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]
 TINY = str(Path(__file__).with_name("tiny.toml"))
 PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -19,6 +17,8 @@ PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")]
 @pytest.fixture(scope="module")
 def cluster():
     """The address of a Ray with two nodes of one core."""
+    pytest.importorskip("ray")  # here, since it takes seconds to import
+    pytest.importorskip("math_verify")  # an environment of Ray need not have what a run needs
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

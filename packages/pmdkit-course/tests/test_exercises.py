@@ -59,9 +59,9 @@ def test_it_is_complete_and_untouched_it_says_so(which):
 @pytest.mark.slow
 @each
 def test_the_solution_is_right(which):
+    """On other inputs than those of the check, which the solution as it is shown passes below."""
     exercise = learn.exercise(which)
-    for seed in (SEED, 1):
-        assert learn.judge(exercise, exercise.solution, seed).says == RIGHT
+    assert learn.judge(exercise, exercise.solution, seed=1).says == RIGHT
 
 
 @pytest.mark.slow
