@@ -68,11 +68,11 @@ plt.show()
 # as $\tau$ gets small? And is it the same for a prompt that is nearly always solved and
 # one that almost never is?
 #
-# <!-- predict: What does the price do as tau gets small?
+# <!-- predict: What does the price do as τ gets small?
 #   + it falls
 #   - it stays
 #   - it rises
-#   = It falls in proportion to tau; at large tau it is half the variance of the
+#   = It falls in proportion to τ; at large τ it is half the variance of the
 #     reward. -->
 # <!-- predict: For which prompt is the price higher?
 #   - one that is almost never solved

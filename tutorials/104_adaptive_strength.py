@@ -97,8 +97,8 @@ plt.show()
 #   - it shrinks by a factor of a hundred
 #   - it shrinks a little
 #   + it grows a little
-#   = It settles on p (1 - p): turning tau down turns off KL and leaves chi2 on. -->
-# <!-- predict: Which tau does PMD-part need to move as little as PMD-mean at tau =
+#   = It settles on p (1 - p): turning τ down turns off KL and leaves chi2 on. -->
+# <!-- predict: Which τ does PMD-part need to move as little as PMD-mean at τ =
 #   0.01, p = 0.01?
 #   - 0.01
 #   - 0.02

@@ -72,7 +72,7 @@ plt.show()
 # on this one frozen batch, or 100. Where will it be, at $\tau = 0.05$? And at `tau =
 # 0.5`?
 #
-# <!-- predict: After 10 steps of AdamW on one batch, what is the pass rate at tau =
+# <!-- predict: After 10 steps of AdamW on one batch, what is the pass rate at τ =
 #   0.05?
 #   + about 0.26
 #   - about 0.6
@@ -82,7 +82,7 @@ plt.show()
 #   + with 0.05
 #   - with 0.5
 #   - the same
-#   = Each tau has a level of its own, that of the exact step: 0.88 and 0.32. -->
+#   = Each τ has a level of its own, that of the exact step: 0.88 and 0.32. -->
 #
 # ## Run
 #

@@ -75,10 +75,10 @@ plt.show()
 # * PMD-mean and PMD-part, at $\tau = 0.05$: which of them suffers more from staleness?
 # * How much faster is a run with 64 ministeps *here*?
 #
-# <!-- predict: With one ministep, does a smaller tau move the policy farther?
+# <!-- predict: With one ministep, does a smaller τ move the policy farther?
 #   - yes
 #   + no, the weights end the same to the last bit
-#   = At the old policy the gradient has no tau in it. -->
+#   = At the old policy the gradient has no τ in it. -->
 # <!-- predict: At τ = 0.05, which objective suffers more from staleness?
 #   - PMD-mean
 #   + PMD-part

@@ -1,12 +1,14 @@
 // Questions of a lesson: what follows them is dimmed until they are answered, or passed over. Answers stay in this browser.
-/** Words (without code), pictures and exercises, and the minutes that the words take. */
+/** Words (without code), pictures and exercises, and the minutes to read them by the rule in tutorials/README.md. */
 const lengthOf = (elements) => {
-  const count = (selector) => elements.flatMap((one) => [...one.querySelectorAll(selector)]).length;
-  const text = elements.filter((one) => !one.matches("details, .highlight")).map((one) => one.textContent).join(" ");
-  const words = text.split(/\s+/).length;
+  const wordsIn = (some) => some.flatMap((one) => one.textContent.split(/\s+/)).length;
+  const all = (selector) => elements.flatMap((one) => [...one.querySelectorAll(selector)]);
+  const formulas = [...elements.filter((one) => one.matches(".arithmatex")), ...all(".arithmatex")];
+  const words = wordsIn(elements.filter((one) => !one.matches("details, .highlight"))) - wordsIn(formulas);
+  const pictures = all("img").length;
   const exercises = elements.filter((one) => /^Exercise \d{3}\.\d/.test(one.textContent)).length;
-  return `${words.toLocaleString("en")} words, ${count("img")} pictures and ${exercises} exercises, about ` +
-    `${Math.max(1, Math.round(words / 200))} minutes to read`;
+  const minutes = Math.round(words / 100 + pictures + formulas.length / 6);
+  return `${words.toLocaleString("en")} words, ${pictures} pictures and ${exercises} exercises, about ${minutes} minutes to read`;
 };
 
 document$.subscribe(({ body }) => {
