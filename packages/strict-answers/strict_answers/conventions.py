@@ -101,6 +101,7 @@ TABLE = (
     Convention("period of nines", "34", r"33.\overline{9}", False, "rejected", "dresses up a rounded number"),
     Convention("dots", "34", "34.0...", False, "rejected", "the value goes on, nobody knows how"),
     Convention("exact, then rounded", r"12\pi", r"12\pi \approx 37.7", True, "symbolic", "the exact value is offered"),
+    Convention("rounded wrongly", r"12\pi", r"12\pi \approx 3.77", False, "symbolic", "the two values differ"),
     Convention("tilde", "34", "~34", False, "rejected", "says about, or strikes out"),
     Convention("e notation", "34", "3.4e1", False, "symbolic", "e is Euler's number in mathematics"),
     Convention("an unknown", r"\frac{1}{2}", r"\frac{x}{2x}", False, "rejected", "the gold has none; never parsed"),

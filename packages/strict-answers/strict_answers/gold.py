@@ -21,7 +21,8 @@ OPENER = re.compile(
     re.IGNORECASE,
 )
 INTRODUCTION = re.compile(
-    r"(?:so |thus |then |therefore |hence )?(?:we (?:have|get|find|obtain|conclude)|i get|this gives|it follows"
+    r"(?:so |thus |then |therefore |hence )?(?:we (?:have|get|find|obtain|conclude)|i get|this gives|it follows|it['’]s"
+    r"|the remainder when [^,;]{1,80} divided by [0-9]+ is"
     r"|the (?:final |correct )?(?:answer|value|solution|root)s? (?:is|are)|the (?:number|integer)(?= [0-9-]))"
     r"(?: that)? ?:? ",
     re.IGNORECASE,
@@ -37,9 +38,10 @@ INFINITY = re.compile(r"(?<![A-Za-z\\])infinity(?![A-Za-z])", re.IGNORECASE)
 CLOSING = re.compile(
     r"\.? ?I hope (?:it|this) is correct\.?$"
     r"|,? \(?(?:since|because)(?: (?!(?:no|not|never|wrong|incorrect|guess\w*|but|or)(?![A-Za-z]))[^ ]+)+$"
-    r"|(?<=[0-9})$]),? (?:\(see above\)|(?:so|and) we are done|which is (?:even|odd|prime|positive)"
+    r"|(?<=[0-9})$]),? (?:\((?:see above|final|verified|checked|confirmed)\)|(?:so|and) we are done"
+    r"|which is (?:even|odd|prime|positive)"
     r"|as (?:desired|required|requested|needed|claimed|wanted|(?:shown|computed|found|derived)(?: above)?)"
-    r"|by (?:symmetry|induction|[A-Za-z' -]+ (?:theorem|principle|formula|inequality|lemma|rule)))$"
+    r"|by (?:symmetry|induction|(?!the wrong)[A-Za-z' -]+ (?:theorem|principle|formula|inequality|lemma|rule)))$"
     r"|(?:(?<= pairs)|(?<= triples)|(?<=uples)) \$?\([a-z](?:, ?[a-z])+\)\$?$"
     r"|(?<=[0-9a-z})$]),? (?:which is )?(?:attained|achieved|reached) (?:at|when|for|by) \$?[A-Za-z(] ?[^A-Za-z]*$",
 )

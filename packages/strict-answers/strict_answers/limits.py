@@ -93,6 +93,8 @@ def unknown_symbol(span: str, gold: str) -> str | None:
         return "a set where the gold has none"
     if span.count(":") != gold.count(":") and (":" in span or re.search("[0-9] ?:", gold)):
         return "a ratio of another number of terms"
+    if re.search(r"[0-9]\.[^0-9 )}\]]", plain):
+        return "a point in the middle of a value"
     if "--" in plain and "--" not in gold:
         return "two minus signs"
     if JUXTAPOSED.search(re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain)) and not JUXTAPOSED.search(gold):

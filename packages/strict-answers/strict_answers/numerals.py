@@ -109,6 +109,13 @@ def parse_number(span: str) -> str | Fraction | None:
     return canonical_fraction(Fraction(sign + (before or "0") + "." + after))
 
 
+def rounds_to(value: float, rounded: str) -> bool:
+    """Whether a decimal is a value to its last place, rounded or cut off; zeros that end an integer may be filler."""
+    whole, _, places = rounded.partition(".")
+    last = 10.0 ** (-len(places) if places else len(whole) - len(whole.rstrip("0")))
+    return abs(value - float(rounded)) <= last * (1 + 1e-9)
+
+
 def mixed_value(found: re.Match[str] | None) -> Fraction | None:
     r"""The value of a match of MIXED, 1 1/2 and 1\frac{1}{2} as 3/2; None if the fraction is not a proper one."""
     if found is None:

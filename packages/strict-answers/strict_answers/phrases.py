@@ -43,9 +43,7 @@ TAIL = re.compile(
     r"(?:C|L|Id[nU]|[dD]U|P[Un])*"  # in total, left, in the class, that day
 )
 IN_ALL = re.compile(r"\bin (?:total|all)\b")
-IS_ASKED = re.compile(
-    r"(?:is |are )?(?:(?:the|our|my)(?: number of(?: the)?)? |(?=(?:correct|m[ai][a-z]+al|optimal)$))(.+)"
-)
+IS_ASKED = re.compile(r"(?:is |are )?(?:(?:the|our|my) |(?=(?:correct|m[ai][a-z]+al|optimal)$))(.+)")
 "Words behind a value that say that it is the one asked for."
 THS = re.compile(r"[a-z]*ths")
 "Shares, such as hundredths."
@@ -166,8 +164,8 @@ def check_tail(text: str, allowed: frozenset[str]) -> None:
     tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|\^ ?-?[0-9]+|[²³]|[^\sA-Za-z]", IN_ALL.sub("total", text))
     asked = IS_ASKED.match(" ".join(tokens))
     if asked is not None and all(
-        word in ASKED or len(word) == 1 or (word not in DISOWNING and known_noun(word, allowed | HEADS))
-        for word in asked[1].split()
+        word in ASKED or len(word) == 1 or (word not in DISOWNING | TWISTED and known_noun(word, allowed | HEADS))
+        for word in re.sub(r"(?:number|sum) of (?:the |all )?", "", asked[1]).split()
     ):
         return  # 17 is the smallest such integer
     if not TAIL.fullmatch(classes(tokens, tail_class, allowed, "behind")):

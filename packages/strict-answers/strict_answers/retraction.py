@@ -51,7 +51,7 @@ DENIED = re.compile(
     r"(?:n['’]t| not| never| cannot| no longer)\b"
     r"(?! (?:be )?(?:a coincid|need|requir|depend|matter|affect|surpris|hard|difficult|necessary|only|just|possible"
     r"|simplif|reduc|improv|exceed))"
-    r"|^\W*(?:no|nope|not|never)\b(?! [a-z]+ [a-z]+)|\bnot (?:sure|certain|correct|right|true|valid)\b"
+    r"|^\W*(?:no|nope|not|never)\b(?! [a-z]+ [a-z]+)|\bnot (?:sure|certain|confident|correct|right|true|valid)\b"
     r"|\bno idea\b|(?:\bnot|\bnever|n['’]t) (?:trust|believe|accept|count|grade|submit) (?:this|that|it)\b"
 )
 "Said of the answer, and not of what is needed, or hard."
@@ -72,6 +72,7 @@ CHANGED = re.compile(
     r"|~~|^\W*(?:or|but|unless|(?:(?:now|then|finally),? )?(?:divide|multiply|subtract|add))\b"
     r"|\b(?:made (?:that|this|it) up|forget (?:it|that|this)|too (?:high|low|big|small) by)\b"
     r"|(?:only|just|merely) an? (?:\w+ )?(?:bound|estimate)\b"
+    r"|\bconfidence\W+(?:is )?(?:very )?low\b|\b(?:only|just) [0-9]+ ?\\?% (?:sure|confident|certain)\b"
 )
 "Each alternative holds a word of `CHANGES`, one that begins with `mis`, or two tildes."
 CHECKED = re.compile(r"\b(?:check|verif|confirm)[^=]*=|\bconfidence\b")

@@ -6,14 +6,17 @@ from fractions import Fraction
 
 from strict_answers.numerals import DOTTED, MIXED, PERIOD, canonical_fraction, mixed_value, period_value
 
-EXACT_DECIMAL = re.compile(r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?![0-9.])")
+EXACT_DECIMAL = re.compile(
+    r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?=[ )}\]]|$)"
+)
 SHORT_TOP = re.compile(r"\\(?:[dtc]?(frac)|[dt]?(binom)) ?([0-9A-Za-z])")
 SHORT_BOTTOM = re.compile(r"\\(?:[dtc]?(frac)|[dt]?(binom)) ?(\{[^{}]*\}) ?([0-9A-Za-z])")
 BINOMIAL = re.compile(r"\\[td]?binom ?\{([^{}]*[A-Za-z][^{}]*)\} ?\{ ?([1-4]) ?\}")
 PRODUCT_OF_CALLS = re.compile(r"\\(ln|log|lg|sin|cos|tan) ?([0-9]+|[a-z]|\\pi)(?= ?(?:\\cdot|\\times|\*))")
 "The parser takes what follows the sign into the function: \\ln 2 \\cdot 4 is not \\ln 8."
 LOGARITHM = re.compile(
-    r"\\log ?_ ?(?:\{ ?([0-9A-Za-z]+) ?\}|([0-9A-Za-z])) ?(?:\{ ?([0-9]+) ?\}|\( ?([0-9]+) ?\)|([0-9]+)(?![0-9.]))"
+    r"\\log ?_ ?(?:\{ ?([0-9A-Za-z]+) ?\}|([0-9A-Za-z])) ?"
+    r"(?:\{ ?([0-9]+) ?\}|\( ?([0-9]+) ?\)|([0-9]+)(?![0-9.]))(?! ?\^)"
 )
 CHOSEN = re.compile(
     r"(?:\{ ?\} ?)?(?:[\^_] ?)?(?:\{([0-9]{1,3})\}|(?<![0-9])([0-9]{1,3}))"

@@ -4,6 +4,8 @@ Every step is linear in the length of the response and starts no process; what i
 """
 
 import re
+from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,7 +14,16 @@ from strict_answers.extraction import after_box, answer_line, last_box
 from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, spelled, squeezed
 from strict_answers.limits import too_complex, unknown_symbol
 from strict_answers.normalization import plain_latex, strip_decoration
-from strict_answers.numerals import CLOCK, DECIMAL, DOTTED, PLAIN, canonical_integer, clock_time, parse_number
+from strict_answers.numerals import (
+    CLOCK,
+    DECIMAL,
+    DOTTED,
+    PLAIN,
+    canonical_integer,
+    clock_time,
+    parse_number,
+    rounds_to,
+)
 from strict_answers.phrases import Hints, Refused, check_lead, hints_of
 from strict_answers.retraction import denied, taken_back
 from strict_answers.rewriting import binomials
@@ -59,9 +70,11 @@ CHOSEN = re.compile(
 )
 "A value and its letter: 34 (B), 34, option B."
 POINT = re.compile(
-    r"(?:[A-Z] ?(?=\()|(?i:(?:the )?(?:ordered )?(?:point|pair|triple|vertex|cent(?:er|re)|interval) ))(?=[(\[])"
+    r"(?:[A-Z] ?(?=\((?!.*(?:[=<>≤≥]|\\[lg]e)))"
+    r"|(?i:(?:the )?(?:ordered )?(?:point|pair|triple|vertex|cent(?:er|re)|interval) ))(?=[(\[])"
 )
 "The name of a point before its coordinates."
+SHARE_OF = re.compile("(?<=[0-9}]) of (?:the|all)(?: the)? (?:total|[a-z]+s)$")
 AND_SHARE = re.compile(r"(?<=[0-9]) and (?=[0-9]+/[0-9]+$|\\[dt]?frac)")
 OUT_OF = re.compile("(?<=[0-9]) out of (?=[0-9]+$)")
 "2 and 3/4 is a mixed number, and 7 out of 12 a fraction, where the gold is one number."
@@ -139,6 +152,7 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
             raise Refused("a percent sign that the gold does not have")
         span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
     letter, text = without_choice(opened_span(span), wanted)
+    text = SHARE_OF.sub("", text) if signs else text
     if squeezed(text) == wanted.squeezed[1]:
         return decided(True, extracted, path, "the same text")
     if wanted.plain is not None and letter and len(wanted.plain) == 1:
@@ -151,8 +165,8 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         text = ROUNDED.split(text)[-1] if structure.APPROXIMATE.search(text) else ROUNDED.sub("", text)
     else:
         value, *rounded = structure.APPROXIMATE.split(text)  # 12 pi, which is about 37.7: the exact value is the answer
-        if len(rounded) == 1 and DECIMAL.fullmatch(rounded[0].strip()) and not DECIMAL.fullmatch(value.strip()):
-            text = strip_decoration(value)
+        if len(rounded) == 1 and DECIMAL.fullmatch(rounded[0].strip()) and not DECIMAL.fullmatch(value.strip(" -")):
+            return check_rounding(apply_rules(value, gold, hints), rounded[0].strip(), extracted, wanted)
     if (time := CLOCK.fullmatch(wanted.opened)) is not None:
         text, wanted = as_count(text, time), read_gold(str(COUNT))
     if DIGIT_RATIO.search(wanted.opened):
@@ -233,6 +247,20 @@ def without_choice(text: str, wanted: Gold) -> tuple[str, str]:
     else:
         is_choice = letter not in wanted.letters
     return (letter, strip_decoration(value)) if is_choice else ("", text)
+
+
+def check_rounding(verdict: Verdict | Pending, rounded: str, extracted: str, wanted: Gold) -> Verdict | Pending:
+    """The verdict on an exact value, of an answer that rounds it as well: rightly, or the answer is wrong."""
+    shown, value = printable(extracted, SHOWN), parse_number(wanted.parts[0][1]) if len(wanted.parts[0]) == 2 else None
+    if isinstance(verdict, Verdict):
+        if not verdict.correct:
+            return replace(verdict, extracted=shown)
+        if value is not None and rounds_to(float(Fraction(value)), rounded):
+            return replace(verdict, extracted=shown)
+        verdict = Pending((), wanted.parts, shown)
+    if value is not None or len(wanted.parts) > 1 or wanted.parts[0][0]:
+        raise Refused("an approximation of another value")
+    return Pending((*verdict.members, (("~", rounded),)), verdict.gold, shown)
 
 
 def as_count(text: str, time: re.Match[str]) -> str:

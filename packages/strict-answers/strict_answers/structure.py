@@ -2,12 +2,13 @@
 
 import re
 from contextlib import suppress
+from fractions import Fraction
 from string import ascii_lowercase
 from typing import NamedTuple
 
 from strict_answers import regions
 from strict_answers.brackets import balanced, in_braces, levels, opens_whole
-from strict_answers.numerals import MIXED, mixed_value, read_base
+from strict_answers.numerals import MIXED, mixed_value, parse_number, read_base
 from strict_answers.phrases import Refused, check_lead, lead_class, unframe
 from strict_answers.vocabulary import GREEK, LEAD_OF, LETTERS, listed, unknowns
 
@@ -52,7 +53,9 @@ REALS = re.compile(r"(?:\\mathbb ?\{?R\}?|ℝ|all reals?(?: numbers?)?|\\text\{a
 THOUSANDS = re.compile(r"(?<![0-9.,_^{])([1-9][0-9]{0,2})((?:,[0-9]{3})+)(?!,?[0-9])")
 TIED_THOUSANDS = re.compile(r"(?<![0-9.,])([1-9][0-9]{0,2})((?:\{,\}[0-9]{3})+)(?![0-9])")
 SEPARATOR = re.compile(r",? ?(?<![A-Za-z\\])(and|or)(?![A-Za-z])|[,;]")
-MEMBERSHIP = re.compile(r"([A-Za-z]|\\[a-z]+|[A-Za-z]_\{?[0-9A-Za-z]\}?) ?(?:\\in(?![A-Za-z])|∈) ?")
+MEMBERSHIP = re.compile(
+    r"([A-Za-z]|\\[a-z]+|[A-Za-z]_\{?[0-9A-Za-z]\}?) ?(?:\\in(?![A-Za-z])|∈) ?(?=[(\[\]∅ℝ]|\\[{mev])"
+)
 CUP = re.compile(r"\\(cup|cap)(?![A-Za-z])|[∪∩]")
 ALL = r"(?:\\mathbb ?\{? ?R ?\}?|\\?R(?![A-Za-z])|ℝ)"
 BUILDER = re.compile(
@@ -60,6 +63,11 @@ BUILDER = re.compile(
     r"(?:\\(?:mid|vert)(?![A-Za-z])|[|:]) ?((?:(?!\\\}).)+)\\\}"
 )
 "{x | x < 2}, and nothing but the variable before the bar."
+DISTANCE = re.compile(r"\| ?([A-Za-z]) ?(?:([+-]) ?([0-9./]+) ?)?\|")
+"|x - 3|, whose bound makes an interval or two."
+POSITIVE = re.compile(r"\\mathbb ?\{? ?R ?\}? ?(?:\^|_) ?\{? ?\+ ?\}?|(?:all )?positive real(?:s| numbers)")
+OUTWARD = re.compile(r"([\[\]])([^()\[\]]+[,;][^()\[\]]+)([\[\]])")
+"An interval whose open ends are brackets turned outwards: ]2,5]."
 OUTSIDE = re.compile(rf"{ALL} ?(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|∖|-) ?(.+)")
 UNEQUAL = re.compile(r"([A-Za-z]) ?(?:\\neq?(?![A-Za-z])|\\not ?=|≠|!=) ?(.+)")
 MATRIX = re.compile(
@@ -111,6 +119,8 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
         if not inner.members and (inner.variable == builder[1] or listed_values):
             return inner._replace(names=("",) * len(inner.parts))
         raise Refused("a set of something else")
+    if (outward := OUTWARD.fullmatch(span)) is not None:
+        span = f"{'[('[outward[1] == ']']}{outward[2]}{')]'[outward[3] == ']']}"
     span = joined_thousands(span)
     if span[:1] == "(" and "=" in span and re.match(r"\( ?[A-Za-z] ?=", span) and opens_whole(span):
         span = span[1:-1].strip()  # (x = 1, y = 2)
@@ -275,7 +285,7 @@ def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool
         return re.fullmatch(r"[A-Za-z](?:, ?[A-Za-z])*", call[1]) is not None and unknowns(call[1]) <= known
     if EVENT.fullmatch(member):
         return not known & unknowns(member)
-    if OTHER.search(member) or not LETTERS.search(member):
+    if OTHER.search(member) or re.search("(?:square|cube)s? of", member) or not LETTERS.search(member):
         return False
     plain = member.replace(" ", "")
     if plain[:1] == "(" and "," in plain:
@@ -304,6 +314,8 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
     """Read one member: strip the words around it, then find out what kind of object it is."""
     if REALS.fullmatch(span):
         return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
+    if POSITIVE.fullmatch(span):
+        return Reading((("(,)", "0", "\\infty"),), ("",))
     based = read_base(span)
     if based is None:
         core = unframe(ORDINAL.sub("", span), allowed, known)
@@ -366,6 +378,13 @@ def read_inequality(core: str) -> Reading:
     """x < 2, 2 > x and 1 < x <= 5 as intervals; any other relation unchanged, for the parser."""
     signs = RELATIONS.findall(core)
     sides = [side.strip() for side in RELATIONS.split(core)]
+    if len(sides) == 2 and (found := DISTANCE.fullmatch(sides[0])) is not None:
+        centre, radius = parse_number(f"{'-' if found[2] == '+' else ''}{found[3] or 0}"), parse_number(sides[1])
+        if centre is not None and radius is not None and Fraction(radius) > 0:
+            ends = [str(Fraction(centre) + side * Fraction(radius)) for side in (-1, 1)]
+            less = signs[0] in LESS
+            inside = ("(,)" if (signs[0] in STRICT) is less else "[,]", *ends)
+            return Reading((inside,) if less else outside((inside,)), ("",) * (2 - less), variable=found[1])
     name = sides[len(sides) == 3 or (VARIABLE.fullmatch(sides[1]) is not None and not VARIABLE.fullmatch(sides[0]))]
     bounds = [side for side in sides if side != name]
     if (

@@ -18,6 +18,7 @@ from math_verify import LatexExtractionConfig, parse
 from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 from sympy.core.random import seed  # type: ignore[import-untyped]
 
+from strict_answers.numerals import rounds_to
 from strict_answers.process import Message
 
 PLACES = 12
@@ -97,6 +98,10 @@ def compare_parts(members: list[list[list[str]]], gold: list[list[str]]) -> tupl
 
 def equal_parts(part: list[str], wanted: list[str]) -> tuple[bool, str]:
     """Whether two parts are equal, piece by piece."""
+    if part[0] == "~":
+        values = [term for term in parse_latex(wanted[1]) if is_term(term) and not term.free_symbols]
+        near = bool(values) and rounds_to(float(values[0].evalf(20)), part[1])
+        return near, "rounded" if near else "an approximation of another value"
     if part[0] != wanted[0] or len(part) != len(wanted):
         return False, "another kind of object"
     if part[0] == "=":

@@ -53,7 +53,7 @@ CHANGES = listed(
     """
     mind take second further reflection off oh hold let should than answer answers solution solutions value values
     counted forgot overlooked missed mean double halve square negate reverse flip or but unless divide multiply subtract
-    add result line number bound estimate made forget too
+    add result line number bound estimate made forget too confidence confident sure certain
     """
 )
 "Words that a change of mind needs one of, see `retraction.CHANGED` and `DOUBTED`."
@@ -147,7 +147,8 @@ ADJECTIVES = listed(
 ASKED = listed(
     """
     smallest largest greatest least minimum maximum minimal maximal highest lowest shortest longest only unique final
-    common correct optimal required desired requested possible positive natural real whole numerical exact such
+    common odd even correct answer answers value result optimal required desired requested possible positive natural
+    real whole numerical exact such
     """
 )
 "Words that may say of a value that it is the one asked for: 17 is the smallest such integer."
