@@ -5,6 +5,7 @@
 # PMDKIT_FIELD_CHECKOUTS is a folder with clones of the repositories in field.toml, each as OWNER/NAME, with or without a
 # work tree; a loss whose repository is not there is skipped. PIP_FLAGS passes options to pip.
 set -eu
+[ -z "${PMDKIT_FIELD_CHECKOUTS:-}" ] || PMDKIT_FIELD_CHECKOUTS=$(cd "$PMDKIT_FIELD_CHECKOUTS" && pwd) # a path from here
 cd "$(dirname "$0")/../.."
 field=tests/field/field.toml
 case "${1:-}" in
