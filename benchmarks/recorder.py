@@ -22,21 +22,21 @@ CASES = {"toy": ("modular-sum", 40, {}), "llm": ("starter", 3, {"evaluation.prob
 
 
 class Timed:
-    """Counts the seconds of `Recorder.record` while it is entered."""
+    """Counts the seconds of `Recorder.on_step_end` while it is entered."""
 
     def __enter__(self) -> "Timed":
-        self.seconds, self.plain = 0.0, Recorder.record
+        self.seconds, self.plain = 0.0, Recorder.on_step_end
 
         def record(recorder: Recorder, *given: Any) -> None:
             began = time.process_time()
             self.plain(recorder, *given)
             self.seconds += time.process_time() - began
 
-        Recorder.record = record
+        Recorder.on_step_end = record
         return self
 
     def __exit__(self, *_: object) -> None:
-        Recorder.record = self.plain
+        Recorder.on_step_end = self.plain
 
 
 def one(tier: str, env: str, steps: int, options: dict[str, Any], record: int, out: Path) -> tuple[Reading, float]:

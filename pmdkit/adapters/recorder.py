@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Groups
+from pmdkit.objectives import Groups, Objective, objective_name
 from pmdkit.observe import files, gauge
 from pmdkit.observe.metrics import anchor, expect
 from pmdkit.observe.run_folder import RunFolder, make_writable
@@ -97,6 +98,13 @@ class StepRecorder:
                 path.unlink()
 
 
+def table_of(objective: Objective) -> dict[str, Any]:
+    """An objective's name and its options that JSON can hold."""
+    options = asdict(objective)  # type: ignore[call-overload]
+    plain = {name: x for name, x in options.items() if x is None or isinstance(x, str | int | float)}
+    return {"name": objective_name(objective), **plain}
+
+
 def row_sums(mask: Tensor, logp_old: Tensor, seen: Tensor | None, engine: Tensor | None) -> Tensor:
     """[N, 5] float64, what the gauges need of rows [N, T]: so little that processes can gather it in every step.
 
@@ -128,7 +136,7 @@ def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None
     top, low = (torch.where(present, reward, edge) for edge in (-torch.inf, torch.inf))
     heat = torch.full((len(reward),), torch.nan if tau is None else tau, dtype=torch.float64)
     change = torch.where(present, change, 0.0)
-    ratio, moved = change.exp(), change[present]
+    ratio = change.exp()
     found = {
         "unscored": float((~present).sum()),
         "zero_variance_groups": float((there & (top.amax(1) == low.amin(1))).sum()),
@@ -136,9 +144,9 @@ def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None
         "token_entropy": float(-logp.sum() / tokens.sum()),
         "kl": expect(ratio * change - ratio + 1, mass, there),
         "ess": gauge.mean(((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).numpy()),
-        "log_ratio_min": float(moved.min()) if len(moved) else None,
-        "log_ratio_max": float(moved.max()) if len(moved) else None,
-        "log_ratio_std": float(moved.std(correction=0)) if len(moved) else None,
+        "log_ratio_min": float(change.min()),
+        "log_ratio_max": float(change.max()),
+        "log_ratio_std": float(change[present].std(correction=0)),
         "mismatch_mean": float(apart.sum() / tokens.sum()),
         "mismatch_kl": float(-gap.sum() / tokens.sum()),
     }

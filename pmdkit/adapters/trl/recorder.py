@@ -1,6 +1,5 @@
 """A recorder for any GRPOTrainer: `TRLRecorder`, which pmdkit.adapters.trl exports as PMDRecorder."""
 
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Self
 
@@ -12,10 +11,9 @@ from torch.nn.functional import pad
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from pmdkit.adapters.recorder import StepRecorder, gauges, row_sums
+from pmdkit.adapters.recorder import StepRecorder, gauges, row_sums, table_of
 from pmdkit.adapters.trl.trainer import PMDTrainer, response_mask
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.objectives import objective_name
 
 HOOKS = {  # methods of GRPOTrainer, and ours that are called in their place and call them
     "_generate_and_score_completions": "on_rollout",
@@ -109,7 +107,7 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         """Log the gauges of a rollout batch, and record it if it is due."""
         trainer, rows, step, mask = self.trainer, self.rows, self.version + 1, response_mask(self.rows)
         # TRL leaves pi_old out if there is no update between a rollout and its loss: then the policy is pi_old
-        old, engine = rows.get("old_per_token_logps", self.seen), rows.get("sampling_per_token_logps")
+        old, engine = rows.get("old_per_token_logps", self.seen).float(), rows.get("sampling_per_token_logps")
         sums = trainer.accelerator.gather(row_sums(mask, old, self.seen, engine)).cpu()
         for name, value in gauges(self.reward, sums, self.tau, self.passed).items():
             trainer._metrics["train"][f"pmd/{name}"].append(value)
@@ -121,7 +119,10 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         known = {"mask": mask, "responses": rows["completion_ids"], "logp_old": old, "logp_seen": self.seen}
         known |= {"logp_engine": engine, "logp_ref": rows.get("ref_per_token_logps")}
         known |= {"correction": rows.get("importance_sampling_ratio")}
-        part: dict[str, Any] = {name: x[mine].cpu() for name, x in known.items() if x is not None}
+        given = {name: x for name, x in known.items() if x is not None}
+        part: dict[str, Any] = {  # numpy, which writes them, has no bfloat16
+            name: (x.float() if x.is_floating_point() else x)[mine].cpu() for name, x in given.items()
+        }
         asked = zip(rows["prompt_ids"][mine], rows["prompt_mask"][mine], strict=True)
         parts = gather_object([part | {"prompts": [ids[on.bool()].tolist() for ids, on in asked]}])
         share = trainer.args.gradient_accumulation_steps / trainer.args.steps_per_generation  # of the batch, per update
@@ -144,9 +145,7 @@ class TRLRecorder(StepRecorder, TrainerCallback):
 def objective_of(trainer: Any) -> dict[str, Any]:
     """The objective as a table of pmdkit; a loss that pmdkit does not have gets a name that replay cannot load."""
     if isinstance(trainer, PMDTrainer):
-        options = asdict(trainer.objective)  # type: ignore[call-overload]
-        plain = {name: x for name, x in options.items() if x is None or isinstance(x, str | int | float)}
-        return {"name": objective_name(trainer.objective), **plain}
+        return table_of(trainer.objective)
     args = trainer.args
     norm = {"grpo": "length", "dapo": "tokens", "dr_grpo": "max"}.get(args.loss_type)
     std = {"group": "sample", "none": "none"}.get(trainer.scale_rewards)

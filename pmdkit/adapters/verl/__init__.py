@@ -7,8 +7,9 @@ from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
 
 from pmdkit.adapters.verl.config import PMDPolicyLossConfig
 from pmdkit.adapters.verl.loss import advantage_estimator, policy_loss
+from pmdkit.adapters.verl.recorder import VerlRecorder as PMDRecorder
 
-__all__ = ["PMDPolicyLossConfig"]
+__all__ = ["PMDPolicyLossConfig", "PMDRecorder"]
 
 register_adv_est("pmd")(advantage_estimator)
 register_policy_loss("pmd")(policy_loss)

