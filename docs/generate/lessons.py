@@ -191,7 +191,7 @@ def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source
             raise SystemExit(
                 f"{source.name} has a figure without alternative text; begin its cell with a comment '# alt: ...'"
             )
-        number = len(list((pages / name).glob("*.svg"))) + 1
+        number = len(list((pages / name).glob("*[0-9].svg"))) + 1
         both = output.data["image/svg+xml"].split(phone.SEPARATOR)
         files = [f"{number}.svg", f"{number}-phone.svg"][: len(both)]
         for file, picture in zip(files, both, strict=True):

@@ -72,6 +72,10 @@ def cut(picture: Path, rows: int, columns: int) -> None:
 def narrow(figure: Figure) -> bool:
     """Lay a figure out for a phone, in place; False if it is narrow enough as it is."""
     width = figure.get_figwidth()
+    for ax in [ax for ax in figure.axes if not (ax.axison or ax.has_data())]:  # a strip for a legend, or for words
+        if key := ax.get_legend():
+            figure.legend(key.legend_handles, [text.get_text() for text in key.get_texts()])
+        ax.remove()
     parts: list[Any] = list(figure.subfigs) or [figure]
     stacks = [list(panels(part)) for part in parts]
     if width <= WIDTH * SLACK and all(len(stack) < 2 for stack in stacks):

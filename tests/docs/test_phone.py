@@ -52,6 +52,18 @@ def test_a_twin_stays_on_its_panel_and_a_column_lends_its_title():
     assert below.get_title() == "a title"
 
 
+def test_a_strip_that_holds_a_legend_is_no_panel():
+    figure = Figure(figsize=(8, 4))
+    grid = figure.add_gridspec(2, 2)
+    lines = [figure.add_subplot(grid[1, i]).plot([0, 1])[0] for i in range(2)]
+    strip = figure.add_subplot(grid[0, :])
+    strip.axis("off")
+    strip.legend(lines, ["one", "two"])
+    assert phone.narrow(figure)
+    assert len(figure.axes) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]
+
+
 def test_a_figure_that_fits_is_left_alone():
     figure = Figure(figsize=(phone.WIDTH, 3))
     figure.subplots()

@@ -16,8 +16,8 @@ def week_of_slides(title: str, lessons: Sequence[Any]) -> Any:
     """The slides of some lessons, executed or not.
 
     `jupyter nbconvert --execute --to slides --no-input WEEK.ipynb` makes a page of them. A section of a lesson is a
-    slide with its lists and equations, and all of its prose in the speaker's notes; a picture is a slide, with what to
-    see in the notes; an exercise is a slide. Other code runs unseen.
+    slide with its lists and equations, or its first paragraph, and all of its prose in the speaker's notes; a picture
+    is a slide, with what to see in the notes; an exercise is a slide. Other code runs unseen.
 
     Args:
         title: of the first slide.
@@ -51,7 +51,7 @@ def of_prose(text: str) -> Iterator[Any]:
             shown = [
                 found[0] for found in re.finditer(f"{SHOWN.pattern}|{ITEM.pattern}", rest, re.DOTALL | re.MULTILINE)
             ]
-            yield slide("\n\n".join([head, *shown]), "slide")
+            yield slide("\n\n".join([head, *(shown or rest.strip().split("\n\n")[:1])]), "slide")
             yield slide(rest.strip(), "notes")
         elif part.startswith("**Exercise"):
             yield slide(part, "slide")
