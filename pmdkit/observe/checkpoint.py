@@ -176,16 +176,12 @@ def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]
             return step, load_step(folder / f"step-{step}", step), damaged
         except Damaged as problem:
             damaged.append((step, str(problem)))
-    check_none(folder, damaged)
-    return 0, {}, []
-
-
-def check_none(folder: Path, damaged: list[tuple[int, str]]) -> None:
-    """Refuse a folder without a loadable checkpoint: a run that had one never restarts from its first step unasked."""
+    # a run that had a checkpoint never restarts from its first step unasked
     if held := [name for name in list_names(folder) if name.startswith("step-")]:
         found = "; ".join(f"step-{step}: {problem}" for step, problem in damaged) or f"it holds {', '.join(held)}"
         remedy = f"nothing was changed: start again with another --out, or delete {folder}"
         raise ResumeRefused(f"no loadable checkpoint in {folder}: every one is damaged ({found}); {remedy}")
+    return 0, {}, []
 
 
 def set_aside(folder: Path, step: int, problem: str) -> str:

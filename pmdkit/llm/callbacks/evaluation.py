@@ -48,15 +48,14 @@ class EvaluationCallback(TrainerCallback):
             self.evaluate()
 
     def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
-        """Show answers once the last checkpoint is saved: a damaged record of them then costs nothing."""
-        if error is None:
-            self.show_answers(run.backend.schedule.steps)
+        """Show one answer before the first and after the last step, to one problem of each kind that the ids name.
 
-    def show_answers(self, last: int) -> None:
-        """Show one answer before the first and after the last step, to one problem of each kind that the ids name."""
-        if self.folder is None or self.display is None:
+        The last checkpoint is saved by then: a damaged record of answers costs nothing.
+        """
+        if error is not None or self.folder is None or self.display is None:
             return
-        places = [self.folder.evaluations / f"{self.evaluation.name}-step-{step}.jsonl" for step in (0, last)]
+        names = (f"{self.evaluation.name}-step-{step}.jsonl" for step in (0, run.backend.schedule.steps))
+        places = [self.folder.evaluations / name for name in names]
         before, after = (read_record(place, self.evaluation.k) for place in places)
         kinds = {problem.id.rpartition("-")[0]: problem for problem in reversed(self.evaluation.problems)}
         for problem in list(kinds.values())[:SHOWN]:
