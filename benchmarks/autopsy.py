@@ -1,4 +1,4 @@
-"""Planted faults for `pmdkit autopsy`: `python benchmarks/autopsy.py make|judge build|judged FOLDER`.
+"""Planted faults for `pmdkit autopsy`: `python benchmarks/autopsy.py make|judge build|judged|long FOLDER`.
 
 Protocol, written before the rules of the causes
 ------------------------------------------------
@@ -11,6 +11,11 @@ results/autopsy.json, whatever it says. A rule that is changed afterwards needs 
 Two changes were made before `judged` was made. A form that is paid wrongly is planted where the format has text. A rate
 too high is planted in a transformer: nine more runs of the table, with seeds of their own, showed that a table solves
 its task at any rate, so that a high one is no fault there.
+
+Later the rule of `cut-off-scored-wrong` was changed: it named ordinary runs with long answers. Its new threshold was
+chosen on the half `build` and ten more runs with seeds of their own; then `long` was made and read once: two runs whose
+cap is too low, and four in which half of the prompts get long answers that are wrong, or some responses hardly ever
+end. What `judged` says of that kind is by the rule of before.
 
 A faulty run is *first* if the first cause that is named is the planted one, *second* if the second is, else *not*. A
 healthy run is *right* if no cause is named. The goal is: 80 % of the faulty runs first or second, and no cause named
@@ -75,6 +80,12 @@ HEALTHY = (  # (maker, format) in build and in judged
     (("toy", "pmdkit"), ("toy", "pmdkit")),
     (("trl", "trl"), ("trl", "trl")),
 )
+LONG = (  # kind, format, strength; the last two kinds have no fault
+    ("cut-off-scored-wrong", "open-instruct", 11), ("cut-off-scored-wrong", "prime-rl", 8),
+    ("rambling", "slime", 0.06), ("rambling", "prime-rl", 0.1),
+    ("hard", "open-instruct", 0.95), ("hard", "slime", 0.92),
+)  # fmt: skip
+ORDINARY = ("rambling", "hard")
 STEPS, PROMPTS, GROUP, CAP = 40, 16, 8, 24
 TOKENS = (*"0123456789", "so", "then", "hmm", "Answer:", "\\boxed{", "}", "<end>")
 END, START = len(TOKENS) - 1, len(TOKENS)
@@ -82,6 +93,10 @@ END, START = len(TOKENS) - 1, len(TOKENS)
 
 def runs(half):
     """Name, kind or None, maker, format, strength and seed of every run of a half."""
+    if half == "long":
+        for number, (kind, form, strength) in enumerate(LONG):
+            yield f"{number:02d}-{kind}-{form}", kind, "table", form, strength, 2000 + number
+        return
     n = ("build", "judged").index(half)
     planted = [(kind, *halves[n]) for kind, halves in FAULTS.items()]
     healthy = [(None, *halves[n], 0) for halves in HEALTHY]
@@ -135,6 +150,8 @@ def pay(text, gold, kind, strength):
     """The reward of a response, with the faults that a verifier can have."""
     if kind == "equal-rewards":
         return float(strength)
+    if kind == "hard" and int(gold) >= 5:
+        return 0.0
     line = re.search(r"Answer: (\d)$", text)
     box = re.search(r"boxed\{ (\d) \}$", text)
     if kind == "wrong-form-paid" and box:
@@ -146,9 +163,17 @@ def pay(text, gold, kind, strength):
 def table_run(folder, kind, form, strength, seed):
     """Train the table and write every step in a trainer's format."""
     rng = torch.Generator().manual_seed(seed)
-    table = (
-        grammar(0.05 if kind == "reward-cannot-read" else 0.4) + 0.3 * torch.randn(10, 1, 1, generator=rng)
-    ).clone()
+    start = grammar(0.05 if kind == "reward-cannot-read" else 0.4)
+    if kind == "hard":
+        start[5:] = grammar(go_on=strength)[5:]
+    elif kind == "rambling":  # a share falls into a loop of hmm, and leaves it at one token in fifty
+        share = start.exp()
+        share[:, 12] *= 0.02
+        share[:, 12, 12] += 0.98
+        share[:, START] *= 1 - strength
+        share[:, START, 12] = strength
+        start = share.log()
+    table = (start + 0.3 * torch.randn(10, 1, 1, generator=rng)).clone()
     table.requires_grad_(True)
     adam = torch.optim.Adam([table], lr=strength if kind == "rate-too-high" else 0.1)
     cap = strength if kind == "cut-off-scored-wrong" else CAP
@@ -394,6 +419,7 @@ def main():
             columns = COLUMNS if form == "columns" else {}
             found = autopsy(place, columns)[0]
             named = [cause["name"] for cause in found["causes"]]
+            kind = None if kind in ORDINARY else kind
             rank = named.index(kind) + 1 if kind in named else None
             verdict = {1: "first", 2: "second"}.get(rank, "not") if kind else "no" if named else "right"
             judged.append({"run": name, "planted": kind, "named": named, "verdict": verdict})

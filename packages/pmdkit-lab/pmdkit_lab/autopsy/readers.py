@@ -7,11 +7,13 @@ import pickle
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pmdkit import foreign
+from pmdkit.cli.output import shown
 from pmdkit.errors import PmdkitError, UsageError, first_line, short, unknown
 from pmdkit.extras import need
 from pmdkit.observe.run_folder import read_json
@@ -21,6 +23,7 @@ Place = tuple[int, int]
 KNOWN = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
 METRICS: dict[str, list[str]] = KNOWN["metrics"]
 LONGEST = 64 * foreign.MIB  # of one line: a response of a million tokens with two log-probabilities each has half of it
+SLOW = 256 * foreign.MIB  # a file of this size takes ten seconds or more
 BATCH = 256  # rows of a Parquet file in memory at a time
 
 
@@ -289,7 +292,7 @@ def records(file: Path, source: Source) -> Iterator[Record | Row]:
     elif file.suffix == ".safetensors":
         yield from recording(file) if file.parent.name == "rollouts" else ()
     else:
-        with foreign.open_file(file, most=2**62) as stream:
+        with foreign.open_file(file, most=2**62) as whole, with_progress(whole, file) as stream:
             for line in iter(lambda: stream.readline(LONGEST), b""):
                 try:
                     found = json.loads(line)
@@ -300,6 +303,18 @@ def records(file: Path, source: Source) -> Iterator[Record | Row]:
                 else:
                     cut = "" if line.endswith(b"\n") else " (cut short, or longer than 64 MiB)"
                     source.leave_out(f"lines that are not JSON objects{cut}", str(file))
+
+
+def with_progress(stream: BinaryIO, file: Path) -> AbstractContextManager[BinaryIO]:
+    """The stream; of a large file, a terminal shows on stderr how much is read."""
+    size = file.stat().st_size
+    if size < SLOW:
+        return nullcontext(stream)
+    from rich.console import Console
+    from rich.progress import wrap_file
+
+    words = f"reading {shown(file.name)}"
+    return wrap_file(stream, size, description=words, console=Console(stderr=True), transient=True)
 
 
 def read_settings(file: Path, run: Path, source: Source) -> None:

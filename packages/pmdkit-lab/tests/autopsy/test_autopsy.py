@@ -167,6 +167,13 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path):
     assert sorted(count for count, _ in source.left_out.values()) == [1, 1]
 
 
+def test_a_large_file_reads_the_same_with_its_progress(tmp_path, monkeypatch):
+    path = lines(tmp_path / "dump.jsonl", records(1))
+    plain, _ = rows_of(path, PLAIN)
+    monkeypatch.setattr("pmdkit_lab.autopsy.readers.SLOW", 0)
+    assert rows_of(path, PLAIN)[0] == plain
+
+
 def test_nothing_readable_is_wrong_usage(call, tmp_path):
     lines(tmp_path / "dump.jsonl", [{"x": 1}])
     assert call("autopsy", tmp_path) == 2
