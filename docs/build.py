@@ -52,7 +52,7 @@ def main() -> None:
         study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
         print(f"adaptive tau: {study} cells")
         print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
-        print(f"a run's picture: {write_gauges(DOCS / 'use' / 'gauges')} panels")
+        print(f"a run: {write_gauges(DOCS / 'use' / 'gauges')} pictures")
         cut(DOCS / "use" / "autopsy.png", 2, 2)
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
         print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")

@@ -112,12 +112,14 @@ def panels(part: Any) -> Iterator[list[Axes]]:
         lowest = groups[max(place for place in groups if place[1] == column)][0]
         leftmost = groups[min(place for place in groups if place[0] == row)][0]
         for place in ("left", "center"):
-            first.set_title(wrapped(first.get_title(place) or topmost.get_title(place)), loc=place)
+            title = wrapped(first.get_title(place) or topmost.get_title(place))
+            if title != first.get_title(place):  # what is set anew loses its weight and its distance
+                first.set_title(title, loc=place)
         if first.get_shared_x_axes().joined(first, lowest):
             first.set_xlabel(first.get_xlabel() or lowest.get_xlabel())
         if first.get_shared_y_axes().joined(first, leftmost):
             first.set_ylabel(first.get_ylabel() or leftmost.get_ylabel())
-        first.set_xlabel(wrapped(first.get_xlabel()))
+        first.set_xlabel(wrapped(first.get_xlabel(), LETTERS + 6))
         if first.axison:
             first.tick_params(labelleft=True, labelbottom=True)
         yield groups[row, column]
