@@ -12,7 +12,8 @@
 # * You learn: what avg@32 on 30 problems can tell and what it cannot, how to compare
 #   two models and two methods, how to read the picture of a run against theory, and
 #   what choosing the best checkpoint does to its score.
-# * You need: lessons 103 and 202.
+# * You need: lessons 103 and 202. Two sittings do: the scores, then the runs, from
+#   *Explain* on.
 # * Time: 25 minutes to read, 20 seconds to run, 35 minutes for the exercises.
 #
 # Here is a table as papers print it: the scores of arXiv:2602.05933 with its smaller
