@@ -7,7 +7,7 @@ import torch
 import trl
 from accelerate.utils import gather_object
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
@@ -128,16 +128,11 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         share = trainer.args.gradient_accumulation_steps / trainer.args.steps_per_generation  # of the batch, per update
         loss = share * float(trainer.accelerator.gather(self.losses).mean())
         if trainer.accelerator.is_main_process:
-            widths = [each["mask"].shape[1] for each in parts]
             whole: dict[str, Any] = {
-                name: torch.cat(
-                    [
-                        pad(each[name], (0, max(widths) - width)) if each[name].shape[1] == width else each[name][:, 0]
-                        for each, width in zip(parts, widths, strict=True)
-                    ]
-                )
-                for name in part
+                name: pad_sequence([row for each in parts for row in each[name]], batch_first=True) for name in part
             }
+            if "correction" in whole and whole["correction"].shape != whole["mask"].shape:
+                whole["correction"] = whole["correction"][:, 0]  # a weight for each response
             whole["prompts"] = [prompt for each in parts for prompt in each["prompts"]][::size]
             self.write(step, self.version, loss, whole, reward)
 
