@@ -60,3 +60,11 @@ def test_never_more_than_the_given_number_of_steps_and_all_over_the_run(steps, t
         assert len({b - a for a, b in pairwise(kept)}) <= 1  # evenly
     with pytest.raises(UsageError):
         StepRecorder(tmp_path, steps=0)
+
+
+def test_only_a_trainer_that_resumes_goes_on_in_a_folder(tmp_path):
+    facts = {"env": "trl", "width": 4, "seed": 0, "old": "recompute"}
+    StepRecorder(tmp_path / "out").begin(True, False, None, {"name": "grpo"}, **facts)
+    with pytest.raises(UsageError):
+        StepRecorder(tmp_path / "out").begin(True, False, None, {"name": "grpo"}, **facts)
+    StepRecorder(tmp_path / "out").begin(True, True, None, {"name": "grpo"}, **facts)
