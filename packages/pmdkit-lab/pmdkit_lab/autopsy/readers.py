@@ -3,6 +3,7 @@ here is what a table of names cannot say. `read` is the entrance.
 """
 
 import json
+import os
 import pickle
 import re
 import tomllib
@@ -362,7 +363,7 @@ def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tup
     for name in columns:
         if name not in COLUMNS:
             raise UsageError(unknown("column", name, COLUMNS))
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises for some impossible names
         raise UsageError(f"{path} does not exist; give a run folder, a folder of dumps, or one file")
     suffixes = (".jsonl", ".parquet", ".pt", ".safetensors", ".json")
     below = [path] if path.is_file() else [each for each in path.rglob("*") if each.suffix in suffixes]

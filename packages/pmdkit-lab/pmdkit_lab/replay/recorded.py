@@ -1,6 +1,7 @@
 """Read a recorded step, which `pmdkit.recording` writes, and show its rows as text."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def recorded_steps(folder: RunFolder) -> list[int]:
 def holds_run(path: Path) -> bool:
     """Whether a path is a run folder of pmdkit, or a folder in which recorded steps of pmdkit are."""
     folder = RunFolder(path)
-    return folder.started or bool(recorded_steps(folder))
+    return folder.started or (os.path.isdir(folder.rollouts) and bool(recorded_steps(folder)))
 
 
 def open_step(run: Path, step: int | None = None) -> Recording:
