@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from IPython.core.pylabtools import print_figure
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -99,9 +98,9 @@ def narrow(figure: Figure) -> bool:
     return True
 
 
-def panels(part: Any) -> Iterator[list[Axes]]:
+def panels(part: Any) -> Iterator[list[Any]]:
     """The panels in reading order, twins together; each gets back the labels that its neighbours stood for."""
-    groups: dict[tuple[int, int], list[Axes]] = {}
+    groups: dict[tuple[int, int], list[Any]] = {}
     for ax in part.axes:
         spec = ax.get_subplotspec()
         if spec is not None and ax.get_label() != "<colorbar>":
