@@ -42,6 +42,7 @@ CLOSING = re.compile(
     r"|which is (?:even|odd|prime|positive)"
     r"|as (?:desired|required|requested|needed|claimed|wanted|(?:shown|computed|found|derived)(?: above)?)"
     r"|by (?:symmetry|induction|(?!the wrong)[A-Za-z' -]+ (?:theorem|principle|formula|inequality|lemma|rule)))$"
+    r"|(?<= ways) to [a-z ]+$"
     r"|(?:(?<= pairs)|(?<= triples)|(?<=uples)) \$?\([a-z](?:, ?[a-z])+\)\$?$"
     r"|(?<=[0-9a-z})$]),? (?:which is )?(?:attained|achieved|reached) (?:at|when|for|by) \$?[A-Za-z(] ?[^A-Za-z]*$",
 )

@@ -45,6 +45,11 @@ TAIL = re.compile(
 IN_ALL = re.compile(r"\bin (?:total|all)\b")
 IS_ASKED = re.compile(r"(?:is |are )?(?:(?:the|our|my) |(?=(?:correct|m[ai][a-z]+al|optimal)$))(.+)")
 "Words behind a value that say that it is the one asked for."
+COUNTED = re.compile(
+    r"(?:number|sum) of (?:the |all )?"
+    r"| that works$"
+    r"| (?:that )?satisf(?:y|ies|ying) (?:all )?(?:the|these)(?: given)? (?:condition|equation|constraint)s?$"
+)
 THS = re.compile(r"[a-z]*ths")
 "Shares, such as hundredths."
 NOT_SHARES = frozenset(["months", "paths", "baths", "moths", "lengths", "depths"])
@@ -165,7 +170,7 @@ def check_tail(text: str, allowed: frozenset[str]) -> None:
     asked = IS_ASKED.match(" ".join(tokens))
     if asked is not None and all(
         word in ASKED or len(word) == 1 or (word not in DISOWNING | TWISTED and known_noun(word, allowed | HEADS))
-        for word in re.sub(r"(?:number|sum) of (?:the |all )?", "", asked[1]).split()
+        for word in COUNTED.sub("", asked[1]).split()
     ):
         return  # 17 is the smallest such integer
     if not TAIL.fullmatch(classes(tokens, tail_class, allowed, "behind")):

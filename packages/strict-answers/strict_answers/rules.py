@@ -26,7 +26,7 @@ from strict_answers.numerals import (
 )
 from strict_answers.phrases import Hints, Refused, check_lead, hints_of
 from strict_answers.retraction import denied, taken_back
-from strict_answers.rewriting import binomials
+from strict_answers.rewriting import DEGREES, binomials
 from strict_answers.structure import Part
 from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
 from strict_answers.vocabulary import unknowns
@@ -71,9 +71,14 @@ CHOSEN = re.compile(
 "A value and its letter: 34 (B), 34, option B."
 POINT = re.compile(
     r"(?:[A-Z] ?(?=\((?!.*(?:[=<>≤≥]|\\[lg]e)))"
-    r"|(?i:(?:the )?(?:ordered )?(?:point|pair|triple|vertex|cent(?:er|re)|interval) ))(?=[(\[])"
+    r"|(?i:(?:the )?(?:ordered )?(?:point|pair|triple|vertex|cent(?:er|re)|interval) )(?:[A-Z] ?)?)(?=[(\[])"
 )
 "The name of a point before its coordinates."
+ALSO_ROUNDED = re.compile(
+    r"(?<=[0-9})]),? \(?(?:or |which is )?(?:approximately|approx\.?|about|roughly|\\approx|≈) ?([0-9]*\.?[0-9]+)\)?$"
+)
+"4/9 (about 0.44)"
+ONE_NAME = re.compile("[A-Za-z] ?=[^=]*,[^=]*")
 SHARE_OF = re.compile("(?<=[0-9}]) of (?:the|all)(?: the)? (?:total|[a-z]+s)$")
 AND_SHARE = re.compile(r"(?<=[0-9]) and (?=[0-9]+/[0-9]+$|\\[dt]?frac)")
 OUT_OF = re.compile("(?<=[0-9]) out of (?=[0-9]+$)")
@@ -151,6 +156,8 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         if not wanted.percent or len(signs) > 1:
             raise Refused("a percent sign that the gold does not have")
         span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
+    if "radian" in span and DEGREES.search(gold):
+        raise Refused("radians where the gold has degrees")
     letter, text = without_choice(opened_span(span), wanted)
     text = SHARE_OF.sub("", text) if signs else text
     if squeezed(text) == wanted.squeezed[1]:
@@ -164,6 +171,7 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     if hints.rounded:
         text = ROUNDED.split(text)[-1] if structure.APPROXIMATE.search(text) else ROUNDED.sub("", text)
     else:
+        text = ALSO_ROUNDED.sub(r" \\approx \1", text)
         value, *rounded = structure.APPROXIMATE.split(text)  # 12 pi, which is about 37.7: the exact value is the answer
         if len(rounded) == 1 and DECIMAL.fullmatch(rounded[0].strip()) and not DECIMAL.fullmatch(value.strip(" -")):
             return check_rounding(apply_rules(value, gold, hints), rounded[0].strip(), extracted, wanted)
@@ -199,6 +207,8 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
     elif len(wanted.parts) == 1 and wanted.parts[0][0] == "(,)":
         reading = structure.as_tuple(reading)
     barred = any(name.startswith(("\\bar", "\\overline", "\\Re", "\\Im")) for name in reading.names)
+    if len({name.partition("_")[0] for name in reading.names} - {""}) > 1 and ONE_NAME.fullmatch(wanted.opened):
+        raise Refused("several names where the gold has one")
     inverse = wanted.letters and any("^-1(" in name for name in reading.names)
     number = len(wanted.parts) == 1 and wanted.parts[0][0] == "" and not IMAGINARY.search(wanted.text)
     if reading.alternatives and len(wanted.parts) == 1 and not any(reading.names) and not wanted.variable:

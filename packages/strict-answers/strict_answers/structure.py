@@ -81,7 +81,7 @@ COMMANDS = GREEK | listed(
     """
     frac dfrac tfrac angle triangle overline vec hat bar sin cos tan cot gcd lcm max min det deg dim operatorname text
     mathrm mathbf mathcal mathbb left right cdot ell circ prime widehat overrightarrow measuredangle Re Im arg Delta
-    Gamma Theta Omega Sigma Phi
+    Gamma Theta Omega Sigma Phi cap cup
     """
 )
 "Commands that a name may contain."
@@ -92,6 +92,7 @@ NAME_SIGNS = re.compile(
 CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?(?: ?\^ ?\{ ?-1 ?\}|'{0,2}) ?\(([A-Za-z0-9, +\\-]{1,20})\)")
 EVENT = re.compile(r"(?:\\(?:Pr|mathbb ?\{P\})|\\?P(?:r|rob)?) ?[(\[][^=]+[)\]]|[A-Za-z]{1,2}(?: ?: ?[A-Za-z]{1,2})+")
 "The probability of an event, P(X > 2), and a ratio of lengths, AB:CD."
+EVENT_EQUALS = re.compile(r"(?:\\(?:Pr|mathbb ?\{P\})|P(?:r|rob)?) ?\([^()=]*=[^()=]*\) ?= ?")
 SHORT_NAME = re.compile(rf"{VARIABLE.pattern}|{CALL.pattern}|\([a-z](?:, ?[a-z])+\)")
 OTHER = re.compile(r"\| ?(?:[a-z]|\\[a-z]+) ?\||frac ?\{ ?(?:d|\\partial)[ }A-Za-z]|(?<![A-Za-z])d[A-Za-z]? ?/ ?d[a-z]")
 "|x| and dy/dx are other quantities than x and y; |S| and |AB| are sizes."
@@ -247,6 +248,8 @@ def split_list(span: str, separator: re.Pattern[str] = SEPARATOR) -> tuple[list[
 
 def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
     """A piece of a list: a value, `name = value`, an inequality, or a chain of equalities."""
+    if (event := EVENT_EQUALS.match(span)) is not None and not known & unknowns(event.group()):
+        span = span[event.end() :]
     unequal = UNEQUAL.fullmatch(span)
     if unequal is not None and (parts := outside(read_value(unequal[2], known, allowed).parts)):
         return Reading(parts, ("",) * len(parts), variable=unequal[1])
@@ -264,9 +267,10 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
     readings = [read_value(value, known, allowed) for value in values]
     final = readings[-1]
     name = re.sub(r"[\s{}]", "", names[0]) if names else ""
-    name = name[1:-1] if name.startswith("(") else name
-    if "," in name and sorted(name.split(",")) != name.split(","):
-        raise Refused("coordinates in another order")
+    if name.startswith("("):
+        name = name[1:-1]
+        if sorted(name.split(",")) != name.split(","):
+            raise Refused("coordinates in another order")
     if len(final.parts) == 1:
         final = final._replace(names=(name,))
     return final._replace(members=tuple(reading.parts for reading in readings[:-1]))

@@ -44,7 +44,7 @@ WARM = ((r"\frac{1}{2}", "0.5"), (r"(2,\sqrt{3}]", r"\{1,x\}"), (r"((x^2+\sin(2)
 IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 UNICODE = {"π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq "}
 UNICODE |= {"÷": "/", "²": "^{2}", "³": "^{3}"}
-ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]*)\)|√ ?(?:\(([^()]*)\)|([0-9]+|[a-z]))")
+ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?(?:\(([^()]*)\)|([0-9]+))|√ ?(?:\(([^()]*)\)|([0-9]+|[a-z]))")
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole answers, and that its time-outs are off
 
 
@@ -210,4 +210,4 @@ def parse_latex(span: str) -> list[Any]:
 
 def root(found: re.Match[str]) -> str:
     r"""sqrt(x), √(x) and √2 as \sqrt{...}."""
-    return rf"\sqrt{{{found[1] or found[2] or found[3]}}}"
+    return rf"\sqrt{{{found[1] or found[2] or found[3] or found[4]}}}"

@@ -183,7 +183,7 @@ TAIL_CLASSES = {
     "W": "squared cubed",
     "P": "per a an each every",
     "C": "total altogether overall",
-    "L": "left remaining old long tall wide high deep away apart apiece exactly together",
+    "L": "left remaining old long tall wide high deep away apart apiece exactly only together",
     "I": "in for at on during",
     "d": "the this a",
     "D": "this that last next",

@@ -39,7 +39,7 @@ def labelled(name):
         ("third-judged", 600, 2, 7),
         ("fourth-build", 680, 2, 12),
         ("fourth-judged", 700, 4, 15),
-        ("fifth-build", 1600, 2, 25),
+        ("fifth-build", 1900, 2, 26),
     ],
 )
 @pytest.mark.slow
