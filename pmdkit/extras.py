@@ -19,6 +19,7 @@ EXTRAS = {
     "sweep": ("optuna",),
     "slurm": ("submitit",),
     "ray": ("ray",),
+    "tinker": ("tinker",),
 }
 "The modules that each extra provides."
 CHECKOUT = Path(__file__).parents[1]

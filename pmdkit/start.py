@@ -157,7 +157,7 @@ def check_same_run(stored: Spec, spec: Spec, folder: RunFolder, display: Display
     """Refuse to continue a run with other options; only more steps, limits and [parallel] may differ."""
     refused = []
     for key, (was, now) in differences(stored.record(), spec.record()).items():
-        if key == "run.max_time":
+        if key in ("run.max_time", "tinker.url"):  # a server that moved still has its states
             continue
         if key == "schedule.steps" and now > was:
             # the learning rate of every step depends on the number of steps, unless it is constant

@@ -49,6 +49,10 @@ class LLMOptions(RunOptions):
     "math, or a reward function of your own as my.py:fn."
     max_time: float | None = None
     "Seconds after which the run stops, once a step and its checkpoint are complete, with exit 75."
+    backend: str | None = None
+    "transformers, or tinker: the model is trained and sampled on a server, and no accelerator is needed here."
+    url: str | None = None
+    "With --backend tinker: address of the server; the key is in TINKER_API_KEY."
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
     rehearse: Flag = False
@@ -59,7 +63,7 @@ class LLMOptions(RunOptions):
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""
         short: dict[str, Any] = {"model.path": self.model, "env.path": self.data, "reward.grade": self.reward}
-        short["run.max_time"] = self.max_time
+        short |= {"run.max_time": self.max_time, "model.backend": self.backend, "tinker.url": self.url}
         given = {key: value for key, value in short.items() if value is not None}
         return merged([*super().changes().items(), *given.items()])
 
@@ -134,8 +138,7 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     """
     from pmdkit.llm import dry_run
 
-    dry_run.check(spec)
-    batch = dry_run.batch(spec)
+    batch = dry_run.batch(spec, dry_run.check(spec))
     if json:
         print_json({"config": spec.record(), "plan": {"batch": batch}})
         return

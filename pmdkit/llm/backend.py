@@ -5,6 +5,7 @@ There is one function for each. `llm/train.py` takes the step with these parts i
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +43,7 @@ from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.recipe_checks import PROMPTS, check_engine
 from pmdkit.llm.task import MathTask
+from pmdkit.llm.tinker.costs import GAUGED, CostCallback
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
@@ -55,13 +57,12 @@ from strict_answers import Grader
 TEXT_TOKENS = 64  # of each text in the sync check
 PROBE = Problem("probe", "What is 1 + 1?", "2")  # its prompt distinguishes chat templates
 GENERATED = 256  # rows that are hashed where problems are generated: code and options determine them
-GAUGED = 128  # responses of each step that are rescored after it, at least two groups
 
 
 def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
     check_engine(spec.rollout.engine, spec.vllm.urls)
-    if spec.lora.rank:
+    if spec.lora.rank and spec.model.backend == "transformers":
         need("peft", "[lora]")
     if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
         from pmdkit.llm import smollm2
@@ -72,6 +73,8 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
+    if spec.model.backend == "tinker":
+        return make_tinker_backend(spec, objective, model, encoder, problems)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
     progress = ProgressCallback()
@@ -80,6 +83,27 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     learner = make_learner(spec, policy, encoder, problems, engine, progress.progress)
     evaluation = make_evaluation(spec, encoder, problems, verifier, learner.turns)
     return assemble(spec, objective, learner, task, evaluation, progress)
+
+
+def make_tinker_backend(
+    spec: LLMSpec, objective: Objective, model: PreTrainedModel, encoder: Encoder, problems: MathProblems
+) -> Backend:
+    """The same on a Tinker server, which is certified first; `model` has no weights."""
+    from pmdkit.llm.tinker import learner as on_server
+
+    text = (encoder.encode(PROBE) * 8)[:24]  # any will do: the server is certified with it
+    client, faults = on_server.certified_client(spec, text)
+    verifier, progress = make_verifier(spec), ProgressCallback()
+    task = make_task(spec, model, encoder, problems, verifier)
+    encode, reference = encode_numbers(problems, encoder), traits(objective).uses_reference
+    learner = on_server.TinkerLearner(
+        spec, client, model, encoder.tokenizer, encode, text, progress.progress, reference=reference
+    )
+    evaluation = make_evaluation(spec, encoder, problems, verifier)
+    backend = assemble(spec, objective, learner, task, evaluation, progress)
+    lengths = [len(encode(number)) for number in task.prompts(1).tolist()]
+    costs = CostCallback(sum(lengths) / len(lengths), reference, faults)
+    return replace(backend, callbacks=[costs, *backend.callbacks])
 
 
 def load_problems(spec: LLMSpec) -> MathProblems:
@@ -92,6 +116,8 @@ def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[Pre
 
     A pretrained model that will be sharded over processes is empty until `make_policy` has sharded it.
     """
+    if spec.model.backend == "tinker":
+        return load_model(str(spec.model.path), "meta")
     if process_group.strategy != "fsdp2":
         return build_model(spec)
     if spec.model.path is None:
@@ -333,7 +359,9 @@ def assemble(
         found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
     if rollout.record_every:
         found.append(ResponsesCallback(task, rollout.record_every))
-    found += [evaluations, ModelFilesCallback(spec, evaluations)]
+    found.append(evaluations)
+    if spec.model.backend == "transformers":  # elsewhere a checkpoint holds no weights
+        found.append(ModelFilesCallback(spec, evaluations))
     stream: Stream = inline
     if rollout.lag:
         stream = async_rollouts(rollout.lag)

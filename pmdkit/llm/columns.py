@@ -1,6 +1,7 @@
 """What this tier adds to metrics.jsonl and to a recorded step."""
 
 from collections.abc import Callable
+from math import isnan
 from typing import Any
 
 import torch
@@ -29,8 +30,10 @@ def make_metrics(measured: StepMetrics, task: MathTask, in_target: bool) -> Call
         tokens = int(rollouts.mask.sum())
         logp_old = rollouts.logp_old[rollouts.mask].double().sum().item()
         verdicts = task.last.verdicts
+        row = measured.row(step, learner, rollouts, groups, batch, updates)
         return {
-            **measured.row(step, learner, rollouts, groups, batch, updates),
+            **row,
+            "grad_norm": None if isnan(row["grad_norm"]) else row["grad_norm"],  # of a Tinker server that reports none
             "token_entropy": -logp_old / tokens,
             "unscored": sum(not verdict.scored for verdict in verdicts),
             "unanswered": sum(verdict.path == "none" for verdict in verdicts),

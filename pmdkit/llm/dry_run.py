@@ -5,21 +5,24 @@ from contextlib import ExitStack
 from pmdkit.llm import backend
 from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.model import load_model
+from pmdkit.llm.tinker.costs import token_costs
 from pmdkit.specs import LLMSpec
 
 
-def check(spec: LLMSpec) -> None:
+def check(spec: LLMSpec) -> float | None:
     """Read data, reward, environment and model as a run does, up to its first prompts; its errors are the run's.
 
     Of a folder's weights only names and shapes are read. Whether this machine has what the run needs, such as a GPU or
     vLLM, is not asked: the run may take place on another.
+
+    Returns: mean number of tokens of the first step's prompts; None if no model is here.
     """
     problems = backend.load_problems(spec)
     if spec.model.build == "smollm2":
         from pmdkit.llm import smollm2
 
         if not smollm2.model_folder().exists():
-            return  # a dry run downloads no weights
+            return None  # a dry run downloads no weights
     model, tokenizer = load_model(spec.model.path, "meta") if spec.model.path else backend.build_model(spec)
     encoder, problems = backend.make_encoder(spec, tokenizer, problems)
     with ExitStack() as opened:
@@ -32,12 +35,14 @@ def check(spec: LLMSpec) -> None:
         evaluation = backend.make_evaluation(spec, encoder, problems, verifier, episodes)
     first = [problems.problem(number) for number in task.prompts(1).tolist()]
     context = getattr(model.config, "max_position_embeddings", None)
+    lengths = [len(encoder.encode(problem)) for problem in first]
     for asked, width in ((evaluation.problems, evaluation.sampling.width), (first, spec.rollout.width)):
         check_context(max(len(encoder.encode(problem)) for problem in asked), width, context)
+    return sum(lengths) / len(lengths)
 
 
-def batch(spec: LLMSpec) -> dict[str, float]:
-    """Prompts, responses, updates and staleness."""
+def batch(spec: LLMSpec, prompt: float | None = None) -> dict[str, float]:
+    """Prompts, responses, updates and staleness; on a Tinker server its tokens too, with prompts of `prompt` tokens."""
     schedule, rollout = spec.schedule, spec.rollout
     prompts, group = schedule.prompts or 0, schedule.group or 0  # a resolved recipe has both
     responses = prompts * group
@@ -53,4 +58,5 @@ def batch(spec: LLMSpec) -> dict[str, float]:
         "responses per ministep": responses / schedule.ministeps,
         "optimizer steps": schedule.steps * schedule.ministeps * schedule.passes,
         "staleness of the last ministep, updates": spec.staleness,
+        **({} if prompt is None or spec.model.backend != "tinker" else token_costs(spec, prompt)),
     }

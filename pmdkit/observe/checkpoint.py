@@ -357,7 +357,8 @@ def run_identity(checkpoints: Path) -> dict[str, Any]:
         return {}
     schedule = {key: value for key, value in dict(config.get("schedule") or {}).items() if key != "steps"}
     seed = {"seed": dict(config.get("run") or {}).get("seed")}
-    return {key: value for key, value in config.items() if key != "parallel"} | {"schedule": schedule, "run": seed}
+    kept = {key: value for key, value in config.items() if key not in ("parallel", "tinker")}  # a server may move
+    return kept | {"schedule": schedule, "run": seed}
 
 
 @contextmanager

@@ -24,6 +24,8 @@ class LanguageModelTable(Strict):
     "Instead of a path: a starter, built from scratch and taught by [warm_start]; or smollm2, downloaded once."
     dtype: Literal["float32", "bfloat16"] = "float32"
     "Precision of forward passes. Weights and optimizer stay in float32: steps of 1e-6 vanish in bfloat16."
+    backend: Literal["transformers", "tinker"] = "transformers"
+    "transformers: the model is here. tinker: a server that speaks the Tinker API trains and samples it, see [tinker]."
     device: str = "auto"
     "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
     checkpointing: bool = False
@@ -34,7 +36,7 @@ class LoraTable(Strict):
     """[lora]: train low-rank adapters instead of all weights. Needs peft."""
 
     rank: int = Field(default=0, ge=0)
-    "Rank of each adapter, W + alpha / rank B A; 0 trains all weights. Small ones do for RL (Schulman et al. 2025)."
+    "Rank of each adapter, W + alpha / rank B A; 0 trains all weights, on a Tinker server 32. Small ones do for RL."
     alpha: Positive = 32.0
     "Scale of the adapters. Their best learning rate is about ten times that of full training (same source)."
     targets: list[str] | None = None
@@ -159,6 +161,15 @@ class VLLMTable(Strict):
     "vllm: further arguments of vLLM's engine, by vLLM's names; another name is answered with those that there are."
 
 
+class TinkerTable(Strict):
+    """[tinker]: the server of model.backend = "tinker". The key is in TINKER_API_KEY, never in a recipe."""
+
+    url: str | None = None
+    "Address of the server, such as http://127.0.0.1:8000."
+    model: str | None = None
+    "Name of the model on the server; by default model.path, whose tokenizer and configuration are read here."
+
+
 class RewardTerm(Strict):
     """An additional [[reward]]: its weight times its value is added to the first one."""
 
@@ -261,6 +272,7 @@ class LLMSpec(Spec):
     evaluation: EvaluationTable = EvaluationTable()
     parallel: ParallelTable = ParallelTable()
     lora: LoraTable = LoraTable()
+    tinker: TinkerTable = TinkerTable()
 
     @classmethod
     def build(cls, tables: dict[str, Any], name: str, origin: Path | str = "spec") -> Self:
