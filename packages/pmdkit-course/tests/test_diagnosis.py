@@ -98,6 +98,7 @@ def test_an_error_of_one_sign_is_not_called_rounding():
     assert "formula" not in judge(question, lambda x: round(x / 0.15) * 0.15).says
 
 
+@pytest.mark.slow
 def test_any_number_of_steps_that_is_fixed_is_too_few():
     """102.1, on the inputs alone: the range of an answer ends where one of them needs more steps."""
     question = exercise("102.1")

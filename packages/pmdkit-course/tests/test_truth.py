@@ -78,6 +78,7 @@ def test_the_trust_region_is_kept_and_nearly_linear_at_the_smallest_budget():
     assert tau == pytest.approx(linear, rel=0.05)
 
 
+@pytest.mark.slow
 def test_steps_are_those_of_an_update_on_the_scale_of_plus_and_minus_1():
     """No trajectory and no rescaling: the exact step itself, again and again."""
     counted = []
@@ -440,6 +441,7 @@ def test_a_baseline_left_in_is_priced_as_the_equation_says():
         np.testing.assert_allclose(u + lam / tau**2 * np.exp(u), reward / tau, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_net_pull_changes_its_sign_at_the_threshold():
     for reward, tau in cases("105.3"):
         assert solution("105.3")(reward, tau) == pytest.approx(tau - theory.group_anchor(reward, tau), abs=1e-12)
