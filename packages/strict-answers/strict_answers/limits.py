@@ -38,12 +38,12 @@ READABLE = listed(
     """
     frac dfrac tfrac cfrac sqrt pi cdot times div infty sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh
     coth log ln lg exp left right binom dbinom tbinom lfloor rfloor lceil rceil lvert rvert vert operatorname mathrm
-    text pm cup le leq ge geq lt gt leqslant geqslant ne neq in big Big bigg Bigg bigl bigr Bigl Bigr displaystyle mid
+    text pm cup le leq ge geq lt gt leqslant geqslant ne neq big Big bigg Bigg bigl bigr Bigl Bigr displaystyle mid
     { } |
     """
 ) | {" "}
 "LaTeX commands that the parser reads as a person does; any other, such as \\phantom, must occur in the gold."
-SIGNS = frozenset("π×·∞≤≥÷√²³±≠∪∩∈−")
+SIGNS = frozenset("π×·∞≤≥÷√²³±≠∪∩−")
 "Non-ASCII characters that models write instead of LaTeX."
 ASCII = frozenset("+-*/^_(){}[]|!.,<>= '\\" + string.ascii_letters + string.digits)
 COMMAND = re.compile(r"\\([A-Za-z]+|.)?", re.DOTALL)
