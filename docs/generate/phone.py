@@ -87,6 +87,7 @@ def narrow(figure: Figure) -> bool:
         for place, group in enumerate(stack):
             for ax in group:
                 ax.set_subplotspec(grid[place])
+                ax.set_in_layout(True)  # a saved figure has fixed its panels
     if len(parts) > 1:
         parts[0]._subplotspec.get_gridspec().set_height_ratios([len(stack) for stack in stacks])
     figure.set_layout_engine("constrained")  # a saved figure has lost its own

@@ -1,12 +1,14 @@
 // Questions of a lesson: what follows them is dimmed until they are answered, or passed over. Answers stay in this browser.
 /** Words (without code), pictures and exercises, and the minutes to read them by the rule in tutorials/README.md. */
-const lengthOf = (elements) => {
+const lengthOf = (rest) => {
+  const end = rest.findIndex((one) => one.id === "exercise");
+  const elements = end < 0 ? rest : rest.slice(0, end);
   const wordsIn = (some) => some.flatMap((one) => one.textContent.split(/\s+/)).length;
   const all = (selector) => elements.flatMap((one) => [...one.querySelectorAll(selector)]);
   const formulas = [...elements.filter((one) => one.matches(".arithmatex")), ...all(".arithmatex")];
   const words = wordsIn(elements.filter((one) => !one.matches("details, .highlight"))) - wordsIn(formulas);
   const pictures = all("img").length;
-  const exercises = elements.filter((one) => /^Exercise \d{3}\.\d/.test(one.textContent)).length;
+  const exercises = rest.filter((one) => /^Exercise \d{3}\.\d/.test(one.textContent)).length;
   const minutes = Math.round(words / 100 + pictures + formulas.length / 6);
   return `${words.toLocaleString("en")} words, ${pictures} pictures and ${exercises} exercises, about ${minutes} minutes to read`;
 };

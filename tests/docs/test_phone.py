@@ -19,7 +19,7 @@ def boxes(figure):
     return np.array([ax.get_position().bounds for ax in figure.axes])
 
 
-def test_panels_stand_one_below_another_with_the_labels_of_their_neighbours():
+def test_panels_stand_one_below_another_with_the_labels_of_their_neighbours(tmp_path):
     figure = Figure(figsize=(9, 4))
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
     for i, ax in enumerate(axes.flat):
@@ -27,7 +27,8 @@ def test_panels_stand_one_below_another_with_the_labels_of_their_neighbours():
         ax.set(title=f"panel {i}", xlabel="steps", ylabel="pass rate")
         ax.label_outer()
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
-    assert phone.narrow(figure)
+    assert phone.both(figure, tmp_path / "name") == ["name.svg", "name-phone.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["name-phone.svg", "name.svg"]
     left, bottom, width, height = boxes(figure).T
     assert figure.get_figwidth() == phone.WIDTH
     np.testing.assert_allclose(left, left[0], atol=1e-3)

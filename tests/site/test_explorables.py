@@ -104,8 +104,6 @@ def test_the_simplex_is_dragged(open_page, cell):
     assert check_simplex(page, cell)[0].min() >= 0.005
 
 
-
-
 def test_a_finger_drags_too(open_page, cell):
     page = open_page("simplex", width=390, has_touch=True, is_mobile=True)
     star = page.locator(STAR)
