@@ -36,7 +36,7 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
         beside = sorted(manifest.sha256.keys() - others)
         if "config.json" not in beside:
             raise UsageError(
-                f"{path} is not the checkpoint of a language model; only runs of `pmdkit llm` are exported"
+                f"{path} does not hold a language model; only runs of `pmdkit llm` whose weights are here are exported"
             )
         names = sorted([*beside, "model.safetensors"])
         for name in names:

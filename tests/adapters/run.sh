@@ -1,6 +1,7 @@
 #!/bin/sh
-# The adapters against the real verl and TRL, each in an environment of its own beside the repository's .venv.
-#   tests/adapters/run.sh        build what is missing, run both
+# The adapters against the real verl and TRL, and the tinker backend against a real server, each in an environment of its
+# own beside the repository's .venv.
+#   tests/adapters/run.sh        build what is missing, run all
 #   tests/adapters/run.sh trl    one of them
 # PYTHON picks the interpreter of the environments, PIP_FLAGS passes options to pip.
 set -eu
@@ -9,17 +10,18 @@ PYTHON=${PYTHON:-python3}
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 PMDKIT_ADAPTERS=1
 export PYTHONPATH="$PWD/packages/pmdkit-lab${PYTHONPATH:+:$PYTHONPATH}" # reads what the recorders wrote
 
-wanted="verl trl"
+wanted="verl trl tinker"
 case "${1:-}" in
 "") ;;
-verl | trl) wanted=$1 ;;
+verl | trl | tinker) wanted=$1 ;;
 *)
-  echo "run.sh got '$1'; expected verl, trl, or nothing" >&2
+  echo "run.sh got '$1'; expected verl, trl, tinker, or nothing" >&2
   exit 2
   ;;
 esac
 
-# torch first and alone: where a CPU build is offered it is taken, and nothing later replaces it
+# torch first and alone: where a CPU build is offered it is taken, and nothing later replaces it. SkyRL asks for Python
+# 3.12, and runs on 3.11
 build() {
   venv=.venv-$1
   list=tests/adapters/$1/requirements.txt
@@ -30,7 +32,7 @@ build() {
   rm -rf "$venv"
   "$PYTHON" -m venv "$venv"
   # shellcheck disable=SC2086  # PIP_FLAGS is a list of words
-  for what in "$(grep '^torch==' "$list")" "-r $list" "--no-deps -r $alone -e packages/strict-answers -e ."; do
+  for what in "$(grep '^torch==' "$list")" "-r $list" "--no-deps --ignore-requires-python -r $alone -e packages/strict-answers -e ."; do
     "$venv/bin/python" -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} $what
   done
   cat "$list" "$alone" pyproject.toml >"$venv/installed.txt" # pyproject.toml has the entry points

@@ -34,6 +34,7 @@ from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
 EPS = 1e-8  # of Adam, torch's; the SDK's default is 1e-12
+RESTORED = 0.05  # nats by which a restored log-probability may differ: more than rounding, less than a few updates
 
 
 class RemoteAdam(torch.optim.Optimizer):
@@ -46,7 +47,7 @@ class RemoteAdam(torch.optim.Optimizer):
         self.options = {"beta1": update.betas[0], "beta2": update.betas[1], "eps": EPS, "weight_decay": decay}
         self.options["grad_clip_norm"] = update.clip
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Step with the gradient that the server has accumulated; `norm` is then the gradient's, NaN if unknown."""
         self.norm = self.client.step(learning_rate=self.param_groups[0]["lr"], **self.options)
 
@@ -252,7 +253,7 @@ class TinkerLearner(CausalLearner):
             moved = certificate.furthest(logp, self.client.logp([self.text])[0])
         except ComponentDied as problem:
             raise ResumeRefused(f"{path} is not restored: {problem}") from problem
-        if not moved < certificate.MOVED:
+        if not moved < RESTORED:
             raise ResumeRefused(
                 f"the server restores {path} with log-probabilities that differ by {moved:.2g} nats from those saved; "
                 "start again with another --out"
