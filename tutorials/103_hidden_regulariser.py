@@ -229,8 +229,8 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** The *weight* of the $\chi^2$ term vanishes as prompts get harder. Its
-# *effect*, the first picture, does the opposite: with a pass rate of 0.001 and `tau =
-# 0.05`, a right response gains 8 times less than under KL alone. Both are true, since
+# *effect*, the first picture, does the opposite: with a pass rate of 0.001 and $\tau =
+# 0.05$, a right response gains 8 times less than under KL alone. Both are true, since
 # $\chi^2$ itself is huge when a rare action is raised. "More regularised when the
 # reward is low" is about the effect. At $\tau = 0.5$ there is little to hold back,
 # because $e^{1/\tau}$ is only 7.

@@ -76,7 +76,7 @@ plt.show()
 #   np.log(100) - 0.25) < 0.025 -->
 # <!-- claim: the same ratio is out of reach for all three prompts ::
 #   max(np.exp(theory.binary(x, tau).log_ratio_pos) for x in (0.01, 0.1, 0.5)) < 100 -->
-# <!-- claim: the list is steepest for the prompt that is solved half of the time ::
+# <!-- claim: the curve is steepest for the prompt that is solved half of the time ::
 #   theory.binary(0.5, tau).lam > theory.binary(0.1, tau).lam and theory.binary(0.1,
 #   tau).lam > theory.binary(0.01, tau).lam -->
 #
