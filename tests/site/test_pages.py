@@ -133,6 +133,12 @@ def test_lessons_are_light_and_show_a_picture_on_the_first_screen(site, look):
         assert page.locator("article img").first.bounding_box()["y"] < 800, path
 
 
+def test_a_page_of_the_api_is_at_most_300_kb(site):
+    pages = {path: path.stat().st_size for path in (site / "api").glob("*/index.html")}
+    assert {path: size for path, size in pages.items() if size > 300_000} == {}
+    assert len(pages) >= 5
+
+
 @pytest.mark.nightly
 def test_no_page_says_anything_on_the_console(look, site):
     """All pages: an equation that KaTeX cannot read stops those after it, and is reported there alone."""
