@@ -12,6 +12,7 @@ from pmdkit import Run, train
 from pmdkit.errors import UsageError
 from pmdkit.objectives import DRO, PassRate, PMDMean
 from pmdkit.observe.metrics import KEYS
+from pmdkit.resolve import resolve
 
 
 def test_an_objective_a_name_and_a_table_are_the_same_run(tmp_path):
@@ -49,8 +50,13 @@ def test_the_folder_says_what_ran(tmp_path):
     }
     assert config["schedule"]["update"] == "exact"
     assert json.loads((tmp_path / "run" / "env.json").read_text())["versions"]["torch"] == torch.__version__
-    again = train("pmd-mean", env="pass-rates", steps=1, out=tmp_path / "b", options={"objective.tau": "pass-rate"})
-    assert again.spec.objective["tau"]["rule"] == "pass-rate"
+
+
+def test_a_rule_for_tau_by_name_and_an_option_of_it():
+    spec, objective = resolve("bandit", "needle", {"objective.tau": "pass-rate", "objective.tau.scale": 0.5})
+    assert objective.tau == PassRate(scale=0.5)
+    again, _ = resolve("bandit", "needle", {"objective.tau": spec.objective["tau"], "objective.tau.floor": 0.2})
+    assert (again.objective["tau"]["scale"], again.objective["tau"]["floor"]) == (0.5, 0.2)
 
 
 def test_another_objective_keeps_the_temperature_of_the_environment_if_it_has_one(tmp_path):

@@ -116,13 +116,6 @@ def test_every_exit_code_stands_on_its_page():
         assert f"| {code} |" in page
 
 
-def test_json_is_one_value_and_progress_is_elsewhere(call, tmp_path, capsys):
-    assert call("bandit", "needle", "--steps", 1, "--json", "--out", tmp_path / "run") == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert abs(summary["pass_rate_first"] - 0.01) < 1e-12
-    assert abs(summary["pass_rate_last"] - 0.37942) < 1e-5
-
-
 def test_dry_run_starts_nothing(call, tmp_path, capsys):
     assert call("bandit", "needle", "--group", 8, "--dry-run", "--out", tmp_path / "run") == 0
     assert json.loads(capsys.readouterr().out)["schedule"]["update"] == "gradient"

@@ -64,14 +64,6 @@ def test_a_dry_run_refuses_what_the_run_refuses(call, capsys, mine, monkeypatch,
 
 
 @pytest.mark.slow
-def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
-    told = json.loads(printed("llm", "starter", "--dry-run", "--json", "--out", tmp_path / "run"))
-    assert told["plan"]["batch"]["responses per step"] == 256
-    assert told["config"]["model"]["build"] == "starter"
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
 def test_a_model_and_data_are_enough(printed, mine, monkeypatch):
     """No recipe and no gold answers: the reward, one's own, takes none. Prompts are conversations, kept whole.
 

@@ -1,8 +1,7 @@
 """An objective that stands still when a test says so, in a run's working directory.
 
 `hold` (the number of a call) stops it in that call, in every process, until the file is removed; `hold-start` stops the
-import of this file, before there is a run's folder; `fail-1` makes rank 1 raise. `held-0`, `held-1` and `held-start`
-tell that it came to that.
+import of this file, before there is a run's folder. `held-0`, `held-1` and `held-start` tell that it came to that.
 """
 
 import itertools
@@ -38,8 +37,6 @@ class Gated(PMDMean):
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] as ever, after the gate."""
         call = next(CALLS)
-        if call == 2 and (HERE / f"fail-{RANK}").exists():
-            raise RuntimeError("a planted failure")
         if (HERE / "hold").exists() and (HERE / "hold").read_text() == str(call):
             wait_for(HERE / "hold", HERE / f"held-{RANK}")
         return super().advantage(groups)

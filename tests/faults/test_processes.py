@@ -160,16 +160,6 @@ def test_two_ranks_are_asked_to_stop(number, two):
 
 
 @pytest.mark.nightly
-def test_an_exception_on_one_rank(two):
-    (two.place / "fail-1").touch()
-    launcher = two.start()
-    two.end(launcher, 1)
-    (two.place / "fail-1").unlink()
-    (line,) = two.errors
-    assert "a planted failure" in line
-
-
-@pytest.mark.nightly
 def test_a_rank_hangs(two):
     """The other waits as long as it may; then the run ends, and the one that did not answer is named."""
     launcher, ranks = held(two, "parallel.timeout=12")

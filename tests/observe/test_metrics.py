@@ -105,12 +105,13 @@ def test_the_row_by_hand(group):
         assert row[name] == pytest.approx(mean(per_prompt), abs=1e-10)
 
 
+@pytest.mark.parametrize("group", [8, None])
 @pytest.mark.parametrize("name", ["pmd-mean", "pmd-part"])
-def test_without_lengths_the_prediction_is_that_of_the_pass_rate(name):
+def test_without_lengths_the_prediction_is_that_of_the_pass_rate(name, group):
     """A group of draws is a policy that is right with its share of right draws: Theorem 1 with binary rewards."""
     objective = OBJECTIVES[name](tau=0.1, norm="none")
-    _, _, groups, row = record(objective, 8, table=SUM)
-    rates = groups.reward.mean(1).numpy()
+    _, rollouts, groups, row = record(objective, group, table=SUM)
+    rates = (rollouts.mass * groups.reward).sum(1).numpy()
     exact = theory.binary(rates[(rates > 0) & (rates < 1)], 0.1, method=name)
     wrong = [0.0] * int((rates == 0).sum()) + list(exact.log_ratio_neg)
     right = [0.0] * int((rates == 1).sum()) + list(exact.log_ratio_pos)
