@@ -9,6 +9,7 @@ from pmdkit_course import source
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise, Text, exercise, ids
 from pmdkit_course.judging import judge
 from pmdkit_course.known import SEED
+from pmdkit_course.lesson_files import stored_run
 
 __all__ = [
     "Answer",
@@ -21,6 +22,7 @@ __all__ = [
     "judge",
     "needs",
     "solution",
+    "stored_run",
 ]
 
 

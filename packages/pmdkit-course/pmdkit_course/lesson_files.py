@@ -1,10 +1,13 @@
 """Where the lessons are. A lesson is a NNN_name.ipynb beside a NNN_name.py; a wheel ships them as data."""
 
+import functools
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit_course.notebooks import SUFFIXES
 
 FOLDERS = (".", "tutorials", "lessons")
@@ -61,6 +64,21 @@ def copy_lessons(folder: Path) -> list[Path]:
     for path in copied:
         path.write_bytes((shipped() / path.name).read_bytes())
     return [path for path in copied if path.suffix == ".ipynb"]
+
+
+@functools.cache
+def stored_run(name: str) -> Path:
+    """Unpack a run that comes with the lessons; returns its folder, a copy that may be changed.
+
+    Args:
+        name: "first", ten steps of SmolLM2 with four problems in each, or "planted", steps with a fault in them.
+    """
+    known = {path.stem: path for path in (Path(__file__).parent / "stored_runs").glob("*.zip")}
+    if name not in known:
+        raise ValueError(unknown("stored run", name, known))
+    folder = tempfile.mkdtemp(prefix="pmdkit-")
+    shutil.unpack_archive(known[name], folder)
+    return Path(folder)
 
 
 def lesson_files(place: Path) -> list[Path]:
