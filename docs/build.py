@@ -47,8 +47,9 @@ def main() -> None:
         lessons = aside.submit(write_lessons, places[0], DOCS / "learn" / "lessons", *places[1:], most)
         functions = [item for name in theory.__all__ if inspect.isfunction(item := getattr(theory, name))]
         print(f"sources: {write_sources(DOCS / 'paper' / 'index.md', OBJECTIVES, functions)} rows")
-        print(f"ledger: {write_claims(DOCS / 'paper' / 'index.md', ledger.claims())} claims")
-        print(f"gallery: {write_gallery(DOCS / 'paper' / 'figures.md')} figures and tables")
+        figures = write_gallery(DOCS / "paper" / "figures")
+        rows = write_claims(DOCS / "paper" / "index.md", ledger.claims(), figures)
+        print(f"ledger: {rows} claims, {len(figures)} with a figure or a table")
         study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
         print(f"adaptive tau: {study} cells")
         print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")

@@ -1,4 +1,4 @@
-"""Finish a built site: lighter markup of code, a label for the search, and the list of versions.
+"""Finish a built site: lighter markup of code, a label for the search, old addresses, and the list of versions.
 
 Run `python docs/finish.py site` after the build; it does not depend on what built the site. `--versions PAGES` takes a
 folder with one site in each subfolder, `main` and `0.1` and so on, writes the `versions.json` that the theme's menu
@@ -10,10 +10,15 @@ import re
 import sys
 from pathlib import Path
 
+MOVED = Path(__file__).parent / "generate" / "moved.txt"
 PLAIN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
 SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 LEAD = """<!doctype html><meta charset="utf-8"><title>pmdkit</title>
 <meta http-equiv="refresh" content="0; url={0}/"><a href="{0}/">{0}</a>
+"""
+FORWARD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>This page has moved</title>
+<script>location.replace("{0}" + (location.hash || "{1}"))</script>
+<meta http-equiv="refresh" content="0; url={0}{1}"><p>This page has moved: <a href="{0}{1}">{0}{1}</a></p></html>
 """
 
 
@@ -24,6 +29,22 @@ def finished(page: str) -> str:
     name, which a screen reader cannot announce.
     """
     return PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
+
+
+def forward(site: Path, moved: str) -> int:
+    """Write a page at each old address that leads to the new one, and keeps the place in it; returns their number.
+
+    A line of `moved` has an old and a new address. SystemExit if a page has the old one, or none has the new one.
+    """
+    pairs = [line.split() for line in moved.splitlines() if line and not line.startswith("#")]
+    for old, new in pairs:
+        page, _, place = new.partition("#")
+        if (site / old / "index.html").exists() or not (site / page / "index.html").exists():
+            raise SystemExit(f"{old} leads to {new}; expected no page there and one here: fix {MOVED.name}")
+        (site / old).mkdir(parents=True, exist_ok=True)
+        text = FORWARD.format("../" * len(Path(old).parts) + page, place and f"#{place}")
+        (site / old / "index.html").write_text(text, encoding="utf-8")
+    return len(pairs)
 
 
 def list_versions(pages: Path) -> list[str]:
@@ -47,3 +68,4 @@ if __name__ == "__main__":
     else:
         for path in Path(sys.argv[1]).rglob("*.html"):
             path.write_text(finished(path.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"{forward(Path(sys.argv[1]), MOVED.read_text(encoding='utf-8'))} old addresses lead on")

@@ -2,7 +2,8 @@
 
 claims_page.toml says which row stands where. Opened, a row shows the paper's words, the equations, our note, and the
 names of code and test; where listed there, code and tests themselves, pulled from the sources. A missing name stops the
-build. Where the paper is contradicted or has a slip, sliders move the counterexample.
+build. Where the paper is contradicted or has a slip, sliders move the counterexample. A row about a figure or a table
+has ours, and is open from the start if that is a figure.
 """
 
 import ast
@@ -19,7 +20,9 @@ from generate.counterexamples import COUNTEREXAMPLES, explorable
 from pmdkit_lab.ledger import EVIDENCE, OURS, PAPER, VERDICTS, equations
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "paper" / "index.md"
 SECTIONS = Path(__file__).with_suffix(".toml")
+HEADINGS = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?\.claims\.md:(\w+)", re.MULTILINE | re.DOTALL)
 LONGEST = 60  # lines of code or test that the page shows; the rest is cut
 PROVENANCE = f"""
 Quotes are from the TeX source of arXiv:{PAPER["arxiv"]}, {PAPER["version"]}, by label and line; the file has sha256
@@ -36,18 +39,26 @@ MACROS = (
 )
 
 
-def write_claims(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
+def write_claims(page: Path, claims: Sequence[Mapping[str, str]], figures: Mapping[str, str] | None = None) -> int:
     """Write what the page includes, sections of `.claims.md` beside it; returns the number of rows.
 
     Args:
         page: docs/paper/index.md.
         claims: one mapping per claim, with the keys of pmdkit_lab.ledger.
+        figures: id of a claim -> Markdown of its figures or its table; each needs its row.
     """
+    figures = figures or {}
+    if homeless := figures.keys() - {claim["id"] for claim in claims}:
+        raise SystemExit(
+            f"no row of the ledger is {', '.join(sorted(homeless))}, which has a figure; fix either's label"
+        )
     displays = {row["id"]: row["tex"] for row in equations()}
     shown = set[str]()
     parts = {"counts": f"{counts(claims)}{PROVENANCE}", "filter": filter_form(claims)}
     for name, rows in by_section(claims).items():
-        parts[name] = "".join(folded(claim, told, displays, shown) for claim, told in rows)
+        parts[name] = "".join(
+            folded(claim, told, name, figures.get(claim["id"], ""), displays, shown) for claim, told in rows
+        )
     marks = "<!-- --8<-- [{}:{}] -->\n"
     text = "".join(f"{marks.format('start', name)}{part}\n{marks.format('end', name)}" for name, part in parts.items())
     page.with_name(".claims.md").write_text(text, encoding="utf-8")
@@ -102,11 +113,13 @@ def counts(claims: Sequence[Mapping[str, str]]) -> str:
 
 def filter_form(claims: Sequence[Mapping[str, str]]) -> str:
     """The form that filters the rows; docs/paper/filter.js shows it and makes it work."""
-    kinds = dict.fromkeys(claim["kind"] for claim in claims)
-    fields: dict[str, list[str]] = {"verdict": [*VERDICTS], "evidence": [*EVIDENCE], "kind": [*kinds]}
+    kinds = [claim["kind"] for claim in claims]
+    named = {"verdict": VERDICTS, "evidence": EVIDENCE, "kind": kinds}
+    fields = {name: {value: value for value in values} for name, values in named.items()}
+    fields["section"] = {name: title for title, name in HEADINGS.findall(PAGE.read_text(encoding="utf-8"))}
     selects = "".join(
         f'<label>{name} <select name="{name}"><option value="">any</option>'
-        + "".join(f"<option>{value}</option>" for value in values)
+        + "".join(f'<option value="{value}">{words}</option>' for value, words in values.items())
         + "</select></label>"
         for name, values in fields.items()
     )
@@ -115,14 +128,20 @@ def filter_form(claims: Sequence[Mapping[str, str]]) -> str:
 
 
 def folded(
-    claim: Mapping[str, str], told: Mapping[str, Any] | None, displays: Mapping[str, str], shown: set[str]
+    claim: Mapping[str, str],
+    told: Mapping[str, Any] | None,
+    section: str,
+    figures: str,
+    displays: Mapping[str, str],
+    shown: set[str],
 ) -> str:
-    """One row, folded; verdict, evidence and kind are its classes."""
-    inside = "\n\n".join(pieces(claim, told, displays, shown))
+    """One row, folded unless it has a picture; verdict, evidence, kind and section are its classes."""
+    inside = figures + "\n\n".join(pieces(claim, told, displays, shown))
     indented = "\n".join(f"    {line}".rstrip() for line in inside.split("\n"))
     title = (claim["title"] if told is None else told["says"]).replace('"', "&quot;")
-    classes = f"claim verdict-{claim['verdict']} evidence-{claim['evidence']} kind-{claim['kind']}"
-    return f'??? {classes} "**{claim["verdict"]}** · {title}"\n\n{indented}\n\n'
+    classes = f"claim verdict-{claim['verdict']} evidence-{claim['evidence']} kind-{claim['kind']} section-{section}"
+    fold = "???+" if "<img" in figures else "???"
+    return f'{fold} {classes} "**{claim["verdict"]}** · {title}"\n\n{indented}\n\n'
 
 
 def pieces(

@@ -1,5 +1,6 @@
-"""The figure gallery as a page: every figure of the paper as pmdkit draws it, with a caption."""
+"""The figures and tables of the paper as pmdkit makes them, each for the row of the ledger that is about it."""
 
+from collections import defaultdict
 from pathlib import Path
 
 from generate import phone
@@ -13,25 +14,26 @@ SOURCES = {
     "starter": "training runs of a language model of 259 thousand weights, with seeds and intervals",
     "paper": "the paper's printed numbers, with intervals that follow from them",
 }
-HEAD = """# Figures and tables
-
-Every figure and table of the paper, made again by `pmdkit figure`. Under each stands what it is made of and what to
-see.
-
-"""
 
 
-def write_gallery(page: Path) -> int:
-    """Write the page and its pictures, in a folder of its name; returns the number of figures and tables."""
-    folder = page.with_suffix("")
+def write_gallery(folder: Path) -> dict[str, str]:
+    """Write the pictures into a folder beside docs/paper/index.md; returns claim -> Markdown of its pictures or table.
+
+    A picture is fetched when it comes into view.
+    """
     folder.mkdir(exist_ok=True)
-    text = HEAD
+    found = defaultdict[str, str](str)
     for name, entry in FIGURES.items():
         drawing = draw(name)
-        files = phone.both(drawing.figure, folder / name)
-        text += f"## {name}\n\n*{entry.about}* {entry.label}; {SOURCES[entry.source]}.\n\n"
-        text += f"{phone.tag(drawing.alt, *files)}\n\n{drawing.sentence}\n\n"
-    text += "## Tables\n\n| name | in the paper | what it is |\n|---|---|---|\n"
-    text += "".join(f"| `{name}` | {entry.label} | {table(name).title} |\n" for name, entry in TABLES.items())
-    page.write_text(text, encoding="utf-8")
-    return len(FIGURES) + len(TABLES)
+        files = (f"{folder.name}/{file}" for file in phone.both(drawing.figure, folder / name))
+        picture = (
+            phone.tag(drawing.alt, *files).replace("<p>", f'<p id="{name}">').replace("<img", '<img loading="lazy"')
+        )
+        found[entry.label.replace(", ", ":")] += (
+            f"{picture}\n\n*{entry.about}* Here: {SOURCES[entry.source]} (`pmdkit figure {name}`).\n\n"
+            f"{drawing.sentence}\n\n"
+        )
+    for name, entry in TABLES.items():
+        body = table(name).markdown().partition("\n\n")[2]  # without its title
+        found[entry.label] += f"{body}\nFrom {SOURCES['paper']} (`pmdkit figure {name}`).\n\n"
+    return dict(found)

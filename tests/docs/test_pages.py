@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from check import problems
-from finish import finished, list_versions
+from finish import finished, forward, list_versions
 from generate import address, terminal
 from generate.claims_page import by_section, paper_equations, sections, write_claims
 from generate.cloud import FOLDER, cloud_files
@@ -107,7 +107,7 @@ def test_the_check_of_the_site_sees_what_a_browser_would_fetch(tmp_path, page, r
 def test_the_page_of_the_paper_has_every_row_once_and_shows_equation_code_and_test(tmp_path):
     """Code of every theorem, proposition, lemma and table; sliders where the paper is contradicted or misprinted."""
     assert write_claims(tmp_path / "index.md", claims()) == len(claims())
-    rows = re.split(r"^\?\?\? claim ", (tmp_path / ".claims.md").read_text(), flags=re.MULTILINE)[1:]
+    rows = re.split(r"^\?\?\?\+? claim ", (tmp_path / ".claims.md").read_text(), flags=re.MULTILINE)[1:]
     assert len(rows) == len(claims())
     for claim in claims():
         (row,) = (row for row in rows if f"(`{claim['id']}`)\n" in row)
@@ -118,7 +118,7 @@ def test_the_page_of_the_paper_has_every_row_once_and_shows_equation_code_and_te
     steps = {"lem:bernstein_excess_self_bounding"}  # a tool of a proof
     assert {name for name in wanted - steps if not any(c == name or c.startswith(f"{name}:") for c in told)} == set()
     page = (ROOT / "docs" / "paper" / "index.md").read_text(encoding="utf-8")
-    assert re.findall(r"\.claims\.md:(\w+)", page) == ["counts", "filter", *by_section(claims())]
+    assert re.findall(r"\.claims\.md:(\w+)", page) == ["filter", "counts", *by_section(claims())]
     with pytest.raises(SystemExit):
         write_claims(tmp_path / "index.md", claims()[:3])
 
@@ -142,6 +142,17 @@ def test_versions_are_listed_by_their_numbers_and_the_newest_release_comes_first
         (tmp_path / name / "index.html").write_text("")
     assert list_versions(tmp_path) == ["0.10", "0.9", "main"]
     assert finished('<span class="n">tau</span><span class="o">=</span>') == 'tau<span class="o">=</span>'
+
+
+def test_an_old_address_leads_to_the_new_one_unless_either_is_wrong(tmp_path):
+    for name in ("use", "use/new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text("")
+    assert forward(tmp_path, "# old new\nuse/old/ use/new/#here\n") == 1
+    assert 'href="../../use/new/#here"' in (tmp_path / "use" / "old" / "index.html").read_text()
+    for wrong in ("use/new/ use/", "use/older/ use/nowhere/"):
+        with pytest.raises(SystemExit):
+            forward(tmp_path, wrong)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.site
 
 KINDS = [
     "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "paper/",
-    "paper/figures/", "use/", "use/command-line/", "use/verbs/", "use/environments/", "use/plan/",
+    "use/", "use/command-line/", "use/verbs/", "use/environments/", "use/plan/",
     "use/adaptive-tau/", "teach/", "api/objectives/", "design/",
 ]  # fmt: skip
 SCREENS = {"light": ("default", 1200), "dark": ("slate", 1200), "phone": ("default", 390)}
@@ -167,6 +167,13 @@ def test_the_rows_of_the_ledger_are_filtered(look):
     wanted = page.locator("details.verdict-undecided").count()
     assert page.locator("details.claim:visible").count() == wanted > 0
     assert page.locator("form.claims-filter output").inner_text().startswith(f"{wanted} of ")
+    page.select_option("select[name=verdict]", "")
+    page.select_option("select[name=kind]", "figure")
+    page.select_option("select[name=section]", "experiments")
+    assert page.locator("article h2:visible").all_inner_texts() == ["The experiments\u00b6"]
+    picture = page.locator("img[src$='fig4-toy.svg']")
+    picture.scroll_into_view_if_needed()
+    page.wait_for_function("picture => picture.naturalWidth > 0", arg=picture.element_handle())
     page.fill("input[name=words]", "no row has these words")
     assert page.locator("details.claim:visible").count() == 0
 
