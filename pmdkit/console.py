@@ -14,6 +14,7 @@ from rich.text import Text
 
 from pmdkit.errors import printable
 from pmdkit.fit import Display
+from pmdkit.observe import gauge
 from pmdkit.specs import Spec
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -25,6 +26,7 @@ SHOWN = (
     ("log_ratio_pos", "log-ratio of right", "nats"),
     ("theory_log_ratio_pos", "  theory", "nats"),
     ("kl", "KL from pi_old", "nats"),
+    ("log_ratio_median", "half moved less than", "nats"),
     ("ess", "effective after the step", "of a group"),
     ("theory_lambda_over_tau", "hidden brake lambda/tau", "reward units"),
     ("noise_share", "noise for PMD-part", "of the groups"),
@@ -126,6 +128,8 @@ class LiveDisplay(Display):
                 measured = row.get(key.removeprefix("theory_")) if key.startswith("theory_log_ratio") else None
                 if measured is not None and abs(measured) < abs(row[key]) / 2:
                     unit += f", a step goes {100 * measured / row[key]:.2g} % of the way; a small part is usual"
+                if key == "kl" and gauge.largest_share(row) > 0.5:
+                    unit += ", most of it one response that grew likelier"
                 table.add_row(name, f"{row[key]:.4f}", unit)
         width = max(10, min(60, self.console.width - 30))
         what = "reward so far" if row["pass_rate"] is None else "pass rate so far"

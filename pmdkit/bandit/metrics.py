@@ -60,6 +60,7 @@ class ExactStepMetrics(TrainerCallback):
             "loss": float(np.mean([u["loss"] for u in updates])),
             "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
             "log_ratio_min": change.min().item(),
+            "log_ratio_median": gauge.median(change[groups.mass > 0].numpy()),
             "log_ratio_max": change.max().item(),
             "kl": (new.exp() * (new - old)).sum(1).mean().item(),
             "entropy": -(new.exp() * new).sum(1).mean().item(),

@@ -143,7 +143,9 @@ def movement(ax: Axes, rows: Rows) -> None:
     line(ax, rows, "entropy", color=ORANGE, marker="D", linestyle=DASHED, label="entropy")
     nats_axis(ax)
     ax.set_ylim(bottom=0)
-    reading = "KL: distance of a step. Entropy: spread that is left to explore"
+    far = any(gauge.largest_share(row) > 0.5 for row in rows)
+    distance = "one far response makes its peaks" if far else "distance of a step"
+    reading = f"KL: {distance}. Entropy: spread that is left to explore"
     heading(ax, "How much does the policy change?", reading, "nats")
     steps_axis(ax)
     ax.legend()
