@@ -43,10 +43,14 @@ def resolve(
         given: the objective, if it is not to be built from [objective].
         trust: files whose code may run if the spec names them.
     """
+    return resolve_spec(read_spec(tier, env, Trusted.of(trust, changes)), changes, given)
+
+
+def read_spec(tier: str, env: str, trusted: Trusted) -> Spec:
+    """The spec of that name on a tier's shelf, or of that path, as it is written."""
     if tier not in SPECS:
         raise UsageError(unknown("backend", tier, SPECS))
-    spec = SPECS[tier].read(env, Trusted.of(trust, changes))
-    return resolve_spec(with_objective(spec, changes, given).override(dict(changes)), given)
+    return SPECS[tier].read(env, trusted)
 
 
 def with_objective(spec: AnySpec, changes: Mapping[str, Any], given: Objective | None = None) -> AnySpec:
@@ -60,8 +64,11 @@ def with_objective(spec: AnySpec, changes: Mapping[str, Any], given: Objective |
     return spec.model_copy(update={"objective": {"name": name, **kept}})
 
 
-def resolve_spec(spec: AnySpec, given: Objective | None = None) -> tuple[AnySpec, Objective]:
-    """The spec with the objective's defaults written out and the backend's choices made."""
+def resolve_spec(
+    spec: AnySpec, changes: Mapping[str, Any], given: Objective | None = None
+) -> tuple[AnySpec, Objective]:
+    """The spec with the changes made, the objective's defaults written out and the backend's choices made."""
+    spec = with_objective(spec, changes, given).override(dict(changes))
     objective = given or objective_of(spec)
     spec = spec.model_copy(update={"objective": describe(objective, spec.objective)})
     resolved: AnySpec = import_module(BACKENDS[spec.tier]).resolve_config(spec, objective)

@@ -16,7 +16,7 @@ from pmdkit.objectives import Objective
 from pmdkit.observe import trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.plugins import Trust, Trusted
-from pmdkit.resolve import build, describe, resolve, resolve_spec, stored_spec, with_objective
+from pmdkit.resolve import build, describe, read_spec, resolve_spec, stored_spec
 from pmdkit.run import Run
 from pmdkit.specs import LLMSpec, Spec
 from pmdkit.specs.table import differences
@@ -126,7 +126,7 @@ def start(
             if (stored.tier, stored.name) != (tier, name):
                 found = f"{folder.path} holds a run of '{stored.tier} {stored.name}'"
                 raise ResumeRefused(f"{found}, not of '{tier} {name}'; give another --out")
-            spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
+            spec = resolve_spec(stored, changes, given)[0]
             check_same_run(stored, spec, folder, display)
             if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
                 return Run(folder.path, trust=trusted)
@@ -137,7 +137,7 @@ def start(
         strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
         if strangers:
             raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
-    spec, objective = resolve(tier, env, changes, given, trust)
+    spec, objective = resolve_spec(read_spec(tier, env, trusted), changes, given)
     if spec.run.threads > (cores := os.cpu_count() or 1):
         raise UsageError(f"run.threads is {spec.run.threads} on {cores} cores; expected at most one for each core")
     trackers.check_trackers(spec.run.report_to)

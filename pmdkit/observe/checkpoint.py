@@ -46,7 +46,7 @@ class Damaged(ValueError):
 class Checkpoints:
     """The checkpoints/ of a run of one process: each is written while the step waits.
 
-    Several processes use `pmdkit.llm.collectives.GatheredCheckpoints`, and call the same methods in the same order.
+    Several processes use `pmdkit.llm.gathered_checkpoints`, and call the same methods in the same order.
     """
 
     def __init__(self, folder: Path) -> None:

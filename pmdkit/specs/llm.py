@@ -38,7 +38,7 @@ class LoraTable(Strict):
     rank: int = Field(default=0, ge=0)
     "Rank of each adapter, W + alpha / rank B A; 0 trains all weights, on a Tinker server 32. Small ones do for RL."
     alpha: Positive = 32.0
-    "Scale of the adapters. Their best learning rate is about ten times that of full training (same source)."
+    "Scale of the adapters. They learn best at ten times the usual rate: Schulman et al. 2025, LoRA Without Regret."
     targets: list[str] | None = None
     "Layers to adapt, by name suffix; by default every linear layer but the head. Fused experts must be named."
 
