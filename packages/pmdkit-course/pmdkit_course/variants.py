@@ -6,8 +6,10 @@ variant returns on every input has made a mistake with the same effect, whatever
 
 import ast
 import copy
+import tomllib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -19,109 +21,11 @@ Change = tuple[str, str, ast.expr]  # kind, sentence, and what stands in the pla
 Sort = tuple[type, tuple[int, ...]]  # type and shape of an argument
 Put = Callable[[ast.expr], None]  # sets an expression in the place of another
 
-LIMIT = "Which side does the limit itself belong to?"
-SLIPS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "Add": (
-        ("sign", "{0} - {1}", "{1:a term} is subtracted where it should be added."),
-        ("term", "{0}", "A term is missing: {1:something} should be added."),
-        ("term", "{1}", "A term is missing beside the one that is added."),
-        ("function", "{0} * {1}", "Two numbers are multiplied where they should be added."),
-    ),
-    "Sub": (
-        ("sign", "{0} + {1}", "{1:a term} is added where it should be subtracted."),
-        ("term", "{0}", "A term is missing: {1:something} should be subtracted."),
-        ("term", "-{1}", "A term is missing beside the one that is subtracted."),
-        ("sign", "{1} - {0}", "A difference is taken the wrong way round."),
-        ("term", "{1}", "A term is missing, the one that something is subtracted from."),
-        ("function", "{0} / {1}", "A ratio is taken where a difference belongs."),
-    ),
-    "Mult": (
-        ("factor", "{0} / {1}", "By {1:a factor} is divided where it should be multiplied."),
-        ("factor", "{0}", "A factor is missing: {1:something} should be multiplied by."),
-        ("factor", "{1}", "A factor is missing: {0:something} should be multiplied by."),
-        ("function", "{0} + {1}", "Two numbers are added where they should be multiplied."),
-    ),
-    "Div": (
-        ("factor", "{0} * {1}", "By {1:a factor} is multiplied where it should be divided."),
-        ("factor", "{0}", "A factor is missing: {1:something} should be divided by."),
-        ("factor", "1 / {1}", "A factor is missing: {0:something} should be multiplied by."),
-        ("inverse", "{1} / {0}", "A fraction is upside down."),
-        ("function", "{0} - {1}", "A difference is taken where a ratio belongs."),
-    ),
-    "Pow": (("square", "{0}", "A power is missing."),),
-    "MatMult": (
-        ("weights", "np.mean({1})", "A plain mean stands where {0:weights} should weigh."),
-        ("weights", "np.sum({1})", "A plain sum stands where {0:weights} should weigh."),
-        ("function", "np.max({1})", "The largest value stands where an average belongs."),
-        ("function", "np.min({1})", "The smallest value stands where an average belongs."),
-        ("function", "np.median({1})", "The middle value stands where an average belongs."),
-    ),
-    "USub": (("sign", "{0}", "A minus sign is missing."),),
-    "Invert": (("selection", "{0}", "The mask is upside down."),),
-    "Gt": (("edge", "{0} >= {1}", LIMIT),),
-    "GtE": (("edge", "{0} > {1}", LIMIT),),
-    "Lt": (("edge", "{0} <= {1}", LIMIT),),
-    "LtE": (("edge", "{0} < {1}", LIMIT),),
-    "IfExp": (("edge", "{0}", "A special case is left out."),),
-    "where": (
-        ("edge", "{1}", "A distinction is missing: one rule is used everywhere."),
-        ("edge", "{2}", "A distinction is missing: the other rule is used everywhere."),
-    ),
-    "log": (
-        ("base", "np.log2({0})", "A logarithm is to base 2; nats are meant."),
-        ("base", "np.log10({0})", "A logarithm is to base 10; nats are meant."),
-        ("function", "np.log1p({0})", "A logarithm is of 1 plus what it should be of."),
-        ("function", "{0}", "A logarithm is missing."),
-    ),
-    "log1p": (
-        ("base", "np.log2(1 + {0})", "A logarithm is to base 2; nats are meant."),
-        ("base", "np.log10(1 + {0})", "A logarithm is to base 10; nats are meant."),
-        ("function", "np.log(abs({0}))", "A logarithm is of p where it should be of 1 - p."),
-    ),
-    "exp": (
-        ("function", "{0}", "An exponential is missing."),
-        ("sign", "np.exp(-{0})", "An exponent has the wrong sign."),
-    ),
-    "sqrt": (("square", "{0}", "A square root is missing."),),
-    "abs": (("sign", "{0}", "An absolute value is missing: the sign should not matter."),),
-    "arctanh": (
-        ("function", "np.arctan({0})", "This is the inverse of the tangent, not of tanh."),
-        ("function", "np.arcsinh({0})", "This is the inverse of sinh, not of tanh."),
-    ),
-    "maximum": (
-        ("clip", "{0}", "Negative values should be cut off at 0, and are not."),
-        ("sign", "np.abs({0})", "Negative values should be cut off at 0; here they lose their sign."),
-        ("square", "np.maximum({0}, 0) ** 2", "The positive part is squared."),
-        ("function", "(np.asarray({0}) > 0) * 1.0", "It counts whether a value is positive, and not how large it is."),
-    ),
-    "ceil": (
-        ("rounding", "math.floor({0})", "Rounded down where it should be rounded up."),
-        ("rounding", "math.floor({0}) + 1", "Rounded up past a whole number: one that is exact is not to be raised."),
-        ("rounding", "round({0})", "Rounded to the nearest whole number where it should be rounded up."),
-    ),
-    "logsumexp": (("term", "np.log(np.exp({0} - np.max({0})).sum())", "What is taken out of a sum is not put back."),),
-    "delete": (("own", "{0}", "A response's own reward is among its peers."),),
-    "max": (("order", "min({0}, {1})", "The smaller counts where the larger should."),),
-    "ppf": (
-        ("quantile", "norm.ppf({0})", "A quantile of the normal distribution stands where Student's t belongs."),
-        ("quantile", "norm.ppf({0}).round(2)", "A quantile of the normal distribution stands for Student's t."),
-        ("quantile", "t.ppf(2 * {0} - 1, {1})", "A quantile leaves the whole error on one side; it is for both."),
-        ("quantile", "t.ppf((1 + {0}) / 2, {1})", "A quantile leaves half of the error that is meant."),
-        ("quantile", "1.0", "One standard error stands where so many belong as Student's t asks for."),
-    ),
-    ".max": (("order", ".min", "The smallest value stands where the largest belongs."),),
-    ".sum": (("aggregate", ".mean", "A mean is taken where a sum belongs."),),
-    ".mean": (
-        ("aggregate", ".sum", "A sum is taken where a mean belongs."),
-        ("function", "np.median({0})", "The median stands where the mean belongs."),
-    ),
-    ".std": (("square", ".var", "A variance stands where its root, the standard deviation, belongs."),),
-}
-"""What somebody who slips writes for an operator, a function, or a method (with a dot), as kind, code and sentence.
 
-{0} is the first operand or argument; in a sentence it is its name, if that is an argument of the exercise, or else a
-word that gives nothing away. A code with a dot in front is another method of the same arguments.
-"""
+@cache
+def slips() -> dict[str, list[list[str]]]:
+    """What somebody who slips writes for an operator, a function or a method, from slips.toml: kind, code, sentence."""
+    return tomllib.loads(Path(__file__).with_name("slips.toml").read_text(encoding="utf-8"))
 
 
 def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, str, Answer]]:
@@ -189,7 +93,7 @@ def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str])
     """What may stand by mistake where an expression stands in the solution."""
     keys, operands = operation(node)
     parts = [Part(operand, arguments) for operand in operands]
-    for kind, code, says in (slip for key in keys for slip in SLIPS.get(key, ())):
+    for kind, code, says in (slip for key in keys for slip in slips().get(key, ())):
         if code.startswith("."):
             changed = copy.deepcopy(node)
             changed.func.attr = code[1:]  # type: ignore[attr-defined]
@@ -238,7 +142,7 @@ def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str])
 
 
 def operation(node: ast.expr) -> tuple[list[str], list[ast.expr]]:
-    """The names in `SLIPS` of what an expression does, a method's last, and what it does it to."""
+    """The names in slips.toml of what an expression does, a method's last, and what it does it to."""
     match node:
         case ast.BinOp(left, operator, right):
             return [type(operator).__name__.removeprefix("Floor")], [left, right]
