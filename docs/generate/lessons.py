@@ -1,9 +1,9 @@
 """Lessons for the site: execute each notebook and write it as one Markdown page with its pictures beside it.
 
-On the page, the output of a cell comes first and its code is folded below; exercises stay open. The questions of
-"Predict" are asked (predictions.py) before the answers show. A lesson is executed again when it, or any file of pmdkit,
-has changed; the build of `make test` does not execute the longest. A picture without alternative text stops the build,
-and so does a sentence whose claim (claims.py) is not true of the outputs.
+On the page, the output of a cell comes first and its code is folded below; exercises stay open, and are answered there
+(exercises.py). The questions of "Predict" are asked (predictions.py) before the answers show. A lesson is executed
+again when it, or any file of pmdkit, has changed; the build of `make test` does not execute the longest. A picture
+without alternative text stops the build, and so does a sentence whose claim (claims.py) is not true of the outputs.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-from generate import claims, phone, predictions
+from generate import claims, exercises, phone, predictions
 from generate.address import repository
 from generate.cloud import links
 from nbclient import NotebookClient
@@ -47,7 +47,7 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path, most
         most: seconds; a lesson that says it runs longer, and is not in the cache, is written without its outputs.
 
     Returns:
-        One line per lesson for the console.
+        One line per lesson for the console, and one for the zip that judges its exercises.
     """
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
@@ -65,9 +65,10 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path, most
             write_page(nbformat.read(executed[source], as_version=4), source, pages)
         else:
             write_page(jupytext.read(source), source, pages, LEFT_OUT)
+    size = exercises.write_judge(pages / "judge.zip", package.parent)
     for old in set(cache.glob("*.ipynb")) - set(executed.values()):
         old.unlink()
-    return [begun[source].result() for source in sources]
+    return [*(begun[source].result() for source in sources), f"judge.zip: {size / 1000:.0f} kB"]
 
 
 def seconds_of(source: Path) -> int:
@@ -146,12 +147,15 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path, note:
             shown = [show(output, alt, name, pages, source) for output in in_one_piece(cell.outputs)]
             code = f"```python\n{code}\n```"
             tags = cell.metadata.get("tags", [])
-            blocks += (
-                [code, *shown] if "exercise" in tags or "check" in tags else [*shown, folded(code, cell.outputs, tags)]
-            )
+            if "exercise" in tags:
+                blocks += [exercises.opened(tags[-1]), code, *shown]
+            elif "check" in tags:
+                blocks += [code, *shown, exercises.closed(tags[-1])]
+            else:
+                blocks += [*shown, folded(code, cell.outputs, tags)]
     blocks.insert(1, note)
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
-    text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join(blocks) + footer(source)
+    text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join([*blocks, exercises.SCRIPT]) + footer(source)
     (pages / f"{name}.md").write_text(text, encoding="utf-8")
 
 
@@ -209,5 +213,5 @@ def footer(source: Path) -> str:
     away = links(source.stem, repository())
     return (
         f"\n\n---\n\n{away}Run it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
-        f"`tutorials/{source.name}` as a plain file. Text: CC-BY-4.0. Code: Apache-2.0.\n"
+        f"`tutorials/{source.name}` as a plain file. Text: CC-BY-4.0. Code: Apache-2.0.\n{{: #at-home }}\n"
     )

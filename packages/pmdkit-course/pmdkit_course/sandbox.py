@@ -197,15 +197,22 @@ def judge_code(
     if seconds is not None:
         exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, seconds))
     request = {
-        "name": exercise.name,
-        "cell": code.cell,
-        "imports": [*code.imports, *code.helpers],
+        **question(exercise, code),
         "cases": [serialization.encode(case) for case in known(exercise, seed).cases],
         "memory_mb": memory_mb,
         "seconds": exercise.deadline,
         "processes": PROCESSES if sandboxed else 0,  # outside, everything that the account runs would count
     }
-    replies = replies_of(request, sandboxed)
+    return judge_replies(exercise, replies_of(request, sandboxed), seed)
+
+
+def question(exercise: Exercise, code: Code) -> Message:
+    """What the worker has to know of an answer's code."""
+    return {"name": exercise.name, "cell": code.cell, "imports": [*code.imports, *code.helpers]}
+
+
+def judge_replies(exercise: Exercise, replies: Iterator[Message], seed: int = SEED) -> AnswerVerdict:
+    """The verdict on what a worker replied: for the cell, for each call, and then how it ended, again and again."""
     try:
         first = next(replies)
         answer = (lambda *case: held(next(replies))) if first.get("callable") else held(first)

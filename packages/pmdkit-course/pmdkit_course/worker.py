@@ -11,11 +11,10 @@ import importlib
 import json
 import math
 import os
-import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,12 +46,18 @@ def main() -> None:
     send({"ready": True})
     try:
         with within(request["seconds"]):
-            function, reply = load(request)
-            send(reply)
-            for case in cases if reply.get("callable") else ():
-                send(reply_of(partial(call, function, case)))
+            for reply in replies_to(request, cases):
+                send(reply)
     except TooLong:
         send({"late": True})
+
+
+def replies_to(request: Message, cases: Iterable[tuple[Any, ...]]) -> Iterator[Message]:
+    """The reply for the cell, then one for each call of the function that it defines."""
+    function, reply = load(request)
+    yield reply
+    for case in cases if reply.get("callable") else ():
+        yield reply_of(partial(call, function, case))
 
 
 def import_known(request: Message) -> None:
@@ -77,6 +82,8 @@ def limit(memory_mb: int, seconds: float, processes: int) -> None:
         seconds: time of an answer; twice as much processor time is allowed, also to an answer that ignores its clock.
         processes: how many there may be with this one, threads included; 0 for no limit.
     """
+    import resource  # here: a browser's Python has none, and page.py uses this file without limits
+
     processor = math.ceil(time.process_time() + 2 * seconds) + 2
     bounds = {
         resource.RLIMIT_CORE: (0, 0),

@@ -1,0 +1,44 @@
+// Python for the exercises of a lesson: Pyodide, NumPy and the course's own judge, pmdkit_course/page.py. The version is
+// pinned here alone. Its files come from the address that Pyodide names, and are not kept beside the site: 25 MB.
+const PYODIDE = "https://cdn.jsdelivr.net/pyodide/v314.0.7/full/";
+const say = (kind, value) => postMessage([kind, value]);
+const nothing = { stdin: () => null, stdout: () => {}, stderr: () => {} }; // of what an answer prints
+
+/** Load packages whose files have the hashes that this version of Pyodide lists. */
+const load = async (pyodide, names) => {
+  await pyodide.loadPackage(names, { checkIntegrity: true, messageCallback: () => {}, errorCallback: () => {} });
+  const missing = names.filter((name) => !(name in pyodide.loadedPackages));
+  if (missing.length > 0) throw new Error(`${missing} did not load`);
+};
+
+const start = async () => {
+  say("status", "Loading Python and NumPy, about 10 MB. Your browser may keep them for the next time.");
+  const { loadPyodide } = await import(`${PYODIDE}pyodide.mjs`);
+  const pyodide = await loadPyodide({ indexURL: PYODIDE, ...nothing });
+  await load(pyodide, ["numpy"]);
+  const judge = await fetch(new URL("../learn/lessons/judge.zip", import.meta.url));
+  if (!judge.ok) throw new Error(`judge.zip: ${judge.status}`);
+  pyodide.unpackArchive(await judge.arrayBuffer(), "zip", { extractDir: "/judge" });
+  pyodide.runPython("import sys; sys.path.insert(0, '/judge')");
+  return { pyodide, page: pyodide.pyimport("pmdkit_course.page") };
+};
+
+let python;
+onmessage = async ({ data: [which, cell, stopped] }) => {
+  try {
+    python ??= await start();
+    const names = python.page.packages(which, cell).toJs();
+    if (names.some((name) => !(name in python.pyodide.loadedPackages))) say("status", "Loading SciPy, about 15 MB.");
+    await load(python.pyodide, names);
+  } catch (problem) {
+    console.info(`${problem}`);
+    return say("failed", "Python, with NumPy and SciPy, could not be loaded from cdn.jsdelivr.net, so this page cannot judge your answer.");
+  }
+  try {
+    say("status", "Running your answer.");
+    say("verdict", python.page.check(which, cell, say, stopped));
+  } catch (problem) {
+    console.info(`${problem}`);
+    say("failed", "Python itself stopped.");
+  }
+};

@@ -1,0 +1,157 @@
+"""Exercises on a lesson's page, in Chromium with Pyodide's real core from npm, at the address that the page asks.
+
+npm has no NumPy and no SciPy for Pyodide: stubs stand in for them, and for the judge, which counts what it is asked.
+packages/pmdkit-course/tests/test_page.py runs the real judge in CPython; nothing here runs NumPy in a browser.
+"""
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+
+from tests.nightly import mostly_nightly
+
+LESSON = "learn/lessons/103/"
+INTEGRITY = "sha512-0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
+TYPES = {"mjs": "text/javascript", "json": "application/json", "wasm": "application/wasm"}
+JUDGE = """
+import numpy
+asked = []
+def packages(which, cell):
+    return ["scipy"] if "scipy" in cell else []
+def check(which, cell, send, stopped=None):
+    asked.append(which)
+    replies = list(stopped or [])
+    if stopped is None:
+        send("clock", 1)
+        names = {}
+        exec(cell, names)
+        replies.append(repr(names["tau_for"](1, 2)))
+        send("reply", replies[-1])
+        names.get("after", lambda: None)()
+        send("clock", 0)
+    return f"<p>{which}, asked {len(asked)} times, stopped {stopped is not None}, replies {replies}</p>"
+"""
+
+
+def archive(**files):
+    with zipfile.ZipFile(held := io.BytesIO(), "w") as written:
+        for name, text in files.items():
+            written.writestr(name, text)
+    return held.getvalue()
+
+
+@pytest.fixture(scope="session")
+def core(site, missing, tmp_path_factory):
+    """The files of Pyodide's core by name, and stub wheels under the names that the core's own list gives them."""
+    pinned = re.search(r"pyodide/v([\d.]+)/full", (site / "javascripts" / "exercise-worker.js").read_text())[1]
+    folder = tmp_path_factory.mktemp("pyodide")
+    if shutil.which("npm") is None:
+        missing("npm is not installed: apt-get install npm.")
+    command = ["npm", "pack", f"pyodide@{pinned}", "--json"]
+    packed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    if packed.returncode:
+        missing(f"npm did not give pyodide {pinned}: {packed.stderr[-300:]}")
+    (packed,) = json.loads(packed.stdout)
+    assert packed["integrity"] == INTEGRITY
+    with tarfile.open(folder / packed["filename"]) as package:
+        files = {m.name.split("/")[-1]: package.extractfile(m).read() for m in package if m.isfile()}
+    lock = json.loads(files["pyodide-lock.json"])
+    for name in ("numpy", "scipy"):
+        entry = lock["packages"][name]
+        about = {f"{name}-{entry['version']}.dist-info/{file}": "" for file in ("METADATA", "WHEEL", "RECORD")}
+        wheel = archive(**{f"{name}/__init__.py": ""}, **about)
+        entry["sha256"] = hashlib.sha256(wheel).hexdigest()
+        files[entry["file_name"]] = wheel
+    return files | {"pyodide-lock.json": json.dumps(lock).encode()}
+
+
+@pytest.fixture
+def lesson(browser, address, core):
+    """`lesson(lost)`: an open lesson, and the names asked of Pyodide's address, which does not have those in `lost`."""
+    context = browser.new_context(viewport={"width": 390, "height": 900})
+
+    def go(lost=""):
+        asked = []
+
+        def answer(route):
+            name = route.request.url.split("/")[-1]
+            asked.append(name)
+            if name not in core or (lost and lost in name):
+                return route.abort()
+            headers = {"access-control-allow-origin": "*", "content-type": TYPES.get(name.split(".")[-1], "text/plain")}
+            route.fulfill(body=core[name], headers=headers)
+
+        context.route("https://cdn.jsdelivr.net/**", answer)
+        context.route("**/judge.zip", lambda route: route.fulfill(body=archive(**{"pmdkit_course/page.py": JUDGE})))
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(address + LESSON, wait_until="load")
+        page.locator(".predict-skip").click()
+        return page, asked
+
+    yield go
+    context.close()
+
+
+def verdict(page, code, which=0):
+    page.locator(".exercise textarea").nth(which).fill(code)
+    page.locator(".exercise-check").nth(which).click()
+    page.locator(".exercise-check:enabled").nth(which).wait_for()
+    return page.locator(".exercise-verdict").nth(which).inner_text()
+
+
+def test_an_answer_is_judged_where_it_is_written(lesson):
+    """One Python for all; it is loaded on the first press, and SciPy when it is needed. An endless loop is stopped."""
+    page, asked = lesson()
+    assert asked == []
+    assert "tau_for(p, eta)" in page.locator(".exercise textarea").first.input_value()
+    code = "def tau_for(p, eta):\n    return p + eta\n"
+    assert verdict(page, code) == "103.1, asked 1 times, stopped False, replies ['3']"
+    assert verdict(page, code, 1) == "103.2, asked 2 times, stopped False, replies ['3']"
+    assert not [name for name in asked if "scipy" in name]
+    verdict(page, "import scipy\n" + code)
+    assert [name for name in asked if "scipy" in name]
+    endless = code + "def after():\n    while True:\n        pass\n"
+    assert verdict(page, endless) == "103.1, asked 1 times, stopped True, replies ['3']"
+    page.reload(wait_until="load")
+    page.locator(".predict-skip").click()
+    assert "while True" in page.locator(".exercise textarea").first.input_value()
+    page.locator(".exercise-again").first.click()
+    assert page.locator(".exercise textarea").first.input_value().endswith("return ...")
+
+
+@pytest.mark.parametrize("lost", mostly_nightly(["pyodide.mjs", "numpy", "scipy"], "numpy"))
+def test_without_its_files_the_page_leads_to_the_notebook(lesson, lost):
+    page, _ = lesson(lost)
+    told = verdict(page, "import scipy\ndef tau_for(p, eta):\n    return 3\n")
+    assert "cannot judge your answer. Run it in the notebook" in told
+    assert page.locator("#at-home").inner_text().startswith("Run it yourself: jupyter lab tutorials/103")
+
+
+def test_the_field_is_written_in_from_the_keyboard(lesson):
+    """Tab indents, Enter keeps the indentation, and Escape lets Tab out."""
+    page, _ = lesson()
+    area = page.locator(".exercise textarea").first
+    area.fill("def f():")
+    area.press("Enter")
+    page.keyboard.type("return [")
+    area.press("Enter")
+    area.press("Tab")
+    assert area.input_value() == "def f():\n    return [\n        "
+    area.press("Escape")
+    area.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Check my answer"
+
+
+def test_without_javascript_an_exercise_is_text(look):
+    page = look(LESSON, live=False)
+    assert page.locator(".exercise").count() == 4
+    assert page.locator(".exercise textarea, .exercise button:visible").count() == 0
+    assert page.get_by_text("def tau_for(p, eta):").is_visible()
