@@ -21,6 +21,7 @@ from generate.one_step import write_one_step
 from generate.phone import cut
 from generate.race import write_race
 from generate.slides import executed_lesson, write_slides, write_weeks
+from generate.smollm2 import write_smollm2
 from generate.sources import write_sources
 from generate.terminal import write_terminal
 from generate.verbs import write_verbs
@@ -53,6 +54,7 @@ def main() -> None:
         study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
         print(f"adaptive tau: {study} cells")
         print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
+        print(f"SmolLM2: {write_smollm2(DOCS / 'use' / 'smollm2.md', ROOT / 'benchmarks' / 'results')} runs")
         print(f"a run: {write_gauges(DOCS / 'use' / 'gauges')} pictures")
         cut(DOCS / "use" / "autopsy.png", 2, 2)
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")

@@ -1,10 +1,12 @@
 """What pages say is what the code gives, and what would make a page wrong stops the build."""
 
+import json
 import re
 from importlib import import_module
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from check import problems
 from finish import finished, forward, list_versions
@@ -13,6 +15,7 @@ from generate.claims_page import by_section, paper_equations, sections, write_cl
 from generate.cloud import FOLDER, cloud_files
 from generate.lessons import write_page
 from generate.one_step import traced
+from scipy import stats
 
 from pmdkit import theory, train
 from pmdkit_lab.ledger import claims, equations, items
@@ -54,6 +57,42 @@ def test_badges_links_and_ways_to_install_follow_from_one_address(page):
     for name in re.findall(rf"{there}/actions/workflows/([\w.]+)", full):
         assert (ROOT / ".github" / "workflows" / name).is_file()
     assert {path.name for path in (ROOT / FOLDER).glob("*")} == cloud_files(ROOT).keys()
+
+
+def test_the_page_of_three_objectives_says_what_its_runs_say():
+    """Every number of its prose, from the steps of the runs."""
+    runs = json.loads((ROOT / "benchmarks/results/smollm2-objectives.json").read_text(encoding="utf-8"))["runs"]
+
+    def of(column):
+        return {
+            name: np.array([r[column] for r in sorted(runs, key=lambda r: r["seed"]) if r["objective"] == name], float)
+            for name in ("pmd-mean", "pmd-part", "grpo")
+        }
+
+    rate, cut, anchor = of("pass_rate"), of("cut_off"), of("anchor")["pmd-part"]
+    assert {each.shape for each in rate.values()} == {(5, 30)}
+
+    def gap(first, second):  # with an error of 5 % shared by six comparisons
+        found = (rate[first] - rate[second]).mean(1)
+        return found.mean(), *stats.t.interval(1 - 0.05 / 6, 4, found.mean(), stats.sem(found))
+
+    mean, low, high = gap("pmd-mean", "pmd-part")
+    ahead, least, most = gap("grpo", "pmd-mean")
+    widths = [high - low for low, high in (ends[1:] for ends in (gap("pmd-mean", "pmd-part"), gap("grpo", "pmd-part")))]
+    share = {name: cut[name][:, 5:10].mean() / 64 for name in cut}
+    last = rate["grpo"][:, -5:].mean() - rate["pmd-mean"][:, -5:].mean()
+    text = " ".join((ROOT / "docs/use/smollm2.md").read_text(encoding="utf-8").split())
+    for sentence in (
+        f"by {mean:.3f} [{low:.3f}, {high:.3f}]: barely above 0",
+        f"it is {anchor[:, :5].mean():.1f} in the first five steps",
+        f"{share['pmd-part']:.0%} of its responses are cut off".replace("%", " %"),
+        f"against {share['pmd-mean']:.0%} with PMD-mean".replace("%", " %"),
+        f"last ten steps it is {cut['pmd-part'][:, -10:].mean() / 64:.0%}".replace("%", " %"),
+        f"GRPO is ahead by {ahead:.3f}, and the interval goes from {most:.3f} ahead to {-least:.3f} behind",
+        f"Over the last five steps GRPO is ahead by {last:.2f}",
+        f"an interval is {min(widths):.2f} to {max(widths):.2f} wide",
+    ):
+        assert sentence in text, sentence
 
 
 def test_the_changelog_and_the_citation_have_the_version():
