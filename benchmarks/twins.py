@@ -1,7 +1,7 @@
 """The programs of twins/ side by side: lines of code, seconds as whole processes, and what they learn.
 
 `python benchmarks/twins.py` in .venv-bench or .venv-trl, with TRL 1.16 and pmdkit, writes results/twins.json;
-docs/use/twins.md shows it. Models and data are made here, in a temporary folder, without the hub. Sides take turns,
+docs/use/trainers.md shows it. Models and data are made here, in a temporary folder, without the hub. Sides take turns,
 each on one thread.
 """
 

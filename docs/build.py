@@ -58,7 +58,7 @@ def main() -> None:
         print(f"a run: {write_gauges(DOCS / 'use' / 'gauges')} pictures")
         cut(DOCS / "use" / "autopsy.png", 2, 2)
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
-        print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")
+        print(f"command line: {write_verbs(DOCS / 'use' / '.verbs.md')} verbs")
         print(f"README: {write_terminal(ROOT).splitlines()[1]}")
         print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
         print("\n".join(lessons.result()))

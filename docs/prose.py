@@ -125,7 +125,7 @@ def found_in(text: str) -> Iterator[tuple[int, str, Habit]]:
 def texts(root: Path) -> Iterator[tuple[Path, str]]:
     """All texts to check, lines in place: pages that are not generated, prose of lessons, exercises and docstrings."""
     generated = ("learn/lessons", "paper/.claims.md", "paper/.sources.md")
-    generated += ("learn/one-step.md", "use/verbs.md", "use/.adaptive-tau.md", "use/.race.md")
+    generated += ("learn/one-step.md", "use/.verbs.md", "use/.adaptive-tau.md", "use/.race.md")
     for path in sorted((root / "docs").rglob("*.md")):
         if not path.relative_to(root / "docs").as_posix().startswith(generated):
             yield path, path.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """A recorded step: its file format, and the callback that writes it during a run; pmdkit-lab reads and replays it.
 
-rollouts/step-N.safetensors holds tensors, and everything else as JSON in its header; docs/use/replay.md has the fields.
+rollouts/step-N.safetensors holds tensors, and everything else as JSON in its header; docs/use/gauges.md has the fields.
 Nothing in it depends on the clock, the path or the number of resumes: a recomputed step has the same bytes.
 """
 

@@ -53,7 +53,7 @@ def test_the_readme_holds_the_tables_of_the_records(bench):
 def test_the_page_of_twins_has_the_table_of_its_record_and_both_sides_have_one_schedule(bench):
     """The record counts the programs that are there."""
     twins, record = bench("twins"), json.loads((BENCHMARKS / "results" / "twins.json").read_text())
-    page = (BENCHMARKS.parent / "docs" / "use" / "twins.md").read_text()
+    page = (BENCHMARKS.parent / "docs" / "use" / "trainers.md").read_text()
     assert twins.table(record["readings"]) == record["table"]
     for task, sides in twins.PROGRAMS.items():
         for side in sides:

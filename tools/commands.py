@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "use").glob("*.md")))
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", DOCS / "learn" / "exercises.md", *sorted((DOCS / "use").glob("*.md")))
 MARKED = 39  # marks on all of PAGES; lower it where one goes, and do not raise it
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?:[^`]*title=\"(?P<title>[^\"]+)\")?[^`]*$")
 NEEDS = re.compile(r"needs: (gpu|hub|minutes)\b")

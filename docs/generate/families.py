@@ -1,4 +1,4 @@
-"""The table of model families in docs/use/families.md: a small model of each is built, sampled, trained and compared.
+"""The table of model families in docs/use/llm.md: a small model of each is built, sampled, trained and compared.
 
 `python docs/generate/families.py` rewrites it; a test fails if it differs from what is measured.
 """
@@ -21,7 +21,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.logprobs import response_logp
 
 ROOT = Path(__file__).parents[2]
-PAGE = "docs/use/families.md"
+PAGE = "docs/use/llm.md"
 BEGIN, END = "<!-- families: python docs/generate/families.py -->\n", "<!-- end of the families -->"
 VOCABULARY, EOS, WINDOW = 97, 2, 8
 PROMPTS = [[5, 9, 3, 11, 12], [7, 7]]

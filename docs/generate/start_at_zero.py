@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pmdkit.objectives import DAPO, GRPO, RLOO, Batch, Groups, Objective, PMDMean, PMDPart, credit, total
 
-PAGE = Path(__file__).parents[1] / "use" / "start-at-zero.md"
+PAGE = Path(__file__).parents[1] / "use" / "autopsy.md"
 BEGIN, END = "<!-- numbers: python docs/generate/start_at_zero.py -->\n", "<!-- end of numbers -->\n"
 REWARD = torch.zeros(1, 16, dtype=torch.float64)
 REWARD[0, [0, 9]] = 1.0

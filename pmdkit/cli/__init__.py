@@ -38,7 +38,7 @@ VERBS = {name: text for verbs in GROUPS.values() for name, text in verbs.items()
 
 EPILOGUE = """\
 Data goes to stdout, progress to stderr; --json prints one JSON value; --debug shows the traceback of an error.
-Exit codes: docs/use/exit-codes.md.
+Exit codes: docs/use/command-line.md#exit-codes.
 """
 
 LONGEST_WORD = 300

@@ -110,7 +110,7 @@ def test_a_verb_of_a_missing_companion_names_the_package_and_how_to_install_it(v
 def test_every_exit_code_stands_on_its_page():
     from pmdkit import errors
 
-    page = (Path(__file__).parents[2] / "docs" / "use" / "exit-codes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "use" / "command-line.md").read_text()
     codes = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
     for code in codes | {0}:
         assert f"| {code} |" in page

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.site
 
 KINDS = [
     "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "paper/",
-    "use/", "use/command-line/", "use/verbs/", "use/environments/", "use/plan/",
+    "use/", "use/command-line/", "use/trainers/", "use/environments/", "use/plan/",
     "use/adaptive-tau/", "teach/", "api/objectives/", "design/",
 ]  # fmt: skip
 SCREENS = {"light": ("default", 1200), "dark": ("slate", 1200), "phone": ("default", 390)}

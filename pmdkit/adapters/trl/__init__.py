@@ -1,7 +1,7 @@
 """pmdkit's objectives in TRL: `PMDTrainer` extends GRPOTrainer, `PMDConfig` extends GRPOConfig; `PMDRecorder` looks on.
 
-TRL samples, scores, shards and steps; the advantage and the loss are those of `pmdkit.objectives`. docs/use/trl.md has
-a script and says what is refused.
+TRL samples, scores, shards and steps; the advantage and the loss are those of `pmdkit.objectives`. docs/use/trainers.md
+has a script and says what is refused.
 """
 
 import trl

@@ -27,7 +27,7 @@ class TRLRecorder(StepRecorder, TrainerCallback):
 
     It takes what TRL computes and adds no forward pass, so nothing is known after a step. A step is a rollout batch,
     numbered by the first update that uses it; of several in one update the last is kept. See `StepRecorder` for the
-    arguments, docs/use/trl.md for what is logged.
+    arguments, docs/use/trainers.md for what is logged.
     """
 
     trainer: Any = None

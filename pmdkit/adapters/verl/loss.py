@@ -28,7 +28,7 @@ def advantage_estimator(
     """
     settings = None if config is None else config.get("pmd")
     if settings is None:
-        raise UsageError("algorithm.pmd is missing; add +pmd=mean to verl's overrides, see docs/use/verl.md")
+        raise UsageError("algorithm.pmd is missing; add +pmd=mean to verl's overrides, see docs/use/trainers.md")
     mask = response_mask.bool()
     rows = rows_by_uid(index, mask, settings.pmd_group)
     reward = token_level_rewards.double().sum(-1)[rows]

@@ -1,4 +1,4 @@
-"""The script of docs/use/trl.md trains the starter model, and the model gets better on problems it has not seen."""
+"""The script of docs/use/trainers.md trains the starter model, which gets better on problems it has not seen."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter.model import make
 from pmdkit.specs.llm import RewardTable
 
-PAGE = Path(__file__).parents[3] / "docs" / "use" / "trl.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "trainers.md"
 PROBLEMS = 512  # a standard error of 0.02
 
 
