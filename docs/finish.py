@@ -40,7 +40,10 @@ def forward(site: Path, moved: str) -> int:
     for old, new in pairs:
         page, _, place = new.partition("#")
         if (site / old / "index.html").exists() or not (site / page / "index.html").exists():
-            raise SystemExit(f"{old} leads to {new}; expected no page there and one here: fix {MOVED.name}")
+            raise SystemExit(
+                f"{old} leads to {new}; expected no page there and one here: fix {MOVED.name}, or delete the page that "
+                "an older build left in docs/"
+            )
         (site / old).mkdir(parents=True, exist_ok=True)
         text = FORWARD.format("../" * len(Path(old).parts) + page, place and f"#{place}")
         (site / old / "index.html").write_text(text, encoding="utf-8")

@@ -183,6 +183,13 @@ def test_versions_are_listed_by_their_numbers_and_the_newest_release_comes_first
     assert finished('<span class="n">tau</span><span class="o">=</span>') == 'tau<span class="o">=</span>'
 
 
+def test_the_menu_holds_at_most_50_pages_and_14_on_use():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2].partition("\n# ")[0]
+    pages = re.findall(r"[\w/-]+\.md$", menu, re.MULTILINE)
+    assert 40 < len(pages) <= 50
+    assert 10 < sum(page.startswith("use/") for page in pages) <= 14
+
+
 def test_an_old_address_leads_to_the_new_one_unless_either_is_wrong(tmp_path):
     for name in ("use", "use/new"):
         (tmp_path / name).mkdir()
