@@ -40,7 +40,7 @@ def lesson(tmp_path):
 def test_start_copies_the_lessons_and_overwrites_nothing(tmp_path, call):
     """From the checkout here; a wheel has them inside the package (pyproject.toml)."""
     assert call("learn", "start", tmp_path / "mine") == 0
-    assert len(list((tmp_path / "mine").glob("*.ipynb"))) == 16
+    assert len(list((tmp_path / "mine").glob("*.ipynb"))) == len(list(lesson_files.shipped().glob("*.ipynb"))) > 0
     for path in (tmp_path / "mine").iterdir():
         assert path.read_bytes() == (lesson_files.shipped() / path.name).read_bytes()
     cells = read(tmp_path / "mine" / "103_hidden_regulariser.ipynb")
