@@ -1,4 +1,4 @@
-"""Finish a built site: lighter markup of code, a label for the search, old addresses, and the list of versions.
+"""Finish a built site: less to load, a search for learners, previews of links, old addresses, the list of versions.
 
 Run `python docs/finish.py site` after the build; it does not depend on what built the site. `--versions PAGES` takes a
 folder with one site in each subfolder, `main` and `0.1` and so on, writes the `versions.json` that the theme's menu
@@ -10,9 +10,18 @@ import re
 import sys
 from pathlib import Path
 
+from generate import address, previews, search
+
 MOVED = Path(__file__).parent / "generate" / "moved.txt"
 PLAIN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
 SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
+CONFIG = '<script id="__config"'
+WAIT = (Path(__file__).parent / "javascripts" / "search.js").read_text(encoding="utf-8")
+KATEX = re.compile(r'<link rel="stylesheet" href="[^"]*katex\.min\.css">|<script src="[^"]*katex\.min\.js"></script>')
+TYPESET = ('class="arithmatex"', "data-tex=", "data-explore=")  # where KaTeX has something to do
+FOLDED = re.compile(r'(<details class="quote">\s*<summary>.*?</summary>)(.*?)</details>', re.S)
+BACK = (Path(__file__).parent / "javascripts" / "folded.js").read_text(encoding="utf-8")
+CODE = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Code: pmdkit</title><h1>Code of a page</h1>\n'
 LEAD = """<!doctype html><meta charset="utf-8"><title>pmdkit</title>
 <meta http-equiv="refresh" content="0; url={0}/"><a href="{0}/">{0}</a>
 """
@@ -26,9 +35,35 @@ def finished(page: str) -> str:
     """A page without the markup of plain names and blanks in code, and with a label on the search.
 
     That markup gives no colour and is a third of the weight of a lesson. The theme's search is a dialogue without a
-    name, which a screen reader cannot announce.
+    name, which a screen reader cannot announce; its index waits until somebody searches. A page
+    without equations needs no KaTeX.
     """
-    return PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
+    page = PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
+    page = later_pictures(page.replace(CONFIG, f"<script>{WAIT}</script>{CONFIG}", 1))
+    return page if any(mark in page for mark in TYPESET) else KATEX.sub("", page)
+
+
+def later_pictures(page: str) -> str:
+    """A page that loads its first picture at once, others when they come near, and stills of explorables if shown."""
+    parts = page.split("<img ")
+    later = ["", "", *['loading="lazy" '] * len(parts)]
+    for i, before in enumerate(parts, start=1):
+        if "explore-static" in before[-400:]:
+            later[i] = 'loading="lazy" '
+    return parts[0] + "".join(f"<img {later[i]}{part}" for i, part in enumerate(parts[1:], start=1))
+
+
+def without_code(page: str) -> tuple[str, str]:
+    """A page without its folded code, and a page of that code, from which folded.js takes it when it is opened."""
+    blocks: list[str] = []
+
+    def link(found: re.Match[str]) -> str:
+        name = f"code-{len(blocks) + 1}"
+        blocks.append(f'<div id="{name}">{found[2].strip()}</div>\n')
+        return f'{found[1]}<p><a href="code.html#{name}">The code</a></p></details>'
+
+    page = FOLDED.sub(link, page)
+    return page.replace(CONFIG, f"<script>{BACK}</script>{CONFIG}", 1) if blocks else page, "".join(blocks)
 
 
 def forward(site: Path, moved: str) -> int:
@@ -69,6 +104,13 @@ if __name__ == "__main__":
     if sys.argv[1] == "--versions":
         print("versions:", *list_versions(Path(sys.argv[2])))
     else:
-        for path in Path(sys.argv[1]).rglob("*.html"):
-            path.write_text(finished(path.read_text(encoding="utf-8")), encoding="utf-8")
-        print(f"{forward(Path(sys.argv[1]), MOVED.read_text(encoding='utf-8'))} old addresses lead on")
+        site = Path(sys.argv[1])
+        pages = address.site(address.repository())  # main's pictures and pages stay where they are, a release's do not
+        for path in list(site.rglob("*.html")):
+            place = path.relative_to(site).as_posix().removesuffix("index.html")
+            page, code = without_code(finished(path.read_text(encoding="utf-8")))
+            if code:
+                path.with_name("code.html").write_text(CODE + code, encoding="utf-8")
+            path.write_text(previews.with_preview(page, place, pages and f"{pages}main/"), encoding="utf-8")
+        search.write_index(site / "search" / "search_index.json")
+        print(f"{forward(site, MOVED.read_text(encoding='utf-8'))} old addresses lead on")

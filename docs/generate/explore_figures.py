@@ -5,15 +5,19 @@ Each module of docs/generate/explorables/, named like its page, has a `draw()` t
 
 import html
 import importlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from generate import phone
 from generate.explore_static import Explorable, module
+from matplotlib.figure import Figure
+from PIL import Image
 
 FOLDER = Path(__file__).parent / "explorables"
 HOME = "home"  # on the first page of the site; the others have their own pages
 LESSON = "../../../explore/"  # relative to the page of a lesson, where some of them are shown again
+CARD = (1200, 630)  # pixels: the shape that no reader of Open Graph's tags cuts
 FRAGMENT = """<figure class="explore-static">
 {picture}
 <figcaption>{sentence}</figcaption>
@@ -21,9 +25,21 @@ FRAGMENT = """<figure class="explore-static">
 """
 
 
+def write_preview(figure: Figure, path: Path) -> None:
+    """A figure as a PNG of the size that cards of shared links have, on white."""
+    room = (CARD[0] - 60, CARD[1] - 60)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=200)
+    card = Image.new("RGB", CARD, "white")
+    with Image.open(drawn) as picture:
+        picture.thumbnail(room)
+        card.paste(picture, ((CARD[0] - picture.width) // 2, (CARD[1] - picture.height) // 2))
+    card.quantize(64).save(path, optimize=True)  # lines and letters: 64 colours show no difference
+
+
 def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
-    """Write pictures, `NAME/static.svg`, the tables of scripts, `NAME/tables.js`, and what pages and lessons include,
-    `.static/NAME.html` and `.static/lesson-NAME.html`; returns the number of pictures.
+    """Write pictures, `NAME/static.svg` and `NAME/preview.png`, the tables of scripts, `NAME/tables.js`, and what pages
+    and lessons include, `.static/NAME.html` and `.static/lesson-NAME.html`; returns the number of pictures.
 
     Args:
         folder: docs/explore, or a copy of it.
@@ -34,6 +50,7 @@ def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
     for name in names:
         drawing = importlib.import_module(f"generate.explorables.{name}").draw()
         (folder / name).mkdir(exist_ok=True)
+        write_preview(drawing.figure, folder / name / "preview.png")
         files = phone.both(drawing.figure, folder / name / "static")
         if isinstance(drawing, Explorable):
             (folder / name / "tables.js").write_text(module(drawing.tables), encoding="utf-8")
