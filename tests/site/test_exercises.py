@@ -84,7 +84,7 @@ def lesson(browser, address, core):
         context.route("https://cdn.jsdelivr.net/**", answer)
         context.route("**/judge.zip", lambda route: route.fulfill(body=archive({"pmdkit_course/page.py": JUDGE})))
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(180_000)  # Python starts, on a machine that is busy
         page.goto(address + LESSON, wait_until="load")
         page.locator(".predict-skip").click()
         return page, asked
