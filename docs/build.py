@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from generate.adaptive_tau import write_adaptive_tau
+from generate.biography import write_biography
 from generate.claims_page import write_claims
 from generate.explore_figures import write_explore_figures
 from generate.gallery import write_gallery
@@ -60,6 +61,7 @@ def main() -> None:
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
         print(f"command line: {write_verbs(DOCS / 'use' / '.verbs.md')} verbs")
         print(f"README: {write_terminal(ROOT).splitlines()[1]}")
+        print(f"a biography: {write_biography()}")
         print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
         print("\n".join(lessons.result()))
     plan = DOCS / "teach" / "slides.toml"

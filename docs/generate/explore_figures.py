@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 FOLDER = Path(__file__).parent / "explorables"
-HOME = "home"  # on the first page of the site; the others have their own pages
 LESSON = "../../../explore/"  # relative to the page of a lesson, where some of them are shown again
 CARD = (1200, 630)  # pixels: the shape that no reader of Open Graph's tags cuts
 FRAGMENT = """<figure class="explore-static">
@@ -54,8 +53,7 @@ def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
         files = phone.both(drawing.figure, folder / name / "static")
         if isinstance(drawing, Explorable):
             (folder / name / "tables.js").write_text(module(drawing.tables), encoding="utf-8")
-        own = "" if name != HOME else f"explore/{name}/"
-        for file, place in ((name, own), (f"lesson-{name}", f"{LESSON}{name}/")):
+        for file, place in ((name, ""), (f"lesson-{name}", f"{LESSON}{name}/")):
             picture = phone.tag(drawing.alt, *(f"{place}{file}" for file in files))
             text = FRAGMENT.format(picture=picture, sentence=html.escape(drawing.sentence))
             (folder / ".static" / f"{file}.html").write_text(text, encoding="utf-8")

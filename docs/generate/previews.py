@@ -11,7 +11,7 @@ import re
 from generate.search import INLINE, in_words
 
 SECTIONS = {"learn": "simplex", "explore": "simplex", "paper": "rollouts", "use": "losses", "api": "losses"}
-OTHERS = "home"
+OTHERS = "biography"
 SHOWN = re.compile(r'src="[^"]*?(\w+)/static\.svg"')
 DESCRIPTION = re.compile(r'<meta name="description" content="[^"]*">')
 PARAGRAPH = re.compile(r"<p>((?:(?!</p>|<img).)*)</p>", re.S)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from check import problems
 from finish import finished, forward, list_versions
-from generate import address, terminal
+from generate import address, biography, terminal
 from generate.claims_page import by_section, paper_equations, sections, write_claims
 from generate.cloud import FOLDER, cloud_files
 from generate.lessons import write_page
@@ -34,6 +34,18 @@ def test_the_number_and_the_picture_of_the_readme_come_from_a_run(tmp_path):
     assert int(steps) == summary["steps"]
     kept = (ROOT / "docs" / "assets" / "terminal.svg").read_text(encoding="utf-8")
     assert terminal.words(terminal.picture(shown)) == terminal.words(kept), "run python docs/generate/terminal.py"
+
+
+def test_the_moving_picture_of_the_readme_shows_the_recorded_run():
+    """It is the stored one, and its frames have as many right answers as the steps have rewards of 1."""
+    run = biography.biography()
+    drawn = biography.picture(run)
+    assert drawn == biography.PICTURE.read_text(encoding="utf-8"), "run python docs/build.py"
+    (groups,) = (prompt["groups"] for prompt in run["prompts"] if prompt["name"] == biography.SUM)
+    frames = drawn.split('<g class="f ')[1:]
+    assert [frame.count("✓") for frame in frames] == [sum(group["reward"]) for group in groups]
+    assert len(drawn) < 150_000
+    assert "<script" not in drawn
 
 
 def test_the_loss_of_the_readme_runs_and_passes_the_contract_suite(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """The explorables in Chromium: after drags, keys and touch their numbers are those of Python; they fit a phone."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -131,19 +130,6 @@ def test_the_simplex_iterates_and_the_address_brings_it_back(open_page, cell):
     equal(cell(again, "J/mean"), cell(page, "J/mean"))
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_the_first_page_shows_one_step_and_lets_it_be_dragged(open_page, width):
-    """Its sentence has pmdkit's numbers; the middle one is PMD-part's, the last PMD-mean's."""
-    page = open_page("home", width=width, height=900)
-    told = [float(number) for number in re.findall(r"\d\.\d\d(?= to | with )", page.text_content(".ex-sentence"))]
-    pi, reward, tau = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2
-    steps = [solve(pi, reward, tau).probs @ reward for _, _, solve in BOTH]
-    assert told == [round(value, 2) for value in (pi @ reward, *steps)]
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    drag(page, page.locator(STAR), 40, -400)
-    assert float(re.search(r"\d\.\d\d(?= to )", page.text_content(".ex-sentence"))[0]) > 0.7
-
-
 def test_the_rollout_lab_shows_the_theory_while_its_bar_is_dragged(open_page, cell):
     page = open_page("rollouts")
     bar = page.locator("svg [aria-label^='right responses']")
@@ -227,8 +213,8 @@ EVIL = "</script><img src=x onerror='document.body.dataset.owned=1'><b>bold</b>"
 
 
 def test_a_biography_shows_a_recorded_step_under_another_objective(open_page, cell):
-    page = open_page("biography", hash="prompt=3&step=2&at=old&objective=pmd-part&tau=0.05")
-    group = next(group for group in RUN["prompts"][2]["groups"] if group["step"] == 2)
+    page = open_page("biography", hash="prompt=3&step=1&at=old&objective=pmd-part&tau=0.05")
+    group = next(group for group in RUN["prompts"][2]["groups"] if group["step"] == 1)
     right = {i for i, reward in enumerate(group["reward"]) if reward > RUN["passed"]}
     assert page.locator(".bi-text").all_text_contents() == group["text"]
     assert {i for i in range(16) if cell(page, f"{i}/push") > 0} == right
@@ -237,6 +223,27 @@ def test_a_biography_shows_a_recorded_step_under_another_objective(open_page, ce
     settle(page)
     wrong = next(i for i in range(16) if i not in right)
     assert part[wrong] < 5 * cell(page, f"{wrong}/push") < 0  # one right peer is nearly the whole log-partition
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_first_page_shows_sixteen_answers_and_whom_each_objective_pushes(open_page, width):
+    """A step is typed; PMD-part spends more of its push on the wrong answers than PMD-mean."""
+    page = open_page("home", width=width, height=900)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.fill("[data-key=step-field]", "1")
+    settle(page)
+    group = RUN["prompts"][1]["groups"][0]
+    assert page.locator(".bi-text").all_text_contents() == [text.removesuffix("<|im_end|>") for text in group["text"]]
+    assert page.locator(".bi-right").count() == sum(group["reward"]) > 0
+
+    def downward():
+        pushes = page.eval_on_selector_all("[data-cell$='/push']", "all => all.map(each => Number(each.dataset.value))")
+        return sum(push for push in pushes if push < 0) / sum(map(abs, pushes))
+
+    mean = downward()
+    page.locator("[data-key=objective-pmd-part]").check(force=True)
+    settle(page)
+    assert downward() < mean - 0.2
 
 
 def test_texts_of_a_file_are_never_html(open_page, tmp_path):

@@ -4,14 +4,15 @@
 import { button, buttons, choice, slider } from "../common/controls.js";
 import { mount, scheduler, sentence, stage } from "../common/figure.js";
 import { onHash, readHash, writeHash } from "../common/hash.js";
-import { axis, decimals, html, line, linear, number, set, svg, text } from "../common/svg.js";
+import { html, set, text } from "../common/svg.js";
 import { TITLES } from "../losses/state.js";
 import { POINTS, problemOf, pushes, RECORDED_NAMES } from "../math/recorded.js";
 import tables from "./tables.js";
+import { cells, stripOf } from "./rows.js";
 import { PLACES, reason, summary } from "./words.js";
 
 const MOST = 8_000_000; // bytes of a file that is opened
-const DEFAULTS = { prompt: 3, step: 8, objective: "", tau: 0, at: "after" };
+const DEFAULTS = { prompt: 2, step: 2, objective: "", tau: 0, at: "after" };
 const OPENED = { ...DEFAULTS, prompt: 1, step: 0 }; // a file of the reader's own: its first prompt and step
 const TAU = [0.005, 5];
 
@@ -25,7 +26,8 @@ mount("biography", (body, timer) => {
 
   const select = html("select", { class: "bi-select", "data-key": "prompt" });
   select.addEventListener("change", () => change({ prompt: Number(select.value) }));
-  const asked = html("p", { class: "bi-prompt" });
+  const [question, whole] = [html("summary", {}), html("div", {})];
+  const asked = html("details", { class: "bi-prompt" }, question, whole);
   const file = html("input", { type: "file", accept: ".json,application/json", "data-key": "file", hidden: true });
   file.addEventListener("change", () => file.files[0] && read(file.files[0]));
   const trouble = html("p", { class: "bi-why", role: "alert" });
@@ -55,7 +57,7 @@ mount("biography", (body, timer) => {
     options: [["old", "that drew them"], ["seen", "before their update"], ["after", "after the step"]],
   });
   right.append(at.node);
-  right.append(buttons("files", button("Open a file", "open", () => file.click()), button("The recorded starter run", "shipped", () => use(shipped))));
+  right.append(buttons("files", button("Open a file", "open", () => file.click()), button("The recorded run", "shipped", () => use(shipped))));
   right.append(file, trouble);
   const words = sentence();
   const head = html("div", { class: "bi-head", "aria-hidden": "true" },
@@ -133,7 +135,8 @@ mount("biography", (body, timer) => {
     names.value = state.objective;
     tau.set(state.tau);
     at.set(state.at);
-    text(asked, prompt.text);
+    text(whole, prompt.text);
+    text(question, lastLine(prompt.text) || prompt.name);
     const options = optionsNow();
     set(tau.node, { hidden: options.tau === undefined });
     const found = pushes(group, run, options, state.at);
@@ -144,33 +147,18 @@ mount("biography", (body, timer) => {
 
   function rows(group, found, options) {
     const seen = found.rows ?? group.text.map(() => null);
-    const total = seen.reduce((sum, row) => sum + Math.abs(row?.push ?? 0), 0);
-    const most = seen.reduce((top, row) => Math.max(top, Math.abs(row?.push ?? 0)), 0);
-    list.replaceChildren(...group.text.flatMap((response, i) => {
-      const row = seen[i];
-      const share = row === null || total === 0 ? 0 : row.push / total;
+    list.replaceChildren(...cells(group, seen, run.passed).flatMap(({ verdict, words: response, ratio, push }, i) => {
       const node = html("button", { type: "button", class: "bi-row", "data-key": `row-${i}`, "aria-expanded": String(i === opened) },
-        verdict(group.reward[i]), html("span", { class: "bi-text" }, response),
-        html("span", { class: "bi-number", "data-cell": `${i}/ratio`, "data-value": row?.logRatio }, row === null ? "–" : decimals(row.logRatio, 2)),
-        html("span", { class: "bi-push" }, bar(most === 0 || row === null ? 0 : row.push / most),
-          html("span", { class: "bi-number", "data-cell": `${i}/push`, "data-value": row?.push },
-            row === null ? "–" : `${share > 0 ? "+" : ""}${number(100 * share, 2)} %`)));
+        verdict, response, ratio, push);
       node.addEventListener("click", () => {
         opened = opened === i ? -1 : i;
         draw();
         requestAnimationFrame(() => list.querySelector(`[data-key="row-${i}"]`)?.focus());
       });
       if (i !== opened) return [node];
-      const why = found.missing ? `${found.missing}.` : reason(row, group, i, run, options, TITLES[state.objective]);
+      const why = found.missing ? `${found.missing}.` : reason(seen[i], group, i, run, options, TITLES[state.objective]);
       return [node, html("p", { class: "bi-why", "data-key": "why" }, why)];
     }));
-  }
-
-  function verdict(reward) {
-    if (reward === null) return html("span", { class: "bi-verdict" }, "none");
-    if (run.passed === null || run.passed === undefined) return html("span", { class: "bi-verdict" }, number(reward));
-    const good = reward > run.passed;
-    return html("span", { class: `bi-verdict ${good ? "bi-right" : "bi-wrong"}` }, good ? "✓ right" : "✗ wrong");
   }
 
   use(shipped, readHash(DEFAULTS));
@@ -181,53 +169,8 @@ function short(words) {
   return words.length > 70 ? `${words.slice(0, 70)} ...` : words;
 }
 
-/** A bar to the right for a push upward, to the left for one downward; -1 to 1. */
-function bar(length) {
-  const half = `${(50 * Math.abs(length)).toFixed(1)}%`;
-  const style = `width:${half};${length > 0 ? "left:50%" : "right:50%"}`;
-  return html("span", { class: "bi-bar" }, html("span", { class: length > 0 ? "bi-up" : "bi-down", style }));
-}
-
-/** The share of right responses, or the mean reward, of every recorded step of a prompt; a press chooses the step. */
-function stripOf(choose) {
-  const inner = svg("g", {});
-  let size = [400, 150];
-  let scale = null;
-  return {
-    layout(node, width, height) {
-      size = [width, height];
-      if (inner.parentNode !== null) return;
-      node.append(inner);
-      node.addEventListener("click", (event) => {
-        const box = node.getBoundingClientRect();
-        if (scale) choose(Math.round(scale.invert(((event.clientX - box.left) / box.width) * size[0])));
-      });
-    },
-    draw(groups, step, passed) {
-      const [width, height] = size;
-      const box = { left: 40, right: width - 10, top: 26, bottom: height - 42 };
-      const value = (group) => {
-        const known = group.reward.filter((reward) => reward !== null);
-        const good = passed === null || passed === undefined ? known : known.map((reward) => Number(reward > passed));
-        return known.length ? good.reduce((sum, each) => sum + each, 0) / known.length : NaN;
-      };
-      const values = groups.map(value).filter(Number.isFinite);
-      const low = Math.min(0, ...values);
-      const y = linear([low, Math.max(1, ...values)], [box.bottom, box.top]);
-      const first = groups[0].step;
-      const last = Math.max(groups.at(-1).step, first + 1);
-      scale = linear([first, last], [box.left + 6, box.right - 6]);
-      const ticks = scale.ticks(Math.min(8, last - first)).filter(Number.isInteger);
-      const named = passed === null || passed === undefined ? "mean reward" : "share of right responses";
-      inner.replaceChildren(
-        axis("left", y, box, { count: 2, label: named }),
-        axis("bottom", scale, box, { ticks, label: "step", grid: false }),
-        svg("line", { class: "bi-now", x1: scale(step), x2: scale(step), y1: box.top, y2: box.bottom }),
-        svg("path", { class: "bi-strip", d: line(groups.map((group) => [scale(group.step), y(value(group))])) }),
-        ...groups.filter((group) => Number.isFinite(value(group))).map((group) => svg("circle", {
-          class: "bi-dot", cx: scale(group.step), cy: y(value(group)), r: group.step === step ? 6 : 3.5,
-        })),
-      );
-    },
-  };
+/** What a prompt in a chat format asks last, without the marks of its turns. */
+function lastLine(words) {
+  const lines = words.split("\n").filter((each) => each.trim() && !each.startsWith("<|"));
+  return short((lines.at(-1) ?? "").replace(/<\|\w+\|>$/, ""));
 }

@@ -1,45 +1,52 @@
-// The simplex on the first page of the site: one step, a policy to drag, a temperature to slide. The rest is ../simplex/.
+// The biography on the first page of the site: a sum, sixteen answers, a step to drag, three objectives. The rest is
+// ../biography/.
 
-import { slider } from "../common/controls.js";
+import { cells, stripOf } from "../biography/rows.js";
+import { summary } from "../biography/words.js";
+import { choice, slider } from "../common/controls.js";
 import { mount, scheduler, sentence, stage } from "../common/figure.js";
-import { decimals, number } from "../common/svg.js";
-import { mean } from "../math/pmd.js";
-import { START, TAU, solver } from "../simplex/solve.js";
-import { heightFor, triangle } from "../simplex/triangle.js";
+import { html, text } from "../common/svg.js";
+import { TITLES } from "../losses/state.js";
+import { pushes } from "../math/recorded.js";
+import tables from "../biography/tables.js";
 
-const COUNT = { 1: "One action beats", 2: "Two actions beat" };
+const ASKED = ["pmd-mean", "pmd-part", "grpo"];
+const run = await fetch(new URL("../biography/biography.json", import.meta.url)).then((answer) => answer.json());
 
 mount("home", (body, timer) => {
-  const explorer = { state: { ...START, show: "none" }, touched: false, change };
-  const picture = triangle(explorer);
-  const solve = solver();
+  const state = { prompt: run.prompts[1].name, step: 2, objective: run.objective.name };
   const draw = scheduler(show, timer);
-  const words = sentence();
-  const tau = slider({
-    label: "temperature τ (reward units)", key: "tau", min: TAU[0], max: TAU[1], value: explorer.state.tau, log: true,
-    describe: (value) => `${value} reward units`, onInput: (value) => change({ tau: value }),
-  });
-  stage(body, "Triangle of policies over three actions", heightFor, (...size) => (picture.layout(...size), draw()));
-  body.append(tau.node, words.node);
+  const change = (part) => draw(Object.assign(state, part));
+  const groups = () => run.prompts.find((prompt) => prompt.name === state.prompt).groups;
+  const steps = groups().map((group) => group.step);
 
-  function change(part) {
-    explorer.touched = true;
-    Object.assign(explorer.state, part);
-    draw();
-  }
+  const [left, right] = [html("div", {}), html("div", { class: "bi-list" })];
+  const one = (label, key, names) => choice({
+    label, key, value: state[key], options: names, onInput: (value) => change({ [key]: value }),
+  });
+  const step = slider({
+    label: "step of the run", key: "step", min: steps[0], max: steps.at(-1), value: state.step, whole: true,
+    describe: (value) => `step ${value}`, onInput: (value) => change({ step: value }),
+  });
+  const strip = stripOf((value) => change({ step: Math.min(Math.max(value, steps[0]), steps.at(-1)) }));
+  const words = sentence();
+  body.append(html("div", { class: "ex-columns" }, left, right));
+  left.append(one("the prompt", "prompt", run.prompts.map(({ name }) => [name, name])).node, step.node);
+  stage(left, "Share of right responses by step", () => 130, (...size) => (strip.layout(...size), draw()));
+  left.append(one("the objective", "objective", ASKED.map((name) => [name, TITLES[name]])).node, words.node);
 
   function show() {
-    const seen = solve(explorer.state);
-    picture.draw(explorer.state, { ...seen, touched: explorer.touched });
-    words.say(summary(explorer.state, seen));
+    const group = groups().find((each) => each.step === state.step);
+    const name = state.objective;
+    const options = { ...tables[name].options, ...(name === run.objective.name ? run.objective : {}), name };
+    if ("tau" in options) options.tau = run.objective.tau; // the same for all
+    const found = pushes(group, run, options, "after");
+    step.set(state.step);
+    strip.draw(groups(), state.step, run.passed);
+    words.say(summary(group, found, run, options, TITLES[name], ""));
+    right.replaceChildren(...cells(group, found.rows, run.passed).map(({ verdict, words: response, push }) => {
+      text(response, response.textContent.replace(/<\|im_end\|>$/, ""));
+      return html("div", { class: "bi-row" }, verdict, response, push);
+    }));
   }
 });
-
-function summary({ pi, r, tau }, { paths }) {
-  const now = mean(pi, r);
-  const better = r.filter((value) => value > now).length;
-  const step = `One step at τ = ${number(tau)} takes the mean reward from ${decimals(now, 2)} to `
-    + `${decimals(paths.part[1].value, 2)} with PMD-part and to ${decimals(paths.mean[1].value, 2)} with PMD-mean.`;
-  const end = better === 1 ? "so both paths end there as τ falls" : "so the path of PMD-mean ends between them, however small τ is";
-  return `${step} ${COUNT[better]} the mean, ${end}.`;
-}

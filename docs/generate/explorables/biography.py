@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from pmdkit.figures.style import style
 
 RUN = Path(__file__).parents[2] / "explore" / "biography" / "biography.json"
-WORDS = 40  # characters of a prompt in the legend
 
 
 def draw() -> Explorable:
@@ -24,14 +23,15 @@ def draw() -> Explorable:
             steps = np.array([group["step"] for group in prompt["groups"]])
             right = np.array([share_right(group, run["passed"]) for group in prompt["groups"]])
             data |= {f"prompt {n} steps": steps, f"prompt {n} right": right}
-            axes.plot(steps, right, marker="o", ms=3, label=f"{n}: {prompt['name'][:WORDS]}")
+            axes.plot(steps, right, marker="o", ms=3, label=prompt["name"])
         axes.set(xlabel="step", ylabel="share of right responses", ylim=(-0.03, 1.03))
-        axes.legend(loc="lower right")
+        axes.legend(loc="center right")
     ends = [(data[f"prompt {n} right"][0], data[f"prompt {n} right"][-1]) for n in range(1, len(run["prompts"]) + 1)]
-    told = "; ".join(f"prompt {n} from {first:.0%} to {last:.0%}" for n, (first, last) in enumerate(ends, 1))
+    names = [prompt["name"] for prompt in run["prompts"]]
+    told = "; ".join(f"{name} from {first:.0%} to {last:.0%}" for name, (first, last) in zip(names, ends, strict=True))
     size, last_step = len(run["prompts"][0]["groups"][0]["text"]), int(data["prompt 1 steps"][-1])
     sentence = (
-        f"A recorded run of the starter recipe: four prompts, {size} responses to each in every step, {last_step} "
+        f"A recorded run of SmolLM2-135M-Instruct: four prompts, {size} responses to each in every step, {last_step} "
         f"steps of PMD-mean. Share of right responses, first and last step: {told}."
     )
     alt = f"Lines of the share of right responses against the step, one for each of four prompts: {told}."
