@@ -113,9 +113,9 @@ def counts(claims: Sequence[Mapping[str, str]]) -> str:
 
 def filter_form(claims: Sequence[Mapping[str, str]]) -> str:
     """The form that filters the rows; docs/paper/filter.js shows it and makes it work."""
-    kinds = [claim["kind"] for claim in claims]
-    named = {"verdict": VERDICTS, "evidence": EVIDENCE, "kind": kinds}
-    fields = {name: {value: value for value in values} for name, values in named.items()}
+    named = {"verdict": [*VERDICTS], "evidence": [*EVIDENCE], "kind": [claim["kind"] for claim in claims]}
+    many = {name: Counter(claim[name] for claim in claims) for name in named}
+    fields = {name: {value: f"{value} ({many[name][value]})" for value in values} for name, values in named.items()}
     fields["section"] = {name: title for title, name in HEADINGS.findall(PAGE.read_text(encoding="utf-8"))}
     selects = "".join(
         f'<label>{name} <select name="{name}"><option value="">any</option>'
