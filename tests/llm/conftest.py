@@ -28,6 +28,8 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm.engines.base import Engine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.policy import CausalPolicy
+from pmdkit.loop import Rollouts
+from pmdkit.objectives import OBJECTIVES, Batch, Groups, Objective, credit
 from pmdkit.specs.llm import RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
@@ -101,6 +103,20 @@ def learner_of(
     policy = CausalPolicy(model, process_group, update.token_budget, bfloat16, reference)
     table = RolloutTable(width=width, **rollout or {})
     return CausalLearner(policy, tokenizer, encode, engine, table, schedule, update, **more)
+
+
+def step_of(
+    learner: CausalLearner, objective: str | Objective, prompts: int = 3, seed: int = 0, reward: Tensor | None = None
+) -> tuple[Objective, Rollouts, Batch]:
+    """What an update takes; without given rewards, rewards that differ."""
+    if isinstance(objective, str):
+        objective = OBJECTIVES[objective]()
+    rollouts = learner.rollout(torch.arange(prompts), 4, seed)
+    if reward is None:
+        reward = (rollouts.responses[:, 0] % 3).double().view(prompts, 4)
+    groups = Groups(reward, rollouts.mass)
+    batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+    return objective, rollouts, batch
 
 
 def step_gradients(learner: CausalLearner) -> dict[str, Tensor]:

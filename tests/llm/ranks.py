@@ -25,12 +25,12 @@ from pmdkit.llm.model import prepare_model
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor, named_weights
 from pmdkit.loop import Schedule, inline, run
-from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
+from pmdkit.objectives import OBJECTIVES, traits
 from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
 
-from .conftest import EOS, build, learner_of, step_gradients
+from .conftest import EOS, build, learner_of, step_gradients, step_of
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
 CASES = {
@@ -116,16 +116,6 @@ def learner(
     )
 
 
-def step_of(mine: CausalLearner, name: str, prompts: int, seed: int = 0):
-    """Rollouts and their batch, with rewards that differ."""
-    objective = OBJECTIVES[name]()
-    rollouts = mine.rollout(torch.arange(prompts), 4, seed)
-    reward = (rollouts.responses[:, 0] % 3).double().view(prompts, 4)
-    groups = Groups(reward, rollouts.mass)
-    batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
-    return objective, rollouts, batch
-
-
 def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     """Rollouts, two updates, and what they left."""
     kind, objective, prompts, checkpointing, adapters = CASES[name]
@@ -158,7 +148,7 @@ def go_on(process_group: ProcessGroup, folder: Path) -> dict[str, Tensor]:
     start, state, _ = checkpoints.load_newest()
     if state:
         mine.load_state_dict(state)
-    objective, rollouts, batch = step_of(mine, "pmd-mean", 3, seed=start)
+    objective, rollouts, batch = step_of(mine, "pmd-mean", seed=start)
     mine.update(objective, rollouts, batch)
     mine.version = start + 1
     checkpoints.save(start + 1, mine.state_dict(), keep=9)

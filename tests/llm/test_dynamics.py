@@ -7,10 +7,10 @@ from transformers import get_scheduler
 from pmdkit import train
 from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.optimizer import LRScheduler
-from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
+from .conftest import step_of
 from .ranks import ROOT, learner
 
 TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
@@ -37,13 +37,6 @@ def test_rates_are_those_of_transformers(kind):
         assert found == wanted[4 * begin :]
 
 
-def step(mine, name, reward):
-    objective = OBJECTIVES[name]()
-    rollouts = mine.rollout(torch.arange(3), 4, 0)
-    groups = Groups(reward, rollouts.mass)
-    return objective, rollouts, credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, 6)
-
-
 def moved(mine, before):
     return max((a - b).abs().max().item() for a, b in zip(mine.model.parameters(), before, strict=True))
 
@@ -56,11 +49,11 @@ def test_equal_rewards_move_nothing_and_a_single_reward_does(name):
         mine = learner(ProcessGroup(), "qwen2", name, "adamw")
         before = [weight.detach().clone() for weight in mine.model.parameters()]
         reward = torch.full((3, 4), value, dtype=torch.float64)
-        report = mine.update(*step(mine, name, reward))
+        report = mine.update(*step_of(mine, name, reward=reward))
         assert report["skipped"] == 1
         assert moved(mine, before) == 0
     reward[1, 2] += 1e-3
-    report = mine.update(*step(mine, name, reward))
+    report = mine.update(*step_of(mine, name, reward=reward))
     assert report["skipped"] == 0
     assert moved(mine, before) > 0
 
@@ -68,7 +61,7 @@ def test_equal_rewards_move_nothing_and_a_single_reward_does(name):
 def test_a_pull_back_to_the_old_policy_is_no_rounding():
     """Equal rewards after a step: PMD pulls back to pi_old, and that is the objective's own gradient."""
     mine = learner(ProcessGroup(), "qwen2", "pmd-mean", "adamw")
-    objective, rollouts, batch = step(mine, "pmd-mean", torch.zeros(3, 4, dtype=torch.float64))
+    objective, rollouts, batch = step_of(mine, "pmd-mean", reward=torch.zeros(3, 4, dtype=torch.float64))
     with torch.no_grad():
         for weight in mine.model.parameters():
             weight += 1e-4
@@ -90,7 +83,7 @@ def test_all_ranks_decide_together(other):
     """A rank whose own rows are rounding takes the step of all if another one has a signal."""
     mine = learner(ProcessGroup(), "qwen2", "pmd-mean", "sgd")
     mine.process_group = Two(other)
-    report = mine.update(*step(mine, "pmd-mean", torch.zeros(3, 4, dtype=torch.float64)))
+    report = mine.update(*step_of(mine, "pmd-mean", reward=torch.zeros(3, 4, dtype=torch.float64)))
     assert report["skipped"] == (0 if other else 1)
 
 

@@ -11,11 +11,11 @@ from pmdkit.errors import ResumeRefused
 from pmdkit.llm.engines.base import NO_WEIGHTS
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.rollouts import row_seeds
-from pmdkit.objectives import OBJECTIVES, Groups, credit, load_objective, total, traits
+from pmdkit.objectives import OBJECTIVES, load_objective, total, traits
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .conftest import EOS, build, learner_of
+from .conftest import EOS, build, learner_of, step_of
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 
@@ -44,20 +44,12 @@ def learner(
     )
 
 
-def step_of(mine, objective, seed=0):
-    """Rollouts of three prompts and their batch, with rewards that differ."""
-    rollouts = mine.rollout(torch.arange(3), 4, seed)
-    reward = (rollouts.responses[:, 0] % 2).double().view(3, 4)
-    groups = Groups(reward, rollouts.mass)
-    return rollouts, credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
-
-
 def test_it_begins_at_version_0_reports_rows_and_schedules_only_what_varies():
     """Three prompts, four responses each: 12 rows, of which each report says how many have ended."""
     mine, reports = learner(), []
     mine.report = lambda what, done, rows, tokens: reports.append((what, done, rows))
     assert (mine.version, mine.lr_scheduler) == (0, None)
-    step_of(mine, OBJECTIVES["pmd-mean"]())
+    step_of(mine, "pmd-mean")
     assert {rows for what, _, rows in reports if what == "rollout"} == {12}
     assert max(done for what, done, _ in reports if what == "rollout") == 12
     for varies in ({"warmup_steps": 3}, {"lr_scheduler_type": "linear"}):
@@ -84,7 +76,7 @@ def test_the_update_is_the_gradient_of_the_loss(name, kind):
     dtype = torch.float32 if kind == "qwen3-moe" else torch.float64  # its experts know no float64
     exact = dtype == torch.float64
     mine = learner(kind, 25, dtype, reference=traits(objective).uses_reference)
-    rollouts, batch = step_of(mine, objective)
+    _, rollouts, batch = step_of(mine, objective)
     with torch.no_grad():
         for weight in mine.model.parameters():
             weight.add_(0.01 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)).to(weight))
@@ -107,9 +99,8 @@ def test_the_update_is_the_gradient_of_the_loss(name, kind):
 @pytest.mark.parametrize("name", ["pmd-mean", "grpo"])  # by the fused head, and by the plain one
 def test_the_policy_that_draws_is_the_one_that_is_trained(name, temperature):
     """Before any update no log-ratio, to the reference neither; then the step of stock logits over the temperature."""
-    objective = OBJECTIVES[name]()
     mine = learner(temperature=temperature, reference=True)
-    rollouts, batch = step_of(mine, objective)
+    objective, rollouts, batch = step_of(mine, name)
     seen = []
     mine.on_logp = lambda batch, some, logp: seen.append(logp.detach().sum(1) - batch.logp_old[some].sum(1))
     stock = build("qwen2", torch.float64)
@@ -129,10 +120,9 @@ def test_the_policy_that_draws_is_the_one_that_is_trained(name, temperature):
 @pytest.mark.parametrize("name", ["pmd-mean", "grpo"])
 def test_every_row_is_reported_once_before_its_update(name):
     """In each ministep `on_logp` gets the log-probabilities of the old weights: tokens, or sums of a response."""
-    objective = OBJECTIVES[name]()
     mine = learner(budget=25)
     mine.passes = 2
-    rollouts, batch = step_of(mine, objective)
+    objective, rollouts, batch = step_of(mine, name)
     with torch.no_grad():
         wanted = torch.where(batch.mask, mine.logp(rollouts), 0.0)
     if traits(objective).level == "response":
@@ -152,7 +142,7 @@ def test_the_step_rule_sees_every_row_whatever_the_budget():
     moves, shares = [], []
     for objective in (plain, ruled):
         mine = learner(budget=25, lr=0.5)
-        rollouts, batch = step_of(mine, plain)
+        _, rollouts, batch = step_of(mine, plain)
         mine.update(plain, rollouts, batch)
         with torch.no_grad():
             ratio = torch.where(batch.mask, mine.logp(rollouts) - batch.logp_old, 0.0).double().sum(1).exp()
@@ -166,9 +156,8 @@ def test_the_step_rule_sees_every_row_whatever_the_budget():
 
 def test_rows_without_weight_cost_nothing_and_move_nothing():
     """A group without a verdict has weight 0: the step is that of the others alone."""
-    objective = OBJECTIVES["pmd-mean"]()
     mine, other = learner(), learner()
-    rollouts, batch = step_of(mine, objective)
+    objective, rollouts, batch = step_of(mine, "pmd-mean")
     dead = torch.arange(12) < 4
     batch = replace(batch, weight=torch.where(dead, 0.0, batch.weight))
     seen = []
@@ -182,13 +171,12 @@ def test_rows_without_weight_cost_nothing_and_move_nothing():
 
 
 def test_a_restored_learner_goes_on_to_the_same_bits():
-    objective = OBJECTIVES["tb"]()
     mine = learner(dtype=torch.float32, reference=True)
-    mine.update(objective, *step_of(mine, objective))
+    mine.update(*step_of(mine, "tb"))
     other = learner(dtype=torch.float32, reference=True)
     other.load_state_dict(deepcopy(mine.state_dict()))
     for each in (mine, other):
-        each.update(objective, *step_of(each, objective, seed=7))
+        each.update(*step_of(each, "tb", seed=7))
     for a, b in zip(mine.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(a, b)
 

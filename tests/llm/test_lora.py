@@ -16,12 +16,13 @@ from pmdkit.llm import lora
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.packing import check_packing, use_packing
-from pmdkit.objectives import OBJECTIVES, total
+from pmdkit.objectives import total
 from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .conftest import EOS, build, learner_of, step_gradients
-from .test_learner import PROMPTS, step_of
+from .conftest import EOS, build, learner_of, step_gradients, step_of
+from .test_learner import PROMPTS
+from .test_learner import stock_logp as logp_of_rows
 
 RESPONSES = [[4, 8, 2], [9, 1, 1, 6], [3]]
 EXPERTS = ["q_proj", "o_proj", "experts.gate_up_proj", "experts.down_proj"]
@@ -54,7 +55,7 @@ def moved(case, **more):
     """A learner after two updates."""
     mine = learner(case, **more)
     for seed in range(2):
-        mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), seed))
+        mine.update(*step_of(mine, "pmd-mean", seed=seed))
     return mine
 
 
@@ -87,7 +88,7 @@ def test_at_first_it_is_the_base_policy(case):
 def test_adapters_are_trained_and_nothing_else(case):
     mine = moved(case)
     gradients = step_gradients(mine)
-    mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), 1))
+    mine.update(*step_of(mine, "pmd-mean", seed=1))
     base = model_of(case).state_dict()
     trained = {id(weight) for group in mine.optimizer.param_groups for weight in group["params"]}
     for name, weight in mine.model.named_parameters():
@@ -128,7 +129,6 @@ def test_packed_sampled_merged_and_stock_are_one_policy(case):
 @pytest.mark.parametrize("name", ["pmd-mean", "grpo"])
 def test_the_update_is_that_of_peft(name, case):
     """`PeftModel`, stock forward passes of single responses and plain SGD take the same step."""
-    objective = OBJECTIVES[name]()
     mine = moved(case)
     base = model_of(case)
     linear, fused = lora.target_modules(base, CASES[case].targets)
@@ -141,15 +141,8 @@ def test_the_update_is_that_of_peft(name, case):
         for label, weight in weights.items():
             weight.copy_(own[label])
     before = {label: weight.detach().clone() for label, weight in own.items()}
-    rollouts, batch = step_of(mine, objective, seed=5)
-    rows = []
-    for row in range(12):
-        prompt = PROMPTS[row // 4]
-        response = rollouts.responses[row][rollouts.mask[row]].tolist()
-        policy = theirs(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
-        logp = policy[torch.arange(len(response)), response].double()
-        rows.append(torch.cat([logp, logp.new_zeros(batch.mask.shape[1] - len(response))]))
-    loss = total(objective, replace(batch, logp=torch.stack(rows)))
+    objective, rollouts, batch = step_of(mine, name, seed=5)
+    loss = total(objective, replace(batch, logp=logp_of_rows(theirs, rollouts).double()))
     loss.backward()
     report = mine.update(objective, rollouts, batch)
     assert report["loss"] == pytest.approx(loss.item(), abs=1e-5)
@@ -167,7 +160,7 @@ def test_the_reference_policy_is_the_base(case):
     mine = moved(case, reference=True)
     assert mine.policy.reference is None
     assert "reference" not in mine.state_dict()
-    rollouts, batch = step_of(mine, OBJECTIVES["tb"](), seed=5)
+    objective, rollouts, batch = step_of(mine, "tb", seed=5)
     base = model_of(case)
     use_packing(base)
     with torch.no_grad():
@@ -177,20 +170,19 @@ def test_the_reference_policy_is_the_base(case):
     torch.testing.assert_close(rollouts.logp_ref[rollouts.mask], wanted, atol=1e-5, rtol=1e-5)
     assert (policy - rollouts.logp_ref).abs().max() > 1e-2
     before = mine.state_dict()["model"]
-    assert mine.update(OBJECTIVES["tb"](), rollouts, batch)["grad_norm"] > 0
+    assert mine.update(objective, rollouts, batch)["grad_norm"] > 0
     assert any(not torch.equal(x, before[name]) for name, x in mine.state_dict()["model"].items())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["qwen2", "experts"])
 def test_a_restored_learner_goes_on_to_the_same_bits(case):
-    objective = OBJECTIVES["tb"]()
     mine = moved(case, reference=True)
     state = deepcopy(mine.state_dict())
     other = learner(case, reference=True)
     other.load_state_dict(state)
     for each in (mine, other):
-        each.update(objective, *step_of(each, objective, seed=7))
+        each.update(*step_of(each, "tb", seed=7))
     for (name, a), (_, b) in zip(mine.model.named_parameters(), other.model.named_parameters(), strict=True):
         assert torch.equal(a, b), name
 

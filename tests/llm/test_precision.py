@@ -28,8 +28,8 @@ from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
-from .conftest import EOS, VOCABULARY, build, learner_of, step_gradients
-from .ranks import PROMPTS, STRATEGIES, run_two, step_of, tied
+from .conftest import EOS, VOCABULARY, build, learner_of, step_gradients, step_of
+from .ranks import PROMPTS, STRATEGIES, run_two, tied
 
 CASES = ("qwen2", "qwen3", "qwen3-moe")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "addmv", "mv")
@@ -102,7 +102,7 @@ def traced_step(kind, process_group=SINGLE, **options):
     mine = learner(kind, process_group, **options)
     gradients, found = step_gradients(mine), {}
     with Trace() as found["rollout"]:
-        objective, rollouts, batch = step_of(mine, "pmd-mean", 3)
+        objective, rollouts, batch = step_of(mine, "pmd-mean")
     with torch.no_grad(), Trace() as found["scoring"]:
         mine.logp(rollouts)
     with Trace() as found["update"]:
@@ -162,7 +162,7 @@ def test_gradients_are_those_of_bfloat16_weights(kind):
 
 def test_a_tied_head_adds_its_gradient_in_float32():
     mine = learner("qwen2", build=tied)
-    objective, rollouts, batch = step_of(mine, "pmd-mean", 3)
+    objective, rollouts, batch = step_of(mine, "pmd-mean")
     gradients = step_gradients(mine)
     mine.update(objective, rollouts, batch)
     gradient = gradients["model.embed_tokens.weight"]

@@ -15,6 +15,8 @@ from scipy.optimize import brentq
 from pmdkit import theory
 from pmdkit.objectives import (
     BAPO,
+    CISPO,
+    DAPO,
     GRPO,
     GRPOKL,
     QRPO,
@@ -24,6 +26,7 @@ from pmdkit.objectives import (
     SPPO,
     TOPR,
     AsymRE,
+    DrGRPO,
     Groups,
     PMDPart,
     PMDScore,
@@ -83,12 +86,46 @@ def mean_share(case, norm):
     return {
         "none": lambda x, i: 1 / rows,
         "length": lambda x, i: 1 / rows / lengths[x][i],
+        "max": lambda x, i: 1 / rows / 9,
         "tokens": lambda x, i: 1 / tokens,
     }[norm]
 
 
+def clipped(ratio, advantage, low, high):
+    return min(ratio * advantage, min(max(ratio, 1 - low), 1 + high) * advantage)
+
+
 @pytest.mark.parametrize("seed", range(3))
 class TestLoops:
+    @pytest.mark.parametrize(
+        ("objective", "low", "high", "norm"),
+        [
+            (GRPO(clip_low=0.1, clip_high=0.3, std="sample"), 0.1, 0.3, "length"),
+            (DAPO(), 0.2, 0.28, "tokens"),
+            (DrGRPO(), 0.2, 0.2, "max"),
+        ],
+    )
+    def test_the_family_of_grpo(self, seed, objective, low, high, norm):
+        case = reward, _, old, _ = ragged(seed, size=4, tokens=7)
+        size = len(reward[0])
+        scale = {"length": math.sqrt((size - 1) / size), "tokens": 1.0, "max": 0.0}[norm]  # of a sample's variance
+
+        def row(x, i, new):
+            advantage = standard(reward[x], i) * scale if scale else reward[x][i] - sum(reward[x]) / size
+            ratios = [math.exp(n - o) for n, o in zip(new, old[x][i], strict=True)]
+            return -sum(clipped(ratio, advantage, low, high) for ratio in ratios)
+
+        check(objective, case, row, mean_share(case, norm))
+
+    def test_cispo(self, seed):
+        case = reward, _, old, _ = ragged(seed, tokens=7)
+
+        def slopes(x, i, new):
+            ratios = [math.exp(n - o) for n, o in zip(new, old[x][i], strict=True)]
+            return [-min(ratio, 1.2) * standard(reward[x], i) for ratio in ratios]
+
+        check(CISPO(clip_high=0.2), case, slopes, mean_share(case, "tokens"), gradient_only=True)
+
     @pytest.mark.parametrize("kind", ["k3", "k2"])
     def test_grpo_kl(self, seed, kind):
         case = reward, _, old, ref = ragged(seed)
@@ -96,8 +133,7 @@ class TestLoops:
         def row(x, i, new):
             advantage, value = standard(reward[x], i), 0.0
             for n, o, f in zip(new, old[x][i], ref[x][i], strict=True):
-                ratio = math.exp(n - o)
-                value -= min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+                value -= clipped(math.exp(n - o), advantage, 0.2, 0.2)
                 value += 0.04 * (math.exp(f - n) - (f - n) - 1 if kind == "k3" else (n - f) ** 2 / 2)
             return value
 

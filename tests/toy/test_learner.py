@@ -58,6 +58,13 @@ def test_enumerated_masses_are_the_policy(table):
     assert rollouts.logp_old[row].sum().item() == pytest.approx(expected, abs=1e-12)
 
 
+def test_enumeration_needs_a_small_space():
+    learner, task = make(SUM)
+    learner.space = None
+    with pytest.raises(ValueError, match="too many to enumerate; give --group"):
+        learner.rollout(task.prompts(1), None, seed=0)
+
+
 def test_ministeps_keep_pi_old():
     """The second ministep sees a policy that moved, and log-probabilities of the one that answered."""
     learner, task = make(SUM, lr=0.01)

@@ -1,11 +1,10 @@
-"""The transformer against Hugging Face's Llama and Qwen2, and against itself with and without a cache."""
+"""The transformer against itself with and without a cache; tests/toy/test_hf.py has it against transformers."""
 
 import math
 
 import pytest
 import torch
 
-from pmdkit.toy.hf import to_llama
 from pmdkit.toy.model import ModelConfig, Transformer
 
 SMALL = ModelConfig(vocabulary=13, context=40, dimension=48, layers=3, heads=3, inner=40)
@@ -25,43 +24,6 @@ def lively(config: ModelConfig, seed: int = 1) -> Transformer:
 
 def tokens(rows: int, count: int, config: ModelConfig = SMALL) -> torch.Tensor:
     return torch.randint(config.vocabulary, (rows, count), generator=torch.Generator().manual_seed(0))
-
-
-def peer(name: str, config: ModelConfig) -> torch.nn.Module:
-    """A model of the transformers library, made from its own configuration class."""
-    transformers = pytest.importorskip("transformers")
-    sizes = transformers.AutoConfig.for_model(
-        name,
-        vocab_size=config.vocabulary,
-        max_position_embeddings=config.context,
-        hidden_size=config.dimension,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        num_key_value_heads=config.heads,
-        intermediate_size=config.inner,
-        tie_word_embeddings=config.tied,
-        rms_norm_eps=config.floor,
-    )
-    return transformers.AutoModelForCausalLM.from_config(sizes).eval()
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("name", ["llama", "qwen2"])
-def test_logp_equals_that_of_transformers_with_the_same_weights(name, tied):
-    """1e-5 nats: float32 through three blocks. Qwen2 is the same function once its biases on q, k and v are zero."""
-    config = ModelConfig(13, context=40, dimension=48, layers=3, heads=3, inner=40, tied=tied)
-    ours, theirs = lively(config), peer(name, config)
-    missing, unexpected = theirs.load_state_dict(to_llama(ours.state_dict(), config), strict=False)
-    assert not unexpected
-    for key in missing:
-        assert key.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias")) or (tied and key == "lm_head.weight")
-        if key.endswith("bias"):
-            torch.nn.init.zeros_(theirs.get_parameter(key))
-    read = tokens(4, 40)
-    with torch.no_grad():
-        logp, expected = ours(read).log_softmax(-1), theirs(read).logits.log_softmax(-1)
-    assert expected.std() > 1
-    torch.testing.assert_close(logp, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("chunks", [[1] * 12, [4, 8], [3, 1, 5, 3]])

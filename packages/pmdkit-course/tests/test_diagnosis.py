@@ -8,17 +8,12 @@ import torch
 from scipy.special import logit
 
 from pmdkit import theory
-from pmdkit_course import Exercise, exercise, judge
+from pmdkit_course import exercise, judge
 from pmdkit_course.comparison import pasted
 
+from .test_judging import asked
+
 NAMES = {"np": np, "torch": torch}
-
-
-def asked(solution, inputs, **more):
-    """An exercise around a function whose usual mistakes nobody makes."""
-    unusual = {"A thousand million.": lambda *a: 1e9, "A word.": lambda *a: "?"}
-    options = {"slips": unusual, "hints": ("a", "b"), "id": "999.1"} | more
-    return Exercise(solution=solution, inputs=lambda rng: inputs, **options)
 
 
 def scaled(x, tau):

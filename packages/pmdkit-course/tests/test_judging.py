@@ -15,8 +15,7 @@ from pmdkit_course.serialization import Other, decode, encode
 
 
 def asked(solution, inputs, **more):
-    """An exercise around a function."""
-
+    """An exercise around a function whose usual mistakes nobody makes."""
     wrong = {"That is a thousand million.": lambda *a: 1e9, "A word.": lambda *a: "?"}
     options = {"slips": wrong, "hints": ("a", "b"), "id": "999.1"} | more
     return Exercise(solution=solution, inputs=lambda rng: inputs, **options)
