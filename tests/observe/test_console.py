@@ -25,6 +25,15 @@ def test_a_screen_shows_theory_beside_measurement(tmp_path):
     text = console.file.getvalue()
     assert "log-ratio of wrong" in text
     assert text.count(f"{run.metrics[0]['log_ratio_neg']:.4f}") >= 2
+    # 64 responses, one of which grew by 7.3 nats: ((7.3 - 1) e^7.3 + 1) / 64 is 146 nats, more than half of 160
+    far = run.metrics[0] | {"response_length": 20.0, "tokens": 1280, "log_ratio_max": 7.3}
+    shown = LiveDisplay(console)
+    shown.begin(run.spec, 0)
+    for kl, one in ((160.0, True), (300.0, False)):
+        with console.capture() as captured:
+            console.print(shown.picture(far | {"kl": kl}))
+        assert ("one response" in captured.get()) == one
+    shown.end()
 
 
 def test_what_a_screen_shows_is_in_every_row():
