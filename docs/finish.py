@@ -18,7 +18,8 @@ SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 CONFIG = '<script id="__config"'
 WAIT = (Path(__file__).parent / "javascripts" / "search.js").read_text(encoding="utf-8")
 KATEX = re.compile(r'<link rel="stylesheet" href="[^"]*katex\.min\.css">|<script src="[^"]*katex\.min\.js"></script>')
-TYPESET = ('class="arithmatex"', "data-tex=", "data-explore=")  # where KaTeX has something to do
+TYPESET = ('class="arithmatex"', "data-tex=")  # where KaTeX has something to do
+DIGITS = re.compile(r'(?<=[ "])(?:d|x|y)="[^"]*"')  # coordinates of a picture, in points
 FOLDED = re.compile(r'(<details class="quote">\s*<summary>.*?</summary>)(.*?)</details>', re.S)
 BACK = (Path(__file__).parent / "javascripts" / "folded.js").read_text(encoding="utf-8")
 CODE = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Code: pmdkit</title><h1>Code of a page</h1>\n'
@@ -112,5 +113,9 @@ if __name__ == "__main__":
             if code:
                 path.with_name("code.html").write_text(CODE + code, encoding="utf-8")
             path.write_text(previews.with_preview(page, place, pages and f"{pages}main/"), encoding="utf-8")
+        for path in site.rglob("*.svg"):  # a hundredth of a point is less than any screen shows
+            picture = path.read_text(encoding="utf-8")
+            shorter = DIGITS.sub(lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), picture)
+            path.write_text(shorter, encoding="utf-8")
         search.write_index(site / "search" / "search_index.json")
         print(f"{forward(site, MOVED.read_text(encoding='utf-8'))} old addresses lead on")

@@ -14,15 +14,7 @@ FIRST = {
     "pass rate": "learn/lessons/106/",
     "collapse": "use/autopsy/", "load_problems": "api/llm/",
 }  # fmt: skip
-HEAVY = [
-    "",
-    "learn/lessons/101/",
-    "learn/lessons/303/",
-    "paper/",
-    "paper/figures/",
-    "explore/biography/",
-    "api/theory/",
-]
+HEAVY = ["", "learn/lessons/101/", "learn/lessons/106/", "paper/", "explore/biography/", "api/theory/"]
 
 
 def results(page, query):
