@@ -40,6 +40,8 @@ def finished(page: str) -> str:
     without equations needs no KaTeX.
     """
     page = PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
+    if CONFIG not in page:  # the slides: not the theme's
+        return page
     page = later_pictures(page.replace(CONFIG, f"<script>{WAIT}</script>{CONFIG}", 1))
     return page if any(mark in page for mark in TYPESET) else KATEX.sub("", page)
 
