@@ -54,7 +54,12 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     rows = work.rows / min(cluster.engines, max(1.0, work.rows))
     wanted = peak_tokens(lengths, rows, work.prompt)
     room = left / engine.cache_bytes()
-    held = room if work.share is not None else min(max(wanted, work.longest), room)  # vLLM fills its share at once
+    if work.share is not None:
+        held = room  # vLLM fills its share at once
+    elif work.reserve is not None:  # nothing makes the embedded engine's rows end early, and all have one capacity
+        held = max(work.longest, min(rows * work.longest, work.reserve))
+    else:
+        held = min(max(wanted, work.longest), room)
     rollout = {"KV cache": held * engine.cache_bytes()}
     kept: dict[str, float] = {}
     if trainers is None and not work.sleeps:

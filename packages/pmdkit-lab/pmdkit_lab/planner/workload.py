@@ -116,6 +116,7 @@ class Workload:
         sleeps: the engine frees its memory while the trainer scores and updates.
         share: share of an accelerator's memory that the engine may use; None takes what the trainer leaves.
         slots: most responses that an engine generates at the same time; None for as many as memory holds.
+        reserve: tokens that the embedded engine's rows may take at full length, `rollout.cache_tokens`; None for vLLM.
         width: tokens of the longest response; 0 if there are enough rows to fill any budget.
         own: the engine has weights of its own; in float32 the embedded one may generate with the trainer's.
         replicas: copies of the model that fsdp2 shards, each on its share of the accelerators.
@@ -136,6 +137,7 @@ class Workload:
     sleeps: bool = False
     share: float | None = None
     slots: int | None = None
+    reserve: int | None = None
     experts_alone: bool = False
     width: int = 0
     own: bool = True
@@ -181,6 +183,7 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
         share=vllm.memory if vllm is not None else None,
         slots=vllm.rows if vllm is not None else None,
+        reserve=rollout.cache_tokens if vllm is None else None,
     )
 
 
