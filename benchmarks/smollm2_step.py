@@ -141,9 +141,10 @@ def main() -> None:
         told = {"pmdkit": pmdkit, "trl": trl}[rest[0]](**json.loads(rest[1]))
         print(json.dumps(told | {"peak_mib": peak()}))
         return
-    found = [{side: ask(side) for side in ("pmdkit", "trl")} for _ in range(int(rest[0]))]
-    for pair in found:
-        print(json.dumps(pair))
+    found = []
+    for _ in range(int(rest[0])):
+        found.append({side: ask(side) for side in ("pmdkit", "trl")})
+        print(json.dumps(found[-1]), flush=True)
     rate = {side: np.array([pair[side]["tokens"] / pair[side]["cpu"] for pair in found]) for side in found[0]}
     ratio = rate["pmdkit"] / rate["trl"]
     print(f"tokens a CPU second: pmdkit {rate['pmdkit'].round(1)}, TRL {rate['trl'].round(1)}")

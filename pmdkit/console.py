@@ -26,7 +26,7 @@ SHOWN = (
     ("log_ratio_pos", "log-ratio of right", "nats"),
     ("theory_log_ratio_pos", "  theory", "nats"),
     ("kl", "KL from pi_old", "nats"),
-    ("log_ratio_median", "half moved less than", "nats"),
+    ("abs_log_ratio_median", "half moved less than", "nats"),
     ("ess", "effective after the step", "of a group"),
     ("theory_lambda_over_tau", "hidden brake lambda/tau", "reward units"),
     ("noise_share", "noise for PMD-part", "of the groups"),

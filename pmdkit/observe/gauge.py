@@ -102,7 +102,7 @@ def mean(values: Values) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def median(log_ratio: Values) -> float | None:
+def abs_median(log_ratio: Values) -> float | None:
     """Half of the responses moved less than this, up or down, nats; None without responses."""
     return float(np.median(np.abs(log_ratio))) if log_ratio.size else None
 

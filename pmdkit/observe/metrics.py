@@ -15,11 +15,11 @@ from pmdkit.observe import gauge
 from pmdkit.population import has_solution, solve
 
 KEYS = (
-    "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_median", "log_ratio_max", "kl",
-    "ess", "entropy", "tokens", "response_length", "zero_variance_groups", "policy_version", "staleness",
-    "theory_log_ratio_neg", "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos", "tau", "theory_lambda",
-    "theory_lambda_over_tau", "noise_share", "theory_noise_share", "anchor", "distinct_right", "gauge",
-    "seconds_rollout", "seconds_update",
+    "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max",
+    "abs_log_ratio_median", "kl", "ess", "entropy", "tokens", "response_length", "zero_variance_groups",
+    "policy_version", "staleness", "theory_log_ratio_neg", "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos",
+    "tau", "theory_lambda", "theory_lambda_over_tau", "noise_share", "theory_noise_share", "anchor",
+    "distinct_right", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
 
 ROWS = 1024  # summed at a time: a float64 rectangle of all rows of a step may have a gigabyte
@@ -94,8 +94,8 @@ class StepMetrics:
         length = rollouts.mask.sum(1).view(mass.shape)
         return {
             "log_ratio_min": change.min().item(),
-            "log_ratio_median": gauge.median(change[mass > 0].numpy()),
             "log_ratio_max": change.max().item(),
+            "abs_log_ratio_median": gauge.abs_median(change[mass > 0].numpy()),
             "kl": expect(change.exp() * change - change.exp() + 1, mass, scored),
             **self.gauge(rollouts, mass, reward, change, length, tau[taken]),
             **{name: gauge.mean(values) for name, values in all_groups.items()},  # needs only rewards: over all groups

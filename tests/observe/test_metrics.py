@@ -89,7 +89,7 @@ def test_the_row_by_hand(group):
     assert row["ess"] == pytest.approx(((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).mean(), abs=1e-10)
     assert row["log_ratio_min"] == pytest.approx(change.min(), abs=1e-10)
     assert row["log_ratio_max"] == pytest.approx(change.max(), abs=1e-10)
-    assert row["log_ratio_median"] == pytest.approx(np.median(abs(change)), abs=1e-10)
+    assert row["abs_log_ratio_median"] == pytest.approx(np.median(abs(change)), abs=1e-10)
     terms = np.exp(change) * change - np.exp(change) + 1
     share = terms.flat[change.argmax()] / terms.sum() if group else 0  # on the full support KL is no estimate
     assert gauge.largest_share(row) == pytest.approx(share, rel=1e-6)
