@@ -36,8 +36,8 @@ def finished(page: str) -> str:
     """A page without the markup of plain names and blanks in code, and with a label on the search.
 
     That markup gives no colour and is a third of the weight of a lesson. The theme's search is a dialogue without a
-    name, which a screen reader cannot announce; its index waits until somebody searches. A page
-    without equations needs no KaTeX.
+    name, which a screen reader cannot announce; its index waits until somebody searches. A page without equations needs
+    no KaTeX.
     """
     page = PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
     if CONFIG not in page:  # the slides: not the theme's

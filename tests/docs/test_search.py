@@ -1,6 +1,7 @@
 """What docs/finish.py does to the index of the search and to the head of a page."""
 
-from generate.previews import with_preview
+from generate.explore_figures import FOLDER
+from generate.previews import OTHERS, SECTIONS, with_preview
 from generate.search import other_spellings, sections
 
 PAGE = """<title>104: a question - pmdkit</title><meta name="description" content="the whole site">
@@ -39,4 +40,5 @@ def test_a_shared_link_has_a_description_and_once_the_address_is_known_a_picture
     assert '<link rel="canonical" href="https://a.b/learn/lessons/104/">' in page
     assert "the whole site" not in page
     assert "explore/simplex/preview.png" in with_preview(PAGE.replace("@", ""), "learn/", "https://a.b/")
+    assert {OTHERS, *SECTIONS.values()} <= {path.stem for path in FOLDER.glob("*.py")}
     assert "og:image" not in with_preview(PAGE.replace("@", ""), "learn/", "")
