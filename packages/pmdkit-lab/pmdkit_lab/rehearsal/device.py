@@ -1,7 +1,8 @@
 """A CUDA device for fake tensors on a machine without one: every private name of torch that the rehearsal uses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
 GIB = 2**30
-__all__ = ["GIB", "FakeTensor", "FakeTensorMode", "install", "start_group", "watched"]
+__all__ = ["GIB", "FakeTensor", "FakeTensorMode", "install", "made_again", "result_of", "start_group", "watched"]
 
 
 class Stream:
@@ -64,6 +65,7 @@ def install(gib: float) -> None:
     fake.data_ptr = lambda x: x.untyped_storage()._cdata
     module._apply = apply
     mode.avoid_device_init = True  # it would start the device
+    mode.__deepcopy__ = lambda self, memo: self  # a copied tensor with a mode of its own would be faked once more
 
 
 def patch_cuda(gib: float) -> None:
@@ -156,3 +158,65 @@ def watched(resized: Callable[[Any], None]) -> Iterator[None]:
     seen, hidden = (torch.UntypedStorage, "resize_"), (ShardingPropagator, "_propagate_tensor_meta_non_cached")
     with patch.object(*seen, resize_), patch.object(*hidden, unseen):
         yield
+
+
+@dataclass(frozen=True)
+class Made:
+    """A fake tensor that an operator returned: an input, a part of the memory of one, or new memory.
+
+    Attributes:
+        base: the number of that input; None for new memory.
+        layout: dtype, shape, stride, offset and device; None for the input itself.
+    """
+
+    base: int | None
+    layout: tuple[Any, ...] | None = None
+
+    def again(self, mode: FakeTensorMode, given: Sequence[FakeTensor]) -> FakeTensor:
+        """The tensor that the operator returns for inputs like those."""
+        if self.layout is None:
+            return given[cast(int, self.base)]
+        dtype, shape, stride, offset, place = self.layout
+        if self.base is None:
+            return FakeTensor(mode, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), place)
+        part = torch.empty(0, dtype=dtype, device="meta")
+        part.set_(given[self.base].untyped_storage(), offset, shape, stride)
+        return FakeTensor(mode, part, place)
+
+
+def result_of(out: Any, given: Sequence[FakeTensor]) -> Any:
+    """A result with `Made` in place of its tensors: enough to return it again for inputs of the same layout.
+
+    torch remembers results of fake tensors too, but takes five times as long to find one.
+
+    Raises:
+        LookupError: this result cannot be made again.
+    """
+    if isinstance(out, (list, tuple)):
+        inputs = {x.untyped_storage()._cdata for x in given}
+        made = [x.untyped_storage()._cdata for x in out if isinstance(x, FakeTensor)]
+        if any(made.count(memory) > 1 for memory in set(made) - inputs):  # new memory of which both are parts
+            raise LookupError
+        return type(out)(result_of(x, given) for x in out)
+    if out is None:
+        return None
+    if not isinstance(out, FakeTensor) or out.constant is not None or out.requires_grad:
+        raise LookupError
+    memory = out.untyped_storage()
+    bases = [number for number, x in enumerate(given) if x.untyped_storage()._cdata == memory._cdata]
+    layout = out.dtype, out.shape, out.stride(), out.storage_offset(), out.fake_device
+    for number in bases:
+        if given[number] is out:
+            return Made(number)
+    made = Made(bases[0] if bases else None, layout)
+    again, keys = made.again(out.fake_mode, given), torch._C._dispatch_key_set
+    if len(bases) > 1 or again.untyped_storage().nbytes() != memory.nbytes() or keys(again) != keys(out):
+        raise LookupError
+    return made
+
+
+def made_again(result: Any, mode: FakeTensorMode, given: Sequence[FakeTensor]) -> Any:
+    """The result of an operator from what `result_of` kept of an earlier one."""
+    if isinstance(result, (list, tuple)):
+        return type(result)(made_again(x, mode, given) for x in result)
+    return result.again(mode, given) if isinstance(result, Made) else result

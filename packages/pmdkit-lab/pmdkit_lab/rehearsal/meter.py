@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from types import FrameType
 from typing import Any
@@ -55,7 +55,8 @@ class Meter(TorchDispatchMode):
         self.phases: dict[str, dict[str, Any]] = defaultdict(new_phase)
         self.current = self.phases["build"]
         self.latest = "build"
-        self.live: dict[int, list[Any]] = {}  # bytes and site of each storage
+        self.live: dict[int, list[Any]] = {}  # bytes and site of each storage, and what sees its end
+        self.seen: dict[Any, tuple[Any, list[Any]]] = {}  # results and counts of operators, by what they were given
         self.held = 0
         self.by_site: Counter[str] = Counter()
         self.pairs = 0
@@ -102,8 +103,9 @@ class Meter(TorchDispatchMode):
         storage = tensor.untyped_storage()
         key = storage.data_ptr()
         if key not in self.live:
-            entry = self.live[key] = [0, f"{caller()} [{operator.split('::')[1]}]"]
-            weakref.finalize(storage, self.freed, key, entry)
+            entry: list[Any] = [0, f"{caller()} [{operator.split('::')[1]}]"]
+            self.live[key] = entry
+            entry.append(weakref.ref(storage, lambda _: self.freed(key, entry)))
             self.change(entry, storage.nbytes())
 
     def freed(self, key: int, entry: list[Any]) -> None:
@@ -122,13 +124,16 @@ class Meter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator on fakes if any of its tensors is on the device, else for real."""
-        kwargs = kwargs or {}
-        if any(issubclass(kind, DTensor) for kind in types):
+        if DTensor in types:
             return NotImplemented  # DTensor first; its local tensors come back here
+        kwargs, faked = kwargs or {}, list[device.FakeTensor]()
+        given = func, self.pairs, described(args, faked), described(kwargs, faked)
         name = func.name().partition(".")[0]
+        if given in self.seen:
+            result, counts = self.seen[given]
+            return self.counted(name, device.made_again(result, self.fake, faked), counts)
         if "wait_tensor" in name or "_wrap_tensor_autograd" in name:
             return args[0]  # a fake result would be a second tensor
-        faked = [x for x in tree_leaves((args, kwargs)) if isinstance(x, device.FakeTensor)]
         place = kwargs.get("device")
         to = None if place is None else torch.device(place).type
         if not faked and to != "cuda":
@@ -147,11 +152,19 @@ class Meter(TorchDispatchMode):
                 out = func(args[0].bfloat16(), args[1].bfloat16(), *args[2:], **kwargs).to(args[0].dtype)
             else:
                 out = func(*args, **kwargs)
-        made = [x for x in tree_leaves(out) if isinstance(x, device.FakeTensor)]
-        for tensor in made:
-            if tensor.device.type == "cuda":
+        counts = self.count(func, name, args, kwargs, out, factors, faked)
+        if (described(args, []), described(kwargs, [])) == given[2:]:  # no input has another layout now
+            with suppress(LookupError):
+                self.seen[given] = device.result_of(out, faked), counts
+        return self.counted(name, out, counts)
+
+    def counted(self, name: str, out: Any, counts: list[Any]) -> Any:
+        """The result of an operator, after its memory and what it does are counted."""
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, device.FakeTensor) and tensor.device.type == "cuda":
                 self.track(tensor, name)
-        self.count(func, name, args, kwargs, out, factors, faked, made)
+        for kind, what, amount in counts:
+            self.current[kind][what] += amount
         return out
 
     def on_host(self, func: Any, args: Any, kwargs: Any, to: str | None) -> Any:
@@ -184,17 +197,17 @@ class Meter(TorchDispatchMode):
         self.current["waits"][f"{what}: {caller()}"] += 1
 
     def count(
-        self, func: Any, name: str, args: Any, kwargs: Any, out: Any, factors: Any, faked: Any, made: Any
-    ) -> None:
+        self, func: Any, name: str, args: Any, kwargs: Any, out: Any, factors: Any, faked: Any
+    ) -> list[tuple[str, str, int]]:
         """Traffic of a collective; FLOPs and kernels of anything else."""
+        made = [x for x in tree_leaves(out) if isinstance(x, device.FakeTensor)]
         if name.startswith(("c10d::", "_c10d_functional::")):
             size = max(x.numel() * x.element_size() for x in (*faked, *made))  # the whole, of which others are parts
-            self.current["traffic"][f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}"] += size
-            return
+            return [("traffic", f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}", size)]
         if func.is_view or name in EMPTY:
-            return
+            return []
         floats = [x.dtype for x in (*faked, *made) if x.dtype.is_floating_point]
-        self.current["kernels"][short(max(floats, key=lambda kind: kind.itemsize)) if floats else "integer"] += 1
+        kernel = short(max(floats, key=lambda kind: kind.itemsize)) if floats else "integer"
         formula, flops = flop_registry.get(func.overloadpacket), 0
         if formula is not None:
             plain = [x for x in args if not isinstance(x, torch.dtype)]  # out_dtype is not in torch's formulas
@@ -204,8 +217,26 @@ class Meter(TorchDispatchMode):
         elif "varlen_attn" in name:  # two products forward, five backward
             _, heads, width = factors[0].shape
             flops = self.pairs * heads * width * (10 if "backward" in name else 4)
-        if flops:
-            self.current["products"][short((factors or faked)[0].dtype)] += flops
+        products = [("products", short((factors or faked)[0].dtype), flops)] if flops else []
+        return [("kernels", kernel, 1), *products]
+
+
+def described(value: Any, faked: list[device.FakeTensor]) -> Any:
+    """What the result of an operator depends on; tensors on the device, which `faked` collects, by their layout."""
+    kind = type(value)
+    if kind is device.FakeTensor and value.constant is None:
+        faked.append(value)
+        size = value.untyped_storage().nbytes()
+        return value.dtype, value.shape, value.stride(), value.storage_offset(), value.fake_device, size
+    if kind in (list, tuple):
+        return kind, *(described(item, faked) for item in value)
+    if kind is dict:
+        return *value, *(described(item, faked) for item in value.values())
+    if isinstance(value, Tensor):
+        if isinstance(value, device.FakeTensor):
+            faked.append(value)
+        return object()  # numbers: equal to nothing else
+    return kind, value
 
 
 def short(kind: torch.dtype) -> str:

@@ -19,6 +19,8 @@ CASES = {  # recipe, rank, changes
     "7b token-level, kept activations": (SEVEN, 16, {**BRIEF, "objective.name": "grpo", "model.checkpointing": False}),
     "7b reference": (SEVEN, 5, {**BRIEF, "objective.kl_coef": 0.01}),
     "7b groups": (SEVEN, 0, {**BRIEF, "objective.name": "rebel", "schedule.group": 2}),
+    "7b four replicas": (SEVEN, 31, {**BRIEF, "parallel.replicas": 4}),
+    "7b eight replicas": (SEVEN, 63, {**BRIEF, "parallel.processes": 64, "parallel.replicas": 8}),
     "7b adapters": (SEVEN, 31, {**BRIEF, "lora.rank": 8}),
     "30b last": (MOE, 63, {**BRIEF, "rollout.lag": 1, "rollout.old": "rollout"}),
     "one token-level adapters": (ONE, 0, {**BRIEF, "objective.name": "grpo", "lora.rank": 8}),

@@ -87,6 +87,15 @@ def test_memory_and_traffic_are_those_of_the_shapes(found):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["7b four replicas", "7b eight replicas"])
+def test_replicas_on_machines_of_eight(found, name):
+    """Weights, gradient and moments are cut eightfold, and an update sums such a shard once between the machines."""
+    phases, weights = found[name]["phases"], 2 * HEAD + LAYERS * BLOCK + 3584
+    assert phases["optimizer"]["peak"] == pytest.approx(16 * weights / 8, rel=0.01)
+    assert phases["update"]["traffic"]["allreduce float32"] == pytest.approx(4 * weights / 8, rel=1e-3)
+
+
+@pytest.mark.slow
 def test_what_memory_depends_on(found):
     peak = {name: one["phases"]["update"]["peak"] for name, one in found.items() if name in CASES}
     assert peak["7b first"] < peak["7b last"]  # fewer tokens
