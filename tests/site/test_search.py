@@ -9,8 +9,8 @@ from tests.nightly import mostly_nightly
 FIRST = {
     "regularizer": "learn/lessons/104/", "regulariser": "learn/lessons/104/", "normalizer": "learn/lessons/",
     "tau": "learn/symbols/", "lambda": "learn/symbols/", "advantage": "learn/symbols/", "Lambert": "learn/symbols/",
-    "log ratio": "learn/symbols/", "simplex": "learn/lessons/101/", "KL": "learn/lessons/",
-    "chi2": "learn/lessons/104/", "staleness": "learn/lessons/203/", "verifier": "learn/lessons/204/",
+    "log ratio": "learn/symbols/", "simplex": "learn/lessons/101/", "KL": "learn/",
+    "chi2": "learn/lessons/104/", "staleness": "learn/lessons/203/", "verifier": "learn/",
     "pass rate": "learn/lessons/106/",
     "collapse": "use/autopsy/", "load_problems": "api/llm/",
 }  # fmt: skip
