@@ -208,11 +208,11 @@ def result_of(out: Any, given: Sequence[FakeTensor]) -> Any:
     for number in bases:
         if given[number] is out:
             return Made(number)
-    made = Made(bases[0] if bases else None, layout)
-    again, keys = made.again(out.fake_mode, given), torch._C._dispatch_key_set
+    kept = Made(bases[0] if bases else None, layout)
+    again, keys = kept.again(out.fake_mode, given), torch._C._dispatch_key_set
     if len(bases) > 1 or again.untyped_storage().nbytes() != memory.nbytes() or keys(again) != keys(out):
         raise LookupError
-    return made
+    return kept
 
 
 def made_again(result: Any, mode: FakeTensorMode, given: Sequence[FakeTensor]) -> Any:

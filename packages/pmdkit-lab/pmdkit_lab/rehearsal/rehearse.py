@@ -86,6 +86,11 @@ def rehearse_ranks(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     """What each process found, from a Python that loads the compiled device before torch where torch has none."""
     if not requests:
         return []
+    if torch.version.cuda and not torch.cuda.is_available():
+        raise EnvironmentLacks(
+            f"torch {torch.__version__} is built for GPUs and sees none, and a rehearsal there finds mistakes that no "
+            "recipe made; rehearse with a CPU build of torch, or beside a GPU"
+        )
     library = "" if torch.version.cuda else str(compile_device())
     environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
     command, asked = python_command("-c", START, library), json.dumps(requests)
