@@ -18,7 +18,7 @@ import numpy as np
 from harness.limits import gemm_rate
 from harness.memory import peak
 
-PROMPTS, GROUP, WIDTH, MICRO_BATCH, LR = 8, 8, 40, 8, 1e-5
+PROMPTS, GROUP, WIDTH, LR = 8, 8, 40, 1e-5
 HIDDEN, INNER, HEADS, KEYS, LAYERS, VOCABULARY = 576, 1536, 9, 3, 30, 49152
 LAYER = HIDDEN * (2 * HIDDEN + 2 * HIDDEN * KEYS // HEADS + 3 * INNER)  # weights of one layer's products
 Told = dict[str, float]
@@ -63,17 +63,19 @@ def pmdkit(**options: Any) -> Told:
 def trl() -> Told:
     """The same by TRL: same model, prompts, group, length limit, number of updates and verifier."""
     from datasets import Dataset
+    from step_trl import MICRO_BATCH, fastest
     from transformers import PrinterCallback, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
     from pmdkit.llm.backend import load_problems
     from pmdkit.llm.prompts import encoder_of
     from pmdkit.llm.smollm2 import load
-    from pmdkit.resolve import resolve_spec
+    from pmdkit.resolve import resolve
     from strict_answers import verify
 
-    spec = resolve_spec("llm", "smollm2")
+    spec = resolve("llm", "smollm2", {})[0]
     model, tokenizer = load()
+    model.set_attn_implementation("sdpa")
     encoder, problems = encoder_of(spec.prompt, tokenizer), load_problems(spec)
     asked = [problems.problem(int(number)) for number in problems.train[: 2 * PROMPTS]]
     texts = [tokenizer.decode(encoder.encode(problem)) for problem in asked]
@@ -93,25 +95,15 @@ def trl() -> Told:
 
     rows = PROMPTS * GROUP
     with tempfile.TemporaryDirectory() as folder:
-        config = GRPOConfig(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=False,
+        config = fastest(
+            folder,
             max_steps=4,
             per_device_train_batch_size=MICRO_BATCH,
             gradient_accumulation_steps=rows // 2 // MICRO_BATCH,
             steps_per_generation=rows // MICRO_BATCH,
-            num_generations=GROUP,
             max_completion_length=WIDTH,
+            num_generations=GROUP,
             learning_rate=LR,
-            lr_scheduler_type="constant",
-            gradient_checkpointing=False,
-            beta=0.0,
-            logging_steps=10**6,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            seed=1,
         )
         trainer = GRPOTrainer(model, grade, config, table, processing_class=tokenizer, callbacks=[Watch()])
         trainer.remove_callback(PrinterCallback)

@@ -28,6 +28,24 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w0", pad_token="w0")
 
 
+def fastest(folder: str, **settings: Any) -> GRPOConfig:
+    """TRL's settings of this module and the given ones; the trainer writes to the folder."""
+    return GRPOConfig(
+        output_dir=folder,
+        use_cpu=True,
+        bf16=False,
+        lr_scheduler_type="constant",
+        gradient_checkpointing=False,
+        beta=0.0,
+        logging_steps=10**6,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=1,
+        **settings,
+    )
+
+
 def train(prompts: int, ministeps: int, steps: int, warm_up: bool = True) -> dict[str, float]:
     """Mean seconds of a step, with its rollouts and all updates; a warm-up step comes first unless switched off."""
     logging.set_verbosity_error()
@@ -62,26 +80,16 @@ def train(prompts: int, ministeps: int, steps: int, warm_up: bool = True) -> dic
     trained.generate = generate
     batch = min(MICRO_BATCH, rows // ministeps)
     with tempfile.TemporaryDirectory() as folder:
-        config = GRPOConfig(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=False,
+        config = fastest(
+            folder,
             max_steps=(steps + warm_up) * ministeps,
             per_device_train_batch_size=batch,
             gradient_accumulation_steps=rows // ministeps // batch,
             steps_per_generation=rows // batch,
-            num_generations=GROUP,
             max_completion_length=CUT,
+            num_generations=GROUP,
             learning_rate=LR,
-            lr_scheduler_type="constant",
-            gradient_checkpointing=False,
-            beta=0.0,
-            logging_steps=10**6,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
             shuffle_dataset=False,
-            seed=1,
         )
         trainer = GRPOTrainer(trained, grade, config, table, processing_class=tokenizer(), callbacks=[Watch()])
         trainer.remove_callback(PrinterCallback)

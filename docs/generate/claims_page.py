@@ -7,7 +7,6 @@ has ours, and is open from the start if that is a figure.
 """
 
 import ast
-import html
 import re
 import tomllib
 from collections import Counter
@@ -166,12 +165,13 @@ def pieces(
         yield f"{COUNTEREXAMPLES[claim['id']].sees}\n\n{explorable(claim['id'])}"
     tests = [test for test in (claim["test"], claim["oracle"]) if test]
     if told is None:
-        yield "<br>".join(map(breakable, (claim["code"], *tests)))
+        yield code_fold([f"`{name}`" for name in (claim["code"], *tests)])
         return
-    yield block(f"{file}: {name}", code, shown)
+    parts = [block(f"{file}: {name}", code, shown)]
     for test in tests:
         test_file, *test_names = test.split("::")
-        yield block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1], shown)
+        parts.append(block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1], shown))
+    yield code_fold(parts)
 
 
 def paper_equations(
@@ -188,15 +188,20 @@ def paper_equations(
         yield rf"\begin{{aligned}} {lines} \end{{aligned}}"
 
 
+def code_fold(parts: Sequence[str]) -> str:
+    """A fold of code, which finish.py moves out of the page until somebody opens it."""
+    lines = "\n\n".join(parts).splitlines()
+    return '??? quote "Code and tests"\n\n' + "\n".join(f"    {line}".rstrip() for line in lines)
+
+
 def block(title: str, code: str, shown: set[str]) -> str:
-    """Code in a foldable block; only its name if the page has shown it before."""
+    """Code under its name; only the name if the page has shown it before."""
     if title in shown:
         return f"`{title}` is shown above."
     shown.add(title)
     lines = code.splitlines()
     kept = lines if len(lines) <= LONGEST else [*lines[:LONGEST], "..."]
-    body = "\n".join(f"    {line}".rstrip() for line in ["```python", *kept, "```"])
-    return f'??? quote "`{title}`"\n\n{body}'
+    return "\n".join([f"`{title}`", "", "```python", *kept, "```"])
 
 
 def pulled(file: str, name: str) -> tuple[str, str]:
@@ -258,8 +263,3 @@ def closing_brace(formula: str, start: int) -> int:
         if depth == 0:
             return place
     raise SystemExit(f"a brace of {formula} is not closed; fix packages/pmdkit-lab/pmdkit_lab/ledger")
-
-
-def breakable(name: str) -> str:
-    """A path and a name as code that may break after a slash or a colon, not inside a word."""
-    return "<code>" + re.sub(r"(/|:+)", r"\1<wbr>", html.escape(name)) + "</code>"

@@ -56,11 +56,16 @@ def test_the_index_of_the_search_is_small_and_comes_when_it_is_needed(site, look
 @pytest.mark.site
 @pytest.mark.parametrize("path", mostly_nightly(HEAVY, "learn/lessons/101/", "paper/"))
 def test_a_first_visit_loads_less_than_a_megabyte(site, browser, address, path):
-    """Before compression, with everything that the browser asks for until the network is quiet."""
+    """Before compression: everything that the browser asks for until fonts and network have been quiet for a second."""
     asked = set()
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.on("request", lambda request: asked.add(urlsplit(request.url).path.lstrip("/")))
-    context.new_page().goto(address + path, wait_until="networkidle")
+    page = context.new_page()
+    page.goto(address + path, wait_until="networkidle")
+    before = -1
+    while before < (before := len(asked)):
+        page.evaluate("document.fonts.ready.then(() => true)")
+        page.wait_for_timeout(1000)
     context.close()
     files = [site / name / "index.html" if (site / name).is_dir() else site / name for name in asked]
     sizes = {str(file.relative_to(site)): file.stat().st_size for file in files if file.is_file()}
@@ -71,6 +76,6 @@ def test_a_first_visit_loads_less_than_a_megabyte(site, browser, address, path):
 @pytest.mark.site
 def test_folded_code_comes_back_when_it_is_opened(look):
     fold = look("paper/").locator("details.quote").first
-    assert fold.locator("pre").count() == 0
+    assert fold.locator("code").count() == 0
     fold.evaluate("element => { for (let one = element; one; one = one.parentElement) one.open = true }")
-    fold.locator("pre").first.wait_for()
+    fold.locator("code").first.wait_for()
