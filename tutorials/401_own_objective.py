@@ -12,7 +12,7 @@
 # * You learn: how to write an objective that every tier of pmdkit accepts, to ask what
 #   it secretly solves, and to race it against PMD-mean so that you can believe the
 #   result. Then you do it with an idea of your own.
-# * You need: lessons 103, 203 and 303.
+# * You need: lessons 103, 203 and 305.
 # * Time: 20 minutes to read, 60 seconds to run, 30 minutes for the exercises, an
 #   afternoon for the project.
 #

@@ -23,7 +23,7 @@ from pmdkit.objectives import (
 )
 from pmdkit.stats import paired_difference
 from pmdkit_course import exercise
-from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_401
+from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_305, lesson_401
 from pmdkit_lab.small_tau import binary_small_tau
 
 rng = np.random.default_rng(0)
@@ -376,9 +376,9 @@ def test_pass_at_k_counts_the_sets_that_hold_a_right_answer():
 
 
 def test_intervals_are_scipys_and_the_sweeps():
-    for first, second in lesson_303.seeds(np.random.default_rng(1)):
+    for first, second in lesson_305.seeds(np.random.default_rng(1)):
         known = ttest_rel(second, first).confidence_interval(0.95)
-        found = lesson_303.difference(first, second)
+        found = lesson_305.difference(first, second)
         np.testing.assert_allclose(found, [(second - first).mean(), known.low, known.high], rtol=1e-9)
         np.testing.assert_allclose(lesson_107.paired_interval(first, second), found[1:], rtol=1e-12)
         sweep = paired_difference(first, second).difference
@@ -390,7 +390,7 @@ def test_the_honest_best_of_equal_checkpoints_is_not_flattered():
     rng = np.random.default_rng(2)
     p = rng.beta(0.5, 1, size=30)
     scores = rng.binomial(8, p, size=(2000, 16, 30)) / 8
-    honest = np.array([lesson_303.honest_best(each) for each in scores])
+    honest = np.array([lesson_305.honest_best(each) for each in scores])
     error = honest.std(ddof=1) / np.sqrt(len(honest))
     assert abs(honest.mean() - p.mean()) < 4 * error
     assert scores.mean(2).max(1).mean() > p.mean() + 0.02

@@ -6,7 +6,7 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 from pmdkit_course.exercises import Answer, Array, Exercise
-from pmdkit_course.exercises.lesson_303 import INTERVALS
+from pmdkit_course.exercises.lesson_305 import INTERVALS
 
 
 def paired_interval(first: Array, second: Array) -> tuple[float, float]:

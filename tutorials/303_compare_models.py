@@ -7,14 +7,12 @@
 # ---
 
 # %% [markdown]
-# # 303: Is this run really better, and how would you know?
+# # 303: Is this model really better, and how would you know?
 #
 # * You learn: what avg@32 on 30 problems can tell and what it cannot, how to compare
-#   two models and two methods, how to read the picture of a run against theory, and
-#   what choosing the best checkpoint does to its score.
-# * You need: lessons 103 and 202. Two sittings do: the scores, then the runs, from
-#   *Explain* on.
-# * Time: 25 minutes to read, 20 seconds to run, 35 minutes for the exercises.
+#   two models on the same problems, and what separates avg@k, pass@k and maj@k.
+# * You need: lesson 202.
+# * Time: 15 minutes to read, 10 seconds to run, 15 minutes for the exercises.
 #
 # Here is a table as papers print it: the scores of arXiv:2602.05933 with its smaller
 # model, one run per row, the mean of 32 answers to each of 30 problems.
@@ -29,20 +27,16 @@ import pmdkit_course as learn
 from pmdkit import train
 from pmdkit.evaluation.sampling import load_policy, sample_held_out
 from pmdkit.figures.style import BLUE, GREY, ORANGE, style
-from pmdkit.observe import gauge
 from pmdkit.stats import (
     GradedDraws,
     estimate_at_k,
-    mean_interval,
     measure_at_k,
     paired_difference,
     pass_at_k,
 )
 from pmdkit_lab.figures import table
-from pmdkit_lab.figures.looks import COLOURS
 from pmdkit_lab.figures.scores import over_draws, over_problems
 from pmdkit_lab.figures.tables import GSPO, SCORES
-from pmdkit_lab.figures.training_curves import setting
 
 style()
 rng = np.random.default_rng(303)
@@ -79,10 +73,8 @@ plt.show()
 # * The *same* model answers the *same* 30 problems another 32 times. By how many
 #   points do you expect its score of 17 to move?
 # * It answers 30 *other* problems of the same kind. By how many now?
-# * Two methods are trained with five seeds each. One ends at 0.85 on average, the other
-#   at 0.70. Is the first one better?
-# * Sixteen checkpoints are equally good, and you report the one with the best score. By
-#   how many points does it flatter?
+# * Two models answer the same problems, and their scores differ by a quarter of a
+#   point. How far apart may the models be?
 #
 # <!-- predict: The same model answers the same 30 problems again. How far does its
 #   score move?
@@ -194,6 +186,8 @@ plt.show()
 print(table("tab1-scores").sentence)
 
 # %% [markdown]
+# ## Explain
+#
 # **Two models on the same problems.** The later checkpoint of our own example has a
 # score that is a quarter of a point lower. Is it worse? Its interval over problems is
 # 15 points wide. But both checkpoints answered the *same* problems, and a problem that
@@ -289,193 +283,14 @@ for name, each in estimates.items():
 # <!-- claim: nearly every problem has a right answer among 32 ::
 #   estimates["pass_at_k"].value > 0.97 -->
 #
-# ## Explain
-#
-# **Read the run before its score.** A score says that something went well or badly; the
-# gauges say what. They compare, prompt by prompt, what a step did to right and wrong
-# responses with what the exact update would do to this prompt *alone*. First a bandit
-# whose update is exact, then the toy transformer, then a policy that shares 32
-# parameters among 16 prompts.
-
-# %%
-runs = {
-    name: train(
-        "pmd-mean", tier, env, tau=0.05, **shape, options=more, out=tempfile.mkdtemp()
-    )
-    for name, tier, env, shape, more in (
-        ("table, exact", "bandit", "needle", {"steps": 10}, {}),
-        ("transformer", "toy", "modular-sum", {"steps": 12, **stale}, small),
-        ("shared", "bandit", "shared-features", {"steps": 30}, {}),
-    )
-}
-
-
-def reached(run, key):
-    """Share of the exact log-ratio that the steps reached on average."""
-    names = f"log_ratio_{key}", f"theory_log_ratio_{key}"
-    pairs = [tuple(row[name] for name in names) for row in run.metrics]
-    known = np.array([pair for pair in pairs if None not in pair])
-    return known[:, 0].sum() / known[:, 1].sum()
-
-
-for name, run in runs.items():
-    last = run.summary["pass_rate_last"]
-    shares = ", ".join(f"{reached(run, key):5.2f}" for key in ("pos", "neg"))
-    print(
-        f"{name:13} pass rate {last:.2f}; measured / exact, right and wrong: {shares}"
-    )
-
-# %%
-# alt: Picture of the transformer's run, a panel per question. Pass rate from 0.09 to
-#   0.93 over 12 steps. The log-ratios of right and wrong responses have the signs of
-#   the exact ones and are smaller: 0.29 of them for right responses, 0.09 for wrong.
-runs["transformer"].figure()
-
-# %% [markdown]
-# **What to see.** Each panel answers its question. *Does it learn?* Yes. *How far does
-# one step go?* Right responses rise and wrong ones fall, as they should, a third and a
-# tenth of the way that exact steps would go (the dashes). That is not a fault: 16
-# ministeps of Adam do not finish a regression, and the targets of wrong responses are
-# 15 nats down, where nobody needs to go. *Which prompts move?* All kinds, each in its
-# own direction. A table with exact steps has shares of 1.00; where yours does not, look
-# for a bug.
-# <!-- claim: a third and a tenth of the way that exact steps would go ::
-#   abs(reached(runs["transformer"], "pos") - 1 / 3) < 0.06 and
-#   abs(reached(runs["transformer"], "neg") - 0.1) < 0.03 -->
-# <!-- claim: A table with exact steps has shares of 1.00 :: said(reached(runs["table,
-#   exact"], "pos")) -->
-
-# %%
-# alt: Picture of the run with shared parameters. The pass rate climbs to 0.75 in five
-#   steps and stays there. By pass rate: prompts that are nearly never solved have a
-#   measured log-ratio of right responses of -2 where the exact update says +17.
-runs["shared"].figure()
-
-# %% [markdown]
-# **What to see.** The pass rate stops at 0.75, and its curve does not say why. *Which
-# prompts move?* does: near a pass rate of 0 the exact update would raise right
-# responses by 17 nats, and the run *lowered* them by 2. No prompt alone would do that;
-# the updates of the others did. Four of the 16 prompts are traps, where the features
-# that help elsewhere are wrong. Learning the other twelve made the policy unlearn these
-# four, and in the end the twelve, all solved, have nothing more to say.
-# <!-- claim: The pass rate stops at 0.75 ::
-#   said(runs["shared"].summary["pass_rate_last"]) -->
-# <!-- claim: responses by 17 nats, and the run *lowered* them by 2 :: (lambda row:
-#   said(row["theory_log_ratio_pos"], -row["log_ratio_pos"]))(gauge.merge(row["gauge"]
-#   for row in runs["shared"].metrics)[0]) -->
-
-# %%
-merged = gauge.merge(row["gauge"] for row in runs["shared"].metrics)
-for row in merged:
-    measured, exact = row["log_ratio_pos"], row["theory_log_ratio_pos"]
-    print(f"pass rate {gauge.label(row['bucket']):11} right responses", end=": ")
-    print(f"measured {measured:+6.2f}, exact {exact:+6.2f} nats", end=" ")
-    print(f"({row['prompts']} prompts and steps)")
-
-# %% [markdown]
-# So, when a share is far from 1, check in this order:
-#
-# 1. *Between 0 and 1:* the step did not finish. More ministeps or a larger learning
-#    rate would take it further; whether that helps is the question of lesson 203.
-# 2. *Negative or above 1:* other prompts moved this one. Look at which pass rates.
-# 3. *In a language model, a third suspect:* the engine that writes and the trainer that
-#    learns round differently. `mismatch_mean` and `mismatch_response` in the metrics
-#    are these differences in nats. Where a response's mismatch is as large as its
-#    log-ratio, the gauge measures noise, and so does the update.
-#
-# **Training involves luck too.** All intervals so far are about *one* trained model.
-# Another seed gives another model. These are the final pass rates of the parity task,
-# five seeds per method, from the records that come with pmdkit.
-
-# %%
-# alt: Final pass rates on parity of five seeds each with means and 95 % intervals.
-#   PMD-mean 0.85, four seeds near 0.9 and one at 0.53; GRPO 0.70, seeds at 0.48, 0.52,
-#   0.66, 0.88 and 0.96; GSPO 0.89; RLOO 0.59, four seeds near 0.5 and one at 0.98.
-methods = ("pmd-mean", "grpo", "gspo", "rloo")
-final = {name: np.array(setting("sequence", name)["last"]) for name in methods}
-fig, ax = plt.subplots(figsize=(6, 2.8))
-for place, (name, values) in enumerate(final.items()):
-    ends = mean_interval(values)
-    color = COLOURS[name]
-    ax.plot([ends.low, min(ends.high, 1)], [place, place], "-", color=color)
-    ax.plot(ends.mean, place, "D", color=color, markersize=6)
-    ax.plot(values, np.full(5, place + 0.25), "o", color=color, alpha=0.5)
-ax.set_yticks(range(4), methods)
-ax.set(xlabel="final pass rate, parity", ylabel="", xlim=(0.28, 1.02), ylim=(3.6, -0.4))
-plt.show()
-
-for name in methods[1:]:
-    versus = paired_difference(final[name], final["pmd-mean"])
-    gap = versus.difference
-    print(f"PMD-mean minus {name:5}: {gap.mean:+.2f}", end=", ")
-    print(f"{gap.low:+.2f} to {gap.high:+.2f}", end="; ")
-    print(f"higher with {versus.wins} of 5 seeds, equal with {versus.ties}")
-
-# %% [markdown]
-# **What to see.** The seeds of a method lie farther apart than the methods. Most fall
-# into two heaps: those that found the rule, and those at 0.5 that guess the last bit.
-# PMD-mean is ahead of GRPO by 15 points, never behind, and the paired interval still
-# reaches from $-11$ to $+41$. Five seeds cannot say which is better here. To do the
-# same with your own runs: `pmdkit compare RUN... --by objective`.
-# <!-- claim: those at 0.5 that guess the last bit ::
-#   sum(abs(np.concatenate([*final.values()]) - quoted[0]) < 0.06) >= 4 -->
-# <!-- claim: ahead of GRPO by 15 points, never behind, and the paired interval still
-#   reaches from $-11$ to $+41$ :: (lambda gap: said(100 * gap.mean, 100 * gap.low, 100
-#   * gap.high))(paired_difference(final["grpo"], final["pmd-mean"]).difference) -->
-#
-# How many could? An interval of $n$ differences with standard deviation $\sigma$ has a
-# half-width of about $2\sigma/\sqrt n$. To find a true difference $d$ in four out of
-# five races takes about $n = (2.8\,\sigma/d)^2$ seeds, and a few more if $n$ is small.
-
-# %%
-spread = (final["pmd-mean"] - final["grpo"]).std(ddof=1)
-for d in (0.3, 0.15, 0.05):
-    print(f"to see a difference of {d:.2f}: about {(2.8 * spread / d) ** 2:4.0f} seeds")
-
-# %% [markdown]
-# **The best checkpoint flatters.** Take checkpoints that are all *exactly equally
-# good*, the model of our 40 problems. Ask each one 30 problems 32 times, report the
-# best, then ask the winner again.
-
-# %%
-# alt: Score in percent against the number of checkpoints, 1 to 64. The score of the
-#   best one rises from 13.2 to 15.3; the same checkpoint asked again stays at 13.2.
-counts = 2 ** np.arange(7)
-scores = rng.binomial(32, some, size=(2000, 64, 30)).mean(2) / 32
-told = [100 * scores[:, :count].max(1).mean() for count in counts]
-again = [
-    100 * rng.binomial(32, some, size=(2000, 30)).mean() / 32 for count in counts
-]  # all are equally good, so the winner is asked like any other
-fig, ax = plt.subplots(figsize=(6, 3))
-ax.plot(counts, told, "o-", color=ORANGE, label="the best, as reported")
-ax.plot(counts, again, "s--", color=BLUE, label="the same one, asked again")
-ax.set(xscale="log", xlabel="checkpoints to choose from", ylabel="Avg@32 (%)")
-ax.set_xticks(counts, counts)
-ax.minorticks_off()
-ax.legend()
-plt.show()
-
-# %% [markdown]
-# **What to see.** Choosing among 16 adds 1.6 points out of nothing, as much as many a
-# paper claims. The score falls back when the winner is asked again: *regression to the
-# mean*. The same holds for a temperature chosen on the problems that are reported,
-# for seeds, and for prompts chosen because they were hard. The cure is to choose on one
-# set and to report on another (exercise 4).
-# <!-- claim: Choosing among 16 adds 1.6 points out of nothing :: said(None, told[4] -
-#   100 * some.mean()) -->
-#
-# **What is an interval over?** Say it in the caption. There are four kinds of luck:
-#
-# | luck | repeat what? | here, points | what shrinks it |
-# |---|---|---|---|
-# | of the draws | answers, same problems | $\pm 2$ | more draws |
-# | of the problems | all, other problems | $\pm 7$ | more of them, pairing |
-# | of training | all, another seed | $\pm 20$ (parity) | more runs, pairing |
-# | of choosing | nothing: it is a bias | $+1.6$ (of 16) | a second set of problems |
+# **What is an interval over?** Say it in the caption. The luck of the draws comes from
+# asking the same problems again: $\pm 2$ points here, and more draws shrink it. The
+# luck of the problems comes from asking others of the same kind: $\pm 7$ points here,
+# and only more problems or pairing shrink it.
 #
 # ## Exercise
 #
-# Four exercises, checked on your own machine. Each begins with a cell to fill in; the
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
 # cell below it says what is wrong. `learn.hint("303.1")` gives a hint, and a second
 # argument goes further.
 
@@ -515,42 +330,6 @@ def pass_at(right, draws, k):
 learn.check("303.2", pass_at)
 
 # %% [markdown]
-# **Exercise 303.3: a difference, paired by seed.** Difficulty 2 of 5, about 10 minutes.
-#
-# Two methods were run with the same S seeds; `first` and `second` are their final pass
-# rates. Write the mean of second minus first with both ends of its 95 % interval by
-# Student's t, three numbers.
-
-
-# %% tags=["exercise", "303.3"]
-def difference(first, second):
-    """Mean of second minus first, low and high end; both [S], paired by seed."""
-    return ...
-
-
-# %% tags=["check", "303.3"]
-learn.check("303.3", difference)
-
-# %% [markdown]
-# **Exercise 303.4: what the best checkpoint is worth.** Difficulty 3 of 5, about 10
-# minutes.
-#
-# `scores[c, i]` is the share of right answers of checkpoint c on problem i. The best
-# mean flatters: luck helped to choose it. Choose the best checkpoint on the problems 0,
-# 2, ... and take its mean on 1, 3, 5, ..., then the other way round. Write the mean of
-# the two.
-
-
-# %% tags=["exercise", "303.4"]
-def honest_best(scores):
-    """What the best checkpoint is worth, a share; scores [K, P], problems last."""
-    return ...
-
-
-# %% tags=["check", "303.4"]
-learn.check("303.4", honest_best)
-
-# %% [markdown]
-# None of this makes a true claim smaller. It says how much you must do before
-# you may make it: more draws are cheap, more problems are scarce, and more runs are
-# expensive. Lesson 401 puts an objective of your own to this test.
+# More draws are cheap and more problems are scarce. Both are about *one* trained model.
+# Another seed gives another model, and lesson 305 asks what that does to a comparison
+# of two methods.
