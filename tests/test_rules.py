@@ -4,13 +4,18 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "pmdkit").rglob("*.py"))}
-TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
+
+
+@cache  # a second that not every process of a test run has to wait for
+def trees():
+    return {path: ast.parse(text) for path, text in SOURCES.items()}
 
 
 def test_shelves_hold_no_package_and_are_not_imported():
@@ -22,7 +27,7 @@ def test_shelves_hold_no_package_and_are_not_imported():
 
 def test_a_class_name_means_one_thing():
     classes = defaultdict(list)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 classes[node.name].append(str(path.relative_to(ROOT)))
@@ -35,7 +40,7 @@ def test_verbs_say_what_happens():
     vague = re.compile(r"_?(tell|told|telling|settle|settled|hear|heard|hand_out|handed|mend|mended|said|say)(_|$)")
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and vague.match(node.name)
     ]
@@ -61,7 +66,7 @@ def imported(tree):
 
 def test_the_thing_imports_its_one_companion_from_two_rooms():
     """Answers are judged by strict_answers, for environments and for language models; nothing else is imported."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         companions = imported(tree) & {"strict_answers", "pmdkit_lab", "pmdkit_course"}
         room = path.relative_to(ROOT / "pmdkit").parts[0]
         assert companions <= ({"strict_answers"} if room in ("envs", "llm") else set()), path
@@ -71,4 +76,4 @@ def test_objectives_import_torch_only_and_theory_numpy_only():
     allowed = {"objectives": {"torch", "pmdkit"}, "theory": {"numpy", "scipy", "pmdkit"}}
     for room, names in allowed.items():
         for path in (ROOT / "pmdkit" / room).rglob("*.py"):
-            assert imported(TREES[path]) <= names | sys.stdlib_module_names, path
+            assert imported(trees()[path]) <= names | sys.stdlib_module_names, path

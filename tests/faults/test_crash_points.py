@@ -13,7 +13,7 @@ from tests.nightly import mostly_nightly
 from .crash_points import StruckRun, failures, kills, state
 from .file_calls import Call, Calls, quick_place
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is missing here")
 
 
 @pytest.fixture

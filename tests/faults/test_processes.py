@@ -18,9 +18,7 @@ from tests.nightly import mostly_nightly
 
 from .processes import TINY, ProcessRun, chain
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="the kernel ends the processes of a run with their parent"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with their parent")
 QUICK = ["warm_start.pass_rate=0.02", "warm_start.look=5", "schedule.prompts=8", "schedule.group=4",
          "evaluation.problems=8", "run.threads=1"]  # fmt: skip
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
