@@ -52,12 +52,9 @@ def write_claims(page: Path, claims: Sequence[Mapping[str, str]], figures: Mappi
             f"no row of the ledger is {', '.join(sorted(homeless))}, which has a figure; fix either's label"
         )
     displays = {row["id"]: row["tex"] for row in equations()}
-    shown = set[str]()
     parts = {"counts": f"{counts(claims)}{PROVENANCE}", "filter": filter_form(claims)}
     for name, rows in by_section(claims).items():
-        parts[name] = "".join(
-            folded(claim, told, name, figures.get(claim["id"], ""), displays, shown) for claim, told in rows
-        )
+        parts[name] = "".join(folded(claim, told, name, figures.get(claim["id"], ""), displays) for claim, told in rows)
     marks = "<!-- --8<-- [{}:{}] -->\n"
     text = "".join(f"{marks.format('start', name)}{part}\n{marks.format('end', name)}" for name, part in parts.items())
     page.with_name(".claims.md").write_text(text, encoding="utf-8")
@@ -132,10 +129,9 @@ def folded(
     section: str,
     figures: str,
     displays: Mapping[str, str],
-    shown: set[str],
 ) -> str:
     """One row, folded unless it has a picture; verdict, evidence, kind and section are its classes."""
-    inside = figures + "\n\n".join(pieces(claim, told, displays, shown))
+    inside = figures + "\n\n".join(pieces(claim, told, displays))
     indented = "\n".join(f"    {line}".rstrip() for line in inside.split("\n"))
     title = (claim["title"] if told is None else told["says"]).replace('"', "&quot;")
     classes = f"claim verdict-{claim['verdict']} evidence-{claim['evidence']} kind-{claim['kind']} section-{section}"
@@ -143,9 +139,7 @@ def folded(
     return f'{fold} {classes} "**{claim["verdict"]}** · {title}"\n\n{indented}\n\n'
 
 
-def pieces(
-    claim: Mapping[str, str], told: Mapping[str, Any] | None, displays: Mapping[str, str], shown: set[str]
-) -> Iterator[str]:
+def pieces(claim: Mapping[str, str], told: Mapping[str, Any] | None, displays: Mapping[str, str]) -> Iterator[str]:
     """What a click opens: quote, equations, verdict, code, the claim's test and oracle."""
     file, name = claim["code"].split(":")
     docstring, code = pulled(file, name)
@@ -167,10 +161,10 @@ def pieces(
     if told is None:
         yield code_fold([f"`{name}`" for name in (claim["code"], *tests)])
         return
-    parts = [block(f"{file}: {name}", code, shown)]
+    parts = [block(f"{file}: {name}", code)]
     for test in tests:
         test_file, *test_names = test.split("::")
-        parts.append(block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1], shown))
+        parts.append(block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1]))
     yield code_fold(parts)
 
 
@@ -194,11 +188,8 @@ def code_fold(parts: Sequence[str]) -> str:
     return '??? quote "Code and tests"\n\n' + "\n".join(f"    {line}".rstrip() for line in lines)
 
 
-def block(title: str, code: str, shown: set[str]) -> str:
-    """Code under its name; only the name if the page has shown it before."""
-    if title in shown:
-        return f"`{title}` is shown above."
-    shown.add(title)
+def block(title: str, code: str) -> str:
+    """Code under its name."""
     lines = code.splitlines()
     kept = lines if len(lines) <= LONGEST else [*lines[:LONGEST], "..."]
     return "\n".join([f"`{title}`", "", "```python", *kept, "```"])
