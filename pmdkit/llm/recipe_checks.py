@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
 
 from pmdkit.distributed import launched_ranks
-from pmdkit.envs.math import check_math, readers
+from pmdkit.envs.math import MATH_KINDS, check_math, readers
+from pmdkit.envs.math.datasets import MathFile
 from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, short, unknown
 from pmdkit.extras import need, remedy
@@ -20,6 +23,7 @@ from pmdkit.specs.llm import ENVIRONMENTS, SHIPPED_REWARDS, RewardTable
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, if the recipe does not say
+HELD_OUT = 32  # of a file that takes the place of generated problems, as in the recipe `own`
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "strict_answers": "strict-answers"}
 LAG_EXCLUDES = {"old": "rollout", "correction": "none", "environment": None, "max_num_gen_batches": 1}
 "Options of [rollout] that must keep these values if there is a lag."
@@ -47,7 +51,8 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
         raise UsageError(f"schedule.update is '{schedule.update}'; a language model is fitted by 'gradient' only")
     if schedule.group is None:
         raise UsageError("schedule.group is not set; a language model draws its responses: give --group, such as 16")
-    check_math(spec.env)
+    env = with_own_data(spec.env)
+    check_math(env)
     check_model(spec)
     check_rewards(spec.reward, rollout.width)
     name = rollout.environment
@@ -84,6 +89,7 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
         )
     return spec.model_copy(
         update={
+            "env": env,
             "schedule": schedule.model_copy(update={"update": "gradient", "prompts": prompts}),
             # an engine that sleeps during updates cannot generate during them
             "vllm": vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm,
@@ -96,6 +102,12 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     )
 
 
+def with_own_data(env: dict[str, Any]) -> dict[str, Any]:
+    """[env] with the file of --data in place of problems that the recipe generates, which have no path."""
+    known = {field.name for field in fields(MATH_KINDS.get(str(env.get("kind")), MathFile))}
+    return {"held_out": HELD_OUT, **env, "kind": "file"} if "path" in env and "path" not in known else env
+
+
 def check_tinker(spec: LLMSpec) -> None:
     """Refuse what a Tinker server cannot give, before anything is paid for."""
     backend, url = spec.model.backend, spec.tinker.url
@@ -103,7 +115,12 @@ def check_tinker(spec: LLMSpec) -> None:
         if url is not None:
             raise UsageError(f"tinker.url is {url} and model.backend is 'transformers'; expected --backend tinker")
         return
-    check_url(url)
+    parts = urlsplit(url or "")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        raise UsageError(
+            f"tinker.url is {short(url)} with the tinker backend; expected the address of a server, such as "
+            "--url http://127.0.0.1:8000"
+        )
     for key, (usual, why) in TINKER_EXCLUDES.items():
         table, _, name = key.partition(".")
         if (value := getattr(getattr(spec, table), name)) != usual:
@@ -112,16 +129,6 @@ def check_tinker(spec: LLMSpec) -> None:
         raise UsageError("schedule.optimizer is 'sgd' with the tinker backend: expected adamw, or adam")
     if launched_ranks() > 1:
         raise UsageError("several processes were launched with the tinker backend; expected one: the server trains")
-
-
-def check_url(url: str | None) -> None:
-    """Refuse what is not the address of a server."""
-    parts = urlsplit(url or "")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise UsageError(
-            f"tinker.url is {short(url)} with the tinker backend; expected the address of a server, such as "
-            "--url http://127.0.0.1:8000"
-        )
 
 
 def check_evaluated(key: str, data: str) -> None:

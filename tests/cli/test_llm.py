@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pmdkit.envs.math import make_math
 from pmdkit.plugins import Trusted
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.find import names
@@ -16,7 +17,6 @@ TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):
     """A folder with a model, prompts without gold answers, and rewards."""
-    from pmdkit.envs.math import make_math
     from pmdkit.llm.starter.model import build, train_tokenizer
 
     folder = tmp_path_factory.mktemp("mine")
@@ -80,6 +80,18 @@ def test_a_model_and_data_are_enough(printed, mine, monkeypatch):
     assert {**saved, "name": "own", "objective": {}} == {**config, "objective": {}}
     again = json.loads(printed("llm", "mine.toml", "--trust", "my.py", "--json", "--out", "again"))
     assert again["reward_last"] == json.loads(told)["reward_last"]
+
+
+def test_a_file_takes_the_place_of_generated_problems(printed, tmp_path):
+    """In the columns of GSM8K: the answer is on the solution's last line, behind ####. A part is held out."""
+    rows = [
+        {"question": f"What is {n} * 2?", "answer": f"{n} * 2 = <<{n}*2={n * 2}>>\n#### {n * 2}"} for n in range(40)
+    ]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = printed("llm", "smollm2", "--data", tmp_path / "mine.jsonl", "--dry-run", "--json")
+    problems = make_math(json.loads(told)["config"]["env"])
+    assert (len(problems.train), len(problems.held_out)) == (8, 32)
+    assert {problems.problem(n).answer for n in range(40)} == {str(n * 2) for n in range(40)}
 
 
 def test_every_recipe_can_be_written_and_read(tmp_path):
