@@ -1,8 +1,6 @@
 """What the verbs print: one JSON value where asked, numbers that are the theory's, the tour from end to end."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -52,16 +50,10 @@ def test_a_run_ends_with_theory_beside_measurement(printed, tmp_path):
         assert (run / "figures" / f"run.{kind}").stat().st_size > 1000
 
 
-def candidates(*words):
-    """What a shell is offered for the last word: cyclopts' own protocol."""
-    done = subprocess.run([sys.executable, "-m", "pmdkit", "__complete", *words], capture_output=True, text=True)
-    return [line.split("\t")[0] for line in done.stdout.splitlines()]
-
-
-@pytest.mark.slow
-def test_the_shell_completes_environments_and_recipes():
-    assert "needle" in candidates("bandit", "ne")
-    assert "starter-moe" in candidates("llm", "sta")
+def test_the_shell_completes_environments_and_recipes(printed):
+    """By cyclopts' own protocol: what is offered for the last word."""
+    for words, name in ((("bandit", "ne"), "needle"), (("llm", "sta"), "starter-moe")):
+        assert name in [line.split("\t")[0] for line in printed("__complete", *words).splitlines()]
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ttest_rel
+from scipy.stats import binom, ttest_rel
 
 from pmdkit import theory
 from pmdkit.objectives import (
@@ -445,10 +445,9 @@ def test_a_baseline_left_in_is_priced_as_the_equation_says():
 def test_the_net_pull_changes_its_sign_at_the_threshold():
     for reward, tau in cases("105.3"):
         assert solution("105.3")(reward, tau) == pytest.approx(tau - theory.group_anchor(reward, tau), abs=1e-12)
-    drawn = (np.random.default_rng(0).random((40_000, 8)) < 0.1).astype(float)
     tau = float(theory.anchor_threshold(0.1, 8))
-    pulls = np.array([solution("105.3")(group, tau) for group in drawn[:4000]])
-    assert abs(pulls.mean()) < 4 * pulls.std() / np.sqrt(len(pulls))
+    pulls = [solution("105.3")(group, tau) for group in np.tri(9, 8, -1)]  # row k has k right ones
+    assert binom.pmf(np.arange(9), 8, 0.1) @ pulls == pytest.approx(0, abs=1e-12)
 
 
 def test_the_last_step_is_that_of_torchs_adam():
