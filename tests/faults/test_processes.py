@@ -138,8 +138,9 @@ def test_a_rank_is_killed_and_all_listened_on_loopback_only(two):
     assert f"(process {ranks[1].pid}) was killed by SIGKILL" in line
 
 
+@pytest.mark.nightly
 def test_the_launcher_is_killed(two):
-    """In a step that does not end: the ranks are not asked, the kernel ends them."""
+    """In a step that does not end: the ranks are not asked, the kernel ends them. Any child: tests/test_processes.py."""
     launcher, _ = held(two)
     launcher.kill()
     two.end(launcher, -9)
