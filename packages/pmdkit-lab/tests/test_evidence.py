@@ -5,7 +5,7 @@ seeds differ little, the seed is fresh and the interval is that of one more draw
 99.5 %. Where they differ so much that anything would land, a recorded seed is made again, for the few steps in which
 the rounding of float32 has not yet made another run of it.
 
-Two of them are run for every change, the others at night; what the records say is in studies/test_results.py.
+One of them is run for every change, the others at night; what the records say is in studies/test_results.py.
 """
 
 import json
@@ -247,6 +247,7 @@ def test_smallest_log_ratios_begin_as_recorded(rerun):
     first_steps(rerun, "pmd-mean", "pmd-part")
 
 
+@pytest.mark.nightly
 def test_gspo_is_ahead_on_some_seeds(rerun):
     """tab:gspo. Parity: GSPO above PMD-mean in mean pass rate on 4 of 5 seeds; the interval of the difference holds
     0."""
