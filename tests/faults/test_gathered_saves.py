@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -71,6 +72,7 @@ def in_ranks(size: int, work: Callable[[AccelerateGroup], int], says: Path) -> l
                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "RANK": str(rank),
                 "LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo",
             }  # fmt: skip
+            AcceleratorState._reset_state(True)  # of one process, which an earlier test in the parent may have left
             group = AccelerateGroup("fsdp2", timeout=20, cpu=True)
             try:
                 with group.error_scope():
