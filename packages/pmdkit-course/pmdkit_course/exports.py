@@ -16,6 +16,7 @@ from typing import Any
 from pmdkit.errors import UsageError
 from pmdkit_course.exercises import Exercise, exercise, lessons, of_lesson
 from pmdkit_course.grading import ABSENT, harmless
+from pmdkit_course.lesson_files import lesson_notebook, shipped
 
 Rows = Sequence[dict[str, Any]]
 COLUMNS = (
@@ -46,18 +47,19 @@ def gradescope(rows: Rows, asked: Sequence[Exercise]) -> dict[str, Any]:
 
 
 def nbgrader(rows: Rows, asked: Sequence[Exercise]) -> str:
-    """A table with the columns of nbgrader's export: a line for each lesson and student."""
+    """A table with the columns of nbgrader's export: a line for each lesson, named as in the kit, and student."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     right = {(row["student"], row["exercise"]) for row in rows if row["right"]}
     for lesson in dict.fromkeys(each.lesson for each in asked):
         own = [each for each in asked if each.lesson == lesson]
+        name = lesson_notebook(lesson, shipped()).stem
         for student in dict.fromkeys(row["student"] for row in rows):
             score = float(sum(each.difficulty for each in own if (student, each.id) in right))
             best = float(sum(each.difficulty for each in own))
             points = {"raw_score": score, "late_submission_penalty": 0.0, "score": score, "max_score": best}
-            writer.writerow({"assignment": lesson, "student_id": harmless(student)} | points)
+            writer.writerow({"assignment": name, "student_id": harmless(student)} | points)
     return text.getvalue()
 
 

@@ -10,7 +10,7 @@ import nbformat
 
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit_course import lesson_files
-from pmdkit_course.exercises import Exercise, lessons, of_lesson
+from pmdkit_course.exercises import NO_SOLUTIONS, Exercise, lessons, of_lesson, stored
 from pmdkit_course.nbgrader import for_students, open_lesson, with_solutions
 from pmdkit_course.slides import week_of_slides
 from pmdkit_course.source import solution_source
@@ -94,6 +94,8 @@ def build(out: Path, only: Sequence[str] | None = None, place: Path | None = Non
         only: numbers of lessons; all by default.
         place: folder of the lessons.
     """
+    if stored():
+        raise EnvironmentLacks(NO_SOLUTIONS)
     for wrong in set(only or ()) - set(lessons()):
         raise UsageError(unknown("lesson", wrong, lessons()))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -119,6 +121,7 @@ def build(out: Path, only: Sequence[str] | None = None, place: Path | None = Non
         for name, text in texts.items():
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             (out / name).write_text(text, encoding="utf-8")
+        (out / "gradescope" / "run_autograder").chmod(0o755)  # Gradescope wants it executable
     except OSError as problem:
         raise EnvironmentLacks(f"output {out} cannot be written ({problem.strerror}); give another --out") from problem
     found = [f"{out}/{part}/  {len(paths)} lessons" for part in ("release", "source")]

@@ -3,6 +3,7 @@
 import ast
 import gzip
 import json
+import os
 import re
 from pathlib import Path
 
@@ -127,6 +128,10 @@ def test_graded_cells_pass_with_solutions_and_fail_without(kit):
             else:
                 with pytest.raises(AssertionError, match="Not filled in yet"):
                     exec(graded.source, names)
+
+
+def test_gradescope_can_run_its_script(kit):
+    assert os.access(kit / "gradescope" / "run_autograder", os.X_OK)
 
 
 def test_the_answers_hold_solution_hints_and_slips(kit):

@@ -81,6 +81,13 @@ ROWS = [
 ]
 
 
+FIELDS = {
+    "score", "max_score", "status", "name", "name_format", "number", "output", "output_format", "tags", "visibility",
+    "extra_data",
+}  # fmt: skip
+"""Of a test in results.json, as gradescope-autograders.readthedocs.io/en/latest/specs had them in January 2025."""
+
+
 def piped(monkeypatch, rows, *words):
     monkeypatch.setattr("sys.stdin", io.StringIO(rows if isinstance(rows, str) else json.dumps(rows)))
     return exports.main(words)
@@ -95,6 +102,9 @@ def test_gradescope_reads_points_and_sentences(monkeypatch):
     assert [test["status"] for test in found["tests"]] == ["passed"] + ["failed"] * (len(asked) - 1)
     assert [test["output"] for test in found["tests"]][:3] == ["Right.", "Not this.", ABSENT]
     assert found["output"] == "b.py is a link."
+    assert all(test.keys() <= FIELDS and isinstance(test["number"], str) for test in found["tests"])
+    visible = {"hidden", "after_due_date", "after_published", "visible"}
+    assert {found["stdout_visibility"], *(test["visibility"] for test in found["tests"])} <= visible
     nothing = json.loads(piped(monkeypatch, [], "gradescope", "103.1"))
     assert (nothing["tests"][0]["score"], nothing["tests"][0]["output"]) == (0, ABSENT)
 
@@ -103,15 +113,17 @@ def test_nbgraders_columns_have_a_line_for_each_lesson_and_student(monkeypatch):
     other = {"student": "=bob", "exercise": "102.1", "right": True, "verdict": "Right.", "seconds": 1}
     rows = list(csv.DictReader(io.StringIO(piped(monkeypatch, [*ROWS, other], "nbgrader", "102", "103"))))
     assert [(row["assignment"], row["student_id"]) for row in rows] == [
-        ("102", "ada"), ("102", "'=bob"), ("103", "ada"), ("103", "'=bob"),
-    ]  # fmt: skip
+        (lesson, student) for lesson in ("102_one_step", "103_hidden_regulariser") for student in ("ada", "'=bob")
+    ]
     assert [float(row["score"]) for row in rows] == [
         0, learn.exercise("102.1").difficulty, learn.exercise("103.1").difficulty, 0,
     ]  # fmt: skip
     assert {float(row["max_score"]) for row in rows[2:]} == {sum(each.difficulty for each in of_lesson("103"))}
 
 
-@pytest.mark.parametrize("words", [(), ("moodle", "103"), ("gradescope",), ("gradescope", "103")])
+@pytest.mark.parametrize(
+    "words", [(), ("moodle", "103"), ("gradescope",), ("gradescope", "999"), ("gradescope", "103")]
+)
 def test_what_cannot_be_exported_is_refused(monkeypatch, words):
     with pytest.raises(UsageError):
         piped(monkeypatch, "not JSON" if len(words) == 2 else ROWS, *words)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.errors import EnvironmentLacks, unknown
+from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit_course import lesson_files
 
 Array = Any  # what a learner passes and returns is theirs
@@ -129,7 +129,7 @@ class AnswerVerdict:
         mark = "&#10003; " if self.right else ""
         more = f"<br>{in_html(self.more)}" if self.more else ""
         # the bar has one of two colours that differ in lightness too; the text keeps the colour of the page
-        bar = "#0072b2" if self.right else "#e69f00"
+        bar = "#0072b2" if self.right else "#bf8300"
         style = f"border-left: 0.4em solid {bar}; padding: 0.3em 0.8em; margin: 0.4em 0"
         return f'<div role="status" style="{style}"><strong>{mark}{first}</strong> {rest}{more}</div>'
 
@@ -226,7 +226,7 @@ def exercise(which: str) -> Exercise:
     number, _, _ = which.partition(".")
     known = {e.id: e for e in (of_lesson(number) if number in lessons() else ())}
     if which not in known:
-        raise ValueError(unknown("exercise", which, ids()))
+        raise UsageError(unknown("exercise", which, ids()))
     return known[which]
 
 
