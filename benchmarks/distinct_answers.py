@@ -286,7 +286,7 @@ def picture():
     found = json.loads(PLACE.read_text())
     figure = Figure(figsize=(4.6, 5.6), layout="constrained")  # as wide as a phone
     axes = figure.subplots(2, 1)
-    colours = dict(zip(OBJECTIVES, ("#0072b2", "#d55e00", "#009e73", "#56b4e9", "#e69f00", "#666666"), strict=True))
+    colours = dict(zip(OBJECTIVES, ("#0072b2", "#d55e00", "#009e73", "#3a93cb", "#bf8300", "#666666"), strict=True))
     for ax, optimizer in zip(axes, OPTIMIZERS["bandit"], strict=True):
         rows = [r for r in found["cells"] if (r["task"], r["optimizer"]) == ("bandit", optimizer)]
         for place, passes in enumerate(BANDIT):

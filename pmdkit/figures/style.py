@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 
 from pmdkit.observe import files
 
-# Okabe and Ito's palette: its colours differ under every common kind of colour blindness.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
+# Okabe and Ito's palette: its colours differ under every common kind of colour blindness. Orange, sky and purple are
+# darker than theirs, for a contrast of 3 to 1 with paper.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#BF8300", "#3A93CB", "#009E73"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#C06D9B", "#666666"
 
 RIGHT, WRONG = GREEN, PURPLE
 

@@ -1,6 +1,7 @@
 """The explorables in Chromium: after drags, keys and touch their numbers are those of Python; they fit a phone."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -284,3 +285,63 @@ def test_the_atlas_names_the_line_under_the_pointer_and_a_click_opens_its_page(o
     page.go_back()
     page.locator("[data-loss=tb]").focus()
     assert page.locator(".at-card a").first.inner_text() == "tb"
+
+
+FAINT = """(charts) => {
+  const pixel = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const paper = getComputedStyle(document.body).backgroundColor;
+  const light = (...coats) => {
+    for (const [fillStyle, globalAlpha = 1, filter = "none", globalCompositeOperation = "source-over"] of [[paper], ...coats]) {
+      Object.assign(pixel, { fillStyle, globalAlpha, filter, globalCompositeOperation });
+      pixel.fillRect(0, 0, 1, 1);
+    }
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = [...pixel.getImageData(0, 0, 1, 1).data].map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const ratio = (a, b) => Math.max(a, b) / Math.min(a, b);
+  const seen = [];
+  for (const node of document.querySelectorAll(".explore svg :is(path, line, circle, rect)")) {
+    const { width, height } = node.getBBox();
+    if (node.closest("defs, .ex-axis, .ex-hit, .ex-ring, .ex-rail, .an-away") || width + height === 0) continue;
+    const style = getComputedStyle(node);
+    let alpha = 1;
+    for (let one = node; one.tagName !== "svg"; one = one.parentElement) alpha *= getComputedStyle(one).opacity;
+    const coats = [[style.stroke, alpha * style.strokeOpacity]];
+    if (width * height > 0) coats.push([style.fill, alpha * style.fillOpacity]);
+    const drawn = coats.filter(([colour]) => colour !== "none").map((coat) => ratio(light(coat), light()));
+    if (drawn.length) seen.push([node.getAttribute("class"), Math.max(...drawn)]); // a rim and its dot are one mark
+  }
+  const flat = [["details.claim > summary", "::before"], [".ba-square, .ba-key i, .bi-up, .bi-down", null]];
+  for (const [css, part] of flat) {
+    for (const node of document.querySelectorAll(css)) {
+      seen.push([node.className || css, ratio(light([getComputedStyle(node, part).backgroundColor]), light())]);
+    }
+  }
+  const { filter, mixBlendMode } = getComputedStyle(document.querySelector("article img"));
+  for (const colour of charts) {
+    const [mark, ground] = [colour, "#ffffff"].map((one) => light([one, 1, filter, mixBlendMode]));
+    seen.push([`chart ${colour}`, ratio(mark, ground)]);
+  }
+  return [seen.length, [...new Set(seen.filter(([, value]) => value < 3).map(([name, value]) => `${name} ${value.toFixed(2)}`))]];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_lines_and_marks_have_a_contrast_of_three_to_one_with_the_page(open_page, look, site, scheme):
+    """In explorables, their legends, the verdicts of the ledger, and the charts, whose colours are all but greys.
+
+    Left out: grid, handles' areas, a slider's rail, and the ground of the anchor law, whose edge is where lines cross.
+    """
+    charts = set()
+    for path in site.rglob("*.svg"):
+        for style in re.findall(r'style="([^"]*)"', path.read_text(encoding="utf-8")):
+            charts |= {each for each in re.findall(r"#[0-9a-f]{6}", style) if "opacity" not in style}
+    charts = [each for each in charts if np.ptp([int(each[i : i + 2], 16) for i in (1, 3, 5)]) > 30]
+    found = {}
+    for name in (*PAGES, "home", "paper"):
+        page = open_page(name, scheme=scheme) if name != "paper" else look("paper/", scheme=scheme)
+        settle(page)
+        count, found[name] = page.evaluate(FAINT, charts if name == "simplex" else [])
+        assert count > 5, name
+    assert {name: faint for name, faint in found.items() if faint} == {}

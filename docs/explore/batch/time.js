@@ -60,8 +60,8 @@ export function schedule(explorer) {
       for (let k = 0; k < count; k += 1) {
         const edge = (i) => start + ((to - start) * i) / count;
         const first = Math.floor((k * updates) / count);
-        nodes.push(rect(edge(k), edge(k + 1), y, `ba-update${count <= 24 ? " ba-block" : ""}`, {
-          "fill-opacity": (0.22 + (0.78 * old[step][first]) / oldest).toFixed(3),
+        nodes.push(rect(edge(k), edge(k + 1), y, `ba-aged${count <= 24 ? " ba-block" : ""}`, {
+          style: `--age: ${((100 * old[step][first]) / oldest).toFixed(1)}%`,
           "data-age": count === updates ? old[step][k] : null,
         }));
       }

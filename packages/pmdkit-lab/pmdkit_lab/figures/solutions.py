@@ -90,10 +90,10 @@ def two_solutions() -> Drawing:
         ax = figure.subplots()
         simplex.triangle(ax, [f"action {i + 1}\nreward {r:g}" for i, r in enumerate(REWARD)])
         levels = simplex.contour(
-            ax, lambda probs: probs @ REWARD, np.arange(0.1, 1.0, 0.1), colors="0.8", linewidths=0.7, linestyles="-"
+            ax, lambda probs: probs @ REWARD, np.arange(0.1, 1.0, 0.1), colors="0.55", linewidths=0.7, linestyles="-"
         )
         ax.clabel(levels, fmt="%.1f", fontsize=7, colors="0.45")
-        flow_lines, other = [], [Line2D([], [], color="0.8", linewidth=0.7, label="equal expected reward $J$")]
+        flow_lines, other = [], [Line2D([], [], color="0.55", linewidth=0.7, label="equal expected reward $J$")]
         for method in ("pmd-part", "pmd-mean"):
             colour, symbol = COLOURS[method], look(method, marker=True)["marker"]
             simplex.path(ax, sweeps[method], color=colour, linewidth=1.0, linestyle=DOTS)
