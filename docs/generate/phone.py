@@ -46,13 +46,12 @@ def both(figure: Figure, path: Path) -> list[str]:
     """Write `path`.svg and, if it needs one, `path`-phone.svg; returns the names of the files."""
     files = []
     for place in (path, path.with_name(f"{path.name}-phone")):
-        with style():
-            drawn = place == path or narrow(figure)
-        if drawn:
-            for written in save(figure, place):
-                if written.suffix == ".png":
-                    written.unlink()
-            files.append(f"{place.name}.svg")
+        with style():  # while the layout is found too: new ticks have the style's letters
+            if place == path or narrow(figure):
+                for written in save(figure, place):
+                    if written.suffix == ".png":
+                        written.unlink()
+                files.append(f"{place.name}.svg")
     return files
 
 

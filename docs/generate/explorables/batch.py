@@ -23,6 +23,7 @@ PARTS = {
 }
 OTHER = "logits, head's gradient"
 GPUS = "32xH100"
+LEGEND = {"ncols": 2, "handlelength": 1.2, "columnspacing": 1.2, "frameon": False}  # as narrow as a phone's panel
 
 
 def draw() -> Explorable:
@@ -31,7 +32,7 @@ def draw() -> Explorable:
     assert spec.rollout is not None
     paper = Prediction(sizes_of(spec), work_of(spec), lengths("direct", spec.rollout.width), cluster(GPUS))
     with style():
-        figure = Figure(figsize=(6.4, 3.8))
+        figure = Figure(figsize=(6.4, 4.2))
         time, held = figure.subplots(2, 1, height_ratios=(1, 1.5))
         steps(time, paper)
         memory(held, paper)
@@ -63,10 +64,10 @@ def steps(axes: Axes, one: Prediction) -> None:
         start += one.scoring
         for age in range(updates):
             width = one.update.seconds / updates
-            label = f"ministeps, policy age 0 to {updates - 1}" if age == updates - 1 else None
+            label = f"ministeps, age 0 to {updates - 1}" if age == updates - 1 else None
             axes.barh(0, width, left=start + age * width, color=colours[age], edgecolor="white", lw=0.5, label=label)
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[:3], labels[:3], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
+    axes.legend(handles[:3], labels[:3], loc="lower center", bbox_to_anchor=(0.5, 1.0), **LEGEND)
     axes.set(yticks=[], xlabel="time (s)", xlim=(0, 2 * one.seconds))
     axes.grid(visible=False, axis="y")
 
@@ -81,16 +82,14 @@ def memory(axes: Axes, one: Prediction) -> None:
                 left += gib
             else:
                 other += gib
-        axes.barh(place, other, left=left, color="0.8", edgecolor="white", label=OTHER)
+        axes.barh(place, other, left=left, color="0.55", edgecolor="white", label=OTHER)
     axes.axvline(one.memory.limit, color="black", lw=1.2)
-    axes.annotate(f"limit {one.memory.limit:.0f}", (one.memory.limit, 0.5), xytext=(-4, 0), textcoords="offset points",
+    axes.annotate(f"limit {one.memory.limit:.0f}", (one.memory.limit, 1), xytext=(-4, 0), textcoords="offset points",
                   ha="right", va="center")  # fmt: skip
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     order = [*PARTS, OTHER]
-    axes.legend(
-        [unique[name] for name in order], order, loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=3, frameon=False
-    )
+    axes.legend([unique[name] for name in order], order, loc="upper center", bbox_to_anchor=(0.5, -0.32), **LEGEND)
     axes.set(
         yticks=range(len(one.memory.phases)), yticklabels=list(one.memory.phases), xlabel="memory of one GPU (GiB)"
     )

@@ -48,16 +48,16 @@ def draw() -> Drawing:
         figure = Figure(figsize=(5.6, 4.6))
         ax = figure.subplots()
         handles = draw_updates(ax, steps, sweeps)
-        lines = simplex.contour(ax, lambda probs: theory.kl(probs, PI), KL_LEVELS, colors="0.6", linewidths=0.8)
+        lines = simplex.contour(ax, lambda probs: theory.kl(probs, PI), KL_LEVELS, colors="0.5", linewidths=0.8)
         ax.clabel(lines, fmt="%g", fontsize=7, colors="0.35")
         simplex.contour(
-            ax, lambda probs: theory.chi2(probs, PI), 2 * KL_LEVELS, colors="0.6", linewidths=0.8, linestyles=[DOTS]
+            ax, lambda probs: theory.chi2(probs, PI), 2 * KL_LEVELS, colors="0.5", linewidths=0.8, linestyles=[DOTS]
         )
         handles += [
-            Line2D([], [], color="0.6", label=r"equal KL from $\pi_t$ (nats)"),
-            Line2D([], [], color="0.6", linestyle=DOTS, linewidth=0.8, label=r"equal $\chi^2$, twice the number"),
+            Line2D([], [], color="0.5", label=r"equal KL from $\pi_t$ (nats)"),
+            Line2D([], [], color="0.5", linestyle=DOTS, linewidth=0.8, label=r"equal $\chi^2$, twice the number"),
         ]
-        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(-0.1, 1.04))
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)  # inside, it covers a side of the triangle
     value = {method: float(probs @ REWARD) for method, probs in steps.items()}
     lam = float(theory.pmd_mean(PI, REWARD, TAU).lam)
     alt = (
