@@ -129,7 +129,7 @@ left.bar(names, slope, color=[COLOURS["rloo"] if s > 0 else "#B3588C" for s in s
 left.axhline(0, color=BLACK, linewidth=0.8)
 left.set(title="policy gradient", ylabel="slope of J along the logit")
 bins = np.linspace(-0.3, 0.15, 46)
-right.hist(plain, bins, color="0.7", label="no baseline")
+right.hist(plain, bins, color="0.55", label="no baseline")
 right.hist(centred, bins, histtype="step", color=COLOURS["pmd-mean"], linewidth=1.8)
 right.hist([], bins, color=COLOURS["pmd-mean"], label="baseline: mean reward")
 right.axvline(slope[2], color=BLACK, linestyle="--", label="exact")
@@ -200,7 +200,7 @@ times.grid(False)
 new = np.linspace(0.001, 0.999, 300)
 both, old = np.stack([new, 1 - new], -1), np.array([0.1, 0.9])
 right.plot(new, theory.kl(both, old), color=BLACK, label="KL(new || old)")
-right.plot(new, theory.kl(old, both), color="0.6", ls="--", label="KL(old || new)")
+right.plot(new, theory.kl(old, both), color="0.5", ls="--", label="KL(old || new)")
 right.axvline(0.1, color="0.8", zorder=0)
 right.set(title="an old probability of 0.1", xlabel="new probability", ylim=(0, 3))
 right.set(ylabel="KL divergence (nats)")
@@ -300,8 +300,8 @@ few = reward[rng.choice(4, size=(40, 16), p=pi)]
 fig, ax = plt.subplots(figsize=(6.5, 3.2))
 for t in taus[::9]:
     guess = t * np.log(np.exp((few - 1) / t).mean(1)) + 1
-    ax.plot(np.full(40, t), guess, ".", color="0.6", markersize=4, zorder=0)
-ax.plot([], [], ".", color="0.6", label="from sixteen draws")
+    ax.plot(np.full(40, t), guess, ".", color="0.5", markersize=4, zorder=0)
+ax.plot([], [], ".", color="0.5", label="from sixteen draws")
 ax.plot(taus, soft, color=COLOURS["pmd-part"], label="log-partition, τ log Z")
 ax.axhline(mean, color=COLOURS["pmd-mean"], linestyle="--", label="mean reward")
 ax.axhline(1, color="0.7", linestyle=":", zorder=0)
@@ -324,9 +324,9 @@ print("share of sixteen draws without A:", round(0.9**16, 2))
 #
 # ## Exercise
 #
-# Four exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("100.1")` gives a hint, and a second
-# argument goes further.
+# Four exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("100.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 100.1: the policy gradient.** Difficulty 2 of 5, about 10 minutes.

@@ -237,9 +237,9 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("101.1")` gives a hint, and a second
-# argument goes further.
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("101.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 101.1: the end of the path.** Difficulty 3 of 5, about 10 minutes.

@@ -286,9 +286,9 @@ plt.show()
 #
 # ## Exercise
 #
-# Four exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("103.1")` gives a hint, and a second
-# argument goes further.
+# Four exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("103.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 103.1: the same contraction at every pass rate.** Difficulty 3 of 5, about

@@ -359,9 +359,9 @@ plt.show()
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("105.1")` gives a hint, and a second
-# argument goes further.
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("105.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 105.1: leave-one-out advantages.** Difficulty 1 of 5, about 5 minutes.

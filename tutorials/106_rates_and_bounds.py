@@ -331,9 +331,9 @@ for item in ("prop:eta_mean_asymp", "prop:BB_mean_asymp", "prop:tgt_err_clean"):
 # %% [markdown]
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("106.1")` gives a hint, and a second
-# argument goes further.
+# Two exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("106.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 106.1: steps to a pass rate, without a step.** Difficulty 2 of 5, about 10

@@ -202,7 +202,7 @@ order = ["pmd-mean", "grpo", "rloo", "pmd-part"]
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4))
 for ax, name in zip(axes, ("pass-rates", "two-hills"), strict=True):
     luck = np.stack([final[name][m] - final[name][m].mean() for m in order])
-    ax.plot(luck, color="0.7", linewidth=0.9, linestyle="-")
+    ax.plot(luck, color="0.55", linewidth=0.9, linestyle="-")
     for place, method in enumerate(order):
         mark = look(method, marker=True) | {"linestyle": "none"}
         ax.plot(np.full(len(seeds), place), luck[place], **mark)
@@ -235,7 +235,7 @@ for ax, name in zip(axes, ("pass-rates", "two-hills"), strict=True):
         second = final[name][method]
         strangers = ttest_ind(second, first, equal_var=False).confidence_interval()
         pairs = paired_difference(first, second).difference
-        ends = ((strangers.low, strangers.high, "0.6"), (pairs.low, pairs.high, None))
+        ends = ((strangers.low, strangers.high, "0.5"), (pairs.low, pairs.high, None))
         for shift, (low, high, grey) in zip((0.15, -0.15), ends, strict=True):
             color = grey or COLOURS[method]
             ax.plot([low, high], [place + shift] * 2, "|-", color=color, markersize=9)
@@ -336,9 +336,9 @@ print(f"pass rate {first:.3f} at first, {last:.3f} after 20 exact steps")
 # %% [markdown]
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("107.1")` gives a hint, and a second
-# argument goes further.
+# Two exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("107.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 107.1: an interval for a paired difference.** Difficulty 2 of 5, about 10

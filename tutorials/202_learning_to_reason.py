@@ -269,9 +269,9 @@ print("\n".join(lines))
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("202.1")` gives a hint, and a second
-# argument goes further.
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("202.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 202.1: silent groups.** Difficulty 2 of 5, about 10 minutes.

@@ -319,9 +319,9 @@ for text, reward_of, tau in (
 #
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("204.1")` gives a hint, and a second
-# argument goes further.
+# Two exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("204.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 204.1: advantages with missing verdicts.** Difficulty 2 of 5, about 10

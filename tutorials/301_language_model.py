@@ -327,9 +327,9 @@ assert lines[0] == lines[1]
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("301.1")` gives a hint, and a second
-# argument goes further.
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("301.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 301.1: the push on one token.** Difficulty 2 of 5, about 10 minutes.

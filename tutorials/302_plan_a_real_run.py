@@ -408,9 +408,9 @@ for gpus, run in zip(counts, turns, strict=True):
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("302.1")` gives a hint, and a second
-# argument goes further.
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("302.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 302.1: read TRL's words.** Difficulty 2 of 5, about 5 minutes.

@@ -307,9 +307,9 @@ for tau in (0.005, 0.05, 0.2, 1.0):
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("304.1")` gives a hint, and a second
-# argument goes further.
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("304.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 304.1: format or arithmetic?** Difficulty 2 of 5, about 10 minutes.
