@@ -273,9 +273,9 @@ for row in merged:
 #
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
-# cell below it says what is wrong. `learn.hint("305.1")` gives a hint, and a second
-# argument goes further.
+# Two exercises, checked on your own machine. Fill in each one; the cell below it, or
+# its button on the site, then says what is wrong. In a notebook, `learn.hint("305.1")`
+# gives a hint, and a second argument goes further.
 
 # %% [markdown]
 # **Exercise 305.1: a difference, paired by seed.** Difficulty 2 of 5, about 10 minutes.
