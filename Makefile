@@ -40,7 +40,8 @@ nightly: test
 	$(MAKE) docs && $(SITE) -m site
 	$(VLLM) "vllm and nightly and not gpu"
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
-	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)"
+	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)" && \
+	  sh tools/torch.sh "$(PYTHON)"
 
 clean:
 	rm -rf .venv .venv-* site site-lite build dist .pytest_cache .mypy_cache .ruff_cache

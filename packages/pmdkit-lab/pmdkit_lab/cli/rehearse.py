@@ -26,6 +26,7 @@ def show_rehearsal(report: Mapping[str, Any]) -> None:
     console = Console(highlight=False)
     how = "rehearsed" if report["rehearsed"] else "rehearsed in part"
     ranks = ", ".join(map(str, report["ranks"]))
+    ranks += "".join(f"; {rank} has shards like those of {other}" for rank, other in report["alike"].items())
     console.print(f"[bold]llm {shown(report['recipe'])}[/bold] on {report['gpus']}, {how}: ranks {ranks}")
     table = simple_table("phase", ">GiB", ">TFLOP", "products in", ">GiB sent", "kernels in", ">waits")
     for name, phase in report["phases"].items():

@@ -1,7 +1,8 @@
-// A CUDA device that computes nothing: torch's CPU build has neither a guard that switches devices nor hooks that say
-// that there is one, and autograd asks for both. Fake tensors need no more of it.
+// A CUDA device that computes nothing. A CPU build of torch has neither a guard that switches devices nor hooks that say
+// that there is one, and autograd asks for both; hooks of a build for GPUs ask a driver. Fake tensors need no more of it.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 using c10::Device, c10::DeviceIndex, c10::DeviceType, c10::Stream;
 
@@ -37,10 +38,21 @@ struct RehearsalHooks final : at::CUDAHooksInterface {
   void setCurrentDevice(DeviceIndex) const override {}
   DeviceIndex exchangeDevice(DeviceIndex) const override { return 0; }
   DeviceIndex maybeExchangeDevice(DeviceIndex) const override { return 0; }
+  long versionRuntimeCuDNN() const override { return 90000; }
+};
+
+struct RehearsalTimer final : c10d::Timer { // of DDP
+  explicit RehearsalTimer(Device) {}
+  std::optional<int64_t> measureDifference(Event, Event) override { return std::nullopt; }
 };
 
 C10_REGISTER_GUARD_IMPL(CUDA, RehearsalGuard)
 
 namespace at {
-C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, ::RehearsalHooks);  // torch looks for this name
+// torch looks for this name, which hooks of its own have too in a build for GPUs
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, ::RehearsalHooks);
+}
+
+namespace c10d {
+C10_REGISTER_TYPED_CLASS_WITH_PRIORITY(TimerRegistry, c10::kCUDA, c10::REGISTRY_PREFERRED, ::RehearsalTimer);
 }

@@ -51,7 +51,7 @@ class Stream:
 
 def install(gib: float) -> None:
     """Make torch believe in a device of so much memory; whatever is computed on it must be fake."""
-    if torch.version.cuda is not None:  # such a build has a guard, which does nothing where there is no driver
+    if torch.version.cuda is not None:  # a guard of its own replaces the compiled one; this makes it do nothing
         torch._C._ensureCUDADeviceGuardSet()
     patch_cuda(gib)
     register_kernels()

@@ -31,7 +31,7 @@ from pmdkit_lab.planner.workload import lengths, serving, sizes_of, work_of
 SOURCE = Path(__file__).with_name("device.cpp")
 SITES = 12  # lines of allocation shown for the fullest phase of each kind
 START = (
-    "import ctypes, sys; sys.argv[1] and ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL); "
+    "import ctypes, sys; ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL); "
     "from pmdkit_lab.rehearsal import rank; rank.main()"
 )
 
@@ -60,8 +60,9 @@ def rehearse(
         raise UsageError(f"vllm.tensor_parallel is {spec.vllm.tensor_parallel} on {count} accelerators; give a divisor")
     shape_of(spec)  # refuses a model without a configuration before anything is compiled
     given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib}
-    ranks = sorted({0, count // 2, count - 1})
-    report = verdict(spec, gpu, rehearse_ranks([{**given, "rank": rank} for rank in ranks]))
+    between = [{**given, "rank": count // 2, "like": count - 1}] if count > 2 else []
+    ends = [{**given, "rank": rank} for rank in sorted({0, count - 1})]
+    report = verdict(spec, gpu, rehearse_ranks([*ends, *between]))
     if report["fits"] or report["mistakes"]:
         return report
     # what the planner suggests, if it errs by as much everywhere as it does here; the first that fits when rehearsed
@@ -83,16 +84,11 @@ def rehearse(
 
 
 def rehearse_ranks(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What each process found, from a Python that loads the compiled device before torch where torch has none."""
+    """What each process found, from a Python that loads the compiled device before torch, and sees no other."""
     if not requests:
         return []
-    if torch.version.cuda and not torch.cuda.is_available():
-        raise EnvironmentLacks(
-            f"torch {torch.__version__} is built for GPUs and sees none, and a rehearsal there finds mistakes that no "
-            "recipe made; rehearse with a CPU build of torch, or beside a GPU"
-        )
-    library = "" if torch.version.cuda else str(compile_device())
-    environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
+    library = str(compile_device())
+    environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command, asked = python_command("-c", START, library), json.dumps(requests)
     ended = subprocess.run(command, input=asked, capture_output=True, text=True, env=environment)
     if ended.returncode:
@@ -143,7 +139,8 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
         "gpus": f"{spec.parallel.processes}x{gpu.name}",
         "rehearsed": not skipped and not mistakes,
         "skipped": skipped,
-        "ranks": [one["rank"] for one in found],
+        "ranks": [one["rank"] for one in found if "like" not in one],
+        "alike": {one["rank"]: one["like"] for one in found if "like" in one},
         "fits": fits,
         "peak_gib": peak,
         "limit_gib": limit,
@@ -178,7 +175,7 @@ def compile_device() -> Path:
     except (OSError, subprocess.CalledProcessError) as problem:
         lines = [line for line in str(getattr(problem, "stderr", "")).splitlines() if "error" in line]
         raise EnvironmentLacks(
-            f"a rehearsal compiles 50 lines of C++ once, and {compiler} does not make {library} of them: "
+            f"a rehearsal compiles 60 lines of C++ once, and {compiler} does not make {library} of them: "
             f"{lines[0][:200] if lines else first_line(problem)}; install a compiler with C++20, such as "
             "g++ 10 or later (apt install g++, dnf install gcc-c++, xcode-select --install), or name one in CXX"
         ) from problem

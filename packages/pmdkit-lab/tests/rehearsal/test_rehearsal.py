@@ -96,6 +96,18 @@ def test_replicas_on_machines_of_eight(found, name):
 
 
 @pytest.mark.slow
+def test_a_process_is_left_out_only_where_its_shards_are_like_those_of_the_last(found):
+    """3584 rows are 32 equal shards, or 19 of 180 and one of 164."""
+    same, other = found["like 32"], found["like 20"]
+    assert (same["like"], same.get("problem"), same["phases"].get("update")) == (31, None, None)
+    assert ("like" in other, other.get("problem"), sorted(other["phases"])) == (False, None, sorted(PHASES))
+    spec, _ = resolve("llm", SEVEN, {})
+    report = verdict(spec, GPUS["H100"], [found["7b last"], same])
+    assert (report["ranks"], report["alike"]) == ([31], {16: 31})
+    assert report["fits"]
+
+
+@pytest.mark.slow
 def test_what_memory_depends_on(found):
     peak = {name: one["phases"]["update"]["peak"] for name, one in found.items() if name in CASES}
     assert peak["7b first"] < peak["7b last"]  # fewer tokens
