@@ -18,6 +18,7 @@ answer format may be learned.
 """
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pmdkit.envs.math import make_math
 from pmdkit.llm.evaluate import graded_draws, read_record
 from pmdkit.run import Run
 from pmdkit.stats import measure_at_k, paired_difference
@@ -54,7 +56,13 @@ def run(data, out):
     sys.exit(code)
 
 
-def told(path):
+def last_number(text):
+    """The last number of a response, as graders read it that ask for no form."""
+    numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?", text)
+    return numbers[-1].replace(",", "") if numbers else None
+
+
+def told(path, gold):
     """Of an evaluation: its shares; by problem's id the share of right responses, and the first response."""
     problems = read_record(path, K)
     answers = [answer for group in problems.values() for answer in group]
@@ -64,6 +72,7 @@ def told(path):
     found |= {"cut_off": sum(not answer.ended for answer in answers)}
     found |= {"unanswered": sum(answer.verdict.path == "none" for answer in answers)}
     found |= {"tokens": sum(answer.tokens for answer in answers)}
+    found["last_number_right"] = sum(last_number(answer.response) == gold[answer.id] for answer in answers)  # unplanned
     rates = dict(zip(problems, draws.right.mean(1), strict=True))
     return found, rates, {name: group[0].response for name, group in problems.items()}
 
@@ -76,12 +85,14 @@ def record(out, device):
     last = [out / "run" / "evaluations" / f"gsm8k-asked-step-{STEPS}.jsonl", out / "after" / "responses.jsonl"]
     if there := [path for path in last if path.exists()]:
         ways["after"] = there[0]
+    problems = make_math({"kind": "file", "path": str(out / "gsm8k-asked.jsonl")})
+    gold = {one.id: one.answer.replace(",", "") for one in map(problems.problem, problems.train)}
     found = {"device": device, "steps": len(done.metrics), "k": K, "width": WIDTH}
     keep = ("pass_rate", "unanswered", "cut_off", "response_length", "zero_variance_groups")
     found["training"] = {key: [round(row[key], 4) for row in done.metrics] for key in keep}
     shares, first = {}, {}
     for name, path in ways.items():
-        found[name], shares[name], first[name] = told(path)
+        found[name], shares[name], first[name] = told(path, gold)
     if "after" in ways:
         after, before = (np.array([shares[name][id] for id in shares["before"]]) for name in ("after", "before"))
         gap = asdict(paired_difference(before, after).difference)

@@ -107,6 +107,24 @@ def test_the_page_of_three_objectives_says_what_its_runs_say():
         assert sentence in text, sentence
 
 
+def test_what_the_pages_say_of_gsm8k_is_in_its_record():
+    found = json.loads((ROOT / "benchmarks/results/smollm2-gsm8k.json").read_text(encoding="utf-8"))
+    before = found["before"]
+
+    def share(name):
+        return "{value:.3f} [{low:.3f}, {high:.3f}]".format(**before[name])
+
+    said = (
+        f"{before['right']} of {before['responses']} responses",
+        f"avg@{found['k']} is {share('avg_at_k')} and pass@{found['k']} {share('pass_at_k')}",
+        f"{before['cut_off']} were cut off at {found['width']} tokens and {before['unanswered']} gave no answer",
+    )
+    for page in ("docs/use/llm.md", "benchmarks/README.md"):
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert [sentence for sentence in said if sentence not in text] == []
+    assert f"stated, would have passed {before['last_number_right']}." in text
+
+
 def test_the_changelog_and_the_citation_have_the_version():
     assert f"\n## [{address.version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\nversion: {address.version()}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
