@@ -12,7 +12,7 @@
 # * You learn: policy, reward, policy gradient, baseline, nat, KL, log-partition and
 #   mirror descent, a picture each.
 # * You need: probabilities, logarithms, a little Python.
-# * Time: 20 minutes to read, 10 seconds to run, 30 minutes for the exercises.
+# * Time: 20 minutes to read, 5 seconds to run, 30 minutes for the exercises.
 #
 # A **policy** is a list of probabilities: how often a model gives each response to a
 # prompt. A language model is a policy over texts, a loaded die is one over six numbers.

@@ -12,7 +12,7 @@
 # * You learn: to see a policy as a point, an update as an arrow, and a loss as a
 #   landscape.
 # * You need: lesson 100, or its eight words; a little Python.
-# * Time: 10 minutes to read, 10 seconds to run, 35 minutes for the exercises.
+# * Time: 10 minutes to read, 5 seconds to run, 35 minutes for the exercises.
 #
 # A policy over three actions is three numbers that sum to one: a point in a triangle,
 # the *simplex*. At a corner the policy always picks one action; in the middle it picks

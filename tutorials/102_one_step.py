@@ -12,7 +12,7 @@
 # * You learn: how far one update moves a policy, as the pass rate and the temperature
 #   vary.
 # * You need: lesson 101.
-# * Time: 20 minutes to read, 10 seconds to run, 30 minutes for the exercises.
+# * Time: 20 minutes to read, 5 seconds to run, 30 minutes for the exercises.
 #
 # A verifier says right or wrong: reward 1 or 0. Then everything about a prompt that
 # matters to an exact update is one number, the **pass rate** $p$: the probability that

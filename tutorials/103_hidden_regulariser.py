@@ -12,7 +12,7 @@
 # * You learn: the exact solution of PMD-mean, the problem it answers, and where the
 #   small-$\tau$ formula fails.
 # * You need: lessons 101 and 102.
-# * Time: 25 minutes to read, 10 seconds to run, 45 minutes for the exercises.
+# * Time: 25 minutes to read, 5 seconds to run, 45 minutes for the exercises.
 #
 # PMD-part maximises the reward minus $\tau$ times a KL divergence. PMD-mean was meant
 # as a shortcut to the same goal: put the mean reward where the normaliser belongs. It

@@ -13,7 +13,7 @@
 #   left of it when $\tau$ goes to 0, and how to read the regulariser of *any* loss off
 #   the loss itself.
 # * You need: lesson 103.
-# * Time: 20 minutes to read, 5 seconds to run, 25 minutes for the exercises.
+# * Time: 20 minutes to read, 10 seconds to run, 25 minutes for the exercises.
 #
 # Lesson 103 found what PMD-mean solves: the reward minus $\tau$ KL minus
 # $\frac{\lambda}{2\tau}\chi^2$. Nobody chose $\lambda$. So let us ask who gets how much

@@ -12,7 +12,7 @@
 # * You learn: to compare methods on the same draws, to put an interval on a difference,
 #   and to make a bandit of your own.
 # * You need: lesson 105.
-# * Time: 15 minutes to read, 40 seconds to run, 20 minutes for the exercises.
+# * Time: 15 minutes to read, 55 seconds to run, 20 minutes for the exercises.
 #
 # Now everything is drawn: 16 responses per prompt, rewards of 0 and 1, and gradient
 # steps on what came back. A run then depends on its *seed*, and a comparison of two

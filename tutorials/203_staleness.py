@@ -12,7 +12,7 @@
 # * You learn: why the temperature matters only when rollouts are stale, which objective
 #   tolerates staleness, and how much time it saves.
 # * You need: lessons 102, 103 and 201.
-# * Time: 20 minutes to read, 50 seconds to run, 20 minutes for the exercises.
+# * Time: 20 minutes to read, 60 seconds to run, 20 minutes for the exercises.
 #
 # Drawing responses is the expensive part of post-training, and large batches are drawn
 # more efficiently. So one draws many responses at once and makes several updates with
@@ -308,7 +308,7 @@ print(f"the push wins below tau = {threshold:.2f}")
 # so fresh rollouts hardly feel it. But every stale ministep multiplies a drift that
 # noise has begun by $1 + \mathrm{lr}\,f\,(c - \tau)$, where $f$ says how much the
 # policy changes along it. Larger groups do not help: their $c$ is larger. Drag $\tau$:
-# <!-- claim: pushes away 12 times as hard as it pulls back :: said(seen["PMD-part, tau
+# <!-- claim: pushes away 12 times as hard as it pulls back :: said(seen["PMD-part, τ
 #   = 0.05"][0]) -->
 # <!-- claim: the push is a twentieth of the pull :: abs(20 * seen["PMD-part, τ =
 #   1"][0] - 1) < 0.1 -->
@@ -332,7 +332,7 @@ for objective, tau in methods.values():
 #   said(*theory.trajectory(1 / 11, 1.0, 3, "pmd-part")[1:]) -->
 # <!-- claim: ministeps has 0.17, 0.34 and 0.56 :: said(*np.mean([[row["pass_rate"] for
 #   row in run.metrics[1:]] + [run.summary["pass_rate_last"]] for run in runs["PMD-part,
-#   tau = 1", 64]], 0)) -->
+#   τ = 1", 64]], 0)) -->
 # <!-- claim: past 0.67 with three batches :: said(theory.trajectory(1 / 11, 1.0, 3,
 #   "pmd-part")[-1]) -->
 #

@@ -12,7 +12,7 @@
 # * You learn: how a response becomes a reward, what happens to a whole group when one
 #   verdict is missing, and how a verifier can be cheated.
 # * You need: lessons 102 and 202.
-# * Time: 15 minutes to read, 15 seconds to run, 20 minutes for the exercises.
+# * Time: 15 minutes to read, 10 seconds to run, 20 minutes for the exercises.
 #
 # A language model writes text, and the objective wants a number. Between them is a
 # *verifier*. It says right or wrong, and sometimes it gives no verdict: the comparison

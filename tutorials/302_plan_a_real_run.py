@@ -12,7 +12,7 @@
 # * You learn: what fills a GPU's memory, where the paper's factor of 4.5 comes from,
 #   what a lag adds to it, and what no number of GPUs can buy.
 # * You need: lessons 203 and 301.
-# * Time: 20 minutes to read, 30 seconds to run, 20 minutes for the exercises.
+# * Time: 20 minutes to read, 5 seconds to run, 20 minutes for the exercises.
 #
 # The paper trains Qwen2.5-7B on 32 GPUs. Before you rent them, ask what you would get.
 # `pmdkit plan` answers from the model's configuration alone; here are the same numbers

@@ -12,7 +12,7 @@
 # * You learn: what avg@32 on 30 problems can tell and what it cannot, how to compare
 #   two models on the same problems, and what separates avg@k, pass@k and maj@k.
 # * You need: lesson 202.
-# * Time: 15 minutes to read, 10 seconds to run, 15 minutes for the exercises.
+# * Time: 15 minutes to read, 5 seconds to run, 15 minutes for the exercises.
 #
 # Here is a table as papers print it: the scores of arXiv:2602.05933 with its smaller
 # model, one run per row, the mean of 32 answers to each of 30 problems.

@@ -206,7 +206,7 @@ for name, run in runs.items():
 
 # %%
 # alt: Picture of the transformer's run, a panel per question. Pass rate from 0.09 to
-#   0.93 over 12 steps. The log-ratios of right and wrong responses have the signs of
+#   above 0.9 in 12 steps. The log-ratios of right and wrong responses have the signs of
 #   the exact ones and are smaller: 0.29 of them for right responses, 0.09 for wrong.
 runs["transformer"].figure()
 
