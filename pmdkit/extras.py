@@ -1,5 +1,6 @@
 """Missing optional packages: which extra provides one, and the command that installs it."""
 
+import functools
 import importlib.metadata
 import importlib.util
 from pathlib import Path
@@ -58,6 +59,7 @@ def need(module: str, what: str) -> ModuleType:
         raise EnvironmentLacks(f"{what} needs {module}, which is not installed: {advice(module)}") from missing
 
 
+@functools.cache
 def version_of(package: str) -> str | None:
     """The installed version of a package, or None."""
     try:
