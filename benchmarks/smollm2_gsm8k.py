@@ -88,8 +88,9 @@ def record(out, device):
     problems = make_math({"kind": "file", "path": str(out / "gsm8k-asked.jsonl")})
     gold = {one.id: one.answer.replace(",", "") for one in map(problems.problem, problems.train)}
     found = {"device": device, "steps": len(done.metrics), "k": K, "width": WIDTH}
-    keep = ("pass_rate", "unanswered", "cut_off", "response_length", "zero_variance_groups")
+    keep = ("pass_rate", "unanswered", "cut_off", "response_length", "zero_variance_groups", "skipped_updates")
     found["training"] = {key: [round(row[key], 4) for row in done.metrics] for key in keep}
+    found["minutes"] = round(sum(row["seconds_rollout"] + row["seconds_update"] for row in done.metrics) / 60, 1)
     shares, first = {}, {}
     for name, path in ways.items():
         found[name], shares[name], first[name] = told(path, gold)

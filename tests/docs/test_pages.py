@@ -109,7 +109,8 @@ def test_the_page_of_three_objectives_says_what_its_runs_say():
 
 def test_what_the_pages_say_of_gsm8k_is_in_its_record():
     found = json.loads((ROOT / "benchmarks/results/smollm2-gsm8k.json").read_text(encoding="utf-8"))
-    before = found["before"]
+    before, training, steps = found["before"], found["training"], found["steps"]
+    assert (max(training["pass_rate"]), "after" in found) == (0, False)  # what both pages say
 
     def share(name):
         return "{value:.3f} [{low:.3f}, {high:.3f}]".format(**before[name])
@@ -118,6 +119,12 @@ def test_what_the_pages_say_of_gsm8k_is_in_its_record():
         f"{before['right']} of {before['responses']} responses",
         f"avg@{found['k']} is {share('avg_at_k')} and pass@{found['k']} {share('pass_at_k')}",
         f"{before['cut_off']} were cut off at {found['width']} tokens and {before['unanswered']} gave no answer",
+    )
+    said += (
+        f"n {steps} steps of 32 responses",
+        f"{found['minutes']:.0f} minutes on",
+        "no response was right",
+        f"all {sum(training['skipped_updates'])} updates were skipped",
     )
     for page in ("docs/use/llm.md", "benchmarks/README.md"):
         text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
