@@ -13,7 +13,7 @@
 #   it secretly solves, and to race it against PMD-mean so that you can believe the
 #   result. Then you do it with an idea of your own.
 # * You need: lessons 103, 203 and 305.
-# * Time: 20 minutes to read, 60 seconds to run, 30 minutes for the exercises, an
+# * Time: 20 minutes to read, 70 seconds to run, 30 minutes for the exercises, an
 #   afternoon for the project.
 #
 # Here is an idea to begin with. PMD-mean regresses the log-ratio of a response on the
