@@ -34,7 +34,7 @@ from pmdkit_lab import ledger
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-SHORT = 10.0  # of 18 lessons nine say that they run longer; a change waits for the others, the night runs all
+SHORT = 10.0  # of 18 lessons six say that they run longer; a change waits for the others, the night runs all
 
 
 def main() -> None:

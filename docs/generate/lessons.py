@@ -54,7 +54,7 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path, most
     cache.mkdir(parents=True, exist_ok=True)
     sources = sorted(tutorials.glob("[0-9]*.py"))
     executed = {source: cache / f"{source.stem}-{digest(source, package)}.ipynb" for source in sources}
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each notebook runs in a process of its own
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1) + 1) as pool:  # a process each; one may wait for the disk
         longest = sorted(sources, key=seconds_of, reverse=True)  # first: or the last one would run alone
         begun = {source: pool.submit(run, source, executed[source], tutorials, most) for source in longest}
     failed = {source.name: problem for source, one in begun.items() if (problem := one.exception())}
