@@ -4,7 +4,7 @@
 # What is rarer is a script in tools/, see CONTRIBUTING.md. PYTHON picks the interpreter; PIP_FLAGS passes options to pip.
 PYTHON ?= python3
 PIP = python -m pip install -q --disable-pip-version-check $(PIP_FLAGS)
-PYTEST := .venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := .venv/bin/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 SITE := PMDKIT_SITE=$(CURDIR)/site .venv/bin/pytest -q -n 2 tests/site tests/explore tests/docs
 VLLM := .venv-vllm/bin/pytest -q tests/vllm $(wildcard tests/llm/test_cluster.py) -m
 export OMP_NUM_THREADS ?= 1
@@ -40,8 +40,7 @@ nightly: test
 	$(MAKE) docs && $(SITE) -m site
 	$(VLLM) "vllm and nightly and not gpu"
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
-	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)" && \
-	  sh tools/torch.sh "$(PYTHON)"
+	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)" && sh tools/torch.sh "$(PYTHON)"
 
 clean:
 	rm -rf .venv .venv-* site site-lite build dist .pytest_cache .mypy_cache .ruff_cache
