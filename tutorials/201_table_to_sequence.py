@@ -304,8 +304,8 @@ for title, values in zip(titles, moved, strict=True):
 # ## Exercise
 #
 # Two exercises, checked on your own machine. Fill in each one in the notebook; the
-# cell below it then says what is wrong. `learn.hint("201.1")` gives a hint, and a second
-# argument goes further.
+# cell below it then says what is wrong. `learn.hint("201.1")` gives a hint, and a
+# second argument goes further.
 
 # %% [markdown]
 # **Exercise 201.1: what a step does to another prompt.** Difficulty 3 of 5, about 15
