@@ -1,4 +1,4 @@
-"""PMD-mean, PMD-part and GRPO on SmolLM2: `python benchmarks/smollm2_objectives.py run RUNS WORKERS|record MACHINE`.
+"""PMD-mean, PMD-part and GRPO on SmolLM2: `smollm2_objectives.py run|check RUNS WORKERS [DEVICE]` or `record MACHINE`.
 
 Stated before the first run. Every run is the recipe `smollm2` with another objective: 30 steps of 64 responses to sums
 and one-step stories, two ministeps, no evaluation; what differs is the objective, tau, lr and the seed.
@@ -15,6 +15,11 @@ Changed before the first run of the tuned half, which two cores make, not a GPU:
 steps. Every cell gets 6 steps on seed 100, the best two of each objective go on to 12, and the mean over these 12
 chooses. Where the matched cell is best, its runs of the matched half count, which are of the same problems and of
 another device. A rate that learns fast and fails after step 15 can win: this is a choice for a quarter of an hour.
+
+Added when the grid was done and no tuned run had ended: the matched cell is the best of GRPO and of PMD-part, so only
+five runs are new. They go on to 30 steps, and the mean over these is *tuned, long*, with intervals and comparisons of
+its own, which decide nothing. `check` repeats GRPO's five runs, 15 steps, on the device of the new ones: their mean
+and the difference from the old ones say what the device does.
 
 Five seeds, 0 to 4. Three comparisons in each half, paired by seed, t intervals that share an error of 5 % over all six
 (Bonferroni). One above 0 is *more*, below 0 *less*, inside +-MARGIN *alike*, else *undecided*. A run whose loss or
@@ -38,10 +43,11 @@ from scipy import stats
 OBJECTIVES, LRS, TAUS = ("pmd-mean", "pmd-part", "grpo"), ("3e-6", "1e-5", "3e-5"), ("0.05", "0.2")
 MATCHED = ("1e-5", "0.05")
 SEEDS, CHOOSE, MARGIN = range(5), 100, 0.03
-STEPS = {"matched": 30, "tuned": 15}
+STEPS = {"matched": 30, "tuned": 15, "tuned, long": 30}
 SHORT, LONG, KEPT = 6, 12, 2  # steps of every cell of the grid, and of the cells kept of each objective
 PLACE = Path(__file__).parent / "results" / "smollm2-objectives.json"
 JOURNAL = PLACE.with_suffix(".jsonl")
+CHECK = PLACE.with_name("smollm2-check.jsonl")
 COLUMNS = ("pass_rate", "response_length", "unanswered", "cut_off", "zero_variance_groups", "anchor", "log_ratio_max")
 
 
@@ -50,15 +56,15 @@ def cells(objective):
     return [(lr, tau) for lr in LRS for tau in ((None,) if objective == "grpo" else TAUS)]
 
 
-def journal():
+def journal(file=JOURNAL, key="runs"):
     """Every run, by objective, lr, tau and seed: those on record, and those made since."""
-    rows = json.loads(PLACE.read_text())["runs"] if PLACE.exists() else []
-    rows += map(json.loads, JOURNAL.read_text().splitlines() if JOURNAL.exists() else [])
+    rows = json.loads(PLACE.read_text()).get(key, []) if PLACE.exists() else []
+    rows += map(json.loads, file.read_text().splitlines() if file.exists() else [])
     return {(row["objective"], row["lr"], row["tau"], row["seed"]): row for row in rows}
 
 
-def one(runs, device, threads, steps, objective, lr, tau, seed):
-    """One run from the command line, begun or continued to `steps`; its columns are appended to the journal."""
+def one(runs, device, threads, steps, file, objective, lr, tau, seed):
+    """One run from the command line, begun or continued to `steps`; its columns are appended to a journal."""
     out = runs / f"{objective}-{lr}-{tau}-{seed}"
     command = [sys.executable, "-m", "pmdkit", "llm", "smollm2", "--objective", objective, "--lr", lr]
     command += ["--seed", str(seed), "--out", str(out), "--json", *(["--tau", tau] if tau else [])]
@@ -75,8 +81,8 @@ def one(runs, device, threads, steps, objective, lr, tau, seed):
     found = {"objective": objective, "lr": lr, "tau": tau, "seed": seed, "code": code, "device": device}
     found |= {key: [row.get(key) for row in rows] for key in COLUMNS}
     found["seconds"] = [round(row["seconds_rollout"] + row["seconds_update"], 2) for row in rows]
-    with open(JOURNAL, "a") as file:
-        file.write(json.dumps(found) + "\n")
+    with open(file, "a") as lines:
+        lines.write(json.dumps(found) + "\n")
 
 
 def measure(row, steps, last=None):
@@ -101,22 +107,36 @@ def matched(objective):
     return (MATCHED[0], None if objective == "grpo" else MATCHED[1])
 
 
+def tuned():
+    """The runs of the tuned half."""
+    return [(*keys[0][:3], seed) for seed in SEEDS for keys in best(journal(), LONG, 1).values()]
+
+
 def run(runs, workers, device="auto"):
     """Do the missing runs: the matched half, the grid, its best cells, and the tuned half."""
-    runs, workers = Path(runs), int(workers)
-    runs.mkdir(parents=True, exist_ok=True)
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    stages = [
+    for steps, wanted in (
         (STEPS["matched"], lambda: [(name, *matched(name), seed) for seed in SEEDS for name in OBJECTIVES]),
         (SHORT, lambda: [(name, *cell, CHOOSE) for name in OBJECTIVES for cell in cells(name)]),
         (LONG, lambda: [key for keys in best(journal(), SHORT, KEPT).values() for key in keys]),
-        (STEPS["tuned"], lambda: [(*keys[0][:3], s) for s in SEEDS for keys in best(journal(), LONG, 1).values()]),
-    ]
-    for steps, wanted in stages:
-        done = journal()
-        missing = [key for key in wanted() if key not in done or taken(done[key]) < steps]
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(lambda key, steps=steps: one(runs, device, threads, steps, *key), missing))
+        (STEPS["tuned"], tuned),
+        (STEPS["tuned, long"], tuned),
+    ):
+        make(Path(runs), int(workers), device, steps, wanted(), JOURNAL, journal())
+
+
+def check(runs, workers, device="auto"):
+    """Repeat GRPO's runs of the matched half on this device, for the steps of the tuned half."""
+    wanted = [("grpo", *matched("grpo"), seed) for seed in SEEDS]
+    make(Path(runs), int(workers), device, STEPS["tuned"], wanted, CHECK, journal(CHECK, "check"))
+
+
+def make(runs, workers, device, steps, wanted, file, done):
+    """Make those of the wanted runs that are not done or not long enough, some at a time."""
+    runs.mkdir(parents=True, exist_ok=True)
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    missing = [key for key in wanted if key not in done or taken(done[key]) < steps]
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda key: one(runs, device, threads, steps, file, *key), missing))
 
 
 def record(device):
@@ -124,10 +144,12 @@ def record(device):
     done = journal()
     halves = {"matched": {name: matched(name) for name in OBJECTIVES}}
     chosen = {name: keys[0][1:3] for name, keys in best(done, LONG, 1).items() if keys}
-    if all((name, *cell, seed) in done for name, cell in chosen.items() for seed in SEEDS) and len(chosen) == 3:
-        halves["tuned"] = chosen
+    for half in ("tuned", "tuned, long"):
+        keys = [(name, *cell, seed) for name, cell in chosen.items() for seed in SEEDS]
+        if len(chosen) == 3 and all(key in done and taken(done[key]) >= STEPS[half] for key in keys):
+            halves[half] = chosen
     confidence = 1 - 0.05 / 6
-    found = {"about": " ".join(__doc__.split()), "device": device, "halves": {}}
+    found = {"about": " ".join(__doc__.split()), "device": device, "seeds": [*SEEDS], "halves": {}}
     for half, chosen in halves.items():
         steps = STEPS[half]
         value = {n: np.array([measure(done[n, *cell, seed], steps) for seed in SEEDS]) for n, cell in chosen.items()}
@@ -153,9 +175,11 @@ def record(device):
         for key in grid
         if key in done
     }
-    PLACE.write_text(json.dumps(found | {"runs": list(done.values())}, separators=(",", ":")) + "\n")
+    checked = list(journal(CHECK, "check").values())
+    found |= {"check": checked, "runs": list(done.values())}
+    PLACE.write_text(json.dumps(found, separators=(",", ":")) + "\n")
     print(json.dumps({key: found[key] for key in ("halves", "grid")}, indent=1))
 
 
 if __name__ == "__main__":
-    {"run": run, "record": record}[sys.argv[1]](*sys.argv[2:])
+    {"run": run, "check": check, "record": record}[sys.argv[1]](*sys.argv[2:])
