@@ -107,8 +107,13 @@ def make_tinker_backend(
 
 
 def load_problems(spec: LLMSpec) -> MathProblems:
-    """The problems of [env]."""
-    return make_math(spec.env, needs_gold(spec.reward))
+    """The problems of [env], which the teacher of phase 0 can read where there is one."""
+    problems = make_math(spec.env, needs_gold(spec.reward))
+    if spec.warm_start.pass_rate > 0:
+        from pmdkit.llm.starter.vocabulary import operands
+
+        operands(problems.problem(int(problems.train[0])).problem)
+    return problems
 
 
 def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

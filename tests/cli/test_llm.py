@@ -28,6 +28,7 @@ def mine(tmp_path_factory):
     rows = [{"prompt": [*BEFORE, {"role": "user", "content": f"What is {n}?"}], "level": "easy"} for n in range(40)]
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "bad.jsonl").write_text(json.dumps({"prompt": "Why?"}) + "\n{}\n[]\n")
+    (folder / "why.jsonl").write_text((json.dumps({"problem": "Why?", "answer": "1"}) + "\n") * 40)
     code = "def short(response, prompt, level):\n    assert len(prompt) == 4\n    return 1 / (1 + len(response))\n"
     (folder / "my.py").write_text(code + "def pair(response, gold):\n    return 0\n")
     return folder
@@ -52,12 +53,13 @@ def own(changes):
         *(("--data", "none.jsonl"), ("--data", "bad.jsonl"), ("--reward", "my.py:none"), ("--reward", "my.py:pair")),
         *(("--model", "weightless"), ("env.held_out", 40), ("rollout.width", 5000)),
         ("prompt.system", "Think."),  # the data have a system message
+        ("starter", "why.jsonl"),  # its teacher adds numbers
     ],
 )
 def test_a_dry_run_refuses_what_the_run_refuses(call, capsys, mine, monkeypatch, tmp_path, key, value):
     """With the same exit code and the same sentence."""
     monkeypatch.chdir(mine)
-    options = own({key: value})
+    options = ["llm", key, "--data", value] if key == "starter" else own({key: value})
     assert call(*options, "--dry-run") == call(*options, "--out", tmp_path / "run") == 2
     one, other = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pmdkit: error: ")]
     assert one == other
