@@ -11,10 +11,11 @@ mean over the last five steps is reported beside it and decides nothing.
   The grid has the matched setting in it. An equal budget of cells would favour GRPO, which has one knob: it gets three
   runs, the others six.
 
-Changed before the first run of the tuned half, which two cores make, not a GPU: its runs are the first 15 of the 30
-steps. Every cell gets 6 steps on seed 100, the best two of each objective go on to 12, and the mean over these 12
-chooses. Where the matched cell is best, its runs of the matched half count, which are of the same problems and of
-another device. A rate that learns fast and fails after step 15 can win: this is a choice for a quarter of an hour.
+Changed when two cells of the grid had taken seven steps, since two cores make the tuned half, not a GPU: its runs are
+the first 15 of the 30 steps. Every cell gets 6 steps on seed 100, the best two of each objective go on to 12, and the
+mean over these 12 chooses. Where the matched cell is best, its runs of the matched half count, which are of the same
+problems and of another device. A rate that learns fast and fails after step 15 can win: this is a choice for a quarter
+of an hour.
 
 Added when the grid was done and no tuned run had ended: the matched cell is the best of GRPO and of PMD-part, so only
 five runs are new. They go on to 30 steps, and the mean over these is *tuned, long*, with intervals and comparisons of
@@ -71,7 +72,7 @@ def one(runs, device, threads, steps, file, objective, lr, tau, seed):
     command += ["--steps", str(steps), *(["--resume"] if out.exists() else [])]
     command += ["--set", f"model.device={device}", f"run.threads={threads}", "run.checkpoint_every=30"]
     command += ["evaluation.problems=1", "evaluation.k=1"]
-    with open(out.with_suffix(".log"), "a") as log:
+    with open(runs / f"{out.name}.log", "a") as log:
         code = subprocess.run(command, stdout=log, stderr=log).returncode
     lines = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
     if code and len(lines) < steps and code not in (7, 8):

@@ -15,12 +15,7 @@ from pmdkit_lab.figures.looks import look
 
 NAMES = {"pmd-mean": "PMD-mean", "pmd-part": "PMD-part", "grpo": "GRPO"}
 SPAN = 5  # steps of a running mean: the problems of single steps differ more than objectives do
-OBJECTIVES = (
-    "| objective | tau | lr | all steps [95 %] | last five | tokens of a response, first and last five |\n"
-    + "|---" * 6
-    + "|\n"
-)
-PAIRS = "| difference, all steps | mean [99.2 %] | outcome |\n|---|---|---|\n"
+GRID = ["objective", "tau", "lr", "steps 1 to 6", "steps 1 to 12"]
 
 
 def write_smollm2(page: Path, results: Path) -> int:
@@ -31,62 +26,90 @@ def write_smollm2(page: Path, results: Path) -> int:
         results: folder of the records.
     """
     record = read_json(results / "smollm2-objectives.json")
-    half = record["halves"]["matched"]
-    tables = OBJECTIVES
-    for name, row in half["objectives"].items():
-        mean, low, high = row["mean"]
-        length = columns(record, name, "response_length").mean(0)
-        cells = [
-            NAMES[name],
-            row["tau"] or "none",
-            row["lr"],
-            f"{mean:.2f} [{low:.2f}, {high:.2f}]",
-            f"{row['end']:.2f}",
-        ]
-        cells.append(f"{length[:SPAN].mean():.0f}, {length[-SPAN:].mean():.0f}")
-        tables += f"| {' | '.join(cells)} |\n"
-    tables += f"\n{PAIRS}"
-    for row in half["comparisons"]:
-        mean, low, high = row["difference"]
-        cells = [
-            f"{NAMES[row['of']]} minus {NAMES[row['than']]}",
-            f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]",
-            row["verdict"],
-        ]
-        tables += f"| {' | '.join(cells)} |\n"
     marks = "<!-- --8<-- [{}:{}] -->\n"
-    parts = {"chart": save_svg(chart(record), page), "tables": tables}
+    parts = {
+        "chart": save_svg(chart(record), page),
+        "matched": tables(record, ["matched"]),
+        "tuned": tables(record, ["tuned", "tuned, long"]),
+        "grid": table(GRID, grid(record)),
+    }
     text = "".join(f"{marks.format('start', name)}{part}{marks.format('end', name)}" for name, part in parts.items())
     page.with_name(f".{page.name}").write_text(text, encoding="utf-8")
     return len(record["runs"])
 
 
-def columns(record: dict[str, Any], objective: str, column: str) -> np.ndarray[Any, Any]:
-    """[seeds, steps] of one objective at the matched setting."""
-    setting = record["halves"]["matched"]["objectives"][objective]
-    runs = [
-        r for r in record["runs"] if (r["objective"], r["lr"], r["tau"]) == (objective, setting["lr"], setting["tau"])
-    ]
-    return np.array([run[column] for run in sorted(runs, key=lambda run: run["seed"])], dtype=float)
+def tables(record: dict[str, Any], halves: list[str]) -> str:
+    """The rates of the objectives at one setting each and their differences, over one number of steps or more."""
+    found = [record["halves"][half] for half in halves]
+    head = ["objective", "tau", "lr", *(f"steps 1 to {half['steps']} [95 %]" for half in found), "last five"]
+    rows = []
+    for name, first in found[0]["objectives"].items():
+        each = [half["objectives"][name] for half in found]
+        rates = [interval(row["mean"], ".2f") for row in each]
+        rows.append([NAMES[name], first["tau"] or "none", first["lr"], *rates, f"{each[-1]['end']:.2f}"])
+    pairs = []
+    for same in zip(*(half["comparisons"] for half in found), strict=True):
+        outcomes = [f"{interval(row['difference'], '+.3f')}, {row['verdict']}" for row in same]
+        pairs.append([f"{NAMES[same[0]['of']]} minus {NAMES[same[0]['than']]}", *outcomes])
+    spans = [f"steps 1 to {half['steps']} [99.2 %]" for half in found]
+    return f"{table(head, rows)}\n{table(['difference', *spans], pairs)}"
+
+
+def interval(values: list[float], form: str) -> str:
+    """A mean with its interval."""
+    mean, low, high = (format(value, form) for value in values)
+    return f"{mean} [{low}, {high}]"
+
+
+def grid(record: dict[str, Any]) -> list[list[str]]:
+    """The rows of the grid: the pass rates by which each objective's best setting was chosen."""
+    rows = []
+    for key, rates in record["grid"].items():
+        name, lr, tau = key.split("/")
+        cells = [f"{rate:.3f}" for rate in rates] + [""] * (2 - len(rates))
+        rows.append([NAMES[name], "none" if tau == "None" else tau, lr, *cells])
+    return rows
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown."""
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
+
+
+def columns(record: dict[str, Any], half: str, objective: str, column: str) -> np.ndarray[Any, Any]:
+    """[seeds, steps] of one objective in one half."""
+    found = record["halves"][half]
+    setting = found["objectives"][objective]
+    cell = (objective, setting["lr"], setting["tau"])
+    runs = [r for r in record["runs"] if (r["objective"], r["lr"], r["tau"]) == cell and r["seed"] in record["seeds"]]
+    return np.array([run[column][: found["steps"]] for run in sorted(runs, key=lambda run: run["seed"])], dtype=float)
 
 
 def chart(record: dict[str, Any]) -> Drawing:
-    """Pass rate by step, running means over SPAN steps, with 95 % t intervals over the seeds."""
+    """Pass rate by step, running means over SPAN steps, with 95 % t intervals over the seeds.
+
+    At equal settings, and thinner where an objective's best setting is another.
+    """
     data, ends = {}, []
+    settings = {half: record["halves"][half]["objectives"] for half in ("matched", "tuned, long")}
+    lines = [("matched", name, title, {}) for name, title in NAMES.items()]
+    for name, title in NAMES.items():
+        if settings["tuned, long"][name]["lr"] != settings["matched"][name]["lr"]:
+            label = f"{title} at lr {settings['tuned, long'][name]['lr']}"
+            lines.append(("tuned, long", name, label, {"linestyle": (0, (1, 1.2)), "linewidth": 1.6}))
     with style():
         figure = Figure(figsize=(6.4, 3.4))
         ax = figure.subplots()
-        for name, title in NAMES.items():
-            rates = columns(record, name, "pass_rate")
+        for half, name, label, others in lines:
+            rates = columns(record, half, name, "pass_rate")
             smooth = np.array([np.convolve(rate, np.full(SPAN, 1 / SPAN), "valid") for rate in rates])
             band = [mean_interval(values) for values in smooth.T]
             steps = np.arange(SPAN, rates.shape[1] + 1)
-            data[name] = np.array([(each.mean, each.low, each.high) for each in band])
-            ax.plot(steps, data[name][:, 0], label=title, **look(name))
-            ax.fill_between(
-                steps, data[name][:, 1], data[name][:, 2], color=look(name)["color"], alpha=0.12, linewidth=0
-            )
-            ends.append(f"{title} from {data[name][0, 0]:.2f} to {data[name][-1, 0]:.2f}")
+            curve = data[label] = np.array([(each.mean, each.low, each.high) for each in band])
+            ax.plot(steps, curve[:, 0], label=label, **look(name) | others)
+            if half == "matched":  # a fourth band would hide the others
+                ax.fill_between(steps, curve[:, 1], curve[:, 2], color=look(name)["color"], alpha=0.12, linewidth=0)
+            ends.append(f"{label} from {curve[0, 0]:.2f} to {curve[-1, 0]:.2f}")
         ax.set(xlabel="step", ylabel=f"pass rate, mean of {SPAN} steps", ylim=(0, 0.85), xlim=(SPAN, steps[-1]))
         ax.legend(loc="lower right")
     sentence = f"Pass rates of the rollouts rise: {', '.join(ends)}."

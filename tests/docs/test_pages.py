@@ -73,13 +73,20 @@ def test_badges_links_and_ways_to_install_follow_from_one_address(page):
 
 def test_the_page_of_three_objectives_says_what_its_runs_say():
     """Every number of its prose, from the steps of the runs."""
-    runs = json.loads((ROOT / "benchmarks/results/smollm2-objectives.json").read_text(encoding="utf-8"))["runs"]
+    record = json.loads((ROOT / "benchmarks/results/smollm2-objectives.json").read_text(encoding="utf-8"))
 
-    def of(column):
-        return {
-            name: np.array([r[column] for r in sorted(runs, key=lambda r: r["seed"]) if r["objective"] == name], float)
-            for name in ("pmd-mean", "pmd-part", "grpo")
-        }
+    def of(column, half="matched"):
+        found = {}
+        for name, row in record["halves"][half]["objectives"].items():
+            cell = [name, row["lr"], row["tau"]]
+            runs = [
+                r
+                for r in record["runs"]
+                if [r["objective"], r["lr"], r["tau"]] == cell and r["seed"] in record["seeds"]
+            ]
+            steps = record["halves"][half]["steps"]
+            found[name] = np.array([r[column][:steps] for r in sorted(runs, key=lambda r: r["seed"])], float)
+        return found
 
     rate, cut, anchor = of("pass_rate"), of("cut_off"), of("anchor")["pmd-part"]
     assert {each.shape for each in rate.values()} == {(5, 30)}
@@ -103,6 +110,37 @@ def test_the_page_of_three_objectives_says_what_its_runs_say():
         f"GRPO is ahead by {ahead:.3f}, and the interval goes from {most:.3f} ahead to {-least:.3f} behind",
         f"Over the last five steps GRPO is ahead by {last:.2f}",
         f"an interval is {min(widths):.2f} to {max(widths):.2f} wide",
+    ):
+        assert sentence in text, sentence
+
+    # the half in which a grid has chosen
+    halves, grid = record["halves"], record["grid"]
+    chosen = {name: (row["lr"], row["tau"]) for name, row in halves["tuned"]["objectives"].items()}
+    for name, (lr, tau) in chosen.items():
+        mine = {key: rates for key, rates in grid.items() if key.startswith(name)}
+        assert max(mine, key=lambda key: mine[key][-1] * (len(mine[key]) == 2)) == f"{name}/{lr}/{tau}"
+    changed = [name for name, row in halves["matched"]["objectives"].items() if (row["lr"], row["tau"]) != chosen[name]]
+    assert changed == ["pmd-mean"]
+    assert {row["verdict"] for row in halves["tuned"]["comparisons"]} == {"undecided"}
+    best, usual = grid["pmd-mean/3e-5/0.05"][1], grid["pmd-mean/1e-5/0.05"][1]
+
+    def less(some, others):  # and its 95 % interval
+        found = others.mean(1) - some.mean(1)
+        low, high = stats.t.interval(0.95, 4, found.mean(), stats.sem(found))
+        return f"{found.mean():.3f} [{low:.3f}, {high:.3f}]"
+
+    new, checked = of("pass_rate", "tuned, long")["pmd-mean"], sorted(record["check"], key=lambda run: run["seed"])
+    again, before = np.array([run["pass_rate"] for run in checked]), rate["grpo"][:, :15]
+    assert [run["seed"] for run in checked] == record["seeds"]
+    ends = [halves[half]["objectives"]["pmd-mean"]["end"] for half in ("tuned, long", "matched")]
+    pairs = {(row["of"], row["than"]): row["difference"] for row in halves["tuned, long"]["comparisons"]}
+    mean, low, high = pairs["pmd-mean", "grpo"]
+    for sentence in (
+        f"GRPO has {-mean:.3f} [{-high:.3f}, {-low:.3f}] more than PMD-mean",
+        f"ends at {ends[0]:.2f} where the recipe's ends at {ends[1]:.2f}",
+        f"three times its learning rate for PMD-mean, by {best:.3f} to {usual:.3f}",
+        f"{less(new[:, :15], rate['pmd-mean'][:, :15])} over 15 steps, {less(new, rate['pmd-mean'])} over 30",
+        f"have {again.mean():.2f} on average, against {before.mean():.2f}: a difference of {less(again, before)}",
     ):
         assert sentence in text, sentence
 
