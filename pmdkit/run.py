@@ -117,7 +117,9 @@ class Run:
         """
         from pmdkit.figures.run import panel_figure, run_figure
 
-        return run_figure(self) if panel is None and ax is None else panel_figure(self, panel or "progress", ax)
+        if panel is None and ax is None:
+            return run_figure(self.folder, self.spec)
+        return panel_figure(self.folder, panel or "progress", ax)
 
     def __repr__(self) -> str:
         """What ran, and how far. It never raises: debuggers and notebooks show it when something is already wrong."""

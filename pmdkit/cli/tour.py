@@ -36,9 +36,9 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         seed: seed of the draws.
     """
     from pmdkit import console
+    from pmdkit.cli.tour_figure import draw
     from pmdkit.envs.kinds import format_tau, make
     from pmdkit.figures.style import save
-    from pmdkit.figures.tour import draw
     from pmdkit.fit import Display
     from pmdkit.observe import run_folder
     from pmdkit.resolve import resolve

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,9 +15,8 @@ from pmdkit.envs.kinds import format_tau, reward_scale
 from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
 from pmdkit.observe import gauge
-
-if TYPE_CHECKING:
-    from pmdkit.run import Run
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.specs.spec import Spec
 
 Rows = list[dict[str, Any]]  # of metrics.jsonl, or the merged buckets of the gauge
 Panel = Callable[[Axes], None]
@@ -40,33 +39,33 @@ SOLVED, FALL, SPAN = 0.95, 0.04, 10  # a run that comes undone: pass rates, and 
 LABEL = r"$\log\,\pi_{new}/\pi_{old}$ (nats)"
 
 
-def run_figure(run: "Run") -> Figure:
+def run_figure(folder: RunFolder, spec: Spec) -> Figure:
     """Draw whether the run learns, how far a step moves compared with the exact update, and on which prompts.
 
     Panels without any numbers are left out. If their number is odd, the first one gets the full width. A run that is
     not finished is drawn as far as it went.
     """
-    rows, summary, known_panels = run_panels(run)
+    rows, summary, known_panels = run_panels(folder)
     panels = [panel for panel in known_panels.values() if panel is not None]
     with style():
-        words = caption(rows, summary, run.spec.schedule.prompts)
+        words = caption(rows, summary, spec.schedule.prompts)
         figure, key = placed(panels, words)
-        figure.suptitle(title(run), fontsize=10)
+        figure.suptitle(title(spec, rows), fontsize=10)
         key_to_sides(key, rows)
     steps = f"steps {rows[0]['step']} to {rows[-1]['step']}"
-    figure.set_label(f"Run of {title(run)}; {steps}. {' '.join(words.split())}")  # the alt text
+    figure.set_label(f"Run of {title(spec, rows)}; {steps}. {' '.join(words.split())}")  # the alt text
     return figure
 
 
-def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
+def panel_figure(folder: RunFolder, name: str, ax: Axes | None = None) -> Figure:
     """Draw one panel of a run's picture, on a given axis or in its own figure; `name` is a key of `run_panels`."""
-    rows, _, panels = run_panels(run)
+    rows, _, panels = run_panels(folder)
     if name not in panels:
         raise UsageError(unknown("panel", name, panels))
     panel = panels[name]
     if panel is None:
         there = ", ".join(known for known, drawn in panels.items() if drawn is not None)
-        raise UsageError(f"{run.path} has no numbers for the panel '{name}'; it has them for {there}")
+        raise UsageError(f"{folder.path} has no numbers for the panel '{name}'; it has them for {there}")
     with style():
         figure = Figure(figsize=(WIDTH / 2, PANEL)) if ax is None else ax.figure
         place = figure.add_subplot() if ax is None else ax
@@ -76,19 +75,19 @@ def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
     return figure  # type: ignore[return-value]  # for an axis in a SubFigure, that SubFigure
 
 
-def run_panels(run: "Run") -> tuple[Rows, dict[str, Any] | None, dict[str, Panel | None]]:
+def run_panels(folder: RunFolder) -> tuple[Rows, dict[str, Any] | None, dict[str, Panel | None]]:
     """The rows of metrics, the summary of a finished run, and the panels by name in reading order, each None where the
     run has no numbers for it."""
-    rows, summary = run.metrics, run.summary if run.folder.finished else None
+    rows, summary = folder.read_metrics(), folder.read_summary() if folder.finished else None
     if not rows:
-        raise ValueError(f"{run.path} has no finished step; expected at least one line in metrics.jsonl")
+        raise ValueError(f"{folder.path} has no finished step; expected at least one line in metrics.jsonl")
     gauges = gauge.merge(row["gauge"] for row in rows if row["gauge"])
     lengthy = len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1
     return (
         rows,
         summary,
         {
-            "progress": lambda ax: progress(ax, rows, summary, run.folder.read_restarts()),
+            "progress": lambda ax: progress(ax, rows, summary, folder.read_restarts()),
             "log-ratios": lambda ax: log_ratios(ax, rows),
             "by-pass-rate": (lambda ax: by_pass_rate(ax, gauges)) if gauges else None,
             "brake": (lambda ax: brake(ax, rows, gauges)) if known(rows, "theory_lambda_over_tau") else None,
@@ -277,11 +276,10 @@ def belief(ax: Axes, gauges: Rows) -> None:
 # Title, and the sentences under the picture.
 
 
-def title(run: "Run") -> str:
+def title(spec: Spec, rows: Rows) -> str:
     """Environment, objective and temperature, the latter on both reward scales."""
-    spec = run.spec
     tau = format_tau(spec.objective.get("tau"), reward_scale(spec))
-    most = max((row.get("staleness") or 0 for row in run.metrics), default=0)  # from ministeps and lag together
+    most = max((row.get("staleness") or 0 for row in rows), default=0)  # from ministeps and lag together
     stale = f", staleness {most}" if most else ""
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 

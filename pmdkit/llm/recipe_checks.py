@@ -12,7 +12,7 @@ import torch
 
 from pmdkit.distributed import launched_ranks
 from pmdkit.envs.math import MATH_KINDS, check_math, readers
-from pmdkit.envs.math.datasets import MathFile
+from pmdkit.envs.math.readers import MathFile
 from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, short, unknown
 from pmdkit.extras import need, remedy

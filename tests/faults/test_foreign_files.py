@@ -14,7 +14,7 @@ import pytest
 
 from pmdkit import train
 from pmdkit.cli import explain_error, main
-from pmdkit.envs.math.datasets import MathFile
+from pmdkit.envs.math.readers import MathFile
 from pmdkit.llm.model import load_model
 from pmdkit.llm.prompts import Encoder
 from tests.nightly import mostly_nightly

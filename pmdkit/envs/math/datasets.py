@@ -6,70 +6,21 @@ MATH_KINDS lists them by name, including the generated ones.
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from pmdkit.envs.build import Kind, described
 from pmdkit.envs.build import build as build_kind
+from pmdkit.envs.build import described
 from pmdkit.envs.math.clean import clean
-from pmdkit.envs.math.problem import MathProblems, Problem, check_held_out, collect, merge_duplicates, normalise_spaces
-from pmdkit.envs.math.readers import read_problems
+from pmdkit.envs.math.problem import MathProblems, Problem, collect, merge_duplicates, normalise_spaces
+from pmdkit.envs.math.readers import MathFile, read_problems
 from pmdkit.envs.math.reasoning import ReasoningGym
 from pmdkit.envs.math.school import School
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
-from pmdkit.options import Range
 
 DATA = Path(__file__).parent / "data"
-
-
-@dataclass(frozen=True)
-class MathFile(Kind):
-    """Problems from a JSON Lines, JSON or Parquet file, or from a data set on the hub, in plain or verl layout.
-
-    Plain: one column with the question, and one with the answer or a solution that contains #### 42 or \\boxed{42}.
-    verl: `prompt` is a list of messages that ends with the question, and `reward_model.ground_truth` the answer; DAPO's
-    wording is stripped.
-    """
-
-    path: str
-    "A file that ends in .jsonl, .json or .parquet, or the name of a data set on the hub, owner/name."
-    problem: str | None = None
-    "Column of the question; by default problem, question or prompt."
-    answer: str | None = None
-    "Column of the answer; by default answer, reward_model.ground_truth, solution and the like."
-    id: str | None = None
-    "Column of the id; by default id, extra_info.index, unique_id or index, else the row number."
-    held_out: int | str = 0
-    'How many problems are never trained on, chosen by a hash of their text; "all" for an evaluation set.'
-    drop_bad_rows: bool = False
-    "Drop and count rows without a usable question and answer, instead of stopping."
-    limit: Annotated[int | None, Range(1)] = None
-    "Take only this many problems, from the start."
-    subset: str | None = None
-    "Subset of a data set on the hub."
-    split: str = "train"
-    "Split of a data set on the hub."
-    revision: str | None = None
-    "Commit of a data set on the hub. Pin it, or the data may change under a run."
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("path", "split", "problem", "answer", "id", "subset", "revision"):
-            value = getattr(self, name)
-            if (value is not None or name in ("path", "split")) and (not isinstance(value, str) or not value):
-                raise ValueError(f"env.{name} is {value!r}; expected a name as text")
-        check_held_out(self.held_out)
-
-    def build(self, gold: bool = True) -> MathProblems:
-        """The problems, numbered in file order, without duplicates and without texts whose answers conflict.
-
-        Without `gold` a row needs no answer.
-        """
-        problems, counts = read_problems(self, gold)  # every row, duplicates included
-        problems, merged = merge_duplicates(problems)
-        return collect(Path(self.path).stem, problems, self.held_out, self.limit, counts + merged)
 
 
 @dataclass(frozen=True)

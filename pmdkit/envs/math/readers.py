@@ -1,6 +1,7 @@
 """Read problems from a file or a hub data set; everything is read and checked before a run starts.
 
 Three layers, each with a comment above it: the problems of a data set, the columns of a row, the rows of a file.
+`MathFile` holds the options of a user's own file.
 """
 
 import json
@@ -10,18 +11,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 from pmdkit import foreign
-from pmdkit.envs.math.problem import Problem
+from pmdkit.envs.build import Kind
+from pmdkit.envs.math.problem import MathProblems, Problem, check_held_out, collect, merge_duplicates
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line, short
 from pmdkit.extras import need
 from pmdkit.hub import local_only
-
-if TYPE_CHECKING:
-    from pmdkit.envs.math.datasets import MathFile
+from pmdkit.options import Range
 
 Row = dict[str, Any] | str  # a string says what is wrong with the row
 PEEKED_ROWS = 100  # rows inspected to find the columns
@@ -47,7 +48,55 @@ BEFORE = (
 AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
 
 
-def read_problems(source: "MathFile", gold: bool = True) -> tuple[list[Problem], Counter[str]]:
+@dataclass(frozen=True)
+class MathFile(Kind):
+    """Problems from a JSON Lines, JSON or Parquet file, or from a data set on the hub, in plain or verl layout.
+
+    Plain: one column with the question, and one with the answer or a solution that contains #### 42 or \\boxed{42}.
+    verl: `prompt` is a list of messages that ends with the question, and `reward_model.ground_truth` the answer; DAPO's
+    wording is stripped.
+    """
+
+    path: str
+    "A file that ends in .jsonl, .json or .parquet, or the name of a data set on the hub, owner/name."
+    problem: str | None = None
+    "Column of the question; by default problem, question or prompt."
+    answer: str | None = None
+    "Column of the answer; by default answer, reward_model.ground_truth, solution and the like."
+    id: str | None = None
+    "Column of the id; by default id, extra_info.index, unique_id or index, else the row number."
+    held_out: int | str = 0
+    'How many problems are never trained on, chosen by a hash of their text; "all" for an evaluation set.'
+    drop_bad_rows: bool = False
+    "Drop and count rows without a usable question and answer, instead of stopping."
+    limit: Annotated[int | None, Range(1)] = None
+    "Take only this many problems, from the start."
+    subset: str | None = None
+    "Subset of a data set on the hub."
+    split: str = "train"
+    "Split of a data set on the hub."
+    revision: str | None = None
+    "Commit of a data set on the hub. Pin it, or the data may change under a run."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("path", "split", "problem", "answer", "id", "subset", "revision"):
+            value = getattr(self, name)
+            if (value is not None or name in ("path", "split")) and (not isinstance(value, str) or not value):
+                raise ValueError(f"env.{name} is {value!r}; expected a name as text")
+        check_held_out(self.held_out)
+
+    def build(self, gold: bool = True) -> MathProblems:
+        """The problems, numbered in file order, without duplicates and without texts whose answers conflict.
+
+        Without `gold` a row needs no answer.
+        """
+        problems, counts = read_problems(self, gold)  # every row, duplicates included
+        problems, merged = merge_duplicates(problems)
+        return collect(Path(self.path).stem, problems, self.held_out, self.limit, counts + merged)
+
+
+def read_problems(source: MathFile, gold: bool = True) -> tuple[list[Problem], Counter[str]]:
     """Problems in file order, and counts of what was dropped or merged, by reason.
 
     Rows with the same id and the same content count as one problem. Without an id column, ids are row numbers. Without
@@ -94,7 +143,7 @@ def read_problems(source: "MathFile", gold: bool = True) -> tuple[list[Problem],
 # Columns: which ones hold the problem, the answer and the id, and which values are usable.
 
 
-def find_columns(name: str, rows: list[dict[str, Any]], source: "MathFile", gold: bool) -> tuple[str, str, str]:
+def find_columns(name: str, rows: list[dict[str, Any]], source: MathFile, gold: bool) -> tuple[str, str, str]:
     """Those of problem, answer and id that the source names, else the first known ones that some row has.
 
     "" where there is none: an id is not needed, and without `gold` no answer.
@@ -235,7 +284,7 @@ def unwrap(text: str) -> str:
 # is unpickled.
 
 
-def raw_rows(source: "MathFile") -> Iterator[Row]:
+def raw_rows(source: MathFile) -> Iterator[Row]:
     """The rows of a local file, or of a data set on the hub if there is no such file and the path is `owner/name`."""
     path, suffix = source.path, Path(source.path).suffix
     if os.path.exists(path):  # a Path would raise for some names that no file can have

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pmdkit.envs.math.clean import float_rounded, repair
-from pmdkit.envs.math.datasets import AIME24, AIME25, DapoMath, MathFile
+from pmdkit.envs.math.datasets import AIME24, AIME25, DapoMath
 from pmdkit.envs.math.problem import leaks
-from pmdkit.envs.math.readers import read_problems
+from pmdkit.envs.math.readers import MathFile, read_problems
 
 ROOT = Path(__file__).parents[3]
 ODD = ROOT / "tests" / "data" / "math" / "dapo-odd.jsonl"

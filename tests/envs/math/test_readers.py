@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pmdkit.envs.math import MATH_KINDS, make_math
-from pmdkit.envs.math.datasets import GSM8K, HendrycksMath, MathFile
+from pmdkit.envs.math.datasets import GSM8K, HendrycksMath
 from pmdkit.envs.math.problem import leaks
-from pmdkit.envs.math.readers import AFTER, BEFORE, final_answer
+from pmdkit.envs.math.readers import AFTER, BEFORE, MathFile, final_answer
 from pmdkit.errors import EnvironmentLacks, UsageError
 
 ROOT = Path(__file__).parents[3]

@@ -42,7 +42,7 @@ def race(
         dry_run: print how many runs; start nothing.
     """
     from pmdkit.launchers import make_launcher
-    from pmdkit_lab.reproduce.part import duration
+    from pmdkit_lab.durations import duration
     from pmdkit_lab.studies import entrant
     from pmdkit_lab.studies import race as room
 

@@ -38,7 +38,8 @@ def reproduce(
         dry_run: print the parts with their estimates; start nothing.
     """
     from pmdkit.launchers import make_launcher
-    from pmdkit_lab.reproduce.part import clock, cores, duration
+    from pmdkit_lab.durations import clock, duration
+    from pmdkit_lab.reproduce.part import cores
 
     began = time.monotonic()  # imports from here on count against the budget
     seconds = None if budget is None else duration(budget)

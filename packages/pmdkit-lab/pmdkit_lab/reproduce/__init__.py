@@ -1,6 +1,6 @@
 """Reproduces the paper within a time budget as one report. `reproduce` runs it; parts.py lists the parts."""
 
-from pmdkit_lab.reproduce.part import Part, PartContext, budget_of, choose, clock, duration
+from pmdkit_lab.reproduce.part import Part, PartContext, budget_of, choose
 from pmdkit_lab.reproduce.runner import reproduce
 
 __all__ = [
@@ -8,7 +8,5 @@ __all__ = [
     "PartContext",
     "budget_of",
     "choose",
-    "clock",
-    "duration",
     "reproduce",
 ]

@@ -6,13 +6,11 @@ later one.
 """
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pmdkit.errors import UsageError
 from pmdkit.launchers import Launcher
 from pmdkit_lab.figures.drawing import Drawing
 
@@ -101,7 +99,6 @@ def keep(drawing: Drawing, folder: Path, name: str, title: str, scale: str, abou
 
 RESERVED = 5.0  # seconds of a budget reserved for starting Python and for the last report
 LONGEST = 24 * 60  # minutes; the largest budget that `budget_of` tries
-UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True)
@@ -167,26 +164,6 @@ def budget_of(part: Part, parts: Sequence[Part], jobs: int) -> str:
     """The smallest budget, in whole minutes, that includes a part."""
     fitting = (minutes for minutes in range(1, LONGEST) if part in choose(parts, 60.0 * minutes, jobs))
     return f"{minutes}m" if (minutes := next(fitting, None)) else f"more than {LONGEST // 60}h"
-
-
-def duration(text: str) -> float:
-    """Seconds of a duration such as 2m, 90s, 1h or 1h30m."""
-    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
-    seconds = 0.0
-    if found is not None:
-        seconds = sum(float(number or 0) * unit for number, unit in zip(found.groups(), UNITS.values(), strict=True))
-    if seconds <= 0:
-        raise UsageError(f"--budget is '{text}'; expected a duration such as 2m, 20m, 90m or 1h30m")
-    return seconds
-
-
-def clock(seconds: float) -> str:
-    """Seconds as a string that `duration` reads: 90 is `1m30s`."""
-    whole = round(seconds)
-    hours, rest = divmod(whole, 3600)
-    minutes, rest = divmod(rest, 60)
-    words = "".join(f"{value}{unit}" for value, unit in zip((hours, minutes, rest), UNITS, strict=True) if value)
-    return words or "0s"
 
 
 def cores() -> int:

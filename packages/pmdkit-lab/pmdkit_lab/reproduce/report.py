@@ -13,8 +13,9 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from pmdkit_lab.durations import clock
 from pmdkit_lab.ledger import VERDICTS
-from pmdkit_lab.reproduce.part import SCALES, Part, Result, clock
+from pmdkit_lab.reproduce.part import SCALES, Part, Result
 
 HERE = Path(__file__).parent
 SIGNS = ((r"\+-1\b", "±1"), (r"\^2\b", "²"), (r"(?<=\s)<=(?=\s)", "≤"), (r"(?<=\s)>=(?=\s)", "≥"))

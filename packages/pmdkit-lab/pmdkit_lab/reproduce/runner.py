@@ -17,7 +17,8 @@ from pmdkit.errors import PmdkitError, ResumeRefused, Stopped, UsageError
 from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
 from pmdkit.processes import sigterm_interrupts
-from pmdkit_lab.reproduce.part import RESERVED, Part, PartContext, Result, budget_of, choose, clock, cores
+from pmdkit_lab.durations import clock
+from pmdkit_lab.reproduce.part import RESERVED, Part, PartContext, Result, budget_of, choose, cores
 from pmdkit_lab.reproduce.report import write_report
 
 MARGIN = 1.2  # a shared machine may get slower while a part runs

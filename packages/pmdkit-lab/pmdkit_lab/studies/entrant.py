@@ -19,7 +19,7 @@ from pmdkit.observe import files, run_folder
 from pmdkit.plugins import code_files, sha256_of_code
 from pmdkit.sweeps import record
 from pmdkit.testing import objectives as contract
-from pmdkit_lab.reproduce.part import clock
+from pmdkit_lab.durations import clock
 from pmdkit_lab.studies import outcomes, paired_tests, race
 from pmdkit_lab.studies.journal import Outcome, journal, make_runs
 

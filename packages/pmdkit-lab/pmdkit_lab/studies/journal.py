@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from pmdkit import foreign
 from pmdkit.calls import Call
@@ -17,13 +17,21 @@ from pmdkit.observe import files, run_folder
 from pmdkit.processes import sigterm_interrupts
 from pmdkit.sweeps import run
 
-if TYPE_CHECKING:
-    from pmdkit_lab.studies.race import RaceRun
-
 JOURNAL = "runs.jsonl"
 ADVICE = "restore the file, or give another --out"
 OUTCOME = foreign.table(key=str, auc=foreign.Number, final=foreign.Number, drop=foreign.Number)
 Outcome = dict[str, Any]
+
+
+class KeyedRun(Protocol):
+    """A run with a key that identifies it in the journal."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same task, method, setting and seed."""
+
+
+R = TypeVar("R", bound=KeyedRun)
 
 
 @contextmanager
@@ -56,8 +64,8 @@ def read_journal(path: Path) -> dict[str, Outcome]:
 
 
 def make_runs(
-    wanted: Sequence["RaceRun"],
-    call_of: Callable[["RaceRun"], Call],
+    wanted: Sequence[R],
+    call_of: Callable[[R], Call],
     done: dict[str, Outcome],
     out: Path,
     launcher: Launcher,

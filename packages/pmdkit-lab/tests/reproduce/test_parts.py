@@ -2,8 +2,9 @@
 
 import pytest
 
+from pmdkit_lab.durations import clock, duration
 from pmdkit_lab.figures import FIGURES
-from pmdkit_lab.reproduce import Part, budget_of, choose, clock, duration
+from pmdkit_lab.reproduce import Part, budget_of, choose
 from pmdkit_lab.reproduce.part import RESERVED
 from pmdkit_lab.reproduce.parts import CHAPTERS, PARTS
 from pmdkit_lab.studies.experiments import EXPERIMENTS

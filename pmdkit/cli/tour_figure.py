@@ -1,7 +1,6 @@
 """The tour's last picture: where both updates end, one objective on all three tiers, and its first steps."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,9 +9,7 @@ from matplotlib.figure import Figure
 from pmdkit import theory
 from pmdkit.envs.kinds import format_tau, make
 from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, style
-
-if TYPE_CHECKING:
-    from pmdkit.run import Run
+from pmdkit.run import Run
 
 LOOKS = {
     "exactly": (BLUE, "-", "o", 4),
@@ -23,7 +20,7 @@ TRANSFORMER = "small transformer"
 LANGUAGE_MODEL = "language model"
 
 
-def draw(runs: Mapping[str, "Run"], ends: Mapping[str, "Run"], method: str, tau: float) -> Figure:
+def draw(runs: Mapping[str, Run], ends: Mapping[str, Run], method: str, tau: float) -> Figure:
     """Draw where one step ends, pass rates of tier 1, first-step log-ratios beside the theory, and tiers 2 and 3.
 
     Args:
@@ -62,22 +59,22 @@ def draw(runs: Mapping[str, "Run"], ends: Mapping[str, "Run"], method: str, tau:
     return figure
 
 
-def two_ends(ax: Axes, ends: Mapping[str, "Run"]) -> None:
+def two_ends(ax: Axes, ends: Mapping[str, Run]) -> None:
     """Draw the policy after one step of each objective, over the arms by their reward."""
     for shift, (name, colour) in zip((-0.2, 0.2), (("pmd-part", VERMILLION), ("pmd-mean", BLUE)), strict=True):
         run = ends[name]
         reward = make(run.spec.env).reward[0]
-        order, heat = np.argsort(reward), run.spec.objective["tau"]
+        order, tau = np.argsort(reward), run.spec.objective["tau"]
         ax.bar(
             np.arange(len(order)) + shift, [float(run.policy[0][arm]) for arm in order], 0.4, color=colour, label=name
         )
     ax.set_xticks(range(len(order)), [f"{value:.1f}" for value in reward[order]])
     ax.set(xlabel="reward of the arm", ylabel="share of the policy", ylim=(0, 1.03))
-    ax.set_title(f"One exact step of both updates from one policy, tau {heat:g}: they end in different places")
+    ax.set_title(f"One exact step of both updates from one policy, tau {tau:g}: they end in different places")
     ax.legend(loc="upper left")
 
 
-def curves(ax: Axes, runs: Mapping[str, "Run"]) -> None:
+def curves(ax: Axes, runs: Mapping[str, Run]) -> None:
     """Draw the pass rate of every step's rollouts, then the evaluation after the last step."""
     for name, run in runs.items():
         colour, dash, *_ = LOOKS.get(name, (BLUE, "-"))
@@ -86,7 +83,7 @@ def curves(ax: Axes, runs: Mapping[str, "Run"]) -> None:
     ax.set(ylim=(0, 1.03))
 
 
-def first_steps(ax: Axes, runs: Mapping[str, "Run"], method: str, tau: float) -> None:
+def first_steps(ax: Axes, runs: Mapping[str, Run], method: str, tau: float) -> None:
     """Draw the log-ratios of the first step against the pass rate, with the theory's curves."""
     p = np.linspace(0.004, 0.996, 400)
     exact = theory.binary(p, tau, method)
