@@ -33,7 +33,7 @@ GRACE = 15.0  # seconds that a step may still take after a request to stop; sche
 
 
 class Display:
-    """Where a run shows its progress; here nowhere, except for warnings. `pmdkit.console` has those that show it."""
+    """Progress output of a run. This base class prints only warnings; the classes in `pmdkit.console` show progress."""
 
     def begin(self, spec: Spec, start: int) -> None:
         """Called before the first step of this process."""
@@ -142,7 +142,7 @@ def fit(
     """Run to the last step, from the newest checkpoint in the folder if there is one; returns the summary.
 
     The main process locks the folder and writes to it; the others are silent. Nothing up to the last checkpoint is
-    computed again; anything after it is dropped and computed again from the seed, to the same bits. Data, code or
+    computed again; later steps are dropped and computed again from the seed, bit for bit. Data, code or
     weights other than those the run began with are refused unless `accept_changes`.
     """
     group, main = backend.process_group, backend.process_group.is_main_process
@@ -167,7 +167,7 @@ def fit(
             context.display.warn(warning)
 
         with stop_at_once(), group.error_scope(), ExitStack() as stack:
-            for callback in backend.callbacks:  # each that began also ends, in reverse order
+            for callback in backend.callbacks:  # every callback that began also ends, in reverse order
                 stack.push(lambda kind, error, trace, end=callback.on_train_end: end(context, error))
                 callback.on_init_end(context)
             if state:
@@ -179,11 +179,11 @@ def fit(
                 if backend.warm_start is not None:  # phase 0
                     backend.warm_start(context.display.note)
                 first = backend.evaluate()
-                if backend.warm_start is not None:  # so that phase 0 is not learnt again
+                if backend.warm_start is not None:  # so that a resume skips phase 0
                     save(context, checkpoints, 0, first)
             if main:  # remove what an interrupted run has left behind after its last checkpoint
                 checkpoint.prune(folder.checkpoints, start, spec.run.keep)  # a kill may come between save and prune
-                shutil.rmtree(folder.phase_0, ignore_errors=True)  # kept for the resume of phase 0, which is over
+                shutil.rmtree(folder.phase_0, ignore_errors=True)  # only a resume of phase 0 needs it
                 folder.rewind(start)
                 if 0 < start < spec.schedule.steps:
                     files.replace(folder.restarts, files.encode({"steps": [*folder.read_restarts(), start]}))
@@ -213,7 +213,7 @@ def fit_steps(
         reporters = trackers.Trackers(spec.run.report_to, context.folder.path, spec.record(), display.warn)
         context = replace(context, reporters=reporters)
 
-    end, longest = began, 0.0  # of the last step; the first includes what came before it
+    end, longest = began, 0.0  # times of the last step; the first step includes the set-up before it
 
     with stop_requests() as stop:
 
@@ -241,7 +241,7 @@ def fit_steps(
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
             longest, end = max(longest, time.monotonic() - end), time.monotonic()
-            # this checkpoint, another step and its checkpoint may come too late
+            # this checkpoint, another step and its checkpoint may take too long
             late = spec.run.max_time is not None and end - began + 2 * longest > spec.run.max_time
             # a request reaches the processes at different times, but all of them must leave after the same step
             stopping = group.any_rank(stop.is_set() or late)
@@ -279,7 +279,7 @@ def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, fi
 
 
 def summarise(spec: Spec, folder: RunFolder, rows: list[Row], first: Row, last: Row) -> Row:
-    """What `--json` prints: the promised keys, from the metrics of all steps and the evaluation."""
+    """The summary that `--json` prints: the promised keys, from the metrics of all steps and the evaluation."""
     return {
         "tier": spec.tier,
         "env": spec.name,
@@ -325,7 +325,7 @@ def stop_requests() -> Iterator[threading.Event]:
         if stop.is_set():
             if number == signal.SIGINT:
                 raise KeyboardInterrupt
-            return  # a whole group is signalled process by process, and a rank also by its launcher
+            return  # ignored, because a rank may be signalled with its group and again by its launcher
         stop.set()
         if hasattr(signal, "setitimer"):  # not on Windows, where a long step is waited for
             signal.setitimer(signal.ITIMER_REAL, GRACE)

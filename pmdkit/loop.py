@@ -18,7 +18,7 @@ from pmdkit.randomness import derive
 
 @dataclass(frozen=True)
 class Episode:
-    """The outcome of a row in which an environment took turns, besides its tokens.
+    """The result of a multi-turn episode, besides the row's tokens.
 
     Attributes:
         messages: from the first one of the prompt to the policy's last turn.
@@ -69,7 +69,7 @@ class Rollouts:
 
     @property
     def extent(self) -> Tensor:
-        """[N] tokens of each row up to its last response token, those of an environment included."""
+        """[N] tokens of each row up to its last response token, including the environment's tokens."""
         return (self.mask * torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)).amax(1)
 
     def part(self, prompts: slice) -> "Rollouts":
@@ -119,7 +119,7 @@ class Task(Protocol):
         """[P] the prompts of a step, counted from 1."""
 
     def reward(self, rollouts: Rollouts) -> Tensor:
-        """[P, G] reward units; NaN for a response without a verdict, which then counts for nothing."""
+        """[P, G] reward units; NaN for a response without a verdict, which is then ignored."""
 
 
 Stream = Callable[["Learner", "Task", "Schedule", int], Iterable[tuple[int, Rollouts]]]
@@ -152,7 +152,7 @@ class Schedule:
 
 
 def inline(learner: Learner, task: Task, schedule: Schedule, start: int) -> Iterator[tuple[int, Rollouts]]:
-    """Roll out when the loop asks: step s draws from the policy after step s - 1."""
+    """Roll out on demand: step s draws from the policy after step s - 1."""
     for step in range(start + 1, schedule.steps + 1):
         began = perf_counter()
         rollouts = learner.rollout(task.prompts(step), schedule.group, seed=derive(schedule.seed, "rollout", step))
@@ -186,7 +186,7 @@ def run(
 
 
 def graded(reward: Tensor, rollouts: Rollouts) -> Groups:
-    """The step's groups. NaN marks a response without a verdict: its mass goes to the rest of its group."""
+    """Build the step's groups. The mass of a response without a verdict (NaN) goes to the rest of its group."""
     unscored = torch.isnan(reward)
     mass = rollouts.mass
     if bool(unscored.any()):
@@ -198,7 +198,7 @@ def graded(reward: Tensor, rollouts: Rollouts) -> Groups:
 
 
 def without_equal_groups(batch: Batch, groups: Groups) -> Batch:
-    """The batch with weight 0 on every group whose rewards are all equal; the others keep theirs."""
+    """Set the weight of every group with equal rewards to 0, and keep all other weights."""
     top = torch.where(groups.present, groups.reward, -torch.inf).max(1).values
     low = torch.where(groups.present, groups.reward, torch.inf).min(1).values
     kept = (top > low).repeat_interleave(groups.reward.shape[1])

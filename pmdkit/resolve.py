@@ -1,4 +1,4 @@
-"""From a spec and some changes to what can start: every option explicit, the objective, and the backend of the tier."""
+"""Turn a spec and changes into a run that can start: all options explicit, the objective, and the tier's backend."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -47,14 +47,14 @@ def resolve(
 
 
 def read_spec(tier: str, env: str, trusted: Trusted) -> Spec:
-    """The spec of that name on a tier's shelf, or of that path, as it is written."""
+    """Read a spec by name from a tier's shelf, or by path, without resolving it."""
     if tier not in SPECS:
         raise UsageError(unknown("backend", tier, SPECS))
     return SPECS[tier].read(env, trusted)
 
 
 def with_objective(spec: AnySpec, changes: Mapping[str, Any], given: Objective | None = None) -> AnySpec:
-    """The spec with the objective of `changes`: another objective keeps the environment's tau, if it takes one."""
+    """Apply the objective in `changes`; a different objective keeps the environment's tau if it has that option."""
     known = named(spec.objective)
     name = named({"name": changes.get("objective.name", known)})
     if name == known:
@@ -67,7 +67,7 @@ def with_objective(spec: AnySpec, changes: Mapping[str, Any], given: Objective |
 def resolve_spec(
     spec: AnySpec, changes: Mapping[str, Any], given: Objective | None = None
 ) -> tuple[AnySpec, Objective]:
-    """The spec with the changes made, the objective's defaults written out and the backend's choices made."""
+    """Apply the changes, then write out the objective's defaults and the backend's choices."""
     spec = with_objective(spec, changes, given).override(dict(changes))
     objective = given or objective_of(spec)
     spec = spec.model_copy(update={"objective": describe(objective, spec.objective)})
@@ -93,7 +93,7 @@ def objective_of(spec: Spec) -> Objective:
 
 
 def named(table: Mapping[str, Any]) -> str:
-    """The name in an [objective] table."""
+    """The objective's name in an [objective] table."""
     name = table.get("name")
     if not isinstance(name, str):
         got = "not set" if name is None else short(name)

@@ -122,7 +122,7 @@ class Run:
         return panel_figure(self.folder, panel or "progress", ax)
 
     def __repr__(self) -> str:
-        """What ran, and how far. It never raises: debuggers and notebooks show it when something is already wrong."""
+        """The run and its progress. Never raises: debuggers show it when something is already wrong."""
         try:
             if self.folder.finished:
                 s = self.folder.read_summary()

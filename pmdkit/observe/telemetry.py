@@ -1,4 +1,4 @@
-"""Other libraries kept quiet: they do not report their use, here and in every process that inherits the environment."""
+"""Switch off telemetry of other libraries, in this process and in every process that inherits its environment."""
 
 import os
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ VARIABLES = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "WANDB_ERROR_REPORTING": "false",
-    "WANDB_CONSOLE": "off",  # nor what a run prints
+    "WANDB_CONSOLE": "off",  # nor the output of a run
     "GRADIO_ANALYTICS_ENABLED": "False",  # for Trackio
 }
 
 
 def no_telemetry() -> None:
-    """Call it before transformers, vLLM or a tracker is imported, which read these once. The user's own values stay."""
+    """Set these before transformers, vLLM or a tracker is imported and reads them. The user's own values stay."""
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)
 

@@ -50,7 +50,7 @@ class Trackers:
         self.each(0, lambda tracker: tracker.finish())
 
     def each(self, step: int, act: Callable[[Any], object]) -> None:
-        """Do something with each tracker, opened at its first step; one that fails is dropped."""
+        """Call a function on each tracker, opened at its first step; a tracker that fails is dropped."""
         for name in list(self.open):
             try:
                 with redirect_stdout(sys.stderr):  # Trackio prints, and stdout is for data

@@ -33,9 +33,9 @@ __all__ = [
     "SimulatedError",  # the fields of `simulate_target_error`
     "TargetError",  # the fields of `target_error`
     "anchor",  # strength of the push away from pi_old that PMD-part adds to PMD-mean
-    "anchor_growth",  # what stale ministeps make of it
+    "anchor_growth",  # the growth of that push over stale ministeps
     "anchor_threshold",  # the tau below which the push is stronger than the pull
-    "at_minimum",  # whether a rest of -rho A + tau/2 log^2 rho is a minimum
+    "at_minimum",  # whether a stationary point of -rho A + tau/2 log^2 rho is a minimum
     "baseline_value",  # V_k, from the mean reward to tau log Z
     "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
@@ -55,5 +55,5 @@ __all__ = [
     "target_error",  # target error, exactly over the binomial
     "tau_for_eta",  # the temperature that contracts by eta, in closed form
     "trajectory",  # exact pass rates over many updates
-    "winner_threshold",  # the tau below which that loss crowns one right response
+    "winner_threshold",  # the tau below which that loss prefers a single right response
 ]

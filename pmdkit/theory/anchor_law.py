@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from pmdkit.theory.between_update import shares
 from pmdkit.theory.binary_rewards import mean_over_successes
-from pmdkit.theory.inputs import Array, expect, group_sizes, numbers, pass_rates, temperatures, together
+from pmdkit.theory.inputs import Array, group_sizes, numbers, pass_rates, require, temperatures, together
 from pmdkit.theory.target_errors import leave_one_out_targets, log_partition_estimate
 
 
@@ -41,7 +41,7 @@ def anchor(p: ArrayLike, tau: ArrayLike, n: ArrayLike, k: ArrayLike = 1.0) -> Ar
     p, tau, n, k = np.broadcast_arrays(p, tau, n, k)
 
     def rise(_: Array, heat: Array, right: Array, peers: int) -> Array:
-        """V_k minus the mean of the peers: it lies between that mean and the largest reward."""
+        """V_k minus the peers' mean reward; V_k lies between that mean and the largest reward."""
         share = right / peers
         return np.clip(heat * log_partition_estimate(right, peers, heat) - share, 0.0, 1 - share)
 
@@ -88,7 +88,7 @@ def group_anchor(reward: ArrayLike, tau: ArrayLike, k: ArrayLike = 1.0) -> Array
 
 
 def anchor_growth(c: ArrayLike, tau: ArrayLike, lr: ArrayLike, fisher: ArrayLike, ministeps: ArrayLike) -> Array:
-    r"""By how much stale ministeps multiply what is there of a direction that the reward says nothing about.
+    r"""The factor by which stale ministeps multiply a deviation in a direction that the reward does not affect.
 
     $$ (1 + \mathrm{lr}\, f\, (c - \tau))^M $$
 
@@ -104,5 +104,5 @@ def anchor_growth(c: ArrayLike, tau: ArrayLike, lr: ArrayLike, fisher: ArrayLike
         ministeps: M, gradient steps on one batch, >= 1. All five broadcast.
     """
     steps = numbers("ministeps", ministeps)
-    expect(steps >= 1, steps, "ministeps is {}; expected numbers >= 1")
+    require(steps >= 1, steps, "ministeps is {}; expected numbers >= 1")
     return (1 + numbers("lr", lr) * numbers("fisher", fisher) * (numbers("c", c) - temperatures(tau))) ** steps

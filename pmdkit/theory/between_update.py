@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.inputs import Array, centred, expect, leading_shape, lengths, numbers, problem, ratio
+from pmdkit.theory.inputs import Array, centred, leading_shape, lengths, numbers, problem, ratio, require
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
 
@@ -89,7 +89,9 @@ def between(
 def shares(k: ArrayLike) -> Array:
     """Scalar or [...] positions in the family, in [0, 1]."""
     values = numbers("k", k)
-    expect((values >= 0) & (values <= 1), values, "k is {}; expected numbers from 0 (mean reward) to 1 (log partition)")
+    require(
+        (values >= 0) & (values <= 1), values, "k is {}; expected numbers from 0 (mean reward) to 1 (log partition)"
+    )
     return values
 
 

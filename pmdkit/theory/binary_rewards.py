@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.inputs import Array, expect, known_method, numbers, pass_rates, temperatures, together
+from pmdkit.theory.inputs import Array, known_method, numbers, pass_rates, require, temperatures, together
 from pmdkit.theory.pmd_mean_update import pmd_mean
 from pmdkit.theory.pmd_part_update import pmd_part
 
@@ -76,8 +76,8 @@ def tau_for_eta(p: ArrayLike, eta: ArrayLike) -> Array:
     Relative error below 1e-10 down to p = 1e-305. A temperature below 1e-308 is 0, with numpy's warning of an overflow.
     """
     p, eta = pass_rates(p), numbers("eta", eta)
-    expect(p > 0, p, "p is {}; expected pass rates in (0, 1]: a prompt that is never solved does not contract")
-    expect((eta > 0) & (eta < 1), eta, "eta is {}; expected contractions in (0, 1)")
+    require(p > 0, p, "p is {}; expected pass rates in (0, 1]: a prompt that is never solved does not contract")
+    require((eta > 0) & (eta < 1), eta, "eta is {}; expected contractions in (0, 1)")
     v = -np.log1p(-eta)
     return 1 / (eta * v / p + (1 - eta) * (v + np.log1p((1 - p) * eta / p)))
 

@@ -1,4 +1,4 @@
-"""Checks of what the functions of `theory` accept, and arithmetic that avoids losing digits."""
+"""Checks of the arguments of `theory`, and arithmetic that keeps digits."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def rewards(reward: ArrayLike | None, actions: int | None = None) -> Array:
 def temperatures(tau: ArrayLike | None) -> Array:
     """Scalar or [...] temperatures, finite and > 0."""
     values = numbers("tau", tau)
-    expect(
+    require(
         np.isfinite(values) & (values > 0),
         values,
         "tau is {}; expected finite numbers > 0 in reward units (0.05 on rewards {{0, 1}} is 0.1 on +-1)",
@@ -68,14 +68,14 @@ def problem(
 def pass_rates(p: ArrayLike | None) -> Array:
     """Scalar or [...] pass rates, in [0, 1]. The two updates treat one below SMALLEST as 0."""
     values = numbers("p", p)
-    expect((values >= 0) & (values <= 1), values, "p is {}; expected pass rates in [0, 1]")
+    require((values >= 0) & (values <= 1), values, "p is {}; expected pass rates in [0, 1]")
     return values
 
 
 def group_sizes(n: ArrayLike | None) -> NDArray[np.int64]:
     """Scalar or [...] responses per prompt: whole numbers >= 2, because a draw needs a peer."""
     values = numbers("n", n)
-    expect(
+    require(
         np.isfinite(values) & (values >= 2) & (values == np.floor(values)),
         values,
         "n is {}; expected whole numbers >= 2: leaving one out of a group needs a second response",
@@ -86,7 +86,7 @@ def group_sizes(n: ArrayLike | None) -> NDArray[np.int64]:
 def confidences(delta: ArrayLike | None) -> Array:
     """Scalar or [...] failure probabilities, in (0, 1)."""
     values = numbers("delta", delta)
-    expect((values > 0) & (values < 1), values, "delta is {}; expected failure probabilities in (0, 1), such as 0.05")
+    require((values > 0) & (values < 1), values, "delta is {}; expected failure probabilities in (0, 1), such as 0.05")
     return values
 
 
@@ -118,18 +118,18 @@ def numbers(name: str, value: Any) -> Array:
 def weights(name: str, value: ArrayLike) -> Array:
     """Finite numbers >= 0."""
     values = numbers(name, value)
-    expect(np.isfinite(values) & (values >= 0), values, name + " is {}; expected finite numbers >= 0")
+    require(np.isfinite(values) & (values >= 0), values, name + " is {}; expected finite numbers >= 0")
     return values
 
 
-def expect(good: NDArray[np.bool_], values: Array, sentence: str) -> None:
-    """Raise the sentence about the first value that is not good."""
+def require(good: NDArray[np.bool_], values: Array, sentence: str) -> None:
+    """Raise a ValueError about the first value that is not good."""
     if not good.all():
         raise ValueError(sentence.format(f"{values[~good].flat[0]:g}"))
 
 
 def together(**arrays: NDArray[Any]) -> tuple[int, ...]:
-    """The common shape, or an error that names what does not fit."""
+    """The common shape of the arguments, or an error that names a shape that does not fit."""
     try:
         return np.broadcast_shapes(*(array.shape for array in arrays.values()))
     except ValueError:

@@ -24,7 +24,7 @@ def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> 
     """
     p, tau = np.broadcast_arrays(inputs.pass_rates(p), inputs.temperatures(tau))
     sentence = "p is {}; expected pass rates inside (0, 1): the expansions are singular at the ends"
-    inputs.expect((p > 0) & (p < 1), p, sentence)
+    inputs.require((p > 0) & (p < 1), p, sentence)
     if inputs.known_method(method) == "pmd-mean":
         negative, lam, bound = -p / tau, tau * p * (1 - p), p / tau
     else:

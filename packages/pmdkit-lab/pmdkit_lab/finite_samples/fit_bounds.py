@@ -63,5 +63,5 @@ def class_size(policies: float) -> float:
     """The number of policies the fit chooses from."""
     size = np.asarray(policies, float)
     sentence = "policies is {}; expected the size of a finite policy class, >= 1"
-    inputs.expect(np.isfinite(size) & (size >= 1), size, sentence)
+    inputs.require(np.isfinite(size) & (size >= 1), size, sentence)
     return float(size)

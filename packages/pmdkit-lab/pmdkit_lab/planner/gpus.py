@@ -15,9 +15,9 @@ class GPU:
         gib: memory in GiB. Data sheets say GB; drivers report about the same number of GiB.
         flops: dense bfloat16 FLOP/s with float32 accumulation; data sheets often print twice that, for sparse ones.
         bandwidth: memory bandwidth, bytes/s.
-        link: to a neighbour in the same machine, bytes/s in one direction.
-        network: its share of the network to other machines, bytes/s in one direction.
-        reached: share of `flops` that the best large matrix product reaches: clocks fall under load.
+        link: bandwidth to a neighbour in the same machine, bytes/s in one direction.
+        network: bandwidth to other machines, this accelerator's share, bytes/s in one direction.
+        reached: share of `flops` that the best large matrix product reaches; clocks fall under load, so it is below 1.
         flash: share of `flops` reached by flash-attention 2, which torch includes. Its kernels are built for Ampere;
             on later machines they reach a smaller share of a higher peak.
     """
@@ -58,7 +58,7 @@ GPUS = {
 
 
 def parse_gpus(text: str) -> tuple[int, GPU]:
-    """How many accelerators a string such as `32xH100` means, and which.
+    """Parse a string such as `32xH100` into a count and an accelerator.
 
     Raises:
         UsageError: the string is not NxNAME, or the name is not in the table.

@@ -15,7 +15,7 @@ class Cluster:
     Attributes:
         gpu: the kind of accelerator.
         count: how many there are.
-        tensor: accelerators that one engine splits every matrix over (TP).
+        tensor: accelerators over which one engine splits every matrix (TP).
     """
 
     gpu: GPU
@@ -29,13 +29,13 @@ class Cluster:
 
     @property
     def wire(self) -> float:
-        """Bytes/s between any two accelerators, in one direction: the network if there is more than one machine."""
+        """Bytes/s between any two accelerators, in one direction; the network's rate if there are several machines."""
         return self.gpu.link if self.count <= NODE else self.gpu.network
 
     @property
     def ring(self) -> float:
-        """Bytes/s at which each accelerator receives what all of them hold: a machine receives it once, over the
-        networks of all its accelerators, and passes it on inside."""
+        """Bytes/s at which each accelerator receives the shards of all. A machine receives them once, over the
+        networks of all its accelerators, and passes them on inside."""
         return self.gpu.link if self.count <= NODE else min(self.gpu.link, NODE * self.gpu.network)
 
 

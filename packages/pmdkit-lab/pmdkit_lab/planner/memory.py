@@ -38,7 +38,7 @@ class Memory:
 
 
 def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainers: Cluster | None = None) -> Memory:
-    """Memory by phase: the trainer's state always stays, and so does all that an engine has which does not sleep.
+    """Memory by phase. The trainer's state always stays; so does everything of an engine that does not sleep.
 
     With `trainers`, engine and trainer are on separate accelerators.
     """
@@ -56,7 +56,7 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     room = left / engine.cache_bytes()
     if work.share is not None:
         held = room  # vLLM fills its share at once
-    elif work.reserve is not None:  # nothing makes the embedded engine's rows end early, and all have one capacity
+    elif work.reserve is not None:  # rows of the embedded engine never end early, and all have the same capacity
         held = max(work.longest, min(rows * work.longest, work.reserve))
     else:
         held = min(max(wanted, work.longest), room)
@@ -84,14 +84,14 @@ def shares_of(work: Workload, there: Cluster) -> int:
     return there.count // work.replicas if work.fsdp2 else 1
 
 
-# A pass is fullest in the head or in a block, and never in both: the fuller of these moments counts. Where weights are
-# cut, embedding and head stay gathered throughout, and the next block is gathered while one computes; where they are
-# not, a half-precision pass has copies of what it computes with, and the head makes one more. How near these parts are
-# to rehearsals of every recipe: tests/planner/rehearsed.json.
+# A pass peaks in the head or in a block, never in both, so the larger peak counts. Where weights are
+# sharded, embedding and head stay gathered throughout, and the next block is gathered during a block; where they are
+# not, a half-precision pass holds copies of the weights it uses, and the head makes one more. Their distance
+# from rehearsals of every recipe is in tests/planner/rehearsed.json.
 
 
 def largest_pass(work: Workload, there: Cluster) -> tuple[float, bool]:
-    """Tokens of the largest pass, and whether it is the only one of an update: then no gradients are summed before."""
+    """Tokens of the largest pass, and whether an update has only this pass, so that no gradients are accumulated."""
     everything = work.longest - work.width + work.width * work.rows / work.ministeps / there.count
     only = work.width > 0 and everything <= work.token_budget
     return max(work.longest, everything if only else work.token_budget), only
@@ -110,7 +110,7 @@ def weights_of_a_pass(sizes: Sizes, cut: bool) -> tuple[str, float, float]:
 
 
 def fuller(*moments: dict[str, float]) -> dict[str, float]:
-    """The moment at which more is held."""
+    """The larger of several memory peaks, by part."""
     return max(moments, key=lambda parts: sum(parts.values()))
 
 

@@ -16,7 +16,7 @@ from pmdkit_lab.planner.memory import GIB, Memory, memory
 from pmdkit_lab.planner.timing import EngineSize, Generation, Update, generation, scoring, update
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
 
-MOST = 4096  # accelerators; more would not be useful advice
+MOST = 4096  # accelerators; advice to rent more would not help anybody
 SUGGESTIONS = 4
 NARROWEST = 256  # tokens; a mathematical answer with its reasoning is seldom shorter
 

@@ -29,7 +29,7 @@ def timeline(generating: Array, training: Array, lag: int, apart: bool) -> Timel
     Args:
         generating, training: [steps], seconds of each step's rollout and update.
         lag: 0 rolls out and updates in turns.
-        apart: engines and trainer are on separate accelerators; otherwise each waits for the other whatever the lag.
+        apart: whether engines and trainer have separate accelerators; if not, each waits for the other at any lag.
     """
     steps = len(generating)
     generation, update = np.zeros((steps, 2)), np.zeros((steps, 2))

@@ -20,7 +20,7 @@ __all__ = ["GIB", "FakeTensor", "FakeTensorMode", "install", "made_again", "resu
 
 
 class Stream:
-    """A stream, or an event, on which everything has already happened."""
+    """A stream, or an event, with no work left to wait for."""
 
     device_index = stream_id = cuda_stream = 0
     device_type = 1
@@ -50,26 +50,26 @@ class Stream:
 
 
 def install(gib: float) -> None:
-    """Make torch believe in a device of so much memory; whatever is computed on it must be fake."""
+    """Register a fake CUDA device with this much memory; every tensor on it must be fake."""
     if torch.version.cuda is not None:  # a guard of its own replaces the compiled one; this makes it do nothing
         torch._C._ensureCUDADeviceGuardSet()
     patch_cuda(gib)
     register_kernels()
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(1, device="cuda") is made there, not copied
-    # fakes have addresses that differ where their memory does (torch says 0), and parameters that are put in place
-    # rather than swapped, which fakes cannot be
+    # give fakes distinct addresses for distinct memory (torch returns 0), and set their parameters in place
+    # instead of by swapping, which fakes do not support
     address = torch.UntypedStorage.data_ptr
     kinds = (FakeTensorMode, FakeTensor, torch.UntypedStorage, nn.Module)
     mode, fake, storage, module = (cast(Any, kind) for kind in kinds)
     storage.data_ptr = lambda x: address(x) if x.device.type == "cpu" else x._cdata
     fake.data_ptr = lambda x: x.untyped_storage()._cdata
     module._apply = apply
-    mode.avoid_device_init = True  # it would start the device
+    mode.avoid_device_init = True  # initialisation would look for a real device
     mode.__deepcopy__ = lambda self, memo: self  # a copied tensor with a mode of its own would be faked once more
 
 
 def patch_cuda(gib: float) -> None:
-    """The answers of torch.cuda and torch.accelerator, as far as FSDP2, AdamW and pmdkit ask."""
+    """Replace the functions of torch.cuda and torch.accelerator that FSDP2, AdamW and pmdkit call."""
     bytes_, stream = int(gib * GIB), Stream()
     card = SimpleNamespace(
         major=9, minor=0, multi_processor_count=132, L2_cache_size=50 * 2**20, name="rehearsed", total_memory=bytes_
@@ -104,7 +104,7 @@ LIBRARY = torch.library.Library("aten", "IMPL")
 
 
 def register_kernels() -> None:
-    """Give the device a kernel of each operator that has one on the CPU although it could be composed of others.
+    """Register a kernel on the device for each composite operator that has its own kernel on the CPU.
 
     A build with CUDA has them. Without them the dispatcher composes the operator before any mode sees it: the gradient
     of silu becomes seven operators and four buffers.
@@ -121,7 +121,7 @@ def register_kernels() -> None:
 
 
 def apply(module: nn.Module, change: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
-    """`Module._apply`, on which `to` is built."""
+    """Replace `Module._apply`, the basis of `Module.to`."""
     for child in module.children() if recurse else ():
         child._apply(change)
     for name, weight in module._parameters.items():
@@ -140,7 +140,7 @@ def start_group(rank: int, size: int) -> None:
 
 @contextmanager
 def watched(resized: Callable[[Any], None]) -> Iterator[None]:
-    """Within the block `resized` is called with each storage that is resized: FSDP2 frees gathered weights that way.
+    """Call `resized` with every storage that is resized inside the block; FSDP2 frees gathered weights by a resize.
 
     And the shapes of whole DTensors, which torch computes on tensors that no process has, are computed unseen.
     """
@@ -162,7 +162,7 @@ def watched(resized: Callable[[Any], None]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Made:
-    """A fake tensor that an operator returned: an input, a part of the memory of one, or new memory.
+    """The recipe of an operator's fake result: an input, a view of an input's memory, or new memory.
 
     Attributes:
         base: the number of that input; None for new memory.
@@ -173,7 +173,7 @@ class Made:
     layout: tuple[Any, ...] | None = None
 
     def again(self, mode: FakeTensorMode, given: Sequence[FakeTensor]) -> FakeTensor:
-        """The tensor that the operator returns for inputs like those."""
+        """Make the tensor again, for inputs of the same layout."""
         if self.layout is None:
             return given[cast(int, self.base)]
         dtype, shape, stride, offset, place = self.layout
@@ -185,7 +185,7 @@ class Made:
 
 
 def result_of(out: Any, given: Sequence[FakeTensor]) -> Any:
-    """A result with `Made` in place of its tensors: enough to return it again for inputs of the same layout.
+    """Replace the tensors of a result by `Made`, so that inputs of the same layout can get an equal result.
 
     torch remembers results of fake tensors too, but takes five times as long to find one.
 
@@ -195,7 +195,7 @@ def result_of(out: Any, given: Sequence[FakeTensor]) -> Any:
     if isinstance(out, (list, tuple)):
         inputs = {x.untyped_storage()._cdata for x in given}
         made = [x.untyped_storage()._cdata for x in out if isinstance(x, FakeTensor)]
-        if any(made.count(memory) > 1 for memory in set(made) - inputs):  # new memory of which both are parts
+        if any(made.count(memory) > 1 for memory in set(made) - inputs):  # two results share new memory
             raise LookupError
         return type(out)(result_of(x, given) for x in out)
     if out is None:
@@ -216,7 +216,7 @@ def result_of(out: Any, given: Sequence[FakeTensor]) -> Any:
 
 
 def made_again(result: Any, mode: FakeTensorMode, given: Sequence[FakeTensor]) -> Any:
-    """The result of an operator from what `result_of` kept of an earlier one."""
+    """Build an operator's result from what `result_of` recorded."""
     if isinstance(result, (list, tuple)):
         return type(result)(made_again(x, mode, given) for x in result)
     return result.again(mode, given) if isinstance(result, Made) else result

@@ -1,4 +1,4 @@
-"""What happens on the rehearsed device: memory by phase and site, products, kernels, traffic, waits of the host.
+"""Measurements on the rehearsed device: memory by phase and site, products, kernels, traffic, waits of the host.
 
 Tensors on the device are fake; everything on the host is real, so that the code that runs need not know.
 """
@@ -26,7 +26,7 @@ from pmdkit_lab.rehearsal import device
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
 BLOCK = 512  # bytes; CUDA's caching allocator rounds up to it
-VIRTUAL = 2**20  # numbers; a larger copy to the host is one zero, expanded
+VIRTUAL = 2**20  # elements; a larger copy to the host is a single zero, expanded
 OURS, PMDKIT = (os.path.dirname(path) + os.sep for path in (__file__, pmdkit.__file__))
 CALLERS = (PMDKIT, "/_fully_shard/", "/transformers/", "/peft/", "/torch/optim/", "/clip_grad.py")
 "Files that a site names; whatever they call is named after the line that called it."
@@ -36,12 +36,12 @@ EMPTY = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_stri
 
 
 def new_phase() -> dict[str, Any]:
-    """What is counted in a phase: bytes at its fullest moment and by site, FLOPs, calls, bytes sent, waits by line."""
+    """Empty counts of a phase: bytes at its peak and by site, FLOPs, calls, bytes sent, waits by line."""
     return {"peak": 0, "sites": {}} | {kind: Counter() for kind in ("products", "kernels", "traffic", "waits")}
 
 
 class Meter(TorchDispatchMode):
-    """Fakes what touches the device, runs everything else, and counts.
+    """Run operators on the device with fake tensors and all others for real, and count both.
 
     Attributes:
         phases: by name, in the order in which they began.
@@ -56,39 +56,39 @@ class Meter(TorchDispatchMode):
         self.current = self.phases["build"]
         self.latest = "build"
         self.live: dict[int, list[Any]] = {}  # bytes and site of each storage, and what sees its end
-        self.seen: dict[Any, tuple[Any, list[Any]]] = {}  # results and counts of operators, by what they were given
+        self.seen: dict[Any, tuple[Any, list[Any]]] = {}  # results and counts of operators, by their arguments
         self.held = 0
         self.by_site: Counter[str] = Counter()
         self.pairs = 0
         self.rising = False
 
     def forget(self) -> None:
-        """Begin all phases anew, except the first."""
+        """Reset all phases except the first."""
         for name, phase in self.phases.items():
             if name != "build":
                 phase.update(new_phase())
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count what happens inside as part of a phase, and not of the one around it."""
+        """Count everything inside the block in this phase, not in the surrounding phase."""
         before = self.current
         self.snapshot()
-        self.current, self.rising, self.latest = self.phases[name], False, name  # its first step may free
+        self.current, self.rising, self.latest = self.phases[name], False, name  # a phase may begin by freeing
         yield
-        self.rising = self.rising or not self.current["peak"]  # one that allocates nothing holds what it found
+        self.rising = self.rising or not self.current["peak"]  # a phase that allocates nothing peaks at its start
         self.snapshot()
         self.current, self.rising = before, True
 
     # Memory.
 
     def snapshot(self) -> None:
-        """Keep what is held now if it is the most in this phase; called before anything is freed."""
+        """Record the memory held now if it is the phase's peak; called before memory is freed."""
         if self.rising and self.held > self.current["peak"]:
             self.current |= {"peak": self.held, "sites": +self.by_site}
         self.rising = False
 
     def change(self, entry: list[Any], size: int) -> None:
-        """A storage has another size now, in blocks of the allocator."""
+        """Record the new size of a storage, in blocks of the allocator."""
         size = -(-size // BLOCK) * BLOCK
         if size < entry[0]:
             self.snapshot()
@@ -99,7 +99,7 @@ class Meter(TorchDispatchMode):
         entry[0] = size
 
     def track(self, tensor: Tensor, operator: str) -> None:
-        """Count the memory of a tensor that an operator made, unless it is a part of another's."""
+        """Count the memory of a tensor that an operator made, unless the tensor is a view."""
         storage = tensor.untyped_storage()
         key = storage.data_ptr()
         if key not in self.live:
@@ -109,13 +109,13 @@ class Meter(TorchDispatchMode):
             self.change(entry, storage.nbytes())
 
     def freed(self, key: int, entry: list[Any]) -> None:
-        """The memory is given back."""
+        """Count a storage as freed."""
         if self.live.get(key) is entry:
             del self.live[key]
         self.change(entry, 0)
 
     def resized(self, storage: Any) -> None:
-        """FSDP2 frees and restores gathered weights in place."""
+        """Record a resize in place, by which FSDP2 frees and restores gathered weights."""
         entry = self.live.get(storage.data_ptr())
         if entry is not None:
             self.change(entry, storage.nbytes())
@@ -153,13 +153,13 @@ class Meter(TorchDispatchMode):
             else:
                 out = func(*args, **kwargs)
         counts = self.count(func, name, args, kwargs, out, factors, faked)
-        if (described(args, []), described(kwargs, [])) == given[2:]:  # no input has another layout now
+        if (described(args, []), described(kwargs, [])) == given[2:]:  # the operator changed no input's layout
             with suppress(LookupError):
                 self.seen[given] = device.result_of(out, faked), counts
         return self.counted(name, out, counts)
 
     def counted(self, name: str, out: Any, counts: list[Any]) -> Any:
-        """The result of an operator, after its memory and what it does are counted."""
+        """Return an operator's result after counting its memory and its work."""
         for tensor in tree_leaves(out):
             if isinstance(tensor, device.FakeTensor) and tensor.device.type == "cuda":
                 self.track(tensor, name)
@@ -168,7 +168,7 @@ class Meter(TorchDispatchMode):
         return out
 
     def on_host(self, func: Any, args: Any, kwargs: Any, to: str | None) -> Any:
-        """The answer of an operator that brings numbers to the host, which waits for them; None for any other.
+        """Result of an operator that copies numbers to the waiting host; None for any other operator.
 
         A flag is True, a number 0 or 1: what is finite, and what counts.
         """
@@ -185,7 +185,7 @@ class Meter(TorchDispatchMode):
         if func is aten.copy_.default and not isinstance(args[0], device.FakeTensor):
             self.wait("a copy to the host")
             return args[0]
-        if func is aten._unique2.default:  # how many there are is a number: here the groups of a micro-batch, one
+        if func is aten._unique2.default:  # the count of distinct values is data: here the groups of a micro-batch, 1
             self.wait("the size of a result")
             with self.fake:
                 one = args[0].new_empty(1, dtype=torch.long)
@@ -193,7 +193,7 @@ class Meter(TorchDispatchMode):
         return None
 
     def wait(self, what: str) -> None:
-        """The host waits now."""
+        """Count a wait of the host."""
         self.current["waits"][f"{what}: {caller()}"] += 1
 
     def count(
@@ -202,7 +202,7 @@ class Meter(TorchDispatchMode):
         """Traffic of a collective; FLOPs and kernels of anything else."""
         made = [x for x in tree_leaves(out) if isinstance(x, device.FakeTensor)]
         if name.startswith(("c10d::", "_c10d_functional::")):
-            size = max(x.numel() * x.element_size() for x in (*faked, *made))  # the whole, of which others are parts
+            size = max(x.numel() * x.element_size() for x in (*faked, *made))  # the whole, not its shards
             return [("traffic", f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}", size)]
         if func.is_view or name in EMPTY:
             return []
@@ -222,7 +222,7 @@ class Meter(TorchDispatchMode):
 
 
 def described(value: Any, faked: list[device.FakeTensor]) -> Any:
-    """What the result of an operator depends on; tensors on the device, which `faked` collects, by their layout."""
+    """Everything an operator's result depends on. Tensors on the device count by layout and are added to `faked`."""
     kind = type(value)
     if kind is device.FakeTensor and value.constant is None:
         faked.append(value)
@@ -235,7 +235,7 @@ def described(value: Any, faked: list[device.FakeTensor]) -> Any:
     if isinstance(value, Tensor):
         if isinstance(value, device.FakeTensor):
             faked.append(value)
-        return object()  # numbers: equal to nothing else
+        return object()  # real data: never equal to another call's
     return kind, value
 
 
@@ -246,12 +246,12 @@ def short(kind: torch.dtype) -> str:
 
 @cache
 def is_named(file: str) -> bool:
-    """Whether a site may name this file; asked for every frame above every operator."""
+    """Whether a site may name this file; called for every frame above every operator, so it is cached."""
     return not file.startswith(OURS) and any(mark in file for mark in CALLERS)
 
 
 def caller() -> str:
-    """The line of the rehearsed code that runs now, as file.py:12 function; autograd's own steps have none."""
+    """The running line of the rehearsed code, as file.py:12 function; "autograd" if autograd itself runs."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""One process of a rehearsal: two steps of pmdkit's loop at full size, with tensors on the device that are fake.
+"""One process of a rehearsal: two steps of pmdkit's loop at full size, on fake tensors.
 
 It reads a list of requests from standard input as JSON, and writes what each found to standard output.
 """
@@ -53,7 +53,7 @@ PHASES = {"sync_weights": "publish", "score": "score", "with_reference": "score"
 
 
 class FakeGroup(collectives.AccelerateGroup):
-    """The process group of one process whose peers do not exist: what it gathers is its own tensor, `size` times."""
+    """A process group without real peers: a gather returns this process's own tensor `size` times."""
 
     def __init__(self, table: ParallelTable, rank: int) -> None:
         device.start_group(rank, table.processes)
@@ -78,7 +78,7 @@ def summed(
     state: None,
     bucket: torch.distributed.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    """`collectives.summed`, whose future has no value where nothing is sent."""
+    """`collectives.summed` for a group that sends nothing, so its future has no value."""
     torch.distributed.all_reduce(bucket.buffer())
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(bucket.buffer())
@@ -93,9 +93,9 @@ def make_task(spec: LLMSpec, objective: Objective, size: int) -> Any:
     schedule, prompt, response = spec.schedule, spec.rollout.max_prompt, spec.rollout.width
     assert schedule.group is not None
     assert schedule.prompts is not None
-    count, group = 2 * size, schedule.group  # whole groups are never split, however long: each is a micro-batch
+    count, group = 2 * size, schedule.group  # a group is never split, so each is one micro-batch
     if not traits(objective).whole_groups:
-        # equally long rows that fill the budget, one of full length that exceeds it, or all that a ministep has
+        # rows of equal length that fill the budget, a single full row that exceeds it, or all rows of a ministep
         room = spec.update.token_budget - prompt
         most = -(-schedule.prompts * schedule.group // (schedule.ministeps * size))
         rows = max(1, -(-room // response))
@@ -113,7 +113,7 @@ def make_task(spec: LLMSpec, objective: Objective, size: int) -> Any:
 
 
 class FakeVLLM:
-    """What `vllm.LLM` holds on the device while it is awake: its weights, and keys and values up to its share."""
+    """The memory that `vllm.LLM` holds while awake: its weights, and keys and values up to its share."""
 
     def __init__(self, weights: int, share: int) -> None:
         self.sizes = {"weights": min(weights, share), "kv_cache": max(0, share - weights)}
@@ -125,11 +125,11 @@ class FakeVLLM:
         self.held |= {tag: torch.empty(self.sizes[tag], dtype=torch.uint8, device=CUDA) for tag in tags}
 
     def sleep(self, level: int) -> None:
-        """Give all memory back."""
+        """Free all memory."""
         self.held.clear()
 
     def collective_rpc(self, method: str, kwargs: Mapping[str, Any]) -> None:
-        """Take each weight once, as vLLM's `reload_weights` does."""
+        """Read each weight once, as vLLM's `reload_weights` does."""
         for name, weight in kwargs["weights_iterator"]:
             if isinstance(weight, DTensor):
                 raise TypeError(f"{name} is published in shards, {weight.placements}; expected a whole tensor")
@@ -138,7 +138,7 @@ class FakeVLLM:
 
 
 class RehearsedVLLM(ColocatedEngine):
-    """The engine of rollout.engine = "vllm" with everything but vLLM itself; servers hold nothing here."""
+    """The engine of rollout.engine = "vllm" without vLLM itself. Servers hold no memory here."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config, self.version = config, NO_WEIGHTS
@@ -150,9 +150,9 @@ class RehearsedVLLM(ColocatedEngine):
 
 
 def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: ProcessGroup) -> DistributedEngine:
-    """The engine of a recipe with its real weights and publish, which draws nothing and holds its cache."""
+    """The recipe's engine, which publishes weights for real and holds its cache, but draws no tokens."""
     rollout, cache = spec.rollout, 0
-    # servers are left out; where the trainer's weights are shards, each process generates with a whole model
+    # no servers here; if the trainer's weights are sharded, each process generates with a whole model
     CENTRAL.clear()
     ENGINES.update(dict.fromkeys(("vllm", "vllm-server"), f"{__name__}:{RehearsedVLLM.__name__}"))
     with patch.object(transformers_engine, "load_model", lambda path: (on_device(deepcopy(model)), None)):
@@ -165,7 +165,7 @@ def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: Process
         cache *= cache_bytes(model.config, width)
 
     def generate(prompts: Sequence[Any], each: int, *given: Any) -> Responses:
-        """Responses beside a full cache; short ones in the first step, which only gives the optimizer its state."""
+        """Fake responses while a full cache is held; short in step 1, which only creates the optimizer's state."""
         held = torch.empty(cache, dtype=torch.uint8, device=CUDA)
         length = task.response if engine.version else min(task.response, SHORT)
         tokens = torch.ones(len(prompts) * each, length, dtype=torch.long)
@@ -191,19 +191,19 @@ def make_model(spec: LLMSpec, sharded: bool) -> PreTrainedModel:
 
 
 def on_device(model: PreTrainedModel) -> PreTrainedModel:
-    """The model with memory on the device for its parameters, which are on the meta device."""
+    """Move a model's parameters from the meta device to memory on the fake device."""
     shard_loading.allocate(model, CUDA)
     return model
 
 
 def make_policy(spec: LLMSpec, objective: Objective, model: PreTrainedModel, group: ProcessGroup) -> CausalPolicy:
-    """The policy of a recipe, without numbers."""
+    """The recipe's policy on fake tensors."""
     shard_loading.fill_model = lambda *given: None  # there are no weights to read
     return backend.make_policy(spec, objective, model, group)
 
 
 def shards(request: Mapping[str, Any], rank: int) -> list[tuple[Any, ...]]:
-    """Name, dtype and shape of each weight as a process holds it; no other thing of its memory depends on the rank."""
+    """Name, dtype and shape of each weight as a process holds it; nothing else in its memory depends on the rank."""
     spec, objective = resolve("llm", request["recipe"], request["changes"], trust=request["trust"])
     group = FakeGroup(spec.parallel, rank)
     try:
@@ -218,18 +218,18 @@ def shards(request: Mapping[str, Any], rank: int) -> list[tuple[Any, ...]]:
 
 
 def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
-    """Two steps of the loop: a short one, and one of two micro-batches, which is counted."""
+    """Run two steps of the loop: a short step, then a measured step of two micro-batches."""
     spec, objective = resolve("llm", request["recipe"], request["changes"], trust=request["trust"])
     group = SINGLE if spec.parallel.processes == 1 else FakeGroup(spec.parallel, request["rank"])
     task = make_task(spec, objective, group.size)
     model = make_model(spec, group.strategy == "fsdp2")
-    # what cannot be rehearsed is left out here, and the verdict names it
+    # the verdict names everything that is left out here
     changes = {"environment": None, "canary": 0}
     spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update=changes)})
     engine = make_engine(spec, model, task, group)
     spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"lag": 0})})
     collectives.summed = summed
-    old_logprobs.SAMPLE = 2**30  # all rows: a sample would leave processes without any
+    old_logprobs.SAMPLE = 2**30  # score all rows: a sample would leave some processes without rows
     policy = make_policy(spec, objective, model, group)
     learner = backend.make_learner(spec, policy, task, task, engine)
     for name, phase in PHASES.items():
@@ -241,7 +241,7 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
         if step == 1:
             meter.forget()
             return
-        with meter.phase("save"):  # what a checkpoint copies to the host
+        with meter.phase("save"):  # the copies to the host that a checkpoint makes
             tensors, _ = checkpoint.split_state(learner.state_dict())
             for tensor in (tensor for part in tensors.values() for tensor in part.values()):
                 whole = full_tensor(tensor)
@@ -253,7 +253,7 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
 
 
 def place(problem: BaseException) -> str:
-    """The innermost line of pmdkit in a traceback, or the innermost of all."""
+    """The innermost line of pmdkit in a traceback; without any, the innermost line."""
     frames = traceback.extract_tb(problem.__traceback__)
     ours = [frame for frame in frames if frame.filename.startswith(PMDKIT)]
     frame = (ours or [frame for frame in frames if not frame.filename.startswith(OURS)] or frames)[-1]
@@ -262,7 +262,7 @@ def place(problem: BaseException) -> str:
 
 
 def rehearse_rank(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What one process finds: its phases, and the mistake that ended it, if there was one.
+    """Rehearse one process; return its phases, and the mistake that ended it if there was one.
 
     A process that is not the first finds nothing that the one that it is `like` does not, if their shards are equal.
     """
@@ -294,10 +294,10 @@ def rehearse_rank(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Rehearse what standard input asks for, and print what was found as JSON; a process for each request."""
+    """Rehearse the requests on standard input, one process for each, and print the results as JSON."""
     requests: list[dict[str, Any]] = json.load(sys.stdin)
     device.install(requests[0]["gib"])
-    # one for each, also where cores are fewer: three on two cores end sooner side by side than two and then one
+    # one process per request even on fewer cores: three at once on two cores end before two and then one
     with ProcessPoolExecutor(len(requests), multiprocessing.get_context("fork")) as pool:  # torch is imported once
         print(json.dumps(list(pool.map(rehearse_rank, requests))))
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Rehearse a recipe: every process that differs in one of its own, then the verdict, and what would fit.
+"""Rehearse a recipe: run each distinct process in a subprocess, then report memory and settings that would fit.
 
 The processes are Python started anew, since their torch believes in a device that this machine lacks.
 """
@@ -29,7 +29,7 @@ from pmdkit_lab.planner.predict import Prediction, advice
 from pmdkit_lab.planner.workload import lengths, serving, sizes_of, work_of
 
 SOURCE = Path(__file__).with_name("device.cpp")
-SITES = 12  # lines of allocation shown for the fullest phase of each kind
+SITES = 12  # allocation sites shown for the largest phase of each kind
 START = (
     "import ctypes, sys; ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL); "
     "from pmdkit_lab.rehearsal import rank; rank.main()"
@@ -58,14 +58,14 @@ def rehearse(
         raise UsageError(f"model.device is '{spec.model.device}'; a rehearsal is of accelerators: leave it out")
     if spec.rollout.engine == "vllm" and count % spec.vllm.tensor_parallel:
         raise UsageError(f"vllm.tensor_parallel is {spec.vllm.tensor_parallel} on {count} accelerators; give a divisor")
-    shape_of(spec)  # refuses a model without a configuration before anything is compiled
+    shape_of(spec)  # refuse a model without a configuration before compiling anything
     given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib}
     between = [{**given, "rank": count // 2, "like": count - 1}] if count > 2 else []
     ends = [{**given, "rank": rank} for rank in sorted({0, count - 1})]
     report = verdict(spec, gpu, rehearse_ranks([*ends, *between]))
     if report["fits"] or report["mistakes"]:
         return report
-    # what the planner suggests, if it errs by as much everywhere as it does here; the first that fits when rehearsed
+    # assume the planner's error is the same for its suggestions; take the first that fits in a rehearsal
     plan = Prediction(
         sizes_of(spec), work_of(spec), lengths("direct", spec.rollout.width), Cluster(gpu, count, serving(spec)[0])
     )
@@ -84,7 +84,7 @@ def rehearse(
 
 
 def rehearse_ranks(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What each process found, from a Python that loads the compiled device before torch, and sees no other."""
+    """Run the processes in a Python that loads only the compiled device, before torch; return their results."""
     if not requests:
         return []
     library = str(compile_device())
@@ -106,7 +106,7 @@ def rehearse_ranks(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The report of all processes: of each phase the fullest one's memory, and the first one's counts."""
+    """Combine the processes' reports: for each phase the largest memory, and the first process's counts."""
     phases: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in found for name in one["phases"]):
         held = [one["phases"][name] for one in found if name in one["phases"]]
@@ -127,7 +127,7 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
     if mistakes:
         words = "rank {rank}, {phase}: {problem} ({where})".format(**mistakes[0])
     rollout = spec.rollout
-    parts = {  # of a recipe that a rehearsal leaves out
+    parts = {  # parts of a recipe that a rehearsal leaves out
         f"the servers of rollout.engine = '{rollout.engine}', and sending weights to them": rollout.engine in CENTRAL,
         "rollouts ahead of the updates (rollout.lag), and the copy of the weights on the host": rollout.lag > 0,
         f"the environment {rollout.environment}": rollout.environment is not None,
@@ -153,7 +153,7 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
 
 
 def compile_device() -> Path:
-    """The compiled device.cpp for this version of torch, in the user's cache; compiled by the system's compiler once.
+    """Path of device.cpp compiled for this torch; the system's compiler builds it once, into the user's cache.
 
     Torch asks as soon as it is imported whether there is a device, so the library is loaded before.
 
