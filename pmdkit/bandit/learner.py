@@ -23,8 +23,8 @@ from pmdkit.randomness import generator
 Update = Literal["exact", "regression", "gradient"]
 
 TOLERANCE = 1e-10  # nats; Newton stops when it moves less
-SWEEPS = 500  # at most, of Newton
-NEGLIGIBLE = 1e-10  # share of the loss: the rest is in arms with hardly any mass
+SWEEPS = 500  # upper limit on Newton's iterations
+NEGLIGIBLE = 1e-10  # share of the loss; a smaller change comes from arms with almost no mass
 
 
 class BanditLearner:
@@ -93,7 +93,7 @@ class BanditLearner:
             return self.policy(torch.arange(len(self.reference)))
 
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
-        """One ministep in the learner's mode. `loss` is from before the update; Newton adds its number of `sweeps`."""
+        """Take one ministep in the learner's mode. `loss` is from before the update; Newton also reports `sweeps`."""
         if self.mode == "gradient":
             for turn in range(self.passes):
                 logp = self.logp(rollouts)
@@ -175,7 +175,7 @@ class TablePolicy(nn.Module):
 
     @torch.no_grad()
     def apply_step(self, contexts: Tensor, step: Tensor, logp: Tensor) -> None:
-        """Set the log-probabilities [P, A] that the step leads to, directly, which no network can do."""
+        """Write the new log-probabilities [P, A] straight into the table, as no network could."""
         self.logits[contexts] = logp
 
 

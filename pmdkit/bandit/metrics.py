@@ -107,7 +107,7 @@ class ExactStepMetrics(TrainerCallback):
         return row | {"theory_lambda": gauge.mean(lam)}
 
     def noise(self, contexts: Tensor, old: Tensor, tau: Tensor, groups: Groups) -> dict[str, Any]:
-        """Whether PMD-part's target is noise in the groups drawn, and how often that is expected, exactly.
+        """Whether PMD-part's target is noise in each group, and the exact expectation of that.
 
         The expectation is over the rewards as they are drawn, including the verifier's noise.
         """

@@ -22,7 +22,7 @@ Rows = list[dict[str, Any]]  # of metrics.jsonl, or the merged buckets of the ga
 Panel = Callable[[Axes], None]
 WIDTH, PANEL, KEY, LINE = 7.8, 2.7, 0.3, 0.165  # inches: picture, height of a panel, of the key, of a line of words
 COLUMNS = 118  # width of the picture in characters of 8 points
-MARKERS = 25  # at most, along a line: more would hide it
+MARKERS = 25  # upper limit along a line; more would hide the line
 SMALL = 7.0  # points, of the sentence under a heading
 EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
 DASHED = (0, (5, 1.5))
@@ -317,7 +317,7 @@ def learned(rows: Rows, summary: dict[str, Any] | None) -> str:
 
 
 def came_undone(rows: Rows, prompts: int) -> str:
-    """A sentence on a solved run that loses again what it had learned, with the cause if the metrics show it; else "".
+    """A sentence on a solved run that then gets worse, with the cause if the metrics show it; else "".
 
     Means over SPAN steps are compared. A fall is FALL or more, and six standard errors of a mean in which each prompt
     is either right or wrong, at the rate halfway down: draws alone give about four in a run of hundreds of steps.

@@ -141,7 +141,7 @@ def frozen(value: Any) -> Any:
 
 
 def label(arm: Key) -> str:
-    """The options that distinguish an arm, with short names; options that it lacks are left out."""
+    """The options that distinguish an arm, by short name; options that the arm lacks are left out."""
     names = {long: short for short, long in SHORT.items()}
     words = [(names.get(key, key), value) for key, value in arm if value is not None]
     told = ", ".join(str(value) if name == "objective" else f"{name} {value}" for name, value in words) or "all runs"

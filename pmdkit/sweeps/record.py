@@ -14,7 +14,7 @@ from pmdkit.observe import files, gauge, run_folder
 from pmdkit.sweeps.grid import SEED, Trial
 
 CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
-POINTS = 40  # per curve: a figure does not show more
+POINTS = 40  # per curve, as many as a figure can show
 DIGITS = 6  # significant digits of a summary
 CURVE_DIGITS = 4
 
@@ -45,7 +45,7 @@ def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str
         else:
             reason = failed.get(trial.name)
             entries.append({**head, "state": "failed" if reason else "waiting", "reason": reason})
-    configs = [entry["config"] for entry in entries if "config" in entry]  # what all share is stored only once
+    configs = [entry["config"] for entry in entries if "config" in entry]  # values shared by all runs are stored once
     first = configs[0] if configs else {}
     common = {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
     sweep = {"format": 1, **about, "config": common, "runs": entries}

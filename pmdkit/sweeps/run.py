@@ -19,8 +19,8 @@ from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit.sweeps import grid, record
 
-KILLED = "was killed by"  # how the message of `exit_reason` begins
-ERROR = "pmdkit: error: "  # how the last line of a run that failed begins
+KILLED = "was killed by"  # first words of the message of `exit_reason`
+ERROR = "pmdkit: error: "  # first words of a failed run's last line
 LAUNCH = "launch"  # folder for a launcher's files
 OURS = {"runs", "logs", "run.lock", "figures", LAUNCH}  # what the folder of a sweep may contain, besides JSON files
 

@@ -190,7 +190,7 @@ def warm_start(
     AdamW on the likelihood of answers to prompts that are not held out; the seed is for drawing prompts and answers.
     `pass_rate` measures the model on the evaluation problems, and `note` is called with lines of progress.
     """
-    # its own optimizer: the moments of a supervised loss would steer the first steps of the run
+    # a separate optimizer, because the moments of a supervised loss would steer the run's first steps
     optimizer = make_optimizer(model.parameters(), "adamw", options.lr, fused=True)
     reached, step = pass_rate(), 0
     while reached < options.pass_rate:

@@ -83,11 +83,11 @@ class KVCache:
         return whole
 
     def advance(self, count: int) -> None:
-        """Every layer has read `count` more tokens."""
+        """Record that every layer has read `count` more tokens."""
         self.length, self.index = self.length + count, None
 
     def select(self, index: Tensor) -> "KVCache":
-        """Some rows, in the order of `index` and as often as it names them. Tokens they read later are not shared."""
+        """Select rows in the order of `index`, which may repeat them. Tokens that they read later are not shared."""
         return KVCache(self.layers.copy(), self.length, index if self.index is None else self.index[index])
 
 
@@ -143,7 +143,7 @@ class Transformer(nn.Module):
 
     def prefill(self, prompts: Tensor, max_length: int) -> tuple[Tensor, KVCache]:
         """Read prompts [P, L]: logits [P, V] of the next token, and a cache for up to `max_length` tokens in all."""
-        self.check_context(max_length)  # else the last token would be refused after all others were read
+        self.check_context(max_length)  # otherwise only the last token would be refused, after all others were read
         cache = KVCache()
         return self.head(self.hidden(prompts, cache)[:, -1]), cache
 
@@ -205,7 +205,7 @@ def rotation(config: ModelConfig) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: Transformer, seed: int) -> None:
-    """Normal weights from the seed alone, with gain one through every matrix but the last of each part."""
+    """Draw normal weights from the seed alone: gain 1, less for the head and for each sublayer's output."""
     rng = torch.Generator().manual_seed(derive(seed, "weights"))
     for name, weight in model.named_parameters():
         if weight.ndim == 1:  # norms start at one
@@ -214,7 +214,7 @@ def initialise(model: Transformer, seed: int) -> None:
         if weight is model.head.weight:
             gain = 0.1  # the first policy is then close to uniform, and every answer is drawn sometimes
         elif name.endswith(("mix.weight", "down.weight")):
-            gain = (2 * model.config.layers) ** -0.5  # the stream keeps its scale whatever is added to it
+            gain = (2 * model.config.layers) ** -0.5  # the residual stream keeps its scale over all layers
         weight.copy_(torch.randn(weight.shape, generator=rng) * gain * weight.shape[1] ** -0.5)
 
 

@@ -57,7 +57,7 @@ def sample_tokens(model: Transformer, prompts: Tensor, uniform: Tensor, eos: int
     logits, cache = model.prefill(prompts, max_length=prompts.shape[1] + width - 1)  # [nodes, V]; at first P nodes
     logp = logits.new_zeros((rows, width))
     active = torch.arange(rows, device=prompts.device)  # rows that have not ended
-    node = active // (rows // len(prompts))  # where in the tree each of them is: its row of the logits and of the cache
+    node = active // (rows // len(prompts))  # each row's node in the tree, which indexes logits and cache
     for t in range(width):
         log_policy = logits.log_softmax(-1)
         token = log_policy.argmax(-1)[node] if greedy else inverse_cdf(log_policy, node, uniform[active, t])
@@ -95,7 +95,7 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
     logp = first.new_zeros(responses.shape)
     logp[:, 0] = torch.where(mask[:, 0], first, 0.0)
     if longest > 1:
-        leaf = owner  # where in the tree of prefixes each row ends
+        leaf = owner  # the node of the prefix tree in which each row ends
         for token in responses[:, : longest - 1].unbind(1):
             _, _, leaf = descend(leaf, token, logits.shape[1])
         one = owner.new_empty(int(leaf.max()) + 1)  # [leaves] a row that ends there

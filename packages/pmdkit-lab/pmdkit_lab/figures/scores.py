@@ -14,12 +14,12 @@ BETWEEN = 0.35
 
 
 def count(score: float) -> int:
-    """How many of the 960 draws were right; a score in percent, printed with two digits."""
+    """The number of right draws of 960, from a score in percent that is printed with two digits."""
     return round(score / 100 * PROBLEMS * DRAWS)
 
 
 def over_draws(score: float) -> Interval:
-    r"""95 % interval in percent if the same problems were asked again: Clopper and Pearson on 960 draws.
+    r"""95 % interval in percent for new draws on the same problems: Clopper and Pearson on 960 draws.
 
     $$ \mathrm{var} = \frac{1}{P^2}\sum_i \frac{p_i(1-p_i)}{k} \le \frac{\bar p(1-\bar p)}{Pk} $$
 

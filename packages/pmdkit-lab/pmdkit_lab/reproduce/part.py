@@ -1,4 +1,4 @@
-"""What a part of a reproduction is and returns, and the choice of parts that fit a time budget.
+"""The parts of a reproduction and their results, and the choice of parts that fit a time budget.
 
 A part returns pieces: pictures, tables, checks. A piece is kept as JSON beside its pictures, and the report
 is made from these alone. Two pieces with the same name are the same thing at different effort; the report shows the
@@ -67,7 +67,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """A claim, what it was tried on, and whether the worst number found, with its unit, was within what is allowed."""
+    """A claim, its test cases, and whether the worst measured value, with its unit, is within the limit."""
 
     kind: ClassVar[str] = "check"
     name: str
@@ -103,7 +103,7 @@ LONGEST = 24 * 60  # minutes; the largest budget that `budget_of` tries
 
 @dataclass(frozen=True)
 class PartContext:
-    """What a part is given to work with.
+    """The inputs of a part.
 
     Attributes:
         out: folder of the reproduction.

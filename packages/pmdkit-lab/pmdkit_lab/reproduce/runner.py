@@ -225,7 +225,7 @@ def conclude(state: Reproduction) -> dict[str, Any]:
 
 
 def summarise(state: Reproduction) -> dict[str, Any]:
-    """What --json prints."""
+    """The value that --json prints."""
     rows = []
     for part in state.parts:
         result = state.results.get(part.name)

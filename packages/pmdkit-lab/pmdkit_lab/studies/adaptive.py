@@ -1,4 +1,4 @@
-"""The study of adaptive temperatures: the tables of its records, the test stated beforehand, and a run made again.
+"""The study of adaptive temperatures: tables of its records, the test stated beforehand, and single runs.
 
 The records in benchmarks/results have the protocol too: the cells, the values that every arm was tuned over, and what
 was stated before the runs.
@@ -114,7 +114,7 @@ def run_job(cell: Row, tau: float | dict[str, Any], seed: int) -> Outcome:
 
 
 def outcome(curve: np.ndarray, final: float, dead: float, block: int, before: float | None = None) -> Outcome:
-    """What is kept from a run.
+    """The values of a run that the record keeps.
 
     Args:
         curve: [steps] pass rates.

@@ -1,4 +1,4 @@
-"""A loss of your own in the race: tuned and run as the others were, and placed in their stored table.
+"""Enter a loss of your own in the race: tune and run it as the others were, and place it in their stored table.
 
 standings.json has what that takes of the stored race: its tables, and the reference on the same seeds.
 """
@@ -27,7 +27,7 @@ STANDINGS = Path(__file__).with_name("standings.json")
 
 
 def standings(found: Outcome) -> Outcome:
-    """What an entrant needs of the record of a race.
+    """The stored race results that an entrant is compared with.
 
     Per task: the tables' rows; the best score of any setting; the median hours of a method; and of the reference its
     tuned setting, its grid, and its scores on the fresh seeds, by which an entrant is paired with it.

@@ -1,4 +1,4 @@
-"""The runs of a race, each written to a journal when it ends, so that a stopped race goes on where it was."""
+"""Write each run of a race to a journal when it ends, so that a stopped race continues where it was."""
 
 import json
 import math
@@ -36,7 +36,7 @@ R = TypeVar("R", bound=KeyedRun)
 
 @contextmanager
 def journal(out: Path, resume: bool) -> Iterator[dict[str, Outcome]]:
-    """The finished runs of a race by key; its folder, with `resume` that of a started race, is locked meanwhile."""
+    """Lock the folder of a race and yield its finished runs by key; `resume` allows a folder with runs."""
     if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
     run_folder.make_writable(out)

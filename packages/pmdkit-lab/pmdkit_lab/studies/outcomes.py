@@ -106,11 +106,11 @@ def verdict(reference: Array, own: Array, p: float, p_equal: float, comparisons:
     }
 
 
-# What the choice of a setting adds to the noise.
+# Noise that the choice of a setting adds.
 
 
 def tuning_luck(own: Grid, reference: Grid) -> Array | None:
-    """[resamples] by how much the gain changes if the tuning seeds are drawn again, with replacement, from themselves.
+    """[resamples] changes of the gain when the tuning seeds are resampled with replacement.
 
     A resample chooses both settings anew, on the same seeds for both methods; what the choices are worth is their mean
     over all tuning seeds. Every resample is enumerated. None with a single tuning seed, which shows no spread.

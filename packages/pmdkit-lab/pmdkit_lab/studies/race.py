@@ -33,7 +33,7 @@ from pmdkit_lab.studies.local_run import local_run
 
 PROTOCOL = Path(__file__).with_name("race.toml")
 MODELS = "models"  # taught once per seed
-BEGUN = "protocol.json"  # the protocol that a folder was started under
+BEGUN = "protocol.json"  # the protocol under which a folder was started
 KNOBS = 3  # values of a method's own option
 
 Options = dict[str, Any]
@@ -187,7 +187,7 @@ def race(
 
 
 def begin(path: Path, stated: Options, may_change: str = "") -> None:
-    """Record what a race is started under; refuse to continue one that was started under something else."""
+    """Record the protocol of a new race; refuse to continue a race that was started under another protocol."""
     begun = run_folder.read_json(path) if path.exists() else stated
     changed = [key for key in {**begun, **stated} if key != may_change and begun.get(key) != stated.get(key)]
     if changed:
@@ -277,7 +277,7 @@ def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[
 
 
 def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[str, Outcome]) -> Outcome:
-    """The record of a race: what was made, and what it shows."""
+    """The record of a race: its runs, and the tables that follow from them."""
     found = own_record(protocol, best, done)
     tried: dict[str, dict[str, list[Outcome]]] = {}
     for each in tuning(protocol):
