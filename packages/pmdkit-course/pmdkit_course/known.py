@@ -1,4 +1,4 @@
-"""What an answer is compared with: inputs, the right answers to them, and those of everybody whose mistake is known."""
+"""Reference cases of an exercise: inputs, right answers, and the wrong answers that known mistakes give."""
 
 import copy
 import functools
@@ -26,14 +26,14 @@ SEED = 20260
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake and what comes of it.
+    """A known mistake, and the wrong answers that it gives.
 
     Attributes:
         kind: as that of a Diagnosis.
         says: the sentence for the learner.
-        answer: what it makes of the n-th input; None if nothing.
+        answer: the wrong answer to the n-th input; None if the mistake gives no answer there.
         slip: its number among the exercise's slips, or None.
-        arguments: it is the right answer to other arguments.
+        arguments: whether it is the right answer to other arguments.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Known:
         return list(inspect.signature(self.exercise.solution).parameters)
 
     def only(self, places: Sequence[int]) -> "Known":
-        """The same for some of the inputs."""
+        """Restrict to some of the inputs, by their numbers."""
 
         def at(answer: Callable[[int], Any]) -> Callable[[int], Any]:
             return lambda n: answer(places[n])
@@ -78,23 +78,23 @@ class Known:
     def explains(
         self, given: Sequence[Any], wanted: Sequence[Any], found: Callable[[int], Any], least: int = 2
     ) -> bool:
-        """Whether a candidate is the wrong answer on all inputs, and another than the right one on some of them."""
-        tolerance = max(self.exercise.tolerance, 1e-9)  # of an exact answer too: the candidate is a float
+        """Whether a candidate equals the given answer on all inputs, and differs from the right one on some of them."""
+        tolerance = max(self.exercise.tolerance, 1e-9)  # for an exact answer too, because the candidate is a float
         if not all(found(n) is not None and same(g, found(n), tolerance, exact=False) for n, g in enumerate(given)):
             return False
         constant = all(same(found(0), found(n), tolerance, exact=False) for n in range(len(given)))
         if constant or all(g is not None and not g.any() for g in map(as_numbers, given)):
-            return False  # whoever answers the same, or 0, to everything may have meant anything
+            return False  # a constant answer, or 0, fits too many mistakes
         telling = sum(not same(found(n), w, tolerance, exact=False) for n, w in enumerate(wanted))
         return telling >= min(3 if self.exercise.exact and least > 1 else least, len(wanted))
 
 
 @functools.lru_cache(4)
 def known(exercise: Exercise, seed: int) -> Known:
-    """All that is known about an exercise on the inputs of a seed; answers of mistakes are computed when asked for.
+    """Reference cases of an exercise for the inputs of a seed. Wrong answers are computed when first used.
 
     Raises:
-        EnvironmentLacks: a wheel has the inputs of one seed only.
+        EnvironmentLacks: a wheel holds the inputs of one seed only.
     """
     if exercise.id in stored():
         if seed != SEED:
@@ -123,13 +123,13 @@ def known(exercise: Exercise, seed: int) -> Known:
 
 
 def rounded(value: Any) -> Any:
-    """An argument to four digits, so that a message can be read. Probabilities sum to 1 as before, logarithms too."""
+    """Round an argument to four digits, for readable messages. Probabilities, and their logarithms, still sum to 1."""
     if isinstance(value, tuple | list):
         return type(value)(map(rounded, value))
     numbers = to_numpy(value)
     if getattr(numbers, "dtype", np.array(numbers).dtype).kind != "f":
         return value
-    # what somebody wrote down, such as 1 - 1e-6 or 2^33, is short enough
+    # literals such as 1 - 1e-6 or 2^33 are short enough
     found = np.vectorize(lambda x: float(f"{x:.4g}") if len(repr(float(x))) > 8 and x % 1 else x, otypes=[float])(
         numbers
     )
@@ -146,12 +146,12 @@ def rounded(value: Any) -> Any:
 
 
 def turned_back(answer: Any) -> Any:
-    """An answer to a table whose axes were exchanged, with its own exchanged again."""
+    """Swap the axes of an answer back, after the axes of its input were swapped."""
     return answer.T if isinstance(answer, np.ndarray) and answer.ndim == 2 else answer
 
 
 def answered(function: Answer, case: Case) -> Any:
-    """The answer, or None if there is none for these arguments."""
+    """Call a function; None if it raises."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -161,7 +161,7 @@ def answered(function: Answer, case: Case) -> Any:
 
 
 def other_arguments(exercise: Exercise, cases: tuple[Case, ...]) -> Iterator[tuple[str, str, tuple[Case, ...]]]:
-    """Two arguments exchanged, or one changed as `CHANGED` says: kind, sentence and cases."""
+    """Cases with two arguments swapped, or with an argument changed as in `CHANGED`: kind, sentence, cases."""
     names = list(inspect.signature(exercise.solution).parameters)
     for i, j in itertools.combinations(range(len(names)), 2):
         pairs = [(case[i], case[j]) for case in cases]
@@ -176,7 +176,7 @@ def other_arguments(exercise: Exercise, cases: tuple[Case, ...]) -> Iterator[tup
 
 
 def sorts(x: Any) -> set[str]:
-    """What an argument is: a number, whole or real, or an array with its axes; a share, if all of it is in [0, 1]."""
+    """The sorts of an argument: number, whole or real, or array with its axes; a share if it is within [0, 1]."""
     if isinstance(x, bool) or not isinstance(x, int | float | np.floating | np.ndarray) or np.asarray(x).dtype == bool:
         return set()
     found = {"array", f"{x.ndim} axes"} if isinstance(x, np.ndarray) else {"number"}
@@ -204,4 +204,4 @@ CHANGED: tuple[tuple[str, str, set[str], Callable[[Any], Any]], ...] = (
     ("unused", EQUAL, {"1 axes"}, lambda x: np.ones(x.shape)),
     ("unused", EQUAL, {"1 axes"}, lambda x: np.full(x.shape, 1 / max(len(x), 1))),
 )
-"What somebody may pass for an argument: kind, sentence, for which sort of argument, and what is passed."
+"Common wrong values of an argument: kind, sentence, the sorts of argument concerned, and the wrong value."

@@ -1,7 +1,7 @@
-"""Variants of a solution: the same code with one thing changed, as by a mistake, and the sentence that names it.
+"""Variants of a solution: the same code with one typical mistake, and the sentence that names the mistake.
 
-A sign turned, a factor left out, a logarithm to another base, a plain mean for a weighted one: whoever returns what a
-variant returns on every input has made a mistake with the same effect, whatever their code looks like.
+A wrong sign, a missing factor, a logarithm with another base, an unweighted mean: an answer that equals a variant on
+every input contains a mistake with the same effect, whatever its code looks like.
 """
 
 import ast
@@ -17,19 +17,19 @@ from pmdkit_course.comparison import to_numpy
 from pmdkit_course.exercises import Answer, Exercise
 from pmdkit_course.source import module_of, solution_source
 
-Change = tuple[str, str, ast.expr]  # kind, sentence, and what stands in the place of an expression
+Change = tuple[str, str, ast.expr]  # kind, sentence, and the wrong expression
 Sort = tuple[type, tuple[int, ...]]  # type and shape of an argument
-Put = Callable[[ast.expr], None]  # sets an expression in the place of another
+Put = Callable[[ast.expr], None]  # replaces an expression by another
 
 
 @cache
 def slips() -> dict[str, list[list[str]]]:
-    """What somebody who slips writes for an operator, a function or a method, from slips.toml: kind, code, sentence."""
+    """Common slips for an operator, a function or a method, from slips.toml: kind, code, sentence."""
     return tomllib.loads(Path(__file__).with_name("slips.toml").read_text(encoding="utf-8"))
 
 
 def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, str, Answer]]:
-    """Kind, sentence and function of every variant of a solution; arguments of one kind in `case` may be confused."""
+    """Yield kind, sentence and function of each variant of a solution; like arguments in `case` may be swapped."""
     if exercise.name not in module_of(exercise.solution)[1]:
         return  # a lambda has no source of its own
     tree = ast.parse(solution_source(exercise))
@@ -42,7 +42,7 @@ def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, 
         }
         stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         quantities = stored if own else frozenset()
-        alike: dict[str, list[tuple[Put, ast.expr]]] = {}  # an expression that occurs twice may be mistaken twice
+        alike: dict[str, list[tuple[Put, ast.expr]]] = {}  # an expression that occurs twice may be wrong once or twice
         for put, node in places(function):
             alike.setdefault(ast.unparse(node), []).append((put, node))
         for each in alike.values():
@@ -57,7 +57,7 @@ def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, 
 
 
 def compiled(tree: ast.Module, name: str) -> Answer:
-    """The function of that name in a module."""
+    """Compile a module and return its function of this name."""
     names: dict[str, object] = {}
     exec("import math\nimport numpy as np\nfrom scipy.stats import norm, t", names)
     exec(compile(ast.fix_missing_locations(copy.deepcopy(tree)), "<variant>", "exec"), names)
@@ -67,7 +67,7 @@ def compiled(tree: ast.Module, name: str) -> Answer:
 
 
 def places(function: ast.FunctionDef) -> list[tuple[Put, ast.expr]]:
-    """Every expression of a function, its docstring aside, with the setter of its place."""
+    """Every expression of a function except its docstring, with a function that replaces it."""
     found: list[tuple[Put, ast.expr]] = []
     for parent in (inner for statement in function.body for inner in ast.walk(statement)):
         for field, value in ast.iter_fields(parent):
@@ -79,7 +79,7 @@ def places(function: ast.FunctionDef) -> list[tuple[Put, ast.expr]]:
 
 
 class Part:
-    """An operand or argument: in code as it is written, in a sentence by its name or by a word in its place."""
+    """An operand or argument: its source in code; in a sentence its name, or a word that gives nothing away."""
 
     def __init__(self, node: ast.expr, arguments: Container[str]) -> None:
         self.code = ast.unparse(node)
@@ -90,7 +90,7 @@ class Part:
 
 
 def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str]) -> Iterator[Change]:
-    """What may stand by mistake where an expression stands in the solution."""
+    """Yield the wrong expressions that a student may write for one expression of the solution."""
     keys, operands = operation(node)
     parts = [Part(operand, arguments) for operand in operands]
     for kind, code, says in (slip for key in keys for slip in slips().get(key, ())):
@@ -99,7 +99,7 @@ def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str])
             changed.func.attr = code[1:]  # type: ignore[attr-defined]
             yield kind, says, changed
         elif all(f"{{{i}}}" not in code for i in range(len(parts), 3)) and not (
-            # less 1 is no ratio to 1: without it a term is missing
+            # x / 1 for x - 1 is a missing term, not a ratio
             kind == "function" and keys[0] in ("Sub", "Div") and isinstance(operands[1], ast.Constant)
         ):
             says = says.format(*parts)
@@ -108,41 +108,41 @@ def changes(node: ast.expr, arguments: Mapping[str, Sort], quantities: Set[str])
         held = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         for name, (kind_of, shape) in arguments.items():
             if name not in held and shape == () and issubclass(kind_of, int | float | np.number):
-                for sign, word in (("*", "multiplied"), ("/", "divided")):
-                    says = f"One factor too many: `{name}` is {word} by."
+                for sign, word in (("*", "multiplies"), ("/", "divides")):
+                    says = f"There is a factor too many: this {word} by `{name}`."
                     yield "factor", says, parsed(f"({ast.unparse(node)}) {sign} {name}")
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value not in (0, 1):
         for number, size in ((2 * node.value, "twice"), (node.value / 2, "half")):
-            if number != 1:  # a 1 is no factor at all
+            if number != 1:  # a factor of 1 changes nothing
                 yield "factor", f"A constant is {size} what it should be.", ast.Constant(number)
     elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Compare):
-        yield "selection", "Entries count that should be left out.", node.value
+        yield "selection", "This uses all entries; some should be left out.", node.value
     elif isinstance(node, ast.Name) and node.id in arguments:
         for name in arguments:
             if name != node.id and arguments[name] == arguments[node.id]:
-                yield "order", f"`{name}` stands where `{node.id}` belongs.", ast.Name(name, ast.Load())
+                yield "order", f"This uses `{name}`; it should use `{node.id}`.", ast.Name(name, ast.Load())
     elif isinstance(node, ast.Name) and node.id in quantities:
         for name in sorted(quantities - {node.id}):
-            yield "order", "One quantity stands where another belongs.", ast.Name(name, ast.Load())
+            yield "order", "Two quantities of the solution are mixed up.", ast.Name(name, ast.Load())
     elif isinstance(node, ast.Call):
         for i, keyword in enumerate(node.keywords):
             if keyword.arg == "ddof":
                 changed = copy.deepcopy(node)
                 del changed.keywords[i]
-                yield "spread", "The spread of a sample divides by n - 1 (ddof=1), and this one by n.", changed
+                yield "spread", "This spread divides by n; the spread of a sample divides by n - 1 (ddof=1).", changed
         axes = [k.value for k in node.keywords if k.arg == "axis"] + (node.args if len(keys) > 1 else [])
         for axis in axes:
             if isinstance(axis, ast.Constant) and axis.value in (0, 1):
                 place = ast.unparse(node).rpartition(str(axis.value))
                 yield (
                     "axis",
-                    "The wrong axis: it runs along the other one.",
+                    "This runs along the wrong axis; use the other axis.",
                     parsed(f"{place[0]}{1 - axis.value}{place[2]}"),
                 )
 
 
 def operation(node: ast.expr) -> tuple[list[str], list[ast.expr]]:
-    """The names in slips.toml of what an expression does, a method's last, and what it does it to."""
+    """The names under which slips.toml lists an expression's operation, a method's name last, and its operands."""
     match node:
         case ast.BinOp(left, operator, right):
             return [type(operator).__name__.removeprefix("Floor")], [left, right]
@@ -162,5 +162,5 @@ def operation(node: ast.expr) -> tuple[list[str], list[ast.expr]]:
 
 
 def parsed(code: str) -> ast.expr:
-    """The expression that some code is."""
+    """Parse code into an expression."""
     return ast.parse(code, mode="eval").body
