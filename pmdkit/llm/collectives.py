@@ -16,21 +16,16 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pmdkit.distributed import ProcessGroup, launched_ranks
-from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
+from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.llm import ranks
 from pmdkit.llm.gathered_checkpoints import GatheredCheckpoints
 from pmdkit.llm.recipe_checks import check_processes
-from pmdkit.llm.shard_loading import allocate
 from pmdkit.observe.checkpoint import Checkpoints
 from pmdkit.processes import die_with_parent
 from pmdkit.specs import LLMSpec
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
 "What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."
-
-
-class RankLost(ComponentDied):
-    """Another process of the run is gone or stuck; this one exits because of it."""
 
 
 def make_process_group(spec: LLMSpec) -> ProcessGroup:
@@ -124,45 +119,18 @@ class AccelerateGroup(ProcessGroup):
     def wrap(self, root: nn.Module) -> nn.Module:
         """Sum gradients over processes, without averaging: row weights already count all prompts of a ministep.
 
-        FSDP2 is torch's `fully_shard`. accelerate's wrapper accepts only accelerators, so no test could run it on CPUs,
-        and its group of norm and head waits for a call of the head, whose weight is read without one here.
+        DDP is accelerate's; fsdp2.py shards, and says why without accelerate.
         """
         if self.strategy == "fsdp2":
-            return self.fully_shard(root)
+            from pmdkit.llm.fsdp2 import shard  # only here: torch's FSDP is slow to import
+
+            return shard(root, self.size, self.replicas, self.device)
         if not any(weight.requires_grad for weight in root.parameters()):  # a reference policy
             return root
         wrapped: nn.Module = self.accelerator.prepare(root)
         assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
         wrapped.register_comm_hook(None, summed)
         return wrapped
-
-    def fully_shard(self, root: nn.Module) -> nn.Module:
-        """Shard every weight below `root`: one block of the model at a time, the rest with the root.
-
-        Embeddings and head stay with the root, so that a tied weight stays one and the root's forward pass can read it.
-        With replicas (HSDP) each run of size / replicas processes, such as those of a machine, shards its own copy.
-        """
-        from torch.distributed import device_mesh, fsdp
-
-        shape = (self.size,) if self.replicas == 1 else (self.replicas, self.size // self.replicas)
-        mesh = device_mesh.init_device_mesh(
-            self.device.type, shape, mesh_dim_names=("replicate", "shard")[-len(shape) :]
-        )
-        policy, dtype = fsdp.MixedPrecisionPolicy(), getattr(root, "dtype", torch.float32)
-        if dtype != torch.float32:  # compute in it, and add gradients over processes in float32
-            policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-        blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
-        for module in list(root.modules()):
-            if type(module).__name__ in blocks:
-                fsdp.fully_shard(module, mesh=mesh, mp_policy=policy)
-        fsdp.fully_shard(root, mesh=mesh, mp_policy=policy)
-        for module in root.modules():
-            if isinstance(module, fsdp.FSDPModule):
-                # FSDP2 averages by default, which would divide the step by the number of processes
-                module.set_gradient_divide_factor(1.0)  # sums, not means: the rows' weights already count all prompts
-                module.set_force_sum_reduction_for_comms(True)
-        allocate(root, self.device)
-        return root
 
     def no_sync(self, root: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """DDP sums once, after the last pass; FSDP2 after each, since no process has room for whole gradients.
@@ -188,7 +156,7 @@ class AccelerateGroup(ProcessGroup):
             if not isinstance(problem, kinds) and not any(words in str(problem) for words in LOST):
                 raise
             what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
-            raise RankLost(f"{ranks.rank_name(self.rank)} {what} another rank; {ranks.GO_ON}") from problem
+            raise ranks.RankLost(f"{ranks.rank_name(self.rank)} {what} another rank; {ranks.GO_ON}") from problem
 
 
 def summed(

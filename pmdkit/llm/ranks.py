@@ -28,6 +28,10 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
 SHUTDOWN = 30  # seconds for the ranks to finish a step and to save it
 
 
+class RankLost(ComponentDied):
+    """Another process of the run is gone or stuck; this one exits because of it."""
+
+
 def rank_name(rank: int) -> str:
     """The name of a rank and its machine."""
     return f"rank {rank} on {socket.gethostname()}"

@@ -19,7 +19,8 @@ from accelerate.state import AcceleratorState
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from pmdkit.llm.collectives import AccelerateGroup, RankLost
+from pmdkit.llm.collectives import AccelerateGroup
+from pmdkit.llm.ranks import RankLost
 from pmdkit.llm.weights import full_tensor
 from pmdkit.observe import checkpoint
 from tests.nightly import mostly_nightly

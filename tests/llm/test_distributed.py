@@ -9,9 +9,9 @@ from torch import distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pmdkit.distributed import ProcessGroup
-from pmdkit.llm.collectives import AccelerateGroup
 from pmdkit.llm.engines.base import Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.fsdp2 import shard
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weights import named_weights
 
@@ -102,20 +102,12 @@ def test_responses_are_sent_without_padding_and_arrive_as_one_rectangle(lengths)
     assert found.ended.all()
 
 
-class Halves(AccelerateGroup):
-    """The last of four processes, two replicas of two shards, which never speak."""
-
-    def __init__(self):
-        self.rank, self.size, self.replicas, self.device = 3, 4, 2, torch.device("cpu")
-
-
 def test_a_second_replica_is_sharded_like_the_first():
-    """HSDP on a fake process group."""
+    """HSDP for the last of four processes, two replicas of two shards, on a group that never speaks."""
     whole = named_weights(build("qwen2"))
     dist.init_process_group("fake", rank=3, world_size=4, store=FakeStore())
     try:
-        group, model = Halves(), build("qwen2")
-        group.fully_shard(model)
+        model = shard(build("qwen2"), 4, 2, torch.device("cpu"))
         for name, weight in named_weights(model).items():
             assert weight.device_mesh.shape == (2, 2)
             assert torch.equal(weight.to_local(), whole[name].chunk(2)[1])
