@@ -17,11 +17,14 @@ from strict_answers.journal import VerdictJournal, key_of
 from strict_answers.pool import Pool
 from strict_answers.process import Judge, Message, WorkerFailed
 from strict_answers.rules import Pending, grade_by_rules
-from strict_answers.verdict import Item, Verdict, unscored
+from strict_answers.structure import Part
+from strict_answers.verdict import Item, Verdict, describe, unscored
 from strict_answers.version import __version__
 
 AHEAD = 2**16
 "Maximum number of responses judged ahead and not yet collected: those of a lost engine are never collected."
+MAX_GOLDS = 2**16
+"Golds whose reading is remembered."
 PATIENCE = 10
 "Wall-clock seconds per second of processor time before a comparison counts as stuck: a crowded machine is slow."
 
@@ -32,6 +35,12 @@ class WorkerRequest:
 
     message: dict[str, Any]
     extracted: str | None
+
+    @property
+    def gold(self) -> tuple[Part, ...] | None:
+        """The parts of the gold that math-verify will parse; None in a request of a grader of your own."""
+        gold = self.message.get("gold")
+        return gold if isinstance(gold, tuple) else None
 
 
 class Grader:
@@ -59,7 +68,7 @@ class Grader:
 
     Raises:
         ValueError: a number makes no sense.
-        JournalDamaged: the journal is no journal.
+        JournalDamaged: the file is not a verdict journal.
     """
 
     def __init__(
@@ -93,6 +102,7 @@ class Grader:
         self.ahead_ok = True  # workers could start at the last attempt to judge ahead
         self.prepared: dict[Item, Verdict | WorkerRequest] = {}
         self.judged: dict[str, Verdict] = {}  # by workers, for requests not yet collected
+        self.golds: dict[tuple[Part, ...], str] = {}  # read by a worker: "", or why it cannot be read
 
     def prepare(self, item: Item) -> Verdict | WorkerRequest:
         """The verdict if the rules give one, else the request for a worker."""
@@ -102,6 +112,13 @@ class Grader:
         if isinstance(graded, Pending):
             return WorkerRequest({"members": graded.members, "gold": graded.gold}, graded.extracted)
         return graded
+
+    def prepare_or_unscored(self, item: Item) -> Verdict | WorkerRequest:
+        """`prepare`, or no verdict if it raises: one answer must not end the run that asks about many."""
+        try:
+            return self.prepare(item)
+        except Exception as error:  # RecursionError and MemoryError too
+            return unscored(None, f"the verifier failed on this answer: {describe(error)}")
 
     def key(self, item: Item) -> str:
         """The key of a worker's verdict."""
@@ -146,15 +163,19 @@ class Grader:
         requests: dict[str, WorkerRequest] = {}
         for _ in range(most):
             try:
-                item = self.waiting.popleft()()
+                make_item = self.waiting.popleft()
             except IndexError:  # `close` has dropped them
                 break
+            try:
+                item = make_item()
+            except Exception:  # the caller makes this item again for `grade`, and meets the error there
+                continue
             if item in self.prepared:
                 continue
             if len(self.prepared) >= AHEAD:
                 self.prepared.clear()
                 self.judged.clear()
-            prepared = self.prepared[item] = self.prepare(item)
+            prepared = self.prepared[item] = self.prepare_or_unscored(item)
             if isinstance(prepared, WorkerRequest):
                 key = self.key(item)
                 if key not in self.judged and not (self.journal and self.journal.get(key)):
@@ -168,7 +189,9 @@ class Grader:
         """One verdict per item, in order. Whatever an item holds, it raises nothing and changes no other verdict."""
         with self.lock:
             self.judge_ahead(len(self.waiting))  # all at once; after this the thread finds nothing to do
-            prepared = {item: self.prepared.get(item) or self.prepare(item) for item in dict.fromkeys(items)}
+            prepared = {
+                item: self.prepared.get(item) or self.prepare_or_unscored(item) for item in dict.fromkeys(items)
+            }
             for item in prepared:
                 self.prepared.pop(item, None)
             verdicts = {item: found for item, found in prepared.items() if isinstance(found, Verdict)}
@@ -206,11 +229,52 @@ class Grader:
     def run_requests(
         self, requests: dict[str, WorkerRequest], workers: int
     ) -> tuple[dict[str, Verdict], dict[str, str]]:
-        """(verdicts, why the workers of the others failed)."""
-        messages = {key: request.message for key, request in requests.items()}
-        outcome = self.pool.run(messages, lambda key, message: self.parse(requests[key], message), workers)
-        over = {key: unscored(requests[key].extracted, reason) for key, reason in outcome.over.items()}
-        return outcome.replies | over, outcome.failed
+        """(verdicts, reasons why the workers of the other requests failed).
+
+        A gold that no worker has read yet is tried with one answer before the others: one that cannot be read costs
+        two workers once, however many answers there are.
+        """
+        verdicts: dict[str, Verdict] = {}
+        failed: dict[str, str] = {}
+        new, first, later = set(), {}, {}
+        for key, request in requests.items():
+            (later if request.gold in new else first)[key] = request
+            if request.gold is not None and request.gold not in self.golds:
+                new.add(request.gold)
+        for batch in (first, later):
+            reasons = {key: self.golds.get(request.gold or (), "") for key, request in batch.items()}
+            verdicts |= {key: unscored(batch[key].extracted, reason) for key, reason in reasons.items() if reason}
+            messages = {key: request.message for key, request in batch.items() if not reasons[key]}
+            outcome = self.pool.run(messages, lambda key, message: self.parse_reply(requests[key], message), workers)
+            over = {key: unscored(batch[key].extracted, reason) for key, reason in outcome.over.items()}
+            verdicts |= outcome.replies | over
+            failed |= outcome.failed
+            if len(self.golds) > MAX_GOLDS:
+                self.golds.clear()
+            self.golds |= {gold: "" for key in outcome.replies if (gold := batch[key].gold) is not None}
+            for key in (*outcome.over, *outcome.failed):
+                self.try_gold(batch[key].gold)
+        return verdicts, failed
+
+    def parse_reply(self, request: WorkerRequest, message: Message) -> Verdict:
+        """`parse`, where any error means that the reply is nonsense."""
+        try:
+            return self.parse(request, message)
+        except WorkerFailed:
+            raise
+        except Exception as error:
+            raise WorkerFailed(f"the reply cannot be read: {describe(error)}") from error
+
+    def try_gold(self, gold: tuple[Part, ...] | None) -> None:
+        """After a comparison that ended its worker, compare each piece of the gold with 0: is the gold the cause?"""
+        if gold is None or gold in self.golds:
+            return
+        pieces = {piece: {"members": [[["", "0"]]], "gold": [["", piece]]} for part in gold for piece in part[1:]}
+        outcome = self.pool.run(pieces, lambda _, message: message, 1)
+        if reasons := [*outcome.over.values(), *outcome.failed.values()]:
+            self.golds[gold] = f"the gold answer cannot be read: {reasons[0]}"
+        elif len(outcome.replies) == len(pieces):  # else no worker could start, and nothing is known
+            self.golds[gold] = ""
 
     def close(self) -> None:
         """End all workers, at once; a later call starts new ones."""
@@ -250,13 +314,13 @@ def verify(
             round.
 
     Returns:
-        A verdict whose `correct` is None if the comparison ran over its time or memory: unscored, never wrong.
+        A verdict whose `correct` is None if the comparison ran over its time or memory, or if the verifier's own code
+        raised: unscored, never wrong.
     """
-    graded = grade_by_rules(response, gold, boxed=boxed, truncated=truncated, problem=problem)
-    if not isinstance(graded, Pending):
-        return graded
     with LOCK:
         if boxed not in GRADERS:
             GRADERS[boxed] = Grader(boxed=boxed)
             atexit.register(GRADERS[boxed].close)
-    return GRADERS[boxed].grade([Item(response, gold, problem=problem)])[0]
+    item = Item(response, gold, truncated, problem)
+    prepared = GRADERS[boxed].prepare_or_unscored(item)  # waits for no other thread's comparison
+    return prepared if isinstance(prepared, Verdict) else GRADERS[boxed].grade([item])[0]

@@ -9,7 +9,7 @@ from fractions import Fraction
 PLAIN = re.compile(r"[+-]?[0-9]+")
 GROUPED = re.compile(r"([1-9][0-9]{0,2})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")
 "Thousands: the first group never begins with 0, so that 0,034 is neither 34 nor 0.034."
-DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
+DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 RATIO = re.compile(r"([+-]?[0-9]+) ?(?:/|÷) ?([+-]?[0-9]+)")
 FRAC = re.compile(r"([+-]?) ?\\[dtc]?frac ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9])) ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9]))")
 MIXED = re.compile(
@@ -98,7 +98,7 @@ def parse_number(span: str) -> str | Fraction | None:
     if grouped:
         head, groups, decimals = grouped.groups()
         rest = head + re.sub(r"[^0-9]", "", groups) + (decimals or "")
-    if not DECIMAL.fullmatch(rest) or not rest.strip("."):
+    if not DECIMAL.fullmatch(rest):
         other = mixed_value(MIXED.fullmatch(rest)) or period_value(PERIOD.fullmatch(rest) or DOTTED.fullmatch(rest))
         return None if other is None else canonical_fraction(-other if sign == "-" else other)
     before, _, after = rest.partition(".")
@@ -109,11 +109,12 @@ def parse_number(span: str) -> str | Fraction | None:
     return canonical_fraction(Fraction(sign + (before or "0") + "." + after))
 
 
-def rounds_to(value: float, rounded: str) -> bool:
+def rounds_to(value: Fraction, rounded: str) -> bool:
     """Whether a decimal is a value to its last place, rounded or cut off; zeros that end an integer may be filler."""
     whole, _, places = rounded.partition(".")
-    last = 10.0 ** (-len(places) if places else len(whole) - len(whole.rstrip("0")))
-    return abs(value - float(rounded)) <= last * (1 + 1e-9)
+    last = Fraction(10) ** (-len(places) if places else len(whole) - len(whole.rstrip("0")))
+    last = min(last, max(abs(value), 1))  # 1/3 is not about 1000
+    return abs(value - Fraction(rounded)) <= last * (1 + Fraction(1, 10**9))
 
 
 def mixed_value(found: re.Match[str] | None) -> Fraction | None:

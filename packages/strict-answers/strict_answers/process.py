@@ -117,7 +117,10 @@ class WorkerProcess:
     def send(self, message: Message, deadline: float) -> None:
         """Send a request; a worker that does not take it by the deadline (monotonic seconds) has failed."""
         self.calls += 1
-        data = memoryview(encode(message))
+        try:
+            data = memoryview(encode(message))
+        except Exception as error:
+            raise WorkerFailed(f"the request cannot be written as JSON: {error}") from error
         while data:
             _, writable, _ = select.select([], [self.requests], [], max(deadline - time.monotonic(), 0))
             if not writable:
@@ -144,7 +147,7 @@ class WorkerProcess:
         self.buffer = rest
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WorkerFailed(f"the worker sent nonsense: {error}") from error
         if not isinstance(message, dict):
             raise WorkerFailed("the worker sent nonsense: a message that is not an object")

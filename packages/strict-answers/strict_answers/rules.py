@@ -265,7 +265,7 @@ def check_rounding(verdict: Verdict | Pending, rounded: str, extracted: str, wan
     if isinstance(verdict, Verdict):
         if not verdict.correct:
             return replace(verdict, extracted=shown)
-        if value is not None and rounds_to(float(Fraction(value)), rounded):
+        if value is not None and rounds_to(Fraction(value), rounded):
             return replace(verdict, extracted=shown)
         verdict = Pending((), wanted.parts, shown)
     if value is not None or len(wanted.parts) > 1 or wanted.parts[0][0]:

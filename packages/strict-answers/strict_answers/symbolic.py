@@ -8,6 +8,7 @@ import re
 from cmath import isfinite
 from collections.abc import Callable
 from contextlib import suppress
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -100,7 +101,9 @@ def equal_parts(part: list[str], wanted: list[str]) -> tuple[bool, str]:
     """Whether two parts are equal, piece by piece."""
     if part[0] == "~":
         values = [term for term in parse_latex(wanted[1]) if is_term(term) and not term.free_symbols]
-        near = bool(values) and rounds_to(float(values[0].evalf(20)), part[1])
+        near = False
+        with suppress(*NO_VALUE):  # a complex value rounds to no decimal
+            near = bool(values) and rounds_to(Fraction(str(values[0].evalf(20))), part[1])
         return near, "rounded" if near else "an approximation of another value"
     if part[0] != wanted[0] or len(part) != len(wanted):
         return False, "another kind of object"

@@ -36,8 +36,8 @@ class Verdict:
         extracted: the span taken for the answer, cut and with control characters escaped; None if there is none.
         path: how it was decided. "integer": exact comparison of plain numbers; "symbolic": math-verify on the
             extracted span, or the same text; "own": a user's grader; "none": no answer was found; "rejected": decided
-            by a rule without parsing (cut off, an unknown word, several answers, too large to parse); "timeout": the
-            worker ran over its time or memory or died.
+            by a rule without parsing (cut off, an unknown word, several answers, too large to parse); "timeout": no
+            verdict, because the worker ran over its time or memory or died, or the verifier's own code raised.
         reason: one short sentence for a person, equally safe to print.
         value: 1 for right, 0 for wrong, or the number that a user's grader gave; None if unscored.
     """
@@ -68,6 +68,11 @@ def wrong(extracted: str | None, path: Path, reason: str) -> Verdict:
 def unscored(extracted: str | None, reason: str, path: Path = "timeout") -> Verdict:
     """No verdict, and the reason, made printable: an error of other code may quote the response."""
     return Verdict(None, extracted, path, printable(reason, REASON), None)
+
+
+def describe(error: BaseException) -> str:
+    """An exception as a reason: its type and its message."""
+    return f"{type(error).__name__}: {str(error)[:REASON]}"
 
 
 def printable(text: str, most: int) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from strict_answers.process import Message, encode
+from strict_answers.verdict import describe
 
 NEAR = 8 * 2**20
 "A comparison this many bytes below the memory limit counts as over it: math-verify takes a lack of memory for unequal."
@@ -42,8 +43,8 @@ def main(options: Message) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
 
-    def reply(message: Message) -> None:
-        replies.write(encode(message))
+    def reply(message: Message | bytes) -> None:
+        replies.write(message if isinstance(message, bytes) else encode(message))
         replies.flush()
 
     seconds, sealed = options["seconds"], options["sealed"]
@@ -68,19 +69,19 @@ def main(options: Message) -> None:
         allow_seconds(seconds)
         if sealed:  # SIGPROF ends the process even in a long multiplication, however busy the machine is
             signal.setitimer(signal.ITIMER_PROF, seconds)
-        answered = answer(judge, json.loads(line))
+        answered = answer(judge, line)
         signal.setitimer(signal.ITIMER_PROF, 0)
         reply({"fatal": "over its memory limit"} if address_space("VmPeak") > near else answered)
 
 
-def answer(judge: Callable[[Message], Message], request: Message) -> Message:
-    """One reply. After it runs out of memory, the process is not used again, since it may be in any state."""
+def answer(judge: Callable[[Message], Message], line: bytes) -> bytes:
+    """The reply to a request, both as JSON. After it runs out of memory, the process may be in any state: it ends."""
     try:
-        return judge(request)
+        return encode(judge(json.loads(line)))
     except MemoryError:
-        return {"fatal": "over its memory limit"}
+        return encode({"fatal": "over its memory limit"})
     except (Exception, SystemExit) as error:
-        return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
+        return encode({"error": describe(error)})
 
 
 def address_space(which: str) -> int:

@@ -15,11 +15,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hostile import PARSERLESS, answers, attacks
+from hostile import PARSERLESS, answers, attacks, cut_or_changed, labelled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strict_answers import Grader, Item, audit
+from strict_answers import Grader, Item, Verdict, audit, verify
 from strict_answers.rules import Pending, grade_by_rules
 from strict_answers.verdict import printable
 
@@ -95,6 +95,55 @@ def test_nothing_made_of_answers_raises():
     for gold, response in itertools.islice(answers(5), 3000):
         grade_by_rules(response, gold, problem="Round to the nearest blorp.")
         grade_by_rules("Answer: x", response.removeprefix("Answer: "))
+
+
+@pytest.mark.parametrize("share", [0.04, pytest.param(1.0, marks=pytest.mark.nightly)])
+@pytest.mark.slow
+def test_no_answer_cut_off_or_changed_in_one_token_raises(grader, share):
+    """Here or in a worker: none is without verdict, but for its time or its memory."""
+    draw = random.Random(11)
+    asked = []
+    for gold, response in labelled():
+        for text in cut_or_changed(response, draw) if draw.random() < share else ():
+            if draw.random() < share and isinstance(grade_by_rules(text, gold), Pending):
+                asked.append(Item(text, gold))
+    for first in range(0, len(asked), 1000):
+        for item, verdict in zip(asked[first:][:1000], grader.grade(asked[first:][:1000]), strict=False):
+            assert verdict.scored or "over its" in verdict.reason, (item, verdict.reason)
+
+
+@pytest.mark.parametrize("error", [ValueError, RecursionError, MemoryError])
+def test_an_answer_on_which_the_rules_raise_has_no_verdict_and_costs_no_other(monkeypatch, error):
+    def rules(response, gold, **options):
+        if "34," in response:
+            raise error("no\x1b")
+        return grade_by_rules(response, gold, **options)
+
+    monkeypatch.setattr("strict_answers.grader.grade_by_rules", rules)
+    bad, good = Item("Answer: 34,", "34"), Item("Answer: 34", "34")
+    reason = f"the verifier failed on this answer: {error.__name__}: no\\x1b"
+    assert verify(bad.response, "34") == Verdict(None, None, "timeout", reason)
+    with Grader() as grader:
+        for make_item in (lambda: bad, lambda: 1 / 0, lambda: good):
+            grader.submit(make_item)
+        verdicts = grader.grade([good, bad, good])
+    assert [verdict.correct for verdict in verdicts] == [True, None, True]
+    (row,) = [row for row in audit([good, bad, good], verdicts) if row["outcome"] == "unscored"]
+    assert row["examples"] == [{"said": bad.response, "gold": "34", "reason": reason}]
+
+
+@pytest.mark.slow
+def test_a_gold_that_cannot_be_read_costs_two_workers_once():
+    gold = "(1, 9^{9^{9^{9}}})"
+    with Grader(seconds=0.3) as grader:
+        good = Item("Answer: 2^5+2", "34")
+        first = grader.grade([*(Item(f"Answer: (1, {n}+1)", gold) for n in range(20)), good])
+        assert [verdict.correct for verdict in first] == [None] * 20 + [True]
+        pids = [process.popen.pid for process in grader.pool.processes]
+        second = grader.grade([Item(f"Answer: (1, {n}+2)", gold) for n in range(20)])
+        assert {verdict.reason for verdict in second} == {first[1].reason}
+        assert "the gold answer cannot be read: over its limit" in first[1].reason
+        assert [process.popen.pid for process in grader.pool.processes] == pids
 
 
 # Nothing is slow.

@@ -3,11 +3,12 @@
 A line of the file is a group: its class, what is decided and why, the gold, where the answer stands ("line" after
 `Answer: `, "boxed" and "whole" as it is) and the answers. Some try to be taken for right, honest ones must be. In an
 answer [text, n] is that text n times. `answers(seed)` is an endless stream of (gold, response), the same for the same
-seed. Nothing here judges them.
+seed; `cut_or_changed` is every prefix and every change of one token of the labelled answers. Nothing here judges them.
 """
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -111,3 +112,56 @@ def answers(seed: int) -> Iterator[tuple[str, str]]:
             text += draw.choice(SIGNS) + draw.choice((row["gold"], draw.choice(labelled)["answer"]))
         text = draw.choice((text, damaged(draw, text), damaged(draw, damaged(draw, text)), flood(draw)))
         yield row["gold"], draw.choice(("Answer: {}", "so\nAnswer: ${}$", "**Answer:** {}\nSure.")).replace("{}", text)
+
+
+# Every labelled answer cut off at every place, and with one token changed.
+
+TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+|[A-Za-z]+|\s+|.", re.DOTALL)
+JUNK = (r"\approx", "≈", "=", "^", "_", "{", "}", "(", "]", ",", ".", "/", "-", "%", "°", "'", ":", "|", "e9", r"\frac")
+JUNK += (
+    r"\sqrt",
+    r"\pm",
+    r"^\circ",
+    r"\overline",
+    r"\cup",
+    r"\in",
+    "<",
+    "!",
+    " or ",
+    " and ",
+    "1e999",
+    "½",
+    "⁻",
+    "\x00",
+)
+ENDING = 200
+"Characters at the end of a long response that are cut off and changed."
+
+
+def labelled() -> list[tuple[str, str]]:
+    """(gold, response) of every labelled answer in the four files, each once and in a fixed order."""
+    rows: set[tuple[str, str]] = {(row.gold, row.response) for row in attacks()}
+    for name in ("answers", "suites", "third"):
+        for line in FILE.with_name(f"{name}.jsonl").read_text("utf-8").splitlines():
+            row = json.loads(line)
+            if name == "third":
+                kinds = (triples for key, triples in row.items() if key != "kind")
+                rows |= {(gold, text) for triples in kinds for gold, text, _ in triples}
+            else:
+                texts = (row.get(key) for key in ("answer", "prediction", "response"))
+                rows |= {(row["gold"], text) for text in texts if isinstance(text, str) and "gold" in row}
+    return sorted((gold, text if "nswer:" in text else f"Answer: {text}") for gold, text in rows)
+
+
+def cut_or_changed(response: str, draw: random.Random) -> Iterator[str]:
+    """Every prefix; every token deleted, doubled, exchanged with the next one, and replaced by a junk token."""
+    start = max(len(response) - ENDING, 0)
+    for end in range(start, len(response)):
+        yield response[:end]
+    tokens = TOKEN.findall(response[start:])
+    for n, token in enumerate(tokens):
+        before, after = response[:start] + "".join(tokens[:n]), tokens[n + 1 :]
+        yield before + "".join(after)
+        yield before + token * 2 + "".join(after)
+        yield before + "".join([*after[:1], token, *after[1:]])
+        yield before + draw.choice(JUNK) + "".join(after)
