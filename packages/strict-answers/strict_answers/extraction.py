@@ -31,7 +31,7 @@ def answer_line(response: str) -> tuple[str, str, str] | None:
         if response[colon - 1] not in "rR \t*_}`":
             continue
         word = response[max(colon - NEAR, 0) : colon].rstrip(" \t*_}`")
-        if word[-6:].lower() == "answer" and not (word[-7:-6].isascii() and word[-7:-6].isalpha()):
+        if word[-6:].lower() == "answer" and not (word[-7:-6].isascii() and word[-7:-6].isalnum()):
             break
     else:
         return None

@@ -147,7 +147,7 @@ def spelled(piece: str) -> str:
 def plain_text(opened: str, text: str) -> str | None:
     r"""A gold that is words or a choice, for comparison as text: \text{Evelyn}, (B), no solution; else None."""
     inner = opened.strip("() .")
-    if re.fullmatch("[A-H]", inner):
+    if re.fullmatch("[A-H]|[Yy]es|[Nn]o", inner):
         return inner.lower()
     found = re.findall(r"[A-Za-z]{3,}", inner)
     if re.fullmatch(r"[A-Za-z][A-Za-z '’.,-]*", inner) and any(

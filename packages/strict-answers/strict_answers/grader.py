@@ -236,7 +236,9 @@ class Grader:
         """
         verdicts: dict[str, Verdict] = {}
         failed: dict[str, str] = {}
-        new, first, later = set(), {}, {}
+        new: set[tuple[Part, ...]] = set()
+        first: dict[str, WorkerRequest] = {}
+        later: dict[str, WorkerRequest] = {}
         for key, request in requests.items():
             (later if request.gold in new else first)[key] = request
             if request.gold is not None and request.gold not in self.golds:

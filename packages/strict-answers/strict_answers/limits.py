@@ -56,8 +56,10 @@ PLAIN_POWER = re.compile(r"([0-9]+) ?(?:\^|\*\*) ?\{? ?([0-9]{1,4})(?![0-9])")
 RESULT = 2000
 "Maximum digits of a power of a number."
 POWER = re.compile(r"\*\*|\^")
-JUXTAPOSED = re.compile(r"[0-9.}] [0-9.]")
-"Two numbers side by side: neither a product nor one number."
+JUXTAPOSED = re.compile(r"[0-9.] [0-9.]|[)}\]] ?[0-9.]|(?:\\pi(?![A-Za-z])|π|(?<![A-Za-z\\])[A-Za-hj-z]) *[0-9]")
+"Two numbers side by side, or a number behind what it should stand before: neither a product nor one number."
+ARGUMENT = re.compile(r"(\\log ?_ ?(?:\{[^{}]*\}|[0-9A-Za-z])|\\sqrt ?\[[^\[\]]*\]) ?(?=[0-9A-Za-z])")
+"The base of a logarithm and the degree of a root, behind which a number is right."
 
 
 def too_complex(span: str, gold: str) -> str | None:
@@ -97,7 +99,9 @@ def unknown_symbol(span: str, gold: str) -> str | None:
         return "a point in the middle of a value"
     if "--" in plain and "--" not in gold:
         return "two minus signs"
-    if JUXTAPOSED.search(re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain)) and not JUXTAPOSED.search(gold):
+    if JUXTAPOSED.search(ARGUMENT.sub("+", re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain))) and not JUXTAPOSED.search(
+        gold
+    ):
         return "two numbers side by side"
     return None
 

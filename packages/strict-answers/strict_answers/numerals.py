@@ -10,6 +10,8 @@ PLAIN = re.compile(r"[+-]?[0-9]+")
 GROUPED = re.compile(r"([1-9][0-9]{0,2})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")
 "Thousands: the first group never begins with 0, so that 0,034 is neither 34 nor 0.034."
 DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+SCIENTIFIC = re.compile(rf"({DECIMAL.pattern})[eE]([+-]?[0-9]{{1,3}})")
+"6.02e23 as programs write it; 2e alone is twice Euler's number."
 RATIO = re.compile(r"([+-]?[0-9]+) ?(?:/|÷) ?([+-]?[0-9]+)")
 FRAC = re.compile(r"([+-]?) ?\\[dtc]?frac ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9])) ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9]))")
 MIXED = re.compile(
@@ -34,6 +36,15 @@ BASE = re.compile(
     r"(?:_ ?(?:\{ ?)?\(?(?P<below>[0-9]{1,2}|[a-z]+)\)? ?\}?"
     r"|\(?(?:in )?(?:base[ -](?P<word>[0-9]{1,2}|[a-z]+)|(?P<name>binary|octal|hexadecimal))\)?)"
 )
+MONTHS = "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?"
+MONTHS += "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+DATE = re.compile(
+    rf"(?:({MONTHS})\.? (?:the )?([0-9]{{1,2}})(?:st|nd|rd|th)?"
+    rf"|(?:the )?([0-9]{{1,2}})(?:st|nd|rd|th)?(?: of)? ({MONTHS})\.?)"
+    r"(?:,? ([0-9]{4}))?",
+    re.IGNORECASE,
+)
+"March 14, 14th of March, July 4, 1776."
 HALF_DAY = r"(?: ?([ap])\.? ?m(?:\.|(?![A-Za-z])))"
 CLOCK = re.compile(
     rf"(?<![0-9:.])(?:(0?[1-9]|1[0-2])(?: ?: ?([0-5][0-9]))?{HALF_DAY}|([01]?[0-9]|2[0-3]) ?: ?([0-5][0-9]))(?![0-9:])",
@@ -98,6 +109,9 @@ def parse_number(span: str) -> str | Fraction | None:
     if grouped:
         head, groups, decimals = grouped.groups()
         rest = head + re.sub(r"[^0-9]", "", groups) + (decimals or "")
+    power = SCIENTIFIC.fullmatch(rest)
+    if power is not None and len(power[1]) <= LONGEST and abs(int(power[2])) <= LONGEST:
+        return canonical_fraction(Fraction(sign + rest))
     if not DECIMAL.fullmatch(rest):
         other = mixed_value(MIXED.fullmatch(rest)) or period_value(PERIOD.fullmatch(rest) or DOTTED.fullmatch(rest))
         return None if other is None else canonical_fraction(-other if sign == "-" else other)
@@ -113,7 +127,7 @@ def rounds_to(value: Fraction, rounded: str) -> bool:
     """Whether a decimal is a value to its last place, rounded or cut off; zeros that end an integer may be filler."""
     whole, _, places = rounded.partition(".")
     last = Fraction(10) ** (-len(places) if places else len(whole) - len(whole.rstrip("0")))
-    last = min(last, max(abs(value), 1))  # 1/3 is not about 1000
+    last = min(last, max(abs(value), Fraction(1)))  # 1/3 is not about 1000
     return abs(value - Fraction(rounded)) <= last * (1 + Fraction(1, 10**9))
 
 
@@ -154,6 +168,12 @@ def worded_value(found: re.Match[str]) -> str:
         else:
             total += WORTH[word]
     return f"{total}/{SHARES.get(share) or SHARES[share.removesuffix('s')]}" if share else str(total)
+
+
+def calendar_date(found: re.Match[str]) -> tuple[str, int, str | None]:
+    """(first letters of the month, day, year or None) of a match of DATE."""
+    month, day, day_first, month_last, year = found.groups()
+    return (month or month_last)[:3].lower(), int(day or day_first), year
 
 
 def clock_time(found: re.Match[str]) -> tuple[int, bool]:

@@ -120,6 +120,8 @@ def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[s
     if lead:
         check_lead(head, allowed)
     if after:
+        if core[-1:] in tuple(")}]") and after[0].group() not in UNITS:
+            raise Refused(f"'{after[0].group()}' is glued to a formula")
         if not core.strip(" $({\\"):
             raise Refused(f"'{after[0].group()}' is not known around a value")
         check_tail(tail, allowed)
@@ -147,8 +149,8 @@ def is_unit_letter(found: re.Match[str], rest: str) -> bool:
     """Whether a single letter after a number and a blank is a unit, as in 34 m; without the blank it is a variable."""
     return (
         found.group() in ("m", "g", "s", "h", "L", "l", "t")
-        and re.search(r"[0-9}] $|[0-9}]\) $|[0-9]\\pi $", rest[: found.start()]) is not None
-    )
+        and re.search(r"[0-9}] $|[0-9}]\) $", rest[: found.start()]) is not None
+    ) or (found.group() == "m" and rest[: found.start()].endswith("\\pi "))
 
 
 def check_lead(text: str, allowed: frozenset[str]) -> None:

@@ -25,8 +25,17 @@ CHOSEN = re.compile(
     r"|(?<![A-Za-z])C ?_ ?(?:\{([0-9]{1,3})\}|([0-9])) ?\^ ?(?:\{([0-9]{1,3})\}|([0-9]))"
 )
 "Binomial coefficients as {}_{10}C_3, 10C3, C(10, 3) and C_{10}^3."
-SIGN = r"(?:(?<=[0-9])\^ ?\{? ?o ?\}?(?![A-Za-z])|\^ ?\{ ?\\circ ?\}|\^? ?\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])|°)"
-DEGREES = re.compile(SIGN + r"(?: ?[CF](?![A-Za-z]))?")
+SIGN = (
+    r"(?:(?<=[0-9])\^ ?\{? ?o ?\}?(?![A-Za-z])|\^ ?\{ ?\\circ ?\}|(?:\^ ?|(?<=[0-9]))\\circ(?![A-Za-z])"
+    r"|\\degrees?(?![A-Za-z])|°)"
+)
+DEGREES = re.compile(
+    rf"(?<=[0-9A-Za-z)}}\]]) ?{SIGN}(?: ?[CF](?![A-Za-z]))?"
+    r"(?! ?[0-9{√π]|[A-Za-z'_^(]| ?\\(?:[dtc]?frac|sqrt|pi|circ|degree)(?![A-Za-z]))"
+)
+"A degree sign behind a value. One in the middle of a value, as in 6°0, is no unit, and stays to be refused."
+DEGREE_SIGN = re.compile(SIGN)
+ANY_DEGREES = re.compile(rf"{SIGN}|(?<![A-Za-z])degrees?(?![A-Za-z])")
 ANGLE = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?(?:{SIGN}| ?degrees?(?![A-Za-z]))")
 TRIGONOMETRIC = re.compile(r"(?<![A-Za-z])(?:a(?:rc)?)?(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 BARE = re.compile(r"(?<![A-Za-z\\{])(arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|ln|log|pi)(?![A-Za-z{])")

@@ -4,6 +4,7 @@ Every step is linear in the length of the response and starts no process; what i
 """
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -16,9 +17,13 @@ from strict_answers.limits import too_complex, unknown_symbol
 from strict_answers.normalization import plain_latex, strip_decoration
 from strict_answers.numerals import (
     CLOCK,
+    DATE,
     DECIMAL,
     DOTTED,
+    MONTHS,
     PLAIN,
+    calendar_date,
+    canonical_fraction,
     canonical_integer,
     clock_time,
     parse_number,
@@ -26,7 +31,7 @@ from strict_answers.numerals import (
 )
 from strict_answers.phrases import Hints, Refused, check_lead, hints_of
 from strict_answers.retraction import denied, taken_back
-from strict_answers.rewriting import DEGREES, binomials
+from strict_answers.rewriting import ANY_DEGREES, DEGREE_SIGN, TRIGONOMETRIC, binomials, written
 from strict_answers.structure import Part
 from strict_answers.verdict import SHOWN, Path, Verdict, decided, printable, wrong
 from strict_answers.vocabulary import unknowns
@@ -38,18 +43,24 @@ ROUNDED = re.compile(
     r"(?<![A-Za-z])(?:about|approximately|approx\.?|around|roughly|nearly) |\\approx(?![A-Za-z]) ?|≈ ?"
 )
 IS = re.compile(
-    r"(?:the (?:final |correct |right )?(?:answer|choice|option|result|name|day|winner|person|statement|solution) |it )"
-    r"(?:is|must be) ?:? ?(?:option |choice )?",
+    r"(?:the (?:final |correct |right )?(?:answer|choice|option|result|name|day|winner|person|statement|solution"
+    r"|colou?r|date|month|letter|word) |it )"
+    r"(?:is|was|must be) ?:? ?(?:option |choice )?",
     re.IGNORECASE,
 )
 PRIME = re.compile(
     r"\\prime(?![A-Za-z])|[′″]"
-    r"|(?<=[^\sA-Za-z.,;:'’‘\"“”`(\[{])['’](?![0-9]{3})"
+    r"|(?<=[^\sA-Za-z.,;:'’‘\"“”`(\[{])['’](?![0-9]{3})|(?<=[0-9A-Za-z)}\]] )['’]+[\s.]*$"
     r"|(?:(?<![A-Za-z])|\\[A-Za-z]*)[A-Za-z]['’](?![A-Za-z]|\(-?[0-9.]+\))"
 )
 "A derivative or another quantity; f'(2) = 34 names a number, and 34' are feet."
 NAME_PRIME = re.compile(r"['’](?![A-Za-z])")
 DIGIT_RATIO = re.compile("[0-9] ?:")
+QUOTIENT = re.compile(r"([0-9]+) ?/ ?([0-9]+)|\\[dt]?frac ?\{ ?([0-9]+) ?\} ?\{ ?([0-9]+) ?\}")
+ON = re.compile(
+    rf"^(?:on |in |an? )(?=(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:{MONTHS})(?![a-z]))", re.IGNORECASE
+)
+"Before a day or a month, and before nothing else."
 COUNT = 7919
 "Stands for the right time of day."
 AT = re.compile(r"^(?:(?:it|he|she|they|we|the [a-z]+) (?!not|never)[a-z]+ )?at ", re.IGNORECASE)
@@ -152,21 +163,38 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
             raise Refused("a prime that the gold does not have")
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")
+    value = parse_number(wanted.parts[0][1]) if len(wanted.parts) == 1 and len(wanted.parts[0]) == 2 else None
     if signs := PERCENT.findall(span):
-        if not wanted.percent or len(signs) > 1:
+        if len(signs) > 1 or not (wanted.percent or isinstance(value, Fraction)):
             raise Refused("a percent sign that the gold does not have")
         span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
-    if "radian" in span and DEGREES.search(gold):
+        if not wanted.percent and isinstance(value, Fraction):  # 12.5% for 0.125
+            wanted = read_gold(f"{written(canonical_fraction(100 * value))}")
+    if "radian" in span and ANY_DEGREES.search(gold):
         raise Refused("radians where the gold has degrees")
+    if ANY_DEGREES.search(span) and not (ANY_DEGREES.search(gold) or TRIGONOMETRIC.search(span) or numeric(wanted)):
+        raise Refused("degrees where the gold is no plain number and has none")
     letter, text = without_choice(opened_span(span), wanted)
     text = SHARE_OF.sub("", text) if signs else text
+    if DEGREE_SIGN.search(text) and not DEGREE_SIGN.search(wanted.opened):
+        raise Refused("a degree sign in the middle of a value")
     if squeezed(text) == wanted.squeezed[1]:
         return decided(True, extracted, path, "the same text")
+    if wanted.percent and not signs and value is not None and not PLAIN.fullmatch(text):
+        with suppress(Refused):  # 0.35 and 7/20 for 35%
+            verdict = apply_rules(extracted, written(canonical_fraction(Fraction(value) / 100)), hints)
+            if isinstance(verdict, Verdict) and verdict.correct:
+                return verdict
+    if (date := DATE.fullmatch(wanted.opened)) is not None:
+        offered = DATE.fullmatch(ON.sub("", IS.sub("", text, count=1), count=1))
+        same = offered is not None and calendar_date(offered) == calendar_date(date)
+        return decided(same, extracted, "symbolic" if same else "rejected", "dates compared")
     if wanted.plain is not None and letter and len(wanted.plain) == 1:
         same = letter.lower() == wanted.plain
         return decided(same, extracted, "symbolic" if same else "rejected", "choices compared")
     if wanted.plain is not None:
-        same = IS.sub("", text.strip("() ."), count=1).strip("() .").lower() == wanted.plain
+        said = IS.sub("", text.rstrip("!").strip("() ."), count=1)
+        same = ON.sub("", said, count=1).strip("() .").lower() == wanted.plain
         return decided(same, extracted, "symbolic" if same else "rejected", "the same text" if same else "another text")
     if hints.rounded:
         text = ROUNDED.split(text)[-1] if structure.APPROXIMATE.search(text) else ROUNDED.sub("", text)
@@ -179,16 +207,18 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         text, wanted = as_count(text, time), read_gold(str(COUNT))
     if DIGIT_RATIO.search(wanted.opened):
         text = re.sub("(?<=[0-9]) to (?=[0-9])", ":", text)
+        if ":" not in text:
+            text = QUOTIENT.sub(lambda found: ":".join(filter(None, found.groups())), text)
     if wanted.parts[0][0] == "" and "C" in text and "C" not in wanted.letters:
         text = binomials(text)
     if (" and " in text or " of " in text) and len(wanted.parts) == 1 and wanted.parts[0][0] == "":
         text = OUT_OF.sub("/", AND_SHARE.sub(" ", text))
     if "," in wanted.parts[0][0] and (point := POINT.match(text)):
         text = text[point.end() :]
-    offered = structure.difference(text) if wanted.equation else None
-    if offered is not None and unknowns(offered) == unknowns(wanted.equation):
+    difference = structure.difference(text) if wanted.equation else None
+    if difference is not None and unknowns(difference) == unknowns(wanted.equation):
         wanted = wanted._replace(parts=(("=", wanted.equation),))
-        return for_worker(extracted, ((("=", spelled(offered)),),), wanted)
+        return for_worker(extracted, ((("=", spelled(difference)),),), wanted)
     if wanted.parts[0][0] == "raw":
         return for_worker(extracted, ((("raw", text),),), wanted)
     if "x" in wanted.parts[0][0]:
@@ -230,6 +260,11 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         tuple((part[0], *map(spelled, part[1:])) for part in member) for member in (*reading.members, reading.parts)
     )
     return compare_members(extracted, members, wanted)
+
+
+def numeric(wanted: Gold) -> bool:
+    """Whether a gold consists of plain numbers."""
+    return all(parse_number(piece) is not None for part in wanted.parts for piece in part[1:])
 
 
 def unquoted(span: str) -> str:

@@ -54,7 +54,8 @@ THOUSANDS = re.compile(r"(?<![0-9.,_^{])([1-9][0-9]{0,2})((?:,[0-9]{3})+)(?!,?[0
 TIED_THOUSANDS = re.compile(r"(?<![0-9.,])([1-9][0-9]{0,2})((?:\{,\}[0-9]{3})+)(?![0-9])")
 SEPARATOR = re.compile(r",? ?(?<![A-Za-z\\])(and|or)(?![A-Za-z])|[,;]")
 MEMBERSHIP = re.compile(
-    r"([A-Za-z]|\\[a-z]+|[A-Za-z]_\{?[0-9A-Za-z]\}?) ?(?:\\in(?![A-Za-z])|∈) ?(?=[(\[\]∅ℝ]|\\[{mev])"
+    rf"([A-Za-z]|\\(?:{'|'.join(sorted(GREEK))})|[A-Za-z]_\{{?[0-9A-Za-z]\}}?)"
+    r" ?(?:\\in(?![A-Za-z])|∈) ?(?=[(\[\]∅ℝ]|\\[{mev])"
 )
 CUP = re.compile(r"\\(cup|cap)(?![A-Za-z])|[∪∩]")
 ALL = r"(?:\\mathbb ?\{? ?R ?\}?|\\?R(?![A-Za-z])|ℝ)"
@@ -98,7 +99,10 @@ OTHER = re.compile(r"\| ?(?:[a-z]|\\[a-z]+) ?\||frac ?\{ ?(?:d|\\partial)[ }A-Za
 "|x| and dy/dx are other quantities than x and y; |S| and |AB| are sizes."
 EXTREME = re.compile(r"_ ?(?:\{ ?)?\\?(?:max|min|total)(?![A-Za-z]) ?\}?")
 "The subscript of S_{max}."
-ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)$")
+ORDINAL = re.compile(
+    r"((?:[A-Za-z' ]+ )?[0-9,]*?)((?<!1)1(?=st)|(?<!1)2(?=nd)|(?<!1)3(?=rd)|(?:1[1-3]|[04-9])(?=th))(?:st|nd|rd|th)"
+)
+"The 21st; nothing is the -7th, or the 2x+3th."
 PAIRED = {"(": ")", "[": "]"}
 
 
@@ -322,7 +326,7 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
         return Reading((("(,)", "0", "\\infty"),), ("",))
     based = read_base(span)
     if based is None:
-        core = unframe(ORDINAL.sub("", span), allowed, known)
+        core = unframe(ORDINAL.sub(r"\1\2", span) if ORDINAL.fullmatch(span) else span, allowed, known)
         based = read_base(core)
     else:
         core = span
