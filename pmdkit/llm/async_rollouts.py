@@ -3,7 +3,6 @@
 Only runs with a lag build it. Without a lag the loop generates rollouts on demand, see `pmdkit.loop.inline`.
 """
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,12 +20,11 @@ from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.mismatch import mismatch_metrics
 from pmdkit.llm.old_logprobs import SAMPLE
-from pmdkit.llm.weight_sync_check import SYNC_COLUMNS, ExpectedLogp
+from pmdkit.llm.weight_sync_check import ExpectedLogp
 from pmdkit.loop import Rollouts, Schedule, Stream, Task
 from pmdkit.randomness import derive
 
 FLAGS = ("mask", "ended")
-MEASURED = (*SYNC_COLUMNS, "mismatch_mean", "mismatch_max", "mismatch_response", "mismatch_kl")
 CLOSING = 5.0  # seconds that the thread may take to notice that nobody waits for it
 
 
@@ -241,8 +239,9 @@ class RolloutQueue:
                 value = getattr(responses, name).cpu()
                 tensors[f"{seed}.{name}"] = value.to(torch.uint8) if name in FLAGS else value
             tensors[f"{seed}.version"] = torch.tensor([request.version])
-            found = [request.found.get(key, torch.nan) for key in MEASURED]
-            tensors[f"{seed}.found"] = torch.tensor(found, dtype=torch.float64)
+            # one tensor for each number: the first requests lack some, and NaN in a checkpoint is damage
+            for key, value in request.found.items():
+                tensors[f"{seed}.found.{key}"] = torch.tensor([value], dtype=torch.float64)
         return {"pending": tensors}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -259,7 +258,6 @@ class RolloutQueue:
         for step_seed, held in ((int(seed), held) for seed, held in found.items()):
             version = int(held["version"][0])
             responses = Responses(held["tokens"], held["logp"], held["mask"].bool(), held["ended"].bool(), version)
-            measured = zip(MEASURED, held["found"].tolist(), strict=False)
-            sync = {key: value for key, value in measured if not math.isnan(value)}
+            measured = {key.removeprefix("found."): x.item() for key, x in held.items() if key.startswith("found.")}
             # the prompts come when the step is requested again
-            self.restored[step_seed] = RolloutRequest(step_seed, version, torch.empty(0), responses, sync)
+            self.restored[step_seed] = RolloutRequest(step_seed, version, torch.empty(0), responses, measured)

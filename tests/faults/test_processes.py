@@ -28,6 +28,7 @@ RUNS = {  # the command, its settings, its steps, and how often it is killed
     "toy": (["toy", "modular-sum"], [], 8, 3),
     "llm": (["llm", "starter"], QUICK, 3, 2),
     "sharded": (["llm", "starter"], [*QUICK, *SHARDED], 3, 2),
+    "lag": (["llm", "starter"], [*QUICK, *SHARDED, "rollout.lag=1"], 3, 2),  # with rollouts ahead of the checkpoint
 }
 
 

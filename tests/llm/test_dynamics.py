@@ -95,20 +95,13 @@ def resampled(tmp_path, name, **options):
 
 
 @pytest.mark.slow
-def test_groups_of_equal_rewards_are_resampled_and_a_resume_does_the_same(tmp_path):
-    """Rewards that depend on the response: fewer equal groups, other prompts, counted, the same bits after a resume."""
+def test_groups_of_equal_rewards_are_resampled(tmp_path):
+    """Rewards that depend on the response: fewer equal groups, other prompts, counted."""
     (tmp_path / "own.py").write_text(
         "def odd(response, cut_off):\n    return float(sum(map(ord, response)) % 4 == 0)\n"
     )
-    whole = resampled(tmp_path, "whole", steps=2)
-    found = whole.metrics
+    found = resampled(tmp_path, "whole", steps=2).metrics
     assert any(row["resampled_groups"] > 0 for row in found)
     assert all(row["gen_batches"] <= 3 for row in found)
     assert all(row["zero_variance_groups"] == 0 or row["gen_batches"] == 3 for row in found)
     assert all(row["dropped_tokens"] > 0 for row in found if row["resampled_groups"])
-    resampled(tmp_path, "resumed", steps=1)
-    resumed = resampled(tmp_path, "resumed", steps=2, resume=True)
-    weights = [run.path / "checkpoints" / "step-2" / "model.safetensors" for run in (whole, resumed)]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
-    records = [(run.path / "rollouts" / "step-2.jsonl").read_text() for run in (whole, resumed)]
-    assert records[0] == records[1]

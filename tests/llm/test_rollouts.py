@@ -84,32 +84,6 @@ def test_each_step_is_written_by_exactly_the_weights_that_the_lag_names(lag):
     assert len({tuple(w["model.norm.weight"].tolist()) for w in history.values()}) == STEPS + 1  # weights do move
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lag", [1, 3])
-@pytest.mark.parametrize("stop", [1, 3])
-def test_a_checkpoint_holds_what_was_written_ahead_of_it(lag, stop):
-    whole, first, second = learner(lag=lag), learner(lag=lag), learner(lag=lag)
-    wanted = trained(whole, lag)
-    states = {}
-
-    class Enough(Exception):
-        pass
-
-    def keep(step, mine, *rest):
-        states[step] = {**mine.state_dict(), "model": weights(mine)}
-        if step == stop:
-            raise Enough
-
-    with pytest.raises(Enough):
-        trained(first, lag, observers=[keep])
-    assert len(states[stop]["pending"]) == 6 * min(lag, STEPS - stop) + 3
-    second.load_state_dict(states[stop])
-    went_on = trained(second, lag, start=stop)
-    assert [rollouts.version for _, rollouts in went_on] == [max(0, s - 1 - lag) for s in range(stop + 1, STEPS + 1)]
-    assert [rollouts.measured for _, rollouts in went_on] == [rollouts.measured for _, rollouts in wanted[stop:]]
-    assert same(weights(second), weights(whole))
-
-
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_a_version_is_copied_once_in_the_dtype_of_the_engine_and_freed_when_the_engine_has_it(bfloat16):
     mine, lag, copies = learner(lag=3, bfloat16=bfloat16), 3, []
