@@ -1,8 +1,10 @@
 """What the recorders of other trainers share: a bounded run folder that replay and autopsy read, and the gauges."""
 
+import logging
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from pmdkit.recording import Recording, encode
 
 class StepRecorder:
     """Writes steps of another trainer's run in the format of `pmdkit.recording`.
+
+    Once the trainer's first step has begun, no error of the recorder ends the run, see `harmless`.
 
     Args:
         out: folder for the recordings; new or empty, unless the trainer resumes.
@@ -41,6 +45,18 @@ class StepRecorder:
             raise UsageError(f"steps is {steps} and groups {groups}; expected to keep at least 1 of each")
         self.folder = RunFolder(Path(out))
         self.steps, self.groups, self.tau, self.passed = steps, groups, tau, passed
+        self.failed: set[str] = set()  # what has failed, and is not tried again
+
+    @contextmanager
+    def harmless(self, part: str) -> Iterator[None]:
+        """Log the first error of a part of the recorder, such as a full disk, instead of raising it."""
+        try:
+            yield
+        except Exception as problem:
+            if part not in self.failed:  # by logging, which raises nothing, even if its own file is on the full disk
+                where = f"{part} of {self.folder.path} stopped, the training goes on"
+                logging.getLogger(__name__).warning("pmdkit: %s: %s: %s", where, type(problem).__name__, problem)
+            self.failed.add(part)
 
     def begin(self, main: bool, resumed: bool, tokenizer: Any, objective: Mapping[str, Any], **facts: Any) -> None:
         """Take down what all steps share and, on the main process, set up the folder; before the first step.
@@ -70,7 +86,7 @@ class StepRecorder:
         return (step - 1) // self.stride % every == 0
 
     def write(self, step: int, version: int, loss: float, rows: Mapping[str, Any], reward: Tensor) -> None:
-        """Write a step, and delete the recordings that are no longer kept.
+        """Write a step, and delete the recordings that are no longer kept; nothing more once that has failed.
 
         Args:
             step, version: number of the first update on the rows, and updates before they were drawn.
@@ -78,6 +94,16 @@ class StepRecorder:
             rows: `prompts`, a list of tokens for each; `mask`, `responses` and other tensors of a `Recording`, N rows.
             reward: [P, G], NaN for a response without a verdict.
         """
+        if "recording" not in self.failed:
+            with self.harmless("recording"):
+                found = encode(self.recording(step, version, loss, rows, reward))
+                files.replace(self.folder.rollouts / f"step-{step}.safetensors", found, flush=False)
+                for path in self.folder.rollouts.glob("step-*.safetensors"):
+                    if not self.keeps(int(path.stem.removeprefix("step-")), step):
+                        path.unlink()
+
+    def recording(self, step: int, version: int, loss: float, rows: Mapping[str, Any], reward: Tensor) -> Recording:
+        """The recording of a step; arguments as for `write`."""
         prompts, mask = rows["prompts"], rows["mask"]
         present = ~reward.isnan() & mask.any(1).view(reward.shape)  # one that is masked as a whole was left out
         mask = torch.cat([mask[:, :1] | ~mask.any(1, keepdim=True), mask[:, 1:]], 1)
@@ -91,11 +117,7 @@ class StepRecorder:
         }
         facts = {"step": step, "version": version, "updates": [{"loss": loss}]}
         facts["problems"] = [f"prompt {name:08x}" for name in names]
-        found = encode(Recording(self.about | facts, mask, tensors))
-        files.replace(self.folder.rollouts / f"step-{step}.safetensors", found, flush=False)
-        for path in self.folder.rollouts.glob("step-*.safetensors"):
-            if not self.keeps(int(path.stem.removeprefix("step-")), step):
-                path.unlink()
+        return Recording(self.about | facts, mask, tensors)
 
 
 def table_of(objective: Objective) -> dict[str, Any]:

@@ -1,6 +1,13 @@
 """The gauges that recorders log are those that a run of pmdkit writes to metrics.jsonl."""
 
+import errno
+import math
+import os
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +15,7 @@ import torch
 from pmdkit import train
 from pmdkit.adapters.recorder import StepRecorder, gauges, row_sums
 from pmdkit.errors import UsageError
+from pmdkit.observe import files
 from pmdkit_lab.replay.recorded import decode
 
 
@@ -68,3 +76,70 @@ def test_only_a_trainer_that_resumes_goes_on_in_a_folder(tmp_path):
     with pytest.raises(UsageError):
         StepRecorder(tmp_path / "out").begin(True, False, None, {"name": "grpo"}, **facts)
     StepRecorder(tmp_path / "out").begin(True, True, None, {"name": "grpo"}, **facts)
+
+
+def recorder_of_rows(out):
+    """A recorder that has begun, and the arguments of its `write` after the number of the step."""
+    recorder = StepRecorder(out)
+    recorder.begin(True, False, None, {"name": "grpo"}, env="trl", width=500, seed=0, old="recompute")
+    zero = torch.zeros(4, 500)
+    rows = {"prompts": [[3, 4], [5]], "mask": zero == 0, "responses": zero.long(), "logp_old": zero}
+    return recorder, (0, 0.5, rows, torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+
+
+def fails_with(number):
+    """A call of the system that fails."""
+
+    def call(*given):
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+FAULTS = {  # what happens to the recorder's folder or to a call of the system, before the second step
+    "full disk": lambda patch, folder: patch.setattr(files.os, "write", fails_with(errno.ENOSPC)),
+    "read-only": lambda patch, folder: patch.setattr(files.os, "open", fails_with(errno.EROFS)),
+    "no rename": lambda patch, folder: patch.setattr(files.os, "replace", fails_with(errno.EIO)),
+    "folder in its place": lambda patch, folder: (folder / "step-2.safetensors").mkdir(),
+    "removed": lambda patch, folder: shutil.rmtree(folder),
+    "not a number": None,  # JSON has no NaN
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_recorder_cannot_write_ends_the_recording_and_not_the_run(fault, tmp_path, monkeypatch, caplog):
+    """One warning, the step before stays readable, nothing half written stays, and nothing is tried again."""
+    recorder, (version, loss, rows, reward) = recorder_of_rows(tmp_path)
+    folder = recorder.folder.rollouts
+    recorder.write(1, version, loss, rows, reward)
+    with monkeypatch.context() as patch:
+        if FAULTS[fault] is not None:
+            FAULTS[fault](patch, folder)
+        recorder.write(2, version, math.nan if fault == "not a number" else loss, rows, reward)
+    recorder.write(3, version, loss, rows, reward)
+    (record,) = caplog.records
+    assert str(tmp_path) in record.getMessage()
+    assert [path.name for path in folder.glob("*") if path.is_file()] == ["step-1.safetensors"] * (fault != "removed")
+    for path in folder.glob("step-1.*"):
+        assert decode(path.read_bytes(), str(path)).about["step"] == 1
+
+
+@pytest.mark.slow
+def test_on_a_disk_that_is_really_full(tmp_path, caplog):
+    """A file system of 100 kB in memory, where the system lets this process mount one of its own."""
+    place, program = tmp_path / "small", tmp_path / "record.py"
+    place.mkdir()
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_recorder import recorder_of_rows, decode\n"
+        f"recorder, given = recorder_of_rows({str(place / 'out')!r})\n"
+        "for step in range(1, 30):\n    recorder.write(step, *given)\n"
+        "for path in recorder.folder.rollouts.iterdir():\n    decode(path.read_bytes(), 'it')\n    print(path.name)\n"
+    )
+    mount = f"mount -t tmpfs -o size=100k tmpfs {place} && exec {sys.executable} {program}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, text=True)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip("no file system can be mounted here")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the training goes on") == 1
+    assert done.stdout.splitlines()[0].startswith("step-")

@@ -28,9 +28,12 @@ class TRLRecorder(StepRecorder, TrainerCallback):
     It takes what TRL computes and adds no forward pass, so nothing is known after a step. A step is a rollout batch,
     numbered by the first update that uses it; of several in one update the last is kept. See `StepRecorder` for the
     arguments, docs/use/trainers.md for what is logged.
+
+    TRL's own calls stay outside of `harmless`, and so do collective ones, which every process has to reach.
     """
 
     trainer: Any = None
+    left = 0  # rows of the rollout batch whose first loss is still to come
     micro_batch: dict[str, Any] | None = None  # whose loss is being computed
 
     def watch(self, trainer: GRPOTrainer) -> Self:
@@ -73,15 +76,23 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         rows: dict[str, Any] = once(inputs)
         if not self.trainer.model.training:
             return rows
-        ids, logged = rows["completion_ids"], self.trainer._logs["rewards"]
-        count = len(ids) * self.trainer.accelerator.num_processes
-        each = torch.tensor([list(logged[name])[-count:] for name in self.trainer.reward_func_names]).double()
-        total = (each * self.trainer.reward_weights.cpu().double()[:, None]).nansum(0)
-        self.reward = torch.where(each.isnan().all(0), torch.nan, total).view(-1, self.trainer.num_generations)
-        self.rows, self.version, self.left = rows, self.trainer.state.global_step, len(ids)
-        self.seen = torch.full(ids.shape, torch.nan, device=ids.device)
-        self.losses = torch.zeros((), device=ids.device)
+        with self.harmless("gauges"):
+            ids, logged = rows["completion_ids"], self.trainer._logs["rewards"]
+            count = len(ids) * self.trainer.accelerator.num_processes
+            each = torch.tensor([list(logged[name])[-count:] for name in self.trainer.reward_func_names]).double()
+            total = (each * self.trainer.reward_weights.cpu().double()[:, None]).nansum(0)
+            self.reward = torch.where(each.isnan().all(0), torch.nan, total).view(-1, self.trainer.num_generations)
+            self.rows, self.version, self.left = rows, self.trainer.state.global_step, len(ids)
+            self.seen = torch.full(ids.shape, torch.nan, device=ids.device)
+            self.losses = torch.zeros((), device=ids.device)
+        if self.stopped():
+            return rows
         return rows | {"pmd_row": torch.arange(len(ids), device=ids.device)}
+
+    def stopped(self) -> bool:
+        """Whether the gauges have failed in a process: then all of them stop, and no collective call lacks one."""
+        accelerator = self.trainer.accelerator
+        return bool(accelerator.gather(torch.tensor(["gauges" in self.failed], device=accelerator.device)).any())
 
     def on_loss(self, once: Any, model: Any, inputs: dict[str, Any]) -> Tensor:
         """Add up the losses of a rollout batch's first pass; with the last of them it is complete."""
@@ -100,41 +111,53 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         """Take the log-probabilities that the loss of a micro-batch is computed from."""
         found: tuple[Tensor, Any, Any] = once(*given, **options)
         if self.micro_batch is not None:
-            self.seen[self.micro_batch["pmd_row"]] = found[0].detach().to(self.seen)
+            with self.harmless("gauges"):
+                self.seen[self.micro_batch["pmd_row"]] = found[0].detach().to(self.seen)
         return found
 
     def finish(self) -> None:
         """Log the gauges of a rollout batch, and record it if it is due."""
-        trainer, rows, step, mask = self.trainer, self.rows, self.version + 1, response_mask(self.rows)
-        # TRL leaves pi_old out if there is no update between a rollout and its loss: then the policy is pi_old
-        old, engine = rows.get("old_per_token_logps", self.seen).float(), rows.get("sampling_per_token_logps")
-        sums = trainer.accelerator.gather(row_sums(mask, old, self.seen, engine)).cpu()
-        for name, value in gauges(self.reward, sums, self.tau, self.passed).items():
-            trainer._metrics["train"][f"pmd/{name}"].append(value)
+        trainer, rows, step = self.trainer, self.rows, self.version + 1
+        with self.harmless("gauges"):
+            mask = response_mask(rows)
+            # TRL leaves pi_old out if there is no update between a rollout and its loss: then the policy is pi_old
+            old, engine = rows.get("old_per_token_logps", self.seen).float(), rows.get("sampling_per_token_logps")
+            mine = row_sums(mask, old, self.seen, engine)
+        if self.stopped():
+            return
+        sums = trainer.accelerator.gather(mine).cpu()
+        with self.harmless("gauges"):
+            for name, value in gauges(self.reward, sums, self.tau, self.passed).items():
+                trainer._metrics["train"][f"pmd/{name}"].append(value)
         if not self.keeps(step, step):
             return
-        # the first groups, of which each process sends its rows to the main one
-        size, reward = self.reward.shape[1], self.reward[: self.groups]
-        mine = slice(0, max(0, reward.numel() - trainer.accelerator.process_index * len(mask)))
-        known = {"mask": mask, "responses": rows["completion_ids"], "logp_old": old, "logp_seen": self.seen}
-        known |= {"logp_engine": engine, "logp_ref": rows.get("ref_per_token_logps")}
-        known |= {"correction": rows.get("importance_sampling_ratio")}
-        given = {name: x for name, x in known.items() if x is not None}
-        part: dict[str, Any] = {  # numpy, which writes them, has no bfloat16
-            name: (x.float() if x.is_floating_point() else x)[mine].cpu() for name, x in given.items()
-        }
-        asked = zip(rows["prompt_ids"][mine], rows["prompt_mask"][mine], strict=True)
-        parts = gather_object([part | {"prompts": [ids[on.bool()].tolist() for ids, on in asked]}])
-        share = trainer.args.gradient_accumulation_steps / trainer.args.steps_per_generation  # of the batch, per update
-        loss = share * float(trainer.accelerator.gather(self.losses).mean())
-        if trainer.accelerator.is_main_process:
-            whole: dict[str, Any] = {
-                name: pad_sequence([row for each in parts for row in each[name]], batch_first=True) for name in part
+        with self.harmless("gauges"):
+            # the first groups, of which each process sends its rows to the main one
+            size, reward = self.reward.shape[1], self.reward[: self.groups]
+            share = slice(0, max(0, reward.numel() - trainer.accelerator.process_index * len(mask)))
+            known = {"mask": mask, "responses": rows["completion_ids"], "logp_old": old, "logp_seen": self.seen}
+            known |= {"logp_engine": engine, "logp_ref": rows.get("ref_per_token_logps")}
+            known |= {"correction": rows.get("importance_sampling_ratio")}
+            given = {name: x for name, x in known.items() if x is not None}
+            part: dict[str, Any] = {  # numpy, which writes them, has no bfloat16
+                name: (x.float() if x.is_floating_point() else x)[share].cpu() for name, x in given.items()
             }
-            if "correction" in whole and whole["correction"].shape != whole["mask"].shape:
-                whole["correction"] = whole["correction"][:, 0]  # a weight for each response
-            whole["prompts"] = [prompt for each in parts for prompt in each["prompts"]][::size]
-            self.write(step, self.version, loss, whole, reward)
+            asked = zip(rows["prompt_ids"][share], rows["prompt_mask"][share], strict=True)
+            prompts = [ids[on.bool()].tolist() for ids, on in asked]
+        if self.stopped():
+            return
+        parts = gather_object([part | {"prompts": prompts}])
+        updates = trainer.args.gradient_accumulation_steps / trainer.args.steps_per_generation  # share of the batch
+        loss = updates * float(trainer.accelerator.gather(self.losses).mean())
+        if trainer.accelerator.is_main_process:
+            with self.harmless("recording"):
+                whole: dict[str, Any] = {
+                    name: pad_sequence([row for each in parts for row in each[name]], batch_first=True) for name in part
+                }
+                if "correction" in whole and whole["correction"].shape != whole["mask"].shape:
+                    whole["correction"] = whole["correction"][:, 0]  # a weight for each response
+                whole["prompts"] = [prompt for each in parts for prompt in each["prompts"]][::size]
+                self.write(step, self.version, loss, whole, reward)
 
 
 def objective_of(trainer: Any) -> dict[str, Any]:

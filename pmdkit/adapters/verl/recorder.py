@@ -69,10 +69,18 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
         return once(trainer, *given, **options)
 
     def on_update(self, once: Any, trainer: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Make an update as verl does, then log and record its step."""
+        found = once(trainer, batch, metrics)
+        if "gauges" not in self.failed:
+            with self.harmless("gauges"):
+                self.take(trainer, batch, metrics)
+        return found
+
+    def take(self, trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
         """Log the gauges of a step beside verl's metrics, and record the step if it is due."""
         from verl.trainer.ppo.v1.trainer_base import tq as queue
 
-        found, step = once(trainer, batch, metrics), trainer.global_steps
+        step = trainer.global_steps
         data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=FIELDS)
         uid = data.pop("uid").tolist()
         data = data.to_padded_tensor()
@@ -108,7 +116,6 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
             kept["prompts"] = [prompts[row] for row in place[:, 0]]
             version = min(batch.tags[row].get("min_global_steps") or 0 for row in rows)
             self.write(step, version, float(metrics["actor/loss"]), kept, reward[: self.groups])
-        return found
 
 
 def objective_table(config: Any) -> dict[str, Any]:

@@ -141,6 +141,25 @@ def test_the_size_is_bounded_and_what_stays_covers_the_run(tmp_path):
     assert len(gauges(log, "unscored")) == 7
 
 
+@pytest.mark.parametrize("part", ["encode", "gauges", "row_sums", "response_mask"])
+def test_no_fault_of_the_recorder_ends_the_training(part, tmp_path, monkeypatch, caplog):
+    """Two rollout batches: one warning, whichever part of the recorder fails, and the weights of a run without it."""
+
+    def fails(*given):
+        raise OSError("the disk is full")
+
+    place = "pmdkit.adapters.recorder" if part == "encode" else "pmdkit.adapters.trl.recorder"
+    monkeypatch.setattr(f"{place}.{part}", fails)
+    options = (4, 4, 4, 4, 2)
+    made, log, _ = tiny.train(*options, record={"out": tmp_path / "out"}, **GRPO)
+    assert sum("the disk is full" in record.getMessage() for record in caplog.records) == 1
+    assert recorded_steps(PMDRecorder(tmp_path / "out").folder) == []
+    assert len(gauges(log, "unscored")) == (2 if part == "encode" else 0)
+    plain = tiny.train(*options, **GRPO)[0]
+    for one, other in zip(made.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_what_is_refused_before_the_first_step(tmp_path, monkeypatch):
     full = tmp_path / "full"
     full.mkdir()

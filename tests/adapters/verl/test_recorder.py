@@ -109,3 +109,11 @@ def test_what_is_refused(tmp_path):
     for out, problem in ((tmp_path, UsageError), (tmp_path / "file" / "out", EnvironmentLacks)):
         with pytest.raises(problem):
             PMDRecorder(out).on_fit(fit, trainer)
+
+
+def test_no_fault_of_the_recorder_ends_the_training(tmp_path, caplog):
+    """What a step is recorded from is missing: verl's update is made all the same, with one warning."""
+    recorder, trainer = PMDRecorder(tmp_path / "out"), SimpleNamespace(global_steps=1)
+    for step in (1, 2):
+        assert recorder.on_update(lambda *given, step=step: step, trainer, None, {}) == step
+    assert len(caplog.records) == 1
