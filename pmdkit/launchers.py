@@ -6,6 +6,7 @@ one thread, so the results are the same to the bit. They arrive as files, on a f
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -88,7 +89,11 @@ class SlurmJobs(Launcher):
     def submit(self, calls: Path, devices: int, slot: int) -> Any:
         """Submit a job."""
         wanted = {"cluster": "slurm", "name": "pmdkit", "timeout_min": 1440, **self.options}
-        executor = need("submitit", "the launcher slurm").AutoExecutor(calls.parent / "jobs", wanted.pop("cluster"))
+        submitit, cluster = need("submitit", "the launcher slurm"), wanted.pop("cluster")
+        if cluster == "slurm" and shutil.which("srun") is None:
+            remedy = "start it on a machine of the cluster, or take --launcher local"
+            raise errors.EnvironmentLacks(f"the launcher slurm needs Slurm, and srun is not on PATH here; {remedy}")
+        executor = submitit.AutoExecutor(calls.parent / "jobs", cluster)
         executor.update_parameters(**wanted)
         return executor.submit(make_calls, str(calls), str(Path.cwd()))
 

@@ -3,7 +3,11 @@
 import errno
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Sequence
+from opcode import opmap
+from pathlib import Path
 
 from cyclopts import App, CycloptsError, Group
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
@@ -102,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         fail("interrupted; a run with --out goes on with --resume", 75)
     except Exception as problem:
         if debug:
-            raise
+            traceback.print_exception(problem)
         fail(*explain_error(problem))
 
 
@@ -121,7 +125,7 @@ def explain_error(problem: Exception) -> tuple[str, int]:
 
         if (lacks := lacking(problem)) is not None:
             return str(lacks), lacks.exit_code
-    if isinstance(problem, ValueError):
+    if isinstance(problem, ValueError) and is_refusal(problem):
         return str(problem), 2
     if isinstance(problem, MemoryError):
         return f"out of memory: {problem}; reduce the sizes, or use a machine with more memory", 1
@@ -131,6 +135,27 @@ def explain_error(problem: Exception) -> tuple[str, int]:
         where = f" ({problem.filename})" if problem.filename else ""
         return f"{problem.strerror or problem}{where}; what was saved is intact: fix it, then go on with --resume", 1
     return f"{type(problem).__name__}: {problem}; a bug, most likely: run again with --debug and report the output", 1
+
+
+def is_refusal(problem: ValueError) -> bool:
+    """Whether a `raise` in our own code or in the user's file refused an input.
+
+    A library raises ValueError for calls that were wrong, and so does an operation that fails, such as int("x"): those
+    are slips of the code that made the call. UsageError is a refusal wherever it is raised.
+    """
+    from pmdkit.sibling_modules import OURS
+
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next  # to the frame where it was raised
+    if trace is None:
+        return False
+    code, paths = trace.tb_frame.f_code, sysconfig.get_paths()
+    libraries = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    # our packages may be installed among the libraries
+    ours = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in OURS
+    raised = code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
+    return raised and (ours or not any(Path(code.co_filename).is_relative_to(folder) for folder in libraries))
 
 
 def fail(sentence: str, code: int) -> None:

@@ -1,13 +1,15 @@
 """Read a GGUF file, the format of llama.cpp: its metadata, and its tensors as float32."""
 
+import math
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, first_line
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -30,22 +32,23 @@ class GGUF:
         tensors: name to (shape, format, place of the first byte); the last axis of a shape varies fastest.
 
     Raises:
-        UsageError: it is not a GGUF file, or a tensor has a format that is not in FORMATS.
+        UsageError: it is not a GGUF file, its bytes are damaged, or a tensor has a format that is not in FORMATS.
     """
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 4
-        if data[:4] != b"GGUF" or self.take("I") not in (2, 3):
-            raise UsageError("the file is not GGUF of version 2 or 3; take another file")
-        count, keys = self.take("Q"), self.take("Q")
-        self.metadata = {self.text(): self.value(self.take("I")) for _ in range(keys)}
-        self.tensors: dict[str, tuple[tuple[int, ...], int, int]] = {}
-        for _ in range(count):
-            name = self.text()
-            shape = tuple(self.take("Q") for _ in range(self.take("I")))[::-1]
-            self.tensors[name] = shape, self.take("I"), self.take("Q")
-        aligned = int(self.metadata.get("general.alignment", 32))
-        self.start = -(-self.place // aligned) * aligned
+        with well_formed():
+            if data[:4] != b"GGUF" or self.take("I") not in (2, 3):
+                raise UsageError("the file is not GGUF of version 2 or 3; take another file")
+            count, keys = self.take("Q"), self.take("Q")
+            self.metadata = {self.text(): self.value(self.take("I")) for _ in range(keys)}
+            self.tensors: dict[str, tuple[tuple[int, ...], int, int]] = {}
+            for _ in range(count):
+                name = self.text()
+                shape = tuple(self.take("Q") for _ in range(self.take("I")))[::-1]
+                self.tensors[name] = shape, self.take("I"), self.take("Q")
+            aligned = int(self.metadata.get("general.alignment", 32))
+            self.start = -(-self.place // aligned) * aligned
 
     def take(self, kind: str) -> Any:
         """The next number, little-endian, of a struct format; the place moves behind it."""
@@ -55,9 +58,8 @@ class GGUF:
 
     def text(self) -> str:
         """The next text: its length in bytes, then UTF-8."""
-        size = self.take("Q")
-        self.place += size
-        return self.data[self.place - size : self.place].decode()
+        text: bytes = self.take(f"{self.take('Q')}s")
+        return text.decode()
 
     def value(self, kind: int) -> Any:
         """The next value of a kind: a number, a text or a list."""
@@ -73,8 +75,22 @@ class GGUF:
                 known = ", ".join(name for name, *_ in FORMATS.values())
                 raise UsageError(f"tensor {name} has format {kind} of ggml; expected one of {known}")
             _, size, layout = FORMATS[kind]
-            count = int(np.prod(shape)) // size
-            yield name, dequantize(np.frombuffer(self.data, layout, count, self.start + offset)).reshape(shape)
+            with well_formed():
+                blocks = np.frombuffer(self.data, layout, math.prod(shape) // size, self.start + offset)
+                found = dequantize(blocks).reshape(shape)
+            yield name, found
+
+
+@contextmanager
+def well_formed() -> Iterator[None]:
+    """Context for reading bytes that may be anything."""
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, MemoryError) as problem:
+        if isinstance(problem, UsageError):
+            raise
+        what = f"{type(problem).__name__}: {first_line(problem)}"
+        raise UsageError(f"the file is damaged, or not GGUF ({what}); take another file") from problem
 
 
 def dequantize(blocks: NDArray[Any]) -> NDArray[np.float32]:

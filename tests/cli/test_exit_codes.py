@@ -8,6 +8,7 @@ import pytest
 
 from pmdkit import extras, train
 from pmdkit.cli import companions
+from pmdkit.plugins import function_from_path
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 MISTAKES = [
@@ -114,6 +115,40 @@ def test_every_exit_code_stands_on_its_page():
     codes = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "exit_code")}
     for code in codes | {0}:
         assert f"| {code} |" in page
+
+
+def test_slurm_without_srun_is_an_environment_that_lacks_it(call, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert call("sweep", "bandit", "needle", "--over", "tau=0.05,0.5", "--launcher", "slurm", "--out", "sweep") == 3
+    assert "srun" in capsys.readouterr().err.splitlines()[-1]
+
+
+# A ValueError is a refusal, exit 2, where a `raise` of ours or of the user's own file said so, else a bug.
+
+SLIPS = {
+    "operation": "import numpy\nnumpy.zeros(2) + numpy.zeros(3)",
+    "library": "import json\njson.loads('{')",
+    "conversion": "int('x')",
+}
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("kind", ["refusal of ours", "refusal of the user", *SLIPS])
+def test_only_a_deliberate_value_error_is_wrong_usage(kind, debug, call, tmp_path, capsys, monkeypatch):
+    """Ours: pmdkit.envs refuses an option. --debug adds the traceback and keeps the code."""
+    body = "raise ValueError('not such a value')" if kind == "refusal of the user" else SLIPS.get(kind, "pass")
+    lines = "\n    ".join(body.splitlines())
+    (tmp_path / "own.py").write_text(f"def broken(*given, **options):\n    {lines}\n")
+    if kind != "refusal of ours":
+        own = function_from_path(str(tmp_path / "own.py") + ":broken", "anything")
+        monkeypatch.setattr("pmdkit.start.start", own)
+    words = ["bandit", "needle", "--set", "env.arms=1", *(["--debug"] if debug else [])]
+    assert call(*words) == (2 if kind.startswith("refusal") else 1)
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1].startswith("pmdkit: error: ")
+    assert ("a bug, most likely" in told) == (kind in SLIPS)
+    assert told.startswith("Traceback") == debug
 
 
 def test_dry_run_starts_nothing(call, tmp_path, capsys):
