@@ -1,5 +1,6 @@
 """`pmdkit learn`: exercises checked offline, and `grade` and `course` for instructors."""
 
+import os
 import shutil
 import sys
 import textwrap
@@ -177,7 +178,8 @@ def grade(
 
     The folder holds STUDENT/NOTEBOOK.ipynb (or .py), nbgrader's STUDENT/ASSIGNMENT/NOTEBOOK.ipynb, or files side by
     side. Each answer runs in a process of its own, with limits, under bubblewrap: it sees none of your files and leaves
-    nothing behind. Where bubblewrap does not run, this exits with 3 and grades nothing.
+    nothing behind. Where bubblewrap does not run, this exits with 3 and grades nothing. It exits with 8 if there are no
+    answers, and with 9 if some could not be judged: their points are unknown, and all others are printed.
 
     Args:
         folder: the submissions.
@@ -187,7 +189,8 @@ def grade(
         seed: seed of the inputs; another seed catches answers that are right for the usual inputs only.
         csv: print a table for a spreadsheet: student, exercise, right, verdict, seconds.
         json: print one JSON value.
-        unsafe: grade without bubblewrap, as in a container of your own; the page on grading says what that gives up.
+        unsafe: grade without bubblewrap, as in a container of your own, where answers run as you, or as an account that
+            owns nothing if you are root; the page on grading says what that gives up.
     """
     if csv and json:
         raise UsageError("--csv and --json both write to stdout; choose one")
@@ -198,13 +201,22 @@ def grade(
     def log(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    account = None
     if not unsafe:
         sandbox.require_sandbox()
+    elif os.geteuid() == 0:
+        account = sandbox.free_account()
+        log(f"note: --unsafe: the answers run without a sandbox, as account {account}, which reads what all can read")
+    else:
+        log("WARNING: --unsafe: the answers run as you, and can read and change all that you can, these grades too")
     seed = known.SEED if seed is None else seed
-    judge = partial(sandbox.judge_code, sandboxed=not unsafe, seed=seed, seconds=seconds, memory_mb=memory_mb)
-    rows = grading.grade(handed_in, wanted, judge, log)
+    known.known(wanted[0], seed)  # not every install has every seed, and that is no fault of an answer
+    options = {"sandboxed": not unsafe, "account": account, "seed": seed, "seconds": seconds, "memory_mb": memory_mb}
+    rows = grading.grade(handed_in, wanted, partial(sandbox.judge_code, **options), log)
     if not rows:
-        raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function named after one")
+        raise grading.NoAnswers(
+            f"no file in {folder} answers an exercise: no tagged cell, and no function named after one"
+        )
     if csv:
         print(grading.to_csv(rows), end="")
     elif json:
@@ -212,12 +224,16 @@ def grade(
     else:
         table = simple_table("student", "exercise", "right", "verdict")
         for row in rows:
-            words = (row.student, row.exercise, "yes" if row.right else "no", row.verdict)
+            words = (row.student, row.exercise, grading.in_word(row), row.verdict)
             table.add_row(*(Text(printable(word)) for word in words))  # untrusted: no markup, no terminal commands
         Console().print(table)
     log(grading.summary(rows))
-    if unsafe:
-        log("note: --unsafe: the answers ran without a sandbox")
+    if unknown := [row for row in rows if row.right is None]:
+        names = ", ".join(f"{printable(row.student)} {row.exercise}".strip() for row in unknown[:5])
+        raise grading.NotJudged(
+            f"{len(unknown)} answers could not be judged, and their points are unknown: {names}"
+            f"{', ...' if unknown[5:] else ''}; grade them by hand, and report the line that their verdicts name"
+        )
 
 
 @learn.command

@@ -98,7 +98,8 @@ def of_parts(about: Known, given: list[list[Any]], wanted: list[list[Any]], test
     sentences: dict[str, list[int]] = {}  # of each sentence, the values that it is about
     for i in (i for i, column in enumerate(columns) if not about.agree(*column)):
         each = of_values(about, *columns[i], (identity,)) or of_mistakes(about, columns[i][0], i)
-        each = each or of_values(about, *columns[i], (of_form, *tests))
+        formless = any(form(g, w) for g, w in zip(*columns[i], strict=True))  # the weak tests take the form for right
+        each = each or of_values(about, *columns[i], (of_form, *(() if formless else tests)))
         if each is None:
             return None
         found = found or each
@@ -269,6 +270,8 @@ def sizes(name: str, values: tuple[Any, ...]) -> Iterator[tuple[str, str, np.nda
 
 def of_form(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """The wrong shape: many numbers instead of one, or one instead of many."""
+    if any(x.size == 0 for x in (*given, *wanted)):  # which has no last and no largest number
+        return None
     for name, reduce in (("mean", np.mean), ("sum", np.sum), ("last", lambda x: x.flat[-1]), ("largest", np.max)):
         if all(w.ndim == 0 and g.ndim for g, w in zip(given, wanted, strict=True)):
             if about.agree([np.asarray(reduce(g)) for g in given], wanted):

@@ -35,15 +35,21 @@ def gradescope(rows: Rows, asked: Sequence[Exercise]) -> dict[str, Any]:
     """
     if len({row["student"] for row in rows}) > 1:
         raise UsageError("the rows are of several students; Gradescope runs once for each, on one submission")
-    unread = [row["verdict"] for row in rows if not row["exercise"]]
+    unread = [row for row in rows if not row["exercise"]]
+    absent = {"right": None if any(row["right"] is None for row in unread) else False, "verdict": ABSENT}
     found = {row["exercise"]: row for row in rows}
-    tests = []
+    tests: list[dict[str, Any]] = []
     for each in asked:
-        row = found.get(each.id, {"right": False, "verdict": ABSENT})
-        points = {"score": each.difficulty * row["right"], "max_score": each.difficulty}
-        status = {"status": "passed" if row["right"] else "failed", "visibility": "visible"}
-        tests.append({"name": f"{each.id} {each.title}", "number": each.id, "output": row["verdict"]} | points | status)
-    return {"tests": tests, "output": "\n".join(unread), "stdout_visibility": "hidden"}
+        row = found.get(each.id, absent)
+        test = {"name": f"{each.id} {each.title}", "number": each.id, "output": row["verdict"], "visibility": "visible"}
+        if row["right"] is not None:  # else nobody knows its points: it has none, and the total is without it
+            test |= {"score": each.difficulty * row["right"], "status": "passed" if row["right"] else "failed"}
+        tests.append(test | {"max_score": each.difficulty})
+    results = {"tests": tests, "output": "\n".join(row["verdict"] for row in unread), "stdout_visibility": "hidden"}
+    if unknown := ", ".join(test["number"] for test in tests if "score" not in test):
+        results["score"] = sum(test.get("score", 0) for test in tests)
+        results["output"] += f"\n{unknown} could not be judged: the score is without it, and your instructor decides."
+    return results
 
 
 def nbgrader(rows: Rows, asked: Sequence[Exercise]) -> str:
@@ -52,13 +58,16 @@ def nbgrader(rows: Rows, asked: Sequence[Exercise]) -> str:
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     right = {(row["student"], row["exercise"]) for row in rows if row["right"]}
+    unknown = {(row["student"], row["exercise"]) for row in rows if row["right"] is None}
     for lesson in dict.fromkeys(each.lesson for each in asked):
         own = [each for each in asked if each.lesson == lesson]
         name = lesson_notebook(lesson, shipped()).stem
         for student in dict.fromkeys(row["student"] for row in rows):
-            score = float(sum(each.difficulty for each in own if (student, each.id) in right))
             best = float(sum(each.difficulty for each in own))
-            points = {"raw_score": score, "late_submission_penalty": 0.0, "score": score, "max_score": best}
+            points: dict[str, float] = {"late_submission_penalty": 0.0, "max_score": best}
+            if not unknown & {(student, each.id) for each in own} | unknown & {(student, "")}:  # else these stay empty
+                score = float(sum(each.difficulty for each in own if (student, each.id) in right))
+                points |= {"raw_score": score, "score": score}
             writer.writerow({"assignment": name, "student_id": harmless(student)} | points)
     return text.getvalue()
 

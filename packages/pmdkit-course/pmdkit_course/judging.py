@@ -38,11 +38,12 @@ def within(seconds: float) -> Iterator[None]:
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second: a bare `except:` may swallow the first
+    # again each second: a bare `except:` may swallow the first
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, *outer)  # of a block around this one; else 0, which is none
         signal.signal(signal.SIGALRM, before)
 
 
@@ -73,7 +74,10 @@ def raised(error: BaseException, answer: Answer | None = None) -> str:
     """One sentence: which exception, in which line of the answer, and what it says."""
     line = line_in(getattr(answer, "__code__", None), error)
     place = f" in line {line} of the function" if line else ""
-    said = printable(" ".join(str(error).split())[:300])
+    try:
+        said = printable(" ".join(str(error).split())[:80])  # it may read a file and raise what is in there
+    except Exception:  # a learner's own exception
+        said = ""
     sentence = f"It raised {type(error).__name__}{place}" + (f": {said}" if said else "")
     sentence = sentence if sentence.endswith((".", "!", "?")) else sentence + "."
     if isinstance(error, NameError) and answer is None:

@@ -92,7 +92,7 @@ class AnswerVerdict:
     """What is said of an answer. A notebook shows it as a sentence, in bold first words and not in colour alone.
 
     Attributes:
-        right: whether it is.
+        right: whether it is; None if it could not be judged.
         says: one or two sentences for the learner.
         slip: number of the recognised mistake, if one was.
         exercise: its id.
@@ -102,7 +102,7 @@ class AnswerVerdict:
         case: arguments on which the answer is off, or nothing.
     """
 
-    right: bool
+    right: bool | None
     says: str
     slip: int | None = None
     exercise: str = ""
