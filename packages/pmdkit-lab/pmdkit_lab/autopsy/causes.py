@@ -1,6 +1,7 @@
-"""What may be wrong with a run, in order of evidence. Each rule reads measures alone and says what would confirm it.
+"""Name what may be wrong with a run. Each rule reads measures alone and returns its evidence, or None.
 
-Thresholds were chosen on the half `build` of benchmarks/autopsy.py, before its other half was read.
+The thresholds were chosen on the half `build` of benchmarks/autopsy.py, before its other half was read; those of
+`length_paid` and `silent_groups` came later, and follow from the reason beside them.
 """
 
 import tomllib
@@ -15,30 +16,70 @@ from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
 from pmdkit_lab.autopsy.readers import Place, Source
 
 ABOUT: dict[str, Any] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text(encoding="utf-8"))
-LOST = 0.05  # right responses that the cap prevents, over those that there are
-SOLVED = 0.9  # a reward from which silence and sameness are what learning leads to
+PHASES = 3  # of a report
+SOLVED = 0.9  # mean reward above which equal rewards and equal responses are what learning leads to
+MIN_KNOWN = 20  # responses whose answer can be compared with the right one; fewer say little about a verifier
+SIGN = 0.5  # correlation of advantage and reward within groups; near +1 for every usual advantage
+SAME_UP_TO_SCALE = 0.999  # correlation of advantage and reward over the batch; 1 if no baseline was subtracted
+OFFSET = 0.3  # mean advantage over its spread; 0 if the mean of the group was subtracted
+UNPAID = 0.5  # of the right answers; below it, the verifier reads most of them
+PAID_WRONG = 0.3  # of the responses paid in full; below it, the reward still follows the answer
+CONTRADICTIONS = 0.3  # of the groups with two paid responses; below it, the reward still follows the answer
+LENGTH_PAID = 0.71  # correlation of reward and length; its square says that length explains half of the reward
+SILENT = 0.5  # of the groups; above it, most of the sampling teaches nothing
+CUT = 0.05  # of the responses of a step; fewer hardly move the mean reward
+CUT_STEPS = 0.2  # of the steps; a cap that binds in fewer decides nothing
+CUT_PAID = 0.6  # reward of cut-off responses over that of the others; near 1 if the cap does no harm
+MOSTLY_CUT = 0.5  # of the responses; then too few end to tell how often the others would have been right
+MIN_LOST_SHARE = 0.05  # right responses that the cap prevents, over those that it lets through
+LATE_MASK = 0.5  # of the responses; 0 with a right mask
+SHIFTED = 0.7  # correlation of both log-probabilities one token off; near 1 if the mask is off by one
+SHIFT_MARGIN = 0.2  # by which it must exceed the correlation in place: equal tokens in a row correlate both ways
+ALIKE = 0.8  # correlation in place; below it, neither a factor nor a difference describes the two
+TEMPERATURE_GAP = 0.03  # nats per token, ten times that of the benchmark's healthy engines
+SLOPE = 0.08  # |slope - 1|; sampling at a temperature of 0.93 or 1.09 reaches it
+STALE_GAP = 0.05  # nats per token over the run, twice the threshold of a mismatch from the start
+STALE_GROWTH = 3  # gap over the run, over that of the first step; 1 if both drift alike
+MIN_FIRST_GAP = 1e-4  # nats per token; a first gap of rounding would make every later one large
+MIN_LAG = 0.5  # steps on average; 0 if each step is drawn by the newest policy
+MISMATCH_GAP = 0.02  # nats per token, several times that of the benchmark's healthy engines
+REPEATED = 0.5  # of the groups; fewer repeats are usual in small data
+ONE_RESPONSE = 0.9  # of the groups of the first step; sampling at temperature 1 gives hardly any
+ANCHOR = 1  # c / tau; there the push away from the old policy equals the pull back to it
+LEARNED = 2  # reward of the end over that of the start; such a run does learn, and so does one that reaches HALF
+HALF = 0.5
+KL_STEPS = 8  # steps with both KL and loss; a correlation over fewer is chance
+KL_DISTANCE = 0.3  # nats from the reference in the second half of the run; below it the KL term is small
+KL_CORRELATION = -0.8  # of loss and KL; a positive penalty correlates positively
+LONG_STEP = 0.8  # nats: spread of the log-ratios of one step; a ratio of e^0.8 = 2.2 is far outside any clip
+STEP_ESS = 0.6  # effective share of the sample after one step; a small step leaves nearly 1
+MIN_ENTROPY_STEPS = 8  # steps with entropy; a fall within fewer is chance
+MIN_ENTROPY = 0.05  # nats per token at the start; below it, little is left to fall
+ENTROPY_FALL = 0.3  # entropy over that of the start
 
 
 @dataclass(frozen=True)
 class Run:
-    """All steps of a run in order, the first one, the last tenth, and all of them merged."""
+    """The steps of a run in order; merged: the first step, the last tenth, three thirds, and the whole run."""
 
     steps: list[Measures]
     source: Source
     start: Measures = field(init=False)
     end: Measures = field(init=False)
+    phases: list[Measures] = field(init=False)
     whole: Measures = field(init=False)
 
     def __post_init__(self) -> None:
         tenth = max(len(self.steps) // 10, 1)
-        parts = {"start": self.steps[:1], "end": self.steps[-tenth:], "whole": self.steps}
-        for name, part in parts.items():
-            object.__setattr__(self, name, merged(part))
+        thirds = np.array_split(np.arange(len(self.steps)), min(PHASES, len(self.steps)))
+        object.__setattr__(self, "start", merged(self.steps[:1]))
+        object.__setattr__(self, "end", merged(self.steps[-tenth:]))
+        object.__setattr__(self, "phases", [merged([self.steps[n] for n in third]) for third in thirds])
+        object.__setattr__(self, "whole", merged(self.steps))
 
     def series(self, key: str) -> list[tuple[int, float]]:
-        """(step, value) where a measure, or a metric of the trainer, is known."""
-        found = ((each["step"], each.get(key)) for each in self.steps)
-        known = [(step, float(value)) for step, value in found if value is not None]
+        """(step, value) for each step where a measure is known; where no step has it, the trainer's metric."""
+        known = [(step["step"], float(step[key])) for step in self.steps if step.get(key) is not None]
         logged = sorted((step, row[key]) for step, row in self.source.metrics.items() if key in row)
         return known or logged
 
@@ -50,10 +91,10 @@ class Cause:
     Attributes:
         name: short and stable, for programs.
         says: one sentence with the numbers.
-        evidence: the measure over its threshold, at least 1; causes are sorted by it within their rank.
+        evidence: the measure over its threshold, at least 1; causes of equal rank are sorted by it.
         steps: first and last step that show it.
-        rows: places of rows that show it.
-        confirm: what would confirm it.
+        rows: places of some rows that show it.
+        confirm: a check that would confirm it.
         remedy: what to try.
     """
 
@@ -70,55 +111,71 @@ class Cause:
         return asdict(self) | {"rows": [where(place) for place in self.rows], "steps": list(self.steps)}
 
 
-Finding = tuple[float, str, Callable[[Measures], bool]] | None  # evidence, sentence, and whether a step shows it
+Evidence = tuple[float, str, Callable[[Measures], bool]] | None  # its strength, a sentence, whether a step shows it
 
 
 def at_least(key: str, least: float) -> Callable[[Measures], bool]:
-    """Whether a measure of a step is there and reaches a threshold."""
+    """A test of a step: whether its measure is known and reaches a threshold."""
     return lambda step: step.get(key) is not None and step[key] >= least
 
 
 def always(_: Measures) -> bool:
-    """Every step shows it."""
+    """True: every step shows the cause."""
     return True
 
 
-def advantage_sign(run: Run) -> Finding:
+def advantage_sign(run: Run) -> Evidence:
     """Credit falls where the reward rises."""
     sign = run.whole.get("credit_sign")
-    if sign is None or sign > -0.5:
+    if sign is None or sign > -SIGN:
         return None
-    return -sign / 0.5, f"advantages fall where rewards rise: within groups they correlate with {sign:.2f}", always
+    return -sign / SIGN, f"advantages fall where rewards rise: within groups they correlate with {sign:.2f}", always
 
 
-def advantage_not_centred(run: Run) -> Finding:
+def advantage_not_centred(run: Run) -> Evidence:
     """The advantage is the reward up to scale and a constant, and its mean is far from 0."""
     alike, offset = run.whole.get("credit_is_reward"), run.whole.get("credit_mean")
-    if alike is None or offset is None or abs(alike) < 0.999 or offset < 0.3:
+    if alike is None or offset is None or abs(alike) < SAME_UP_TO_SCALE or offset < OFFSET:
         return None
     says = f"no baseline is taken off: advantages are the reward, and their mean is {offset:.2g} of their spread"
-    return offset / 0.3, says, at_least("credit_mean", 0.3)
+    return offset / OFFSET, says, at_least("credit_mean", OFFSET)
 
 
-def reward_cannot_read(run: Run) -> Finding:
+def reward_cannot_read(run: Run) -> Evidence:
     """Answers that equal the gold answer are not paid."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
-    if known < 20 or unpaid < 0.5 * known:
+    if known < MIN_KNOWN or unpaid < UNPAID * known:
         return None
     says = f"{unpaid:,} of {known:,} right answers got the lowest reward; {form_words(run.whole)}"
-    return unpaid / known / 0.5, says, at_least("right_unpaid", 1)
+    return unpaid / known / UNPAID, says, at_least("right_unpaid", 1)
 
 
-def wrong_form_paid(run: Run) -> Finding:
+def length_paid(run: Run) -> Evidence:
+    """The reward rises with the length of the response, and with little else."""
+    alike = run.whole.get("reward_by_length")
+    if alike is None or alike < LENGTH_PAID:
+        return None
+    sizes = [size for _, size in run.series("size")]
+    unit = "words" if run.whole["length"] is None else "tokens"
+    says = (
+        f"reward and length correlate with {alike:.2f}; the mean length goes from {sizes[0]:.4g} to "
+        f"{sizes[-1]:.4g} {unit}"
+    )
+    return alike / LENGTH_PAID, says, at_least("reward_by_length", LENGTH_PAID)
+
+
+def wrong_form_paid(run: Run) -> Evidence:
     """Wrong answers are paid, or several different answers to one prompt are."""
+    if length_paid(run) is not None:  # then wrong answers are paid for their length
+        return None
     known, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
     both = run.whole.get("contradictions") or 0.0
-    if known >= 20 and wrong >= 0.3 * known:
+    if known >= MIN_KNOWN and wrong >= PAID_WRONG * known:
         says = f"{wrong:,} of {known:,} responses that were paid in full give a wrong answer; {form_words(run.whole)}"
-        return wrong / known / 0.3, says, at_least("paid_wrong", 1)
-    if known < 20 and both >= 0.3:
+        return wrong / known / PAID_WRONG, says, at_least("paid_wrong", 1)
+    if known < MIN_KNOWN and both >= CONTRADICTIONS:
         says = f"in {both:.0%} of the groups different answers to one prompt were paid in full; {form_words(run.whole)}"
-        return both / 0.3, says, at_least("contradictions", 0.3)
+        return both / CONTRADICTIONS, says, at_least("contradictions", CONTRADICTIONS)
     return None
 
 
@@ -130,7 +187,7 @@ def form_words(step: Measures) -> str:
     )
 
 
-def equal_rewards(run: Run) -> Finding:
+def equal_rewards(run: Run) -> Evidence:
     """One reward in the whole run."""
     lows, highs = ({step[key] for step in run.steps} - {None} for key in ("reward_low", "reward_high"))
     if lows != highs or len(lows) != 1:
@@ -138,172 +195,198 @@ def equal_rewards(run: Run) -> Finding:
     return 1.0, f"every response of the run got the reward {lows.pop():g}, so no group says anything", always
 
 
-def cut_off_scored_wrong(run: Run) -> Finding:
+def silent_groups(run: Run) -> Evidence:
+    """In every third of the run, most groups have equal rewards, and so no gradient."""
+    silent = [phase.get("silent") for phase in run.phases]
+    if None in silent or min(silent) < SILENT or equal_rewards(run) is not None:
+        return None
+    start, end = run.start["reward"], run.end["reward"]
+    if start is not None and end is not None and start <= SOLVED < end:  # learning leads there
+        return None
+    share, at_top = run.whole["silent"], run.whole["silent_top"]
+    which = "too easy" if at_top > share / 2 else "too hard"
+    says = (
+        f"{share:.0%} of the groups have equal rewards and teach nothing, at least {min(silent):.0%} in every third of "
+        f"the run; most prompts are {which}: {at_top:.0%} get the largest reward, {share - at_top:.0%} a lower one"
+    )
+    return min(silent) / SILENT, says, at_least("silent", SILENT)
+
+
+def cut_off_scored_wrong(run: Run) -> Evidence:
     """Responses end at the cap and are scored as wrong, and would have been right like those that ended just below it.
 
     Long answers to hard prompts, and endless ones, are wrong with or without a cap: few of them end in its last
     quarter, and few of those are right.
     """
-    steps = [step for step in run.steps if (step["cut"] or 0) >= 0.05]
-    if len(steps) < max(2, len(run.steps) // 5):
+    steps = [step for step in run.steps if (step["cut"] or 0) >= CUT]
+    if len(steps) < max(2, int(CUT_STEPS * len(run.steps))):
         return None
     here = merged(steps)
     cut, near = here["cut"], here["near"]
-    if None in (near, here["reward_cut"], here["reward_whole"]) or here["reward_cut"] > 0.6 * here["reward_whole"]:
+    if None in (near, here["reward_cut"], here["reward_whole"]) or here["reward_cut"] > CUT_PAID * here["reward_whole"]:
         return None
     # at the rate at which they end in its last quarter, this share would end within another cap, as often right
     ended = 1 - (1 - near / (near + cut)) ** 4
     lost = cut * ended * here["near_passed"] / (near * here["passed"]) if near * here["passed"] else 0.0
-    if lost < LOST and cut < 0.5:
+    if lost < MIN_LOST_SHARE and cut < MOSTLY_CUT:
         return None
     says = (
         f"{cut:.0%} of the responses end at the cap and earn {here['reward_cut']:.2g}, the others "
         f"{here['reward_whole']:.2g}; by those that end just below it, twice the cap gives {lost:.0%} more right ones"
     )
-    return max(lost / LOST, cut / 0.5), says, at_least("cut", 0.05)
+    return max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT), says, at_least("cut", CUT)
 
 
-def mask_off_by_one(run: Run) -> Finding:
+def mask_off_by_one(run: Run) -> Evidence:
     """The trainer's tokens are not the engine's."""
     late = run.whole.get("mask_late")
-    if late is not None and late >= 0.5:
-        return late / 0.5, f"in {late:.0%} of the responses the first token that was drawn is outside the mask", always
+    if late is not None and late >= LATE_MASK:
+        return (
+            late / LATE_MASK,
+            f"in {late:.0%} of the responses the first token that was drawn is outside the mask",
+            always,
+        )
     alike, others = run.whole.get("alike"), [run.whole.get(f"alike_{side}") for side in ("ahead", "behind")]
     best = max((value for value in others if value is not None), default=None)
-    if alike is None or best is None or best < max(0.7, alike + 0.2):
+    if alike is None or best is None or best < max(SHIFTED, alike + SHIFT_MARGIN):
         return None
     says = f"the trainer's log-probabilities match the engine's one token off ({best:.2f}), not in place ({alike:.2f})"
-    return best / 0.7, says, always
+    return best / SHIFTED, says, always
 
 
-def temperature(run: Run) -> Finding:
+def temperature(run: Run) -> Evidence:
     """From the first step, log-probabilities differ by a factor."""
     slope, gap = run.start.get("slope"), run.start.get("gap")
-    if slope is None or gap is None or gap < 0.03 or abs(slope - 1) < 0.08 or (run.start["alike"] or 0) < 0.8:
+    if slope is None or gap is None or gap < TEMPERATURE_GAP or abs(slope - 1) < SLOPE:
+        return None
+    if (run.start["alike"] or 0) < ALIKE:
         return None
     says = (
         f"from the start the trainer's log-probabilities are {slope:.2f} times the engine's ({gap:.2g} nats apart on "
         "average): one of the two leaves out the sampling temperature"
     )
-    return abs(slope - 1) / 0.08, says, at_least("gap", 0.03)
+    return abs(slope - 1) / SLOPE, says, at_least("gap", TEMPERATURE_GAP)
 
 
-def stale_policy(run: Run) -> Finding:
+def stale_policy(run: Run) -> Evidence:
     """Engine and trainer part after a start where they agreed."""
     first, last = run.start.get("gap"), run.whole.get("gap")
     lag = run.whole.get("lag")
-    if last is None or first is None or last < 0.05 or last < 3 * max(first, 1e-4):
+    if last is None or first is None or last < STALE_GAP or last < STALE_GROWTH * max(first, MIN_FIRST_GAP):
         return None
-    if lag is not None and lag < 0.5:
+    if lag is not None and lag < MIN_LAG:
         return None
     words = "no version is written" if lag is None else f"the policy that drew is {lag:.1f} steps old on average"
-    says = f"engine and trainer part from {first:.2g} to {run.end['gap']:.2g} nats per token; {words}"
-    return last / 0.05 * (1.0 if lag is None else 2.0), says, at_least("gap", 0.05)
+    says = f"engine and trainer part from {first:.2g} to {run.end['gap'] or last:.2g} nats per token; {words}"
+    return last / STALE_GAP * (1.0 if lag is None else 2.0), says, at_least("gap", STALE_GAP)
 
 
-def engine_mismatch(run: Run) -> Finding:
+def engine_mismatch(run: Run) -> Evidence:
     """From the first step, engine and trainer disagree without a pattern."""
     gap, slope = run.start.get("gap"), run.start.get("slope")
-    if gap is None or gap < 0.02 or (slope is not None and abs(slope - 1) >= 0.08) or (run.start["alike"] or 0) < 0.8:
+    if gap is None or gap < MISMATCH_GAP or (slope is not None and abs(slope - 1) >= SLOPE):
+        return None
+    if (run.start["alike"] or 0) < ALIKE:
         return None
     says = f"from the start engine and trainer differ by {gap:.2g} nats per token on the same tokens, without a pattern"
-    return gap / 0.02, says, at_least("gap", 0.02)
+    return gap / MISMATCH_GAP, says, at_least("gap", MISMATCH_GAP)
 
 
-def duplicate_prompts(run: Run) -> Finding:
-    """Groups of one step share their prompts."""
-    share = run.whole.get("repeated")
-    if share is None or share < 0.5:
+def duplicate_prompts(run: Run) -> Evidence:
+    """Groups of one step share their prompts. Where groups are not named, a lower bound on their share is known."""
+    exact, bound = run.whole.get("repeated"), run.whole.get("repeated_at_least")
+    share, key = (bound or 0.0, "repeated_at_least") if exact is None else (exact, "repeated")
+    if share < REPEATED:
         return None
-    return (
-        share / 0.5,
-        f"{share:.0%} of a step's groups ask a prompt that another group asks too",
-        at_least("repeated", 0.5),
-    )
+    words = "at least " if exact is None else ""
+    says = f"{words}{share:.0%} of a step's groups ask a prompt that another group asks too"
+    return share / REPEATED, says, at_least(key, REPEATED)
 
 
-def no_variety(run: Run) -> Finding:
+def no_variety(run: Run) -> Evidence:
     """From the first step the responses of a group are one response."""
     same = run.start.get("one_answer")
-    if same is None or same < 0.9 or run.start["reward"] > SOLVED:
+    if same is None or same < ONE_RESPONSE or run.start["reward"] > SOLVED:
         return None
     says = f"from the start all responses of a group are one and the same in {same:.0%} of the groups"
-    return 2 * same / 0.9, says, at_least("one_answer", 0.9)
+    return 2 * same / ONE_RESPONSE, says, at_least("one_answer", ONE_RESPONSE)
 
 
-def part_below_threshold(run: Run) -> Finding:
+def part_below_threshold(run: Run) -> Evidence:
     """PMD-part pushes away from the old policy."""
     objective = run.source.config.get("objective", {}).get("name")
     anchors = [value for _, value in run.series("anchor")]
-    if objective != "pmd-part" or not anchors or max(anchors) <= 1:
+    if objective != "pmd-part" or not anchors or max(anchors) <= ANCHOR:
         return None
     stale = max((value for _, value in run.series("staleness")), default=0.0)
-    if not stale or run.end["reward"] > max(2 * run.start["reward"], 0.5):
+    start, end = run.start["reward"] or 0.0, run.end["reward"] or 0.0
+    if not stale or end > max(LEARNED * start, HALF):
         return None
     says = (
         f"under PMD-part the push away from the old policy reaches {max(anchors):.3g} times the pull back to it, and "
         f"updates are up to {stale:.0f} steps stale, so what the reward says nothing about grows"
     )
-    return max(anchors), says, at_least("anchor", 1.0)
+    return max(anchors), says, at_least("anchor", ANCHOR)
 
 
-def kl_sign(run: Run) -> Finding:
+def kl_sign(run: Run) -> Evidence:
     """The loss falls as the KL from the reference grows."""
     kl, loss = dict(run.series("kl")), dict(run.series("loss"))
     both = sorted(kl.keys() & loss.keys())
-    if run.source.config or len(both) < 8:
+    if run.source.config or len(both) < KL_STEPS:
         return None
     late = both[len(both) // 2 :]
     distance, sign = (sum(values[step] for step in late) / len(late) for values in (kl, loss))
     together = correlation(*(np.array([values[step] for step in both]) for values in (kl, loss)))
-    if distance < 0.3 or sign >= 0 or together is None or together > -0.8:
+    if distance < KL_DISTANCE or sign >= 0 or together is None or together > KL_CORRELATION:
         return None
     says = (
         f"the distance from the reference reaches {distance:.2g} nats while the loss is {sign:.2g}: KL lowers the loss"
     )
-    return distance / 0.3, says, always
+    return distance / KL_DISTANCE, says, always
 
 
-def rate_too_high(run: Run) -> Finding:
+def rate_too_high(run: Run) -> Evidence:
     """Steps are long, or entropy falls away before anything is learned."""
     moved = max((value for _, value in run.series("step_std")), default=0.0)
     kept = min((value for _, value in run.series("ess_step")), default=1.0)
-    if moved >= 0.8 and kept < 0.6:
+    if moved >= LONG_STEP and kept < STEP_ESS:
         says = f"one step moves a response by up to {moved:.2g} nats, and an effective {kept:.0%} of the sample is left"
-        return moved / 0.8, says, at_least("step_std", 0.8)
+        return moved / LONG_STEP, says, at_least("step_std", LONG_STEP)
     entropy = [value for _, value in run.series("entropy")]
-    if len(entropy) < 8 or entropy[0] < 0.05 or run.end["reward"] is None or run.end["reward"] > SOLVED:
+    if len(entropy) < MIN_ENTROPY_STEPS or entropy[0] < MIN_ENTROPY:
         return None
-    fall = next((n for n, value in enumerate(entropy) if value < 0.3 * entropy[0]), None)
+    if run.end["reward"] is None or run.end["reward"] > SOLVED:
+        return None
+    fall = next((n for n, value in enumerate(entropy) if value < ENTROPY_FALL * entropy[0]), None)
     if fall is None or fall > len(entropy) // 2:
         return None
     says = (
         f"entropy falls from {entropy[0]:.2g} to {min(entropy):.2g} nats per token within {fall + 1} steps, while the "
         f"reward ends at {run.end['reward']:.2g}"
     )
-    return 0.3 * entropy[0] / max(min(entropy), 1e-3), says, at_least("silent", 0.5)
+    return ENTROPY_FALL * entropy[0] / max(min(entropy), 1e-3), says, at_least("silent", SILENT)
 
 
-RULES: tuple[Callable[[Run], Finding], ...] = (
-    advantage_sign, reward_cannot_read, wrong_form_paid, mask_off_by_one, temperature, advantage_not_centred, kl_sign,
-    part_below_threshold, no_variety, stale_policy, engine_mismatch, cut_off_scored_wrong, duplicate_prompts,
-    rate_too_high, equal_rewards,
+RULES: tuple[Callable[[Run], Evidence], ...] = (
+    advantage_sign, reward_cannot_read, length_paid, wrong_form_paid, mask_off_by_one, temperature,
+    advantage_not_centred, kl_sign, part_below_threshold, no_variety, stale_policy, engine_mismatch,
+    cut_off_scored_wrong, duplicate_prompts, rate_too_high, equal_rewards, silent_groups,
 )  # fmt: skip
 
 
 def causes(run: Run) -> list[Cause]:
-    """All causes with evidence, the best supported first."""
-    found = []
+    """All causes with evidence, by rank and strength."""
+    ranked = []
     for rule in RULES:
-        finding = rule(run)
-        if finding is None:
+        if (evidence := rule(run)) is None:
             continue
-        evidence, says, shows = finding
+        strength, says, shows = evidence
         name = rule.__name__.replace("_", "-")
         about = ABOUT[name]
         steps = [step for step in run.steps if shows(step)] or run.steps
         rows = [place for step in steps for place in step["places"].get(about.get("rows", "any"), [])][:EXAMPLES]
         ends = (steps[0]["step"], steps[-1]["step"])
-        cause = Cause(name, says, round(float(evidence), 2), ends, rows, about["confirm"], about["remedy"])
-        found.append((about["rank"], cause))
-    return [cause for _, cause in sorted(found, key=lambda each: (each[0], -each[1].evidence))]
+        cause = Cause(name, says, round(float(strength), 2), ends, rows, about["confirm"], about["remedy"])
+        ranked.append((about["rank"], cause))
+    return [cause for _, cause in sorted(ranked, key=lambda each: (each[0], -each[1].evidence))]

@@ -1,4 +1,4 @@
-"""What a step's rows say, measured while they are read: a row is kept as twenty numbers until its step is complete."""
+"""Measure the rows of each step while they are read. A row is kept as twenty numbers until its step is complete."""
 
 import math
 import re
@@ -18,15 +18,15 @@ from strict_answers.extraction import answer_line, last_box
 Values = NDArray[np.float64]
 Measures = dict[str, Any]
 
-AT_ONCE = 2**16  # rows of a step in memory; a larger step is measured in pieces, and a group at a seam is cut in two
-OPEN = 4  # steps in memory: an asynchronous trainer writes a few at a time
-BLOCK = 256  # rows that stand for a step where none is written
-NEAR = 0.75  # of the cap: responses that ended in its last quarter stand for those that it cut off
-EXAMPLES = 5  # places that are kept of each kind of evidence
+MAX_ROWS_IN_MEMORY = 2**16  # rows of a step; a larger step is measured in pieces, and a group at a seam is cut in two
+MAX_OPEN_STEPS = 4  # steps in memory: an asynchronous trainer writes a few at a time
+UNNUMBERED_STEP = 256  # rows that make a step where the dump numbers none
+LATE_FRACTION = 0.75  # of the cap: responses that end beyond it show what the cut-off responses would have become
+EXAMPLES = 5  # places kept for each kind of evidence
 
 
 def answer_of(response: str) -> tuple[str, str | None]:
-    """The form in which a response gives its answer, and the answer."""
+    """The form in which a response gives its answer, and the answer; ("none", None) if it gives none."""
     if (box := last_box(response)) is not None:
         return "box", box
     if tags := re.findall(r"<answer>(.{0,200}?)</answer>", response[-2000:], re.DOTALL):
@@ -40,17 +40,17 @@ def answer_of(response: str) -> tuple[str, str | None]:
 
 
 def agrees(answer: str | None, gold: str | None) -> bool | None:
-    """Whether an answer is the right one; None where only a verifier could say, which is not run here."""
+    """Whether an answer is right; None where only a verifier could tell, because no verifier runs here."""
     if answer is None or gold is None:
         return None if gold is None else False
     gold = gold.rpartition("####")[2]
-    given, right = (each.strip().strip("$. *").replace(",", "").casefold() for each in (answer, gold))
-    if given == right:
+    answered, right = (each.strip().strip("$. *").replace(",", "").casefold() for each in (answer, gold))
+    if answered == right:
         return True
     try:
-        return float(given) == float(right)
+        return float(answered) == float(right)
     except ValueError:
-        return False if len(given) == len(right) == 1 else None
+        return False if len(answered) == len(right) == 1 else None
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Pairs:
         return xx - x * x, yy - y * y, xy - x * y
 
     def correlation(self) -> float | None:
-        """Pearson's; None where one side does not vary."""
+        """Pearson's correlation; None where one side does not vary."""
         vx, vy, both = self.moments()
         return float(both / math.sqrt(vx * vy)) if self.sums[0] > 2 and min(vx, vy) > 1e-12 else None
 
@@ -79,14 +79,14 @@ class StepRows:
     """The rows of one step so far."""
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
-    same: Pairs = field(default_factory=Pairs)  # the engine's log-probability of a token, the trainer's of the same one
-    ahead: Pairs = field(default_factory=Pairs)  # ... of the one after it
-    behind: Pairs = field(default_factory=Pairs)  # ... of the one before it
-    gap: float = 0.0  # sum of absolute differences
+    same: Pairs = field(default_factory=Pairs)  # log-probabilities: the engine's and the trainer's of the same token
+    ahead: Pairs = field(default_factory=Pairs)  # the engine's of a token, the trainer's of the next token
+    behind: Pairs = field(default_factory=Pairs)  # the engine's of a token, the trainer's of the previous token
+    gap: float = 0.0  # sum of absolute differences over tokens
     weights: Values = field(default_factory=lambda: np.zeros(2))  # of tokens: sums of w and of w^2
 
     def add(self, row: Row, place: Place) -> None:
-        """Take a row in."""
+        """Add a row."""
         spread, moved, drift, surprise = math.nan, math.nan, math.nan, math.nan
         tokens = row.length or math.nan
         if row.logp_engine:
@@ -96,7 +96,7 @@ class StepRows:
                 trainer = np.asarray(row.logp)
                 difference = trainer - engine
                 spread = float(difference.sum())
-                if len(engine) > 1 or row.length == 1:  # else sums, which say nothing of tokens
+                if len(engine) > 1 or row.length == 1:  # otherwise both are sums over the response
                     self.same.add(engine, trainer)
                     if len(engine) > 2:
                         self.ahead.add(engine[:-1], trainer[1:])
@@ -110,18 +110,19 @@ class StepRows:
                 drift = (sum(row.logp or row.logp_engine) - sum(row.logp_ref)) / tokens
         form, answer = answer_of(row.response) if row.response is not None else (None, None)
         right = agrees(answer, row.gold) if row.response is not None else None
-        if form == "number":  # it may be any number: one that is right says more than one that is not
+        if form == "number":  # may be any number: a match is evidence, a mismatch is not
             answer, right = None, right or None
         prompt = None if row.prompt is None else hash(row.prompt)
+        words = None if row.response is None else len(row.response.split())
         self.rows.append(
             (
-                hash(row.group) if row.group is not None else prompt,
-                row.group is not None,
+                None if row.group is None else hash(row.group),
                 prompt,
                 None if row.response is None else hash(row.response),
                 number(row.reward),
                 number(row.advantage),
                 number(row.length),
+                number(words),
                 number(row.cut),
                 number(row.version),
                 row.entropy if row.entropy is not None else surprise,
@@ -140,81 +141,58 @@ def number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def by_step(rows: Iterable[tuple[Place, Row]], tau: float | None) -> Iterator[Measures]:
-    """Measures of each step, as soon as it is complete; steps that come in pieces are merged by `merged`."""
+def by_step(rows: Iterable[tuple[Place, Row]], tau: float | None, group_size: int | None = None) -> Iterator[Measures]:
+    """Measure each step as soon as it is complete. A step may come in several pieces, which `merged` joins.
+
+    Args:
+        rows: rows with their places.
+        tau: temperature in reward units, for the anchor.
+        group_size: responses of a group, for rows that name none; None if it is unknown.
+    """
     open_steps: dict[int, StepRows] = {}
     unnumbered = 0
     for place, row in rows:
-        step = unnumbered // BLOCK + 1 if row.step is None else row.step
+        step = unnumbered // UNNUMBERED_STEP + 1 if row.step is None else row.step
         unnumbered += row.step is None
         here = open_steps.setdefault(step, StepRows())
         here.add(row, place)
-        if len(here.rows) == AT_ONCE:
-            yield measure(step, open_steps.pop(step), tau)
-        elif len(open_steps) > OPEN:
+        if len(here.rows) == MAX_ROWS_IN_MEMORY:
+            yield measure(step, open_steps.pop(step), tau, group_size)
+        elif len(open_steps) > MAX_OPEN_STEPS:
             oldest = next(iter(open_steps))
-            yield measure(oldest, open_steps.pop(oldest), tau)
+            yield measure(oldest, open_steps.pop(oldest), tau, group_size)
     for step, here in open_steps.items():
-        yield measure(step, here, tau)
+        yield measure(step, here, tau, group_size)
 
 
 def mean(values: Values) -> float | None:
-    """Mean of the numbers that are there; None if none is."""
+    """Mean of the known numbers; None if there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 
 
 def correlation(x: Values, y: Values) -> float | None:
-    """Pearson's over the pairs that are there."""
-    pairs, there = Pairs(), ~(np.isnan(x) | np.isnan(y))
-    pairs.add(x[there], y[there])
+    """Pearson's correlation over the pairs in which both numbers are known."""
+    pairs, known = Pairs(), ~(np.isnan(x) | np.isnan(y))
+    pairs.add(x[known], y[known])
     return pairs.correlation()
 
 
-def measure(step: int, here: StepRows, tau: float | None) -> Measures:
-    """All measures of a step; None where its rows do not have what one needs."""
-    group, named, prompt, response, *columns, form, answer, right, late, place = zip(*here.rows, strict=True)
-    reward, advantage, length, cut, version, entropy, spread, moved, drift = (np.array(x, float) for x in columns)
-    content = np.array(right, float)
-    has = ~np.isnan(reward)
+def measure(step: int, here: StepRows, tau: float | None, group_size: int | None = None) -> Measures:
+    """All measures of a step; None where its rows lack the values that a measure needs."""
+    group, prompt, response, *columns, form, answer, right, late, place = zip(*here.rows, strict=True)
+    reward, advantage, length, words, cut, version, entropy, spread, moved, drift = (
+        np.array(x, float) for x in columns
+    )
+    has, content = ~np.isnan(reward), np.array(right, float)
     low, high = (float(reward[has].min()), float(reward[has].max())) if has.any() else (math.nan, math.nan)
     passed = reward > (0.0 if low < 0 else 0.5)
+    size = words if np.isnan(length).all() else length
+    # with graded rewards the largest one is a rare response, so "paid in full" needs rewards of two values
+    two_values = len(np.unique(reward[has])) == 2
+    paid, unpaid = has & (reward == high) & two_values, has & (reward == min(low, 0.0))
     cap = np.nanmax(length[cut == 1], initial=0.0)
-    near = has & (cut == 0) & (length > NEAR * cap) if cap else np.zeros(len(cut), bool)
-    paid, unpaid = has & (reward == high) & (low < high), has & (reward == min(low, 0.0))
-    found: Measures = {
-        "step": step, "rows": len(here.rows), "rewarded": int(has.sum()), "reward": mean(reward),
-        "passed": float(passed[has].mean()) if has.any() else None,
-        "reward_low": low if has.any() else None, "reward_high": high if has.any() else None,
-        "length": mean(length), "longest": float(np.nanmax(length)) if (~np.isnan(length)).any() else None,
-        "length_right": mean(length[has & passed]), "length_wrong": mean(length[has & ~passed]),
-        "reward_by_length": correlation(length, reward),
-        "near": float(near.mean()) if cap else None, "near_passed": float((near & passed).mean()) if cap else None,
-        "cut": mean(cut), "reward_cut": mean(reward[cut == 1]), "reward_whole": mean(reward[cut == 0]),
-        "entropy": mean(entropy), "version": mean(version), "versions": len(set(version[~np.isnan(version)])),
-        "mask_late": mean(np.array(late, float)), "drift": mean(drift),
-        "log_ratio_std": float(np.nanstd(spread)) if (~np.isnan(spread)).any() else None,
-        "step_std": float(np.nanstd(moved)) if (~np.isnan(moved)).any() else None,
-        "ess": effective(spread), "ess_step": effective(moved),
-        **token_measures(here), **group_measures(group, named, prompt, response, answer, reward, advantage, paid, tau),
-    }  # fmt: skip
-    forms = np.array([name or "" for name in form])
-    found["forms"] = {
-        str(name): [
-            int(on.sum()),
-            float(reward[on].mean()),
-            int((content[on] == 1).sum()),
-            int((content[on] == 0).sum()),
-        ]
-        for name in np.unique(forms)
-        if name and (on := (forms == name) & has).any()
-    }
-    known = ~np.isnan(content) & has
-    found["paid_known"], found["paid_wrong"] = int((paid & known).sum()), int((paid & (content == 0)).sum())
-    found["right_known"], found["right_unpaid"] = (
-        int((has & (content == 1)).sum()),
-        int((unpaid & (content == 1)).sum()),
-    )
+    near = has & (cut == 0) & (length > LATE_FRACTION * cap) if cap else np.zeros(len(cut), bool)
     evidence = {
         "paid_wrong": paid & (content == 0),
         "right_unpaid": unpaid & (content == 1),
@@ -222,8 +200,38 @@ def measure(step: int, here: StepRows, tau: float | None) -> Measures:
         "spread": np.abs(np.nan_to_num(spread)) >= max(np.nanmax(np.abs(spread), initial=0.0), 1e-9),
         "any": np.arange(len(reward)) < 1,
     }
-    found["places"] = {kind: [place[n] for n in np.flatnonzero(on)[:EXAMPLES]] for kind, on in evidence.items()}
-    return found
+    return {
+        "step": step, "rows": len(here.rows), "rewarded": int(has.sum()), "reward": mean(reward),
+        "passed": float(passed[has].mean()) if has.any() else None,
+        "reward_low": low if has.any() else None, "reward_high": high if has.any() else None,
+        "length": mean(length), "longest": float(np.nanmax(length)) if (~np.isnan(length)).any() else None,
+        "length_right": mean(length[has & passed]), "length_wrong": mean(length[has & ~passed]),
+        "reward_by_length": correlation(size, reward), "size": mean(size),
+        "near": float(near.mean()) if cap else None, "near_passed": float((near & passed).mean()) if cap else None,
+        "cut": mean(cut), "reward_cut": mean(reward[cut == 1]), "reward_whole": mean(reward[cut == 0]),
+        "entropy": mean(entropy), "version": mean(version), "versions": len(set(version[~np.isnan(version)])),
+        "mask_late": mean(np.array(late, float)), "drift": mean(drift),
+        "log_ratio_std": float(np.nanstd(spread)) if (~np.isnan(spread)).any() else None,
+        "step_std": float(np.nanstd(moved)) if (~np.isnan(moved)).any() else None,
+        "ess": effective(spread), "ess_step": effective(moved),
+        **token_measures(here),
+        **group_measures(group, prompt, response, answer, reward, advantage, paid, tau, group_size),
+        "forms": form_measures(form, reward, content),
+        "paid_known": int((paid & ~np.isnan(content)).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
+        "right_known": int((has & (content == 1)).sum()), "right_unpaid": int(evidence["right_unpaid"].sum()),
+        "places": {kind: [place[n] for n in np.flatnonzero(rows)[:EXAMPLES]] for kind, rows in evidence.items()},
+    }  # fmt: skip
+
+
+def form_measures(form: tuple[str | None, ...], reward: Values, content: Values) -> dict[str, list[float]]:
+    """For each form of answer: rows with a reward, their mean reward, and how many are known as right and as wrong."""
+    names, measures = np.array([name or "" for name in form]), {}
+    for name in np.unique(names):
+        rows = (names == name) & ~np.isnan(reward)
+        if name and rows.any():
+            right, wrong = (int((content[rows] == value).sum()) for value in (1, 0))
+            measures[str(name)] = [int(rows.sum()), float(reward[rows].mean()), right, wrong]
+    return measures
 
 
 def effective(log_weight: Values) -> float | None:
@@ -256,61 +264,75 @@ def token_measures(here: StepRows) -> Measures:
     }
 
 
-def group_measures(
-    group: tuple[Hashable, ...], named: tuple[bool, ...], prompt: tuple[Any, ...], response: tuple[Any, ...],
-    answer: tuple[Any, ...], reward: Values, advantage: Values, paid: NDArray[np.bool_], tau: float | None,
-) -> Measures:  # fmt: skip
-    """What only whole groups show: silence, difficulty, credit, the anchor, duplicates, contradictions."""
+def split_groups(
+    group: tuple[int | None, ...], prompt: tuple[int | None, ...], reward: Values, size: int | None
+) -> list[NDArray[np.int64]]:
+    """The rows of each group of two or more rewards. Rows that name no group are grouped by prompt, and cut into groups
+    of `size` in their order if it is known: which of the equal prompts' responses share a group does not matter."""
     members: dict[Hashable, list[int]] = defaultdict(list)
-    for place, key in enumerate(group):
-        if key is not None and not math.isnan(reward[place]):
-            members[key].append(place)
-    whole = [np.array(places) for places in members.values() if len(places) > 1]
-    if not whole:
+    for n, (name, asked) in enumerate(zip(group, prompt, strict=True)):
+        if not math.isnan(reward[n]) and (name is not None or asked is not None):
+            members["prompt" if name is None else "group", asked if name is None else name].append(n)
+    groups = []
+    for (kind, _), rows in members.items():
+        step = len(rows) if kind == "group" or size is None else size
+        groups += [np.array(rows[n : n + step]) for n in range(0, len(rows), step)]
+    return [rows for rows in groups if len(rows) > 1]
+
+
+def repeated_prompts(counts: list[int]) -> float:
+    """A lower bound on the share of groups whose prompt another group has, from the rows of each prompt. The group size
+    is unknown: it is at most the largest number that divides all counts, or the usual count if none does."""
+    divisor = math.gcd(*counts)
+    size = divisor if divisor > 1 else Counter(counts).most_common(1)[0][0]
+    return 1 - len(counts) / sum(max(1, round(count / size)) for count in counts)
+
+
+def group_measures(
+    group: tuple[int | None, ...], prompt: tuple[int | None, ...], response: tuple[Any, ...], answer: tuple[Any, ...],
+    reward: Values, advantage: Values, paid: NDArray[np.bool_], tau: float | None, group_size: int | None,
+) -> Measures:  # fmt: skip
+    """Measures that need whole groups: silence, difficulty, credit, the anchor, repeated prompts, contradictions."""
+    groups = split_groups(group, prompt, reward, group_size)
+    if not groups:
         return {"groups": 0}
-    rewards = [reward[places] for places in whole]
+    rewards = [reward[rows] for rows in groups]
+    low, high = min(float(each.min()) for each in rewards), max(float(each.max()) for each in rewards)
     equal = np.array([float(np.ptp(each)) < 1e-9 for each in rewards])
-    top = max(float(each.max()) for each in rewards)
-    rate = np.array([float((each > (0.5 if min(map(np.min, rewards)) >= 0 else 0.0)).mean()) for each in rewards])
-    found: Measures = {
-        "groups": len(whole),
-        "group_size": Counter(map(len, whole)).most_common(1)[0][0],
-        "silent": float(equal.mean()),
-        "silent_top": float(
-            np.mean([bool(flat) and each[0] >= top > 0 for flat, each in zip(equal, rewards, strict=True)])
-        ),
+    at_top = np.array([each[0] >= high > 0 for each in rewards])
+    rate = [float((each > (0.5 if low >= 0 else 0.0)).mean()) for each in rewards]
+    measures: Measures = {
+        "groups": len(groups), "silent": float(equal.mean()), "silent_top": float((equal & at_top).mean()),
         "difficulty": np.histogram(rate, (*gauge.EDGES[:-1], 1.0000001))[0].tolist(),
         "one_answer": share(
-            len({response[n] for n in places}) == 1 for places in whole if response[places[0]] is not None
+            len({response[n] for n in rows}) == 1 for rows in groups if response[rows[0]] is not None
         ),
         "contradictions": share(
-            len({answer[n] for n in places[paid[places]] if answer[n] is not None}) > 1
-            for places in whole
-            if paid[places].sum() > 1
+            len({answer[n] for n in rows[paid[rows]] if answer[n] is not None}) > 1
+            for rows in groups
+            if paid[rows].sum() > 1
         ),
-    }
-    if tau is not None:
-        strength = [float(group_anchor(each, tau)) / tau for each in rewards]
-        found["anchor"] = float(np.mean(strength))
-    if named[whole[0][0]]:
-        asked = Counter(prompt[places[0]] for places in whole if prompt[places[0]] is not None)
-        found["repeated"] = 1 - len(asked) / asked.total() if asked else None
-    else:  # groups are not named: the size that divides all counts, or else the usual one
-        counts = [len(places) for places in whole]
-        size = math.gcd(*counts) if math.gcd(*counts) > 1 else Counter(counts).most_common(1)[0][0]
-        found["group_size"] = size
-        found["repeated"] = 1 - len(counts) / sum(max(1, round(count / size)) for count in counts)
-    credit = [advantage[places] for places in whole]
-    if all(not np.isnan(each).any() for each in credit):
+        "anchor": None if tau is None else float(np.mean([float(group_anchor(each, tau)) / tau for each in rewards])),
+    }  # fmt: skip
+
+    # repeated prompts: known if the groups are named or their size is; otherwise only a lower bound is
+    known = group_size is not None or all(group[rows[0]] is not None for rows in groups)
+    asked = Counter(prompt[rows[0]] for rows in groups if prompt[rows[0]] is not None)
+    measures["group_size"] = Counter(map(len, groups)).most_common(1)[0][0] if known else None
+    measures["repeated"] = 1 - len(asked) / asked.total() if known and asked else None
+    measures["repeated_at_least"] = None if known else repeated_prompts([len(rows) for rows in groups])
+
+    credit = [advantage[rows] for rows in groups]
+    if not any(np.isnan(each).any() for each in credit):
         together, spread = np.concatenate(credit), float(np.concatenate(credit).std())
-        found["credit_mean"] = abs(float(together.mean())) / spread if spread > 1e-9 else None
-        found["credit_of_equal"] = share(bool(np.abs(credit[n]).max() > 1e-6) for n in np.flatnonzero(equal))
-        found["credit_sign"] = correlation(
+        measures["credit_mean"] = abs(float(together.mean())) / spread if spread > 1e-9 else None
+        measures["credit_of_equal"] = share(bool(np.abs(credit[n]).max() > 1e-6) for n in np.flatnonzero(equal))
+        measures["credit_sign"] = correlation(
             np.concatenate([each - each.mean() for each in credit]),
             np.concatenate([each - each.mean() for each in rewards]),
         )
-        found["credit_is_reward"] = correlation(together, np.concatenate(rewards))
-    return found
+        measures["credit_is_reward"] = correlation(together, np.concatenate(rewards))
+    return measures
 
 
 def share(cases: Iterable[bool]) -> float | None:
@@ -320,24 +342,24 @@ def share(cases: Iterable[bool]) -> float | None:
 
 
 def merged(pieces: list[Measures]) -> Measures:
-    """The pieces of one step, or the steps of a phase, as one: counts add up, other numbers are means over rows."""
-    found: Measures = {"step": pieces[0]["step"], "forms": {}, "places": defaultdict(list)}
-    for key in dict.fromkeys(key for piece in pieces for key in piece if key not in found):
+    """Join the pieces of a step, or the steps of a phase: counts add up, other numbers are means over rows."""
+    whole: Measures = {"step": pieces[0]["step"], "forms": {}, "places": defaultdict(list)}
+    for key in dict.fromkeys(key for piece in pieces for key in piece if key not in whole):
         known = [(piece[key], piece["rows"]) for piece in pieces if piece.get(key) is not None]
         if not known:
-            found[key] = None
+            whole[key] = None
         elif isinstance(known[0][0], list):
-            found[key] = np.sum([value for value, _ in known], 0).tolist()
+            whole[key] = np.sum([value for value, _ in known], 0).tolist()
         elif isinstance(known[0][0], int):
-            found[key] = sum(value for value, _ in known) if key not in ("group_size", "versions") else known[-1][0]
+            whole[key] = sum(value for value, _ in known) if key not in ("group_size", "versions") else known[-1][0]
         else:
-            found[key] = sum(value * rows for value, rows in known) / sum(rows for _, rows in known)
+            whole[key] = sum(value * rows for value, rows in known) / sum(rows for _, rows in known)
     for piece in pieces:
         for name, (count, reward, right, wrong) in piece["forms"].items():
-            before = found["forms"].get(name, [0, 0.0, 0, 0])
+            before = whole["forms"].get(name, [0, 0.0, 0, 0])
             total = before[0] + count
             earned = (before[0] * before[1] + count * reward) / total
-            found["forms"][name] = [total, earned, before[2] + right, before[3] + wrong]
+            whole["forms"][name] = [total, earned, before[2] + right, before[3] + wrong]
         for kind, places in piece["places"].items():
-            found["places"][kind] = (found["places"][kind] + places)[:EXAMPLES]
-    return found
+            whole["places"][kind] = (whole["places"][kind] + places)[:EXAMPLES]
+    return whole

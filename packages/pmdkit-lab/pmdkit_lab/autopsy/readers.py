@@ -1,14 +1,18 @@
-"""What trainers write, streamed one response at a time. formats.toml names each format's source, version and columns;
-here is what a table of names cannot say. `read` is the entrance.
+"""Read the dumps of trainers, one response at a time. formats.toml names the source, version and columns of each
+format; this file holds the formats that need more than a table of names. `read` is the entrance.
+
+Dumps come from strangers. Every file is opened by `pmdkit.foreign`, every record is checked in `rows_of`, and every
+value in `typed`: a bad file, record or value costs itself alone, and the report counts it.
 """
 
 import json
+import math
 import os
-import pickle
 import re
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,37 +21,43 @@ from pmdkit import foreign
 from pmdkit.cli.output import shown
 from pmdkit.errors import PmdkitError, UsageError, first_line, short, unknown
 from pmdkit.extras import need
-from pmdkit.observe.run_folder import read_json
 
 Record = dict[str, Any]
 Place = tuple[int, int]
 KNOWN = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
 METRICS: dict[str, list[str]] = KNOWN["metrics"]
-LONGEST = 64 * foreign.MIB  # of one line: a response of a million tokens with two log-probabilities each has half of it
-SLOW = 256 * foreign.MIB  # a file of this size takes ten seconds or more
-BATCH = 256  # rows of a Parquet file in memory at a time
+MAX_LINE = 64 * foreign.MIB  # bytes: a response of a million tokens with two log-probabilities each has half of it
+MAX_VALUES = 2**24  # values and characters of a record: the same response has 6 million; as Python objects, 0.5 GB
+MAX_STREAM = 2**40  # bytes of a file that is read line by line: 17 hours at a minute a gigabyte
+MAX_STEPS = 2**16  # steps of a run: their measures take 0.3 GB
+MAX_REASONS = 20  # different reasons for leaving something out; more are counted together
+MAX_NUMBER = 1e30  # the product of two squares of it is a number in float64, and it is a number in float32
+MAX_WHOLE = 2**53  # larger whole numbers are not exact as a float
+PROGRESS_SIZE = 256 * foreign.MIB  # a file of this size takes ten seconds or more
+PARQUET_ROWS = 256  # rows of a Parquet file in memory at a time, fewer where the cells may be large
+MAX_RATIO = 200  # bytes of a Parquet file that is unpacked, for each byte on disk; text is packed ten to one
 
 
 @dataclass(slots=True)
 class Row:
-    """One response as a trainer wrote it; None where it did not.
+    """One response as a trainer wrote it; None where the dump lacks a value. `make_row` checks the types.
 
     Attributes:
         step: training step, from the record or from the name of its file.
-        group: which responses share a baseline; the prompt where no group is named.
+        group: name shared by the responses that share a baseline; None where the dump names no groups.
         gold: the right answer.
-        advantage: of the response; the mean over its tokens where each has one.
+        advantage: of the response; the mean over its tokens where each has an advantage.
         cut: whether the response ended at the limit of its length.
-        version: the policy that drew it, the oldest if several did.
+        version: number of the policy that drew it, the oldest if several did.
         logp_engine, logp, logp_ref: log-probabilities of its tokens: reported by the engine that drew them, computed by
             the trainer before its update, and under the reference policy.
-        logp_after: the same after the step; all four may be a sum over the response, a list of one.
+        logp_after: log-probabilities after the step. All four may be a sum over the response, in a list of length 1.
         entropy: of the policy, nats per token.
         mask_late: whether the first token that the engine drew is outside the trainer's mask.
     """
 
     step: int | None = None
-    group: Any = None
+    group: str | None = None
     prompt: str | None = None
     response: str | None = None
     gold: str | None = None
@@ -69,14 +79,14 @@ COLUMNS = tuple(each.name for each in fields(Row))
 
 @dataclass
 class Source:
-    """What was read and what was left out, filled while the rows stream.
+    """Facts about a dump, filled while its rows stream.
 
     Attributes:
-        read: rows by name of the format.
-        left_out: reason to count and the first place.
+        read: number of rows by name of the format.
+        left_out: reason to count and first place, for everything that could not be read.
         metrics: values that the trainer logged, by step; names as in METRICS.
-        config: of a run folder of pmdkit, else empty.
-        files: every file that was opened, in order; a row's place is its index here and the number of its record.
+        config: config.json of a run folder of pmdkit, else empty.
+        files: every file that was opened, in order. A row's place is the index of its file here and its record number.
     """
 
     read: dict[str, int] = field(default_factory=dict)
@@ -87,133 +97,170 @@ class Source:
 
     @property
     def reasons(self) -> str:
-        """Everything that was left out, in words."""
+        """All reasons in `left_out` as text."""
         return "; ".join(f"{n} x {why} ({at})" for why, (n, at) in self.left_out.items()) or "no dump was found"
 
     def leave_out(self, why: str, where: str) -> None:
         """Count something that was not read; the first place is kept."""
+        if why not in self.left_out and len(self.left_out) >= MAX_REASONS:
+            why = "more, for other reasons"
         count, first = self.left_out.get(why, (0, where))
         self.left_out[why] = (count + 1, first)
 
     def take_metrics(self, step: int, logged: Mapping[str, Any]) -> None:
-        """Keep what a trainer logged of a step, under our names."""
+        """Keep the values that a trainer logged for a step, under our names."""
         for ours, theirs in METRICS.items():
-            value = next((logged[name] for name in theirs if foreign.is_number(logged.get(name))), None)
-            if value is not None:
+            value = next((logged[name] for name in theirs if is_number(logged.get(name))), None)
+            if value is not None and (step in self.metrics or len(self.metrics) < MAX_STEPS):
                 self.metrics.setdefault(step, {})[ours] = float(value)
 
 
-# ---- Records that need more than names; each gives the rows of one record, `row` holds what the names gave
+# ---- Formats that need more than a table of names: each function takes a record and the values of its named columns,
+# and yields the values of each row. `make_row` checks their types.
 
 
-def trl(record: Record, row: Row) -> Iterator[Row]:
-    """A column for each reward function has its name; the total is their sum, weights are not written."""
+def trl(record: Record, values: Record) -> Iterator[Record]:
+    """TRL writes one column per reward function, under its name; the total is their sum. Weights are not written."""
     own = {"step", "prompt", "completion", "advantage"}
-    parts = [value for key, value in record.items() if key not in own and foreign.is_number(value)]
-    row.reward = sum(parts) if parts else None
-    yield row
+    parts = [value for key, value in record.items() if key not in own and is_number(value)]
+    yield values | {"reward": sum(parts) if parts else None}
 
 
-def open_instruct(record: Record, row: Row) -> Iterator[Row]:
-    """Tokens stand for the text, in which no answer can be read."""
-    row.length = len(record["response_tokens"])
-    row.response = " ".join(f"<{token}>" for token in record["response_tokens"])
-    yield row
+def open_instruct(record: Record, values: Record) -> Iterator[Record]:
+    """open-instruct writes tokens instead of text, in which no answer can be read."""
+    tokens = numbers(record["response_tokens"]) or []
+    yield values | {"length": len(tokens), "response": " ".join(f"<{token:g}>" for token in tokens)}
 
 
-def prime_rl(record: Record, row: Row) -> Iterator[Row]:
-    """An episode has a trace for each agent; what the model wrote are the nodes that were sampled. The folder names the
-    step that trained on it, the record the one that asked for it."""
+def prime_rl(record: Record, values: Record) -> Iterator[Record]:
+    """An episode of prime-rl has a trace for each agent; the model wrote the nodes marked as sampled. The record names
+    the step that asked for it; the folder names the step that trained on it, which counts."""
     work, data = (record.get("run") or {}).get("work") or {}, record["task"]["data"]
     for trace in record["traces"] if work.get("type", "train") == "train" else ():
-        drawn = [node for node in trace["nodes"] if node.get("sampled")]
-        rewards = [each["score"] * each.get("weight", 1.0) for each in trace.get("rewards", {}).values() if each]
-        logp = [value for node in drawn for value in node.get("logprobs") or ()]
-        yield Row(
-            group=(record.get("group") or {}).get("id"),
-            prompt=text(data.get("prompt")),
-            response="\n".join(text(node["message"]) or "" for node in drawn),
-            gold=fitting("gold", data.get("answer")),
-            reward=sum(rewards) if rewards else None,
-            advantage=fitting("advantage", [value for node in drawn for value in node.get("advantages") or ()]),
-            length=len(logp) or None,
-            cut=any(call.get("finish_reason") == "length" for call in trace.get("calls", [])[-1:]),
-            version=(work.get("policy") or {}).get("start"),
-            logp_engine=logp or None,
-        )
+        sampled = [node for node in trace["nodes"] if node.get("sampled")]
+        rewards = [(each["score"], each.get("weight", 1.0)) for each in trace.get("rewards", {}).values() if each]
+        if not all(is_number(value) for pair in rewards for value in pair):
+            raise ValueError("a score or a weight is not a number")
+        logp = [value for node in sampled for value in node.get("logprobs") or ()]
+        yield {
+            "group": (record.get("group") or {}).get("id"),
+            "prompt": data.get("prompt"),
+            "response": [node["message"] for node in sampled],
+            "gold": data.get("answer"),
+            "reward": sum(score * weight for score, weight in rewards) if rewards else None,
+            "advantage": [value for node in sampled for value in node.get("advantages") or ()],
+            "length": len(logp) or None,
+            "cut": any(call.get("finish_reason") == "length" for call in trace.get("calls", [])[-1:]),
+            "version": (work.get("policy") or {}).get("start"),
+            "logp_engine": logp,
+        }
 
 
-def prime_rl_tokens(record: Record, row: Row) -> Iterator[Row]:
-    """The engine reports 0 where it drew nothing, so its first other number is the first token that it drew."""
-    on = [place for place, there in enumerate(record["loss_mask"]) if there]
+def prime_rl_tokens(record: Record, values: Record) -> Iterator[Record]:
+    """Token exports of prime-rl. The engine reports 0 where it drew nothing, so its first other number belongs to the
+    first token that it drew."""
+    trained = [place for place, in_mask in enumerate(record["loss_mask"]) if in_mask]
     first = next((place for place, value in enumerate(record["inference_logprobs"]) if value), None)
-    if on:
-        row.step, row.length = record["step"], len(on)
-        row.advantage, row.entropy = (
-            fitting("advantage", [record[key][n] for n in on]) for key in ("advantages", "entropy")
-        )
-        row.logp_engine, row.logp = (
-            numbers([record[f"{who}_logprobs"][n] for n in on]) for who in ("inference", "trainer")
-        )
-        row.mask_late = first is not None and first < on[0]
-        yield row
+    if trained:
+        yield {
+            "step": record["step"],
+            "length": len(trained),
+            "advantage": [record["advantages"][n] for n in trained],
+            "entropy": [record["entropy"][n] for n in trained],
+            "logp_engine": [record["inference_logprobs"][n] for n in trained],
+            "logp": [record["trainer_logprobs"][n] for n in trained],
+            "mask_late": first is not None and first < trained[0],
+        }
 
 
-def torchtitan(record: Record, row: Row) -> Iterator[Row]:
-    """No step is written: the version of the policy stands in. By default only a group's extreme rewards are kept."""
+def torchtitan(record: Record, values: Record) -> Iterator[Record]:
+    """torchtitan writes no step, so the version of the policy stands for it. By default it keeps only a group's extreme
+    rewards."""
     turns = record["turns"]
     if not record["is_validation"] and turns:
         logp = [value for turn in turns for value in turn.get("completion_logprobs") or ()]
-        yield Row(
-            step=max(turn["max_policy_version"] or 0 for turn in turns),
-            group=str(record["group_id"]),
-            prompt=text(turns[0]["prompt_messages"]),
-            response="\n".join(text(turn["completion_message"]) or "" for turn in turns),
-            reward=record["reward"],
-            advantage=record.get("advantage"),
-            length=len(logp) or None,
-            cut="truncated" in str(record["status"]).lower(),
-            version=min(turn["min_policy_version"] or 0 for turn in turns),
-            logp_engine=logp or None,
-        )
+        versions = [[turn[f"{end}_policy_version"] or 0 for turn in turns] for end in ("min", "max")]
+        yield {
+            "step": max(versions[1]),
+            "group": record["group_id"],
+            "prompt": turns[0]["prompt_messages"],
+            "response": [turn["completion_message"] for turn in turns],
+            "reward": record["reward"],
+            "advantage": record.get("advantage"),
+            "length": len(logp) or None,
+            "cut": "truncated" in str(record["status"])[:100].lower(),
+            "version": min(versions[0]),
+            "logp_engine": logp,
+        }
 
 
-SPECIAL: dict[str, Callable[[Record, Row], Iterator[Row]]] = {
+SPECIAL: dict[str, Callable[[Record, Record], Iterator[Record]]] = {
     "trl": trl, "open_instruct": open_instruct, "prime_rl": prime_rl, "prime_rl_tokens": prime_rl_tokens,
     "torchtitan": torchtitan,
 }  # fmt: skip
 
 
-def recording(file: Path) -> Iterator[Row]:
-    """pmdkit, pmdkit/recording.py: rollouts/step-N.safetensors. A step-N.jsonl beside it has texts and rewards."""
+def recording(file: Path) -> Iterator[Record]:
+    """The rows of a recorded step of pmdkit (pmdkit/recording.py), rollouts/step-N.safetensors. A step-N.jsonl beside
+    it has texts and rewards."""
     from pmdkit_lab.replay.recorded import RecordingText, decode
 
     step = decode(foreign.read_bytes(file, foreign.LARGE), str(file))
     elsewhere, words, mass = file.with_suffix(".jsonl").exists(), RecordingText(step, file.parents[1]), step["mass"]
     old, engine = step["logp_old"], step.get("logp_engine")
-    kept = {
+    policies = {
         "logp_engine": old if engine is None else engine, "logp": None if engine is None else old,
         "logp_ref": step.get("logp_ref"), "logp_after": step.get("logp_after"),
     }  # fmt: skip
-    for n, on in enumerate(step.mask):
+    for n, mask in enumerate(step.mask):
         group, place = divmod(n, mass.shape[1])
-        row = Row(step=step.about["step"], version=step.about["version"], length=int(on.sum()))
-        for name, logp in kept.items():
+        values = {"step": step.about["step"], "version": step.about["version"], "length": int(mask.sum())}
+        for name, logp in policies.items():
             if logp is not None and n < len(logp):
-                setattr(row, name, numbers(logp[n][on] if logp.ndim == 2 else logp[n]))
+                values[name] = logp[n][mask] if logp.ndim == 2 else logp[n]
         if not elsewhere:
-            row.group, row.prompt, row.response = group, words.prompt(group), words.response(n)
-            row.reward = float(step["reward"][group, place]) if mass[group, place] > 0 else None
-        yield row
+            values |= {"group": group, "prompt": words.prompt(group), "response": words.response(n)}
+            values["reward"] = float(step["reward"][group, place]) if mass[group, place] > 0 else None
+        yield values
 
 
-# ---- Values, records, files
+# ---- Values
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number of a usual size; true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value says that nothing was measured: None, or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def numbers(values: Any) -> list[float] | None:
-    """Numbers from a list or a tensor; None if there are none, or one of them is missing."""
-    found = values.reshape(-1).tolist() if hasattr(values, "reshape") else values
-    return found if isinstance(found, list) and found and all(foreign.is_number(value) for value in found) else None
+    """The numbers in a list or a tensor; None if there are none, or one of them is missing.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    if hasattr(values, "reshape"):
+        values = values.reshape(-1).tolist()
+    if not isinstance(values, list | tuple):
+        raise ValueError("not a list of numbers")
+    if any(map(is_missing, values)):
+        return None
+    if not all(map(is_number, values)):
+        raise ValueError("not a list of numbers")
+    return [float(value) for value in values] or None
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, also as a float or as text; None if it is something else, or too large to be exact."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}", value):
+        value = int(value)
+    if not is_number(value) or abs(value) > MAX_WHOLE or value != int(value):
+        return None
+    return int(value)
 
 
 def text(value: Any) -> str | None:
@@ -221,95 +268,228 @@ def text(value: Any) -> str | None:
     if isinstance(value, Mapping):
         value = value.get("content")
     if isinstance(value, list | tuple):
-        return "\n".join(str(each) if foreign.is_number(each) else text(each) or "" for each in value)
+        return "\n".join(str(each) if is_number(each) else text(each) or "" for each in value)
     return value if isinstance(value, str) else None
 
 
-def fitting(name: str, value: Any) -> Any:
-    """A value in the type of our column; None if it has another."""
+def typed(name: str, value: Any) -> Any:
+    """A value in the type of its column; None if it is missing.
+
+    Raises:
+        ValueError: it has another type; the message names the expected one.
+    """
+    if is_missing(value):
+        return None
+    if name == "version" and isinstance(value, list):  # one for each turn: the oldest counts
+        value = min((version for version in map(whole, value) if version is not None), default=None)
+    if name in ("step", "length", "version"):
+        number = whole(value)
+        if number is None or (name == "length" and number < 0):
+            raise ValueError("not a whole number")
+        return number
     if name.startswith("logp"):
-        return numbers([value] if foreign.is_number(value) else value)
+        return numbers([value] if is_number(value) else value)
     if name in ("prompt", "response"):
-        return text(value)
+        words = text(value)
+        if words is None:
+            raise ValueError("not text, messages or tokens")
+        return words
     if name in ("gold", "group"):
-        return None if value is None else str(value)
+        if not (isinstance(value, str | bool) or is_number(value)):
+            raise ValueError("neither text nor a number")
+        return str(value)
     if name in ("cut", "mask_late"):
-        return value if isinstance(value, bool) else None
-    if name == "version" and isinstance(value, list):
-        return min((int(each) for each in value if str(each).isdigit()), default=None)
-    if hasattr(value, "reshape") or isinstance(value, list):  # one for each token
+        if not isinstance(value, bool):
+            raise ValueError("not true or false")
+        return value
+    if hasattr(value, "reshape") or isinstance(value, list):  # one number for each token
         each = numbers(value)
         return sum(each) / len(each) if each else None
-    if not (foreign.is_number(value) or isinstance(value, bool)):
-        return None
-    return int(value) if name in ("step", "length", "version") else float(value)
+    if not (is_number(value) or isinstance(value, bool)):
+        raise ValueError("not a number")
+    return float(value)
 
 
-def rows_of(record: Record, columns: Mapping[str, str], source: Source, where: str) -> Iterator[Row]:
-    """The rows of a record: by the given columns, else by the format that its keys show; metrics are taken aside."""
-    kind = next((each for each in KNOWN["format"] if record.keys() >= set(each["keys"])), None)
-    if columns:
-        kind = {"name": "columns", "columns": columns} if record.keys() & set(columns.values()) else None
-    if kind is None:
-        if isinstance(record.get("step"), int) and not columns:
-            source.take_metrics(record["step"], record["data"] if isinstance(record.get("data"), dict) else record)
-        else:
-            source.leave_out(f"records without a known set of columns: {short(sorted(record))}", where)
-        return
+def make_row(values: Mapping[str, Any], source: Source, where: str) -> Row:
+    """A row with every value in the type of its column; a value of another type is left out and counted.
+
+    Raises:
+        ValueError: the step has another type, so the row has no place.
+    """
     row = Row()
-    for ours, theirs in kind.get("columns", {}).items():
-        key, sign, one = theirs.partition("=")
-        value = record.get(key)
-        setattr(row, ours, fitting(ours, value == one if sign and value is not None else value))
-    try:
-        for each in SPECIAL[kind["rows"]](record, row) if "rows" in kind else (row,):
-            source.read[kind["name"]] = source.read.get(kind["name"], 0) + 1
-            yield each
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
-        source.leave_out(f"records of {kind['name']}, of another version ({first_line(problem)})", where)
-
-
-def records(file: Path, source: Source) -> Iterator[Record | Row]:
-    """The records of one file, streamed; those of a recording of pmdkit are rows already."""
-    if file.suffix == ".parquet":
-        parquet = need("pyarrow.parquet", f"reading {file}")
+    for name, value in values.items():
         try:
-            with parquet.ParquetFile(file, memory_map=False) as table:
-                for batch in table.iter_batches(batch_size=BATCH):
-                    yield from batch.to_pylist()
-        except (OSError, ValueError) as problem:  # what pyarrow raises
-            raise UsageError(f"a Parquet file cannot be read ({first_line(problem)})") from problem
-    elif file.suffix == ".pt":
-        import torch
+            setattr(row, name, typed(name, value))
+        except ValueError as problem:
+            if name == "step":
+                raise ValueError(f"step is {short(value)}, {problem}") from None
+            source.leave_out(f"values of {name}, {problem}", where)
+    return row
 
-        with foreign.open_file(file) as stream, foreign.shaped(file, "a dump of slime"):
+
+# ---- Records
+
+
+def check_record(record: Any) -> Record:
+    """The record, if it is an object of a usual size and depth. A value that occurs in several places counts in each.
+
+    Raises:
+        ValueError: the record is not an object, is too large, or is nested too deeply; or a tensor is not plain memory.
+    """
+    if not isinstance(record, dict) or not all(isinstance(key, str) for key in record):
+        raise ValueError("not an object with names")
+    count, layer = 0, [record]
+    for _ in range(foreign.DEEPEST):
+        values = [value for outer in layer for value in (outer.values() if isinstance(outer, dict) else outer)]
+        layer = []
+        for value in values:
+            if isinstance(value, str | bytes | dict | list | tuple):
+                count += len(value)
+                if not isinstance(value, str | bytes):
+                    layer.append(value)
+            elif hasattr(value, "untyped_storage"):
+                count += check_tensor(value)
+            if count > MAX_VALUES:
+                raise ValueError(f"it holds more than {MAX_VALUES:,} values and characters")
+        if not layer:
+            return record
+    raise ValueError(f"nested more than {foreign.DEEPEST} deep")
+
+
+def check_tensor(tensor: Any) -> int:
+    """The number of values of a tensor. Raises ValueError unless they are in memory, each in its own place."""
+    if str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu" or tensor.is_quantized:
+        raise ValueError("a tensor is not plain memory")
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ValueError("a tensor repeats its values")
+    return int(tensor.numel())
+
+
+def rows_of(record: Record, columns: Mapping[str, str], source: Source, where: str) -> list[Row]:
+    """The rows of a record: by the named columns, else by the format that its keys show. Metrics go into `source`.
+
+    A record that does not fit costs itself alone: it is left out and counted, whatever is wrong with it.
+    """
+    format_name = "records"
+    try:
+        check_record(record)
+        known = next((each for each in KNOWN["format"] if record.keys() >= set(each["keys"])), None)
+        if columns:
+            known = {"name": "columns", "columns": columns} if record.keys() & set(columns.values()) else None
+        if known is None:
+            step = whole(record.get("step"))
+            if step is None or columns:
+                raise ValueError(f"without a known set of columns: {short(sorted(record))}")
+            source.take_metrics(step, record["data"] if isinstance(record.get("data"), dict) else record)
+            return []
+        format_name = f"records of {known['name']}"
+        values = {}
+        for ours, theirs in known.get("columns", {}).items():
+            key, sign, word = theirs.partition("=")
+            value = record.get(key)
+            values[ours] = value == word if sign and value is not None else value
+        several = SPECIAL[known["rows"]](record, values) if "rows" in known else (values,)
+        rows = [make_row(each, source, where) for each in several]
+    except Exception as problem:  # a stranger's record can raise anything
+        reason = f"no {problem}" if isinstance(problem, KeyError) else first_line(problem)
+        source.leave_out(f"{format_name}: {reason}", where)
+        return []
+    if rows:
+        source.read[known["name"]] = source.read.get(known["name"], 0) + len(rows)
+    return rows
+
+
+# ---- Files
+
+
+def parquet_records(file: Path, source: Source) -> Iterator[Any]:
+    """The records of a Parquet file, streamed. A few bytes of Parquet can stand for gigabytes of equal values.
+    So the sizes in its footer are checked first, and large cells are unpacked a row at a time."""
+    parquet = need("pyarrow.parquet", f"reading {file}")
+    with foreign.open_file(file, MAX_STREAM) as stream, parquet.ParquetFile(stream) as table:
+        size = max(os.fstat(stream.fileno()).st_size, 1)
+        number = 0
+        for group in range(table.num_row_groups):
+            about = table.metadata.row_group(group)
+            values = sum(about.column(n).num_values for n in range(about.num_columns))
+            unpacked = max(about.total_byte_size, 1)
+            if about.num_rows > size or unpacked + values > MAX_LINE + MAX_RATIO * size:
+                raise UsageError(
+                    f"{file} unpacks {size:,} bytes to {about.num_rows:,} rows, {values:,} values and {unpacked:,} "
+                    "bytes; write it again as JSON Lines"
+                )
+            rows = max(1, min(PARQUET_ROWS, foreign.LARGE // unpacked))  # each cell may be as large as all of them
+            for batch in table.iter_batches(batch_size=rows, row_groups=[group], use_threads=False):
+                for n in range(batch.num_rows):
+                    number += 1
+                    row = batch.slice(n, 1)
+                    try:
+                        if row.nbytes > MAX_LINE:
+                            raise ValueError(f"it has more than {MAX_LINE:,} bytes")
+                        record = row.to_pylist()[0]
+                    except Exception as problem:  # dates beyond year 9999, text that is not UTF-8
+                        source.leave_out(f"records: {first_line(problem)}", f"{file}:{number}")
+                        record = None
+                    yield record
+
+
+def torch_records(file: Path) -> Iterator[Any]:
+    """The records of a dump of slime, loaded as a whole: only tensors and plain values."""
+    import torch
+
+    with foreign.open_file(file) as stream:
+        # torch reads older files too, and packed ones, whose size says nothing of the memory that they take
+        with zipfile.ZipFile(stream) as archive:
+            parts = archive.infolist()
+            pickled = b"".join(archive.read(part) for part in parts if part.filename.endswith("data.pkl"))
+            packed = any(part.compress_type != zipfile.ZIP_STORED for part in parts)
+        if packed or sum(part.file_size for part in parts) > foreign.LARGE or ALLOCATES.search(pickled):
+            raise UsageError("a .pt file is not as torch.save writes it; save it again")
+        stream.seek(0)
+        whole_file = torch.load(stream, map_location="cpu", weights_only=True)
+    for record in whole_file["samples"]:
+        yield record | {"rollout_id_of_file": whole_file["rollout_id"]} if isinstance(record, dict) else record
+
+
+# calls that torch allows in a file of weights: a number in the file decides how much memory they take
+ALLOCATES = re.compile(rb"c(builtins|__builtin__)\nbytearray\n|c_codecs\nencode\n")
+
+
+def json_records(file: Path, source: Source) -> Iterator[Any]:
+    """The records of a file of JSON Lines, streamed."""
+    with foreign.open_file(file, MAX_STREAM) as stream, with_progress(stream, file) as shown_stream:
+        for number, line in enumerate(iter(lambda: shown_stream.readline(MAX_LINE), b""), 1):
             try:
-                whole = torch.load(stream, map_location="cpu", weights_only=True)
-            except (pickle.UnpicklingError, EOFError) as problem:
-                why = "a .pt file holds more than tensors and plain values; loading that could run code"
-                raise UsageError(f"{why} ({first_line(problem)})") from problem
-            for record in whole["samples"]:
-                yield record | {"rollout_id_of_file": whole["rollout_id"]}
-    elif file.suffix == ".safetensors":
-        yield from recording(file) if file.parent.name == "rollouts" else ()
-    else:
-        with foreign.open_file(file, most=2**62) as whole, with_progress(whole, file) as stream:
-            for line in iter(lambda: stream.readline(LONGEST), b""):
-                try:
-                    found = json.loads(line)
-                except (ValueError, RecursionError):
-                    found = None
-                if isinstance(found, dict):
-                    yield found
-                else:
-                    cut = "" if line.endswith(b"\n") else " (cut short, or longer than 64 MiB)"
-                    source.leave_out(f"lines that are not JSON objects{cut}", str(file))
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                record = None
+            if not isinstance(record, dict):
+                cut = "" if line.endswith(b"\n") else " (cut short, or longer than 64 MiB)"
+                source.leave_out(f"lines that are not JSON objects{cut}", f"{file}:{number}")
+                record = None
+            yield record
+
+
+def records(file: Path, source: Source) -> Iterator[Any]:
+    """Whatever stands at the place of each record of a file, unchecked; None for a record that is already left out.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    if file.suffix == ".parquet":
+        yield from parquet_records(file, source)
+    elif file.suffix == ".pt":
+        yield from torch_records(file)
+    elif file.suffix != ".safetensors":
+        yield from json_records(file, source)
+    elif file.parent.name == "rollouts":
+        yield from recording(file)
 
 
 def with_progress(stream: BinaryIO, file: Path) -> AbstractContextManager[BinaryIO]:
-    """The stream; of a large file, a terminal shows on stderr how much is read."""
+    """The stream; while a large file is read, a terminal shows the progress on stderr."""
     size = file.stat().st_size
-    if size < SLOW:
+    if size < PROGRESS_SIZE:
         return nullcontext(stream)
     from rich.console import Console
     from rich.progress import wrap_file
@@ -318,20 +498,42 @@ def with_progress(stream: BinaryIO, file: Path) -> AbstractContextManager[Binary
     return wrap_file(stream, size, description=words, console=Console(stderr=True), transient=True)
 
 
-def read_settings(file: Path, run: Path, source: Source) -> None:
-    """A run's own config.json, and TRL's trainer_state.json (transformers, `TrainerState.log_history`)."""
-    if file.name == "config.json" and file.parent == run:
-        source.config = read_json(file)
-    elif file.name == "trainer_state.json":
-        with foreign.shaped(file, "the state of a trainer"):
-            for logged in foreign.read_json(file, foreign.LARGE, numbers=False)["log_history"]:
-                source.take_metrics(int(logged["step"]), logged)
+def read_config(path: Path, source: Source) -> None:
+    """Read config.json of a run folder of pmdkit, if there is one."""
+    file = path / "config.json"
+    if os.path.lexists(file):
+        with leaving_out(source, str(file)):
+            config = foreign.read_json(file)
+            if not (isinstance(config, dict) and isinstance(config.get("objective", {}), dict)):
+                raise UsageError("a config.json that is not of pmdkit")
+            source.config = config
+
+
+def read_trainer_state(file: Path, source: Source) -> None:
+    """Read the metrics of TRL's trainer_state.json (transformers, `TrainerState.log_history`)."""
+    for logged in foreign.read_json(file, MAX_LINE, numbers=False)["log_history"]:
+        step = whole(logged.get("step")) if isinstance(logged, dict) else None
+        if step is None:
+            source.leave_out("entries of log_history without a step", str(file))
+        else:
+            source.take_metrics(step, logged)
+
+
+@contextmanager
+def leaving_out(source: Source, where: str) -> Iterator[None]:
+    """Context for one file: whatever it raises, the file is left out and counted."""
+    try:
+        yield
+    except PmdkitError as problem:
+        source.leave_out(str(problem), where)
+    except Exception as problem:  # torch, pyarrow and zipfile raise many kinds on damaged files
+        source.leave_out(f"files that cannot be read ({type(problem).__name__}: {first_line(problem)})", where)
 
 
 def superseded(file: Path, root: Path) -> bool:
-    """Whether it holds weights, or rows not trained on: evaluations, all episodes beside the effective ones."""
+    """Whether a file holds weights or untrained rows: evaluations, or `all` episodes if `effective` exists."""
     twin = file.parent.parent / "effective" / file.name
-    parts = file.relative_to(root).parts  # what lies above the run says nothing about it
+    parts = file.relative_to(root).parts  # the folders above the run say nothing about it
     weights = any(part.startswith("checkpoint") for part in parts) and file.suffix != ".json"
     return (
         weights
@@ -341,12 +543,21 @@ def superseded(file: Path, root: Path) -> bool:
     )
 
 
-def column_names(given: str | None) -> dict[str, str]:
+def column_names(option: str | None) -> dict[str, str]:
     """Our names of columns to theirs, from `--columns reward=score,prompt=question`."""
-    pairs = [pair.partition("=") for pair in (given or "").split(",") if pair]
+    pairs = [pair.partition("=") for pair in (option or "").split(",") if pair]
     if not all(sign and theirs for _, sign, theirs in pairs):
-        raise UsageError(f"--columns got {given!r}; expected our names and theirs: reward=score,prompt=question")
+        raise UsageError(f"--columns got {option!r}; expected our names and theirs: reward=score,prompt=question")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+def dump_files(path: Path) -> list[Path]:
+    """The files below a path that may be dumps, in the order of the numbers in their names. Links are not followed."""
+    suffixes = (".jsonl", ".parquet", ".pt", ".safetensors", ".json")
+    below = [path] if path.is_file() else [
+        Path(folder, name) for folder, _, names in os.walk(path) for name in names if name.endswith(suffixes)
+    ]  # fmt: skip
+    return sorted(below, key=lambda each: ([int(n) for n in re.findall(r"[0-9]+", str(each))], each.name))
 
 
 def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tuple[Place, Row]]:
@@ -354,7 +565,7 @@ def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tup
 
     Args:
         path: a file or a folder.
-        columns: our name of a column to theirs, for files in a format of their own.
+        columns: our name of a column to theirs, for files in an unknown format.
         source: filled on the way.
 
     Raises:
@@ -365,28 +576,24 @@ def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tup
             raise UsageError(unknown("column", name, COLUMNS))
     if not os.path.exists(path):  # Path.exists raises for some impossible names
         raise UsageError(f"{path} does not exist; give a run folder, a folder of dumps, or one file")
-    suffixes = (".jsonl", ".parquet", ".pt", ".safetensors", ".json")
-    below = [path] if path.is_file() else [each for each in path.rglob("*") if each.suffix in suffixes]
-    for file in sorted(below, key=lambda each: ([int(n) for n in re.findall(r"\d+", str(each))], each.name)):
+    for file in dump_files(path):
         if superseded(file, path):
             continue
-        try:
-            if file.suffix == ".json":
-                read_settings(file, path, source)
-                continue
-            source.files.append(file)
-            # the step that the name says: `step_12/rank_0.jsonl`, `12.jsonl`, `step-12.jsonl`
-            named = re.findall(r"(?:step|rollout)[_-]?(\d+)", "/".join(file.parts[-5:])) or re.findall(
-                r"^\d+$", file.stem
-            )
-            for number, found in enumerate(records(file, source), 1):
-                if isinstance(found, Row):
-                    source.read["pmdkit, steps"] = source.read.get("pmdkit, steps", 0) + 1
-                    yield (len(source.files) - 1, number), found
+        if file.suffix == ".json":
+            if file.name == "trainer_state.json":
+                with leaving_out(source, str(file)):
+                    read_trainer_state(file, source)
+            continue
+        source.files.append(file)
+        # the step in the name: `step_12/rank_0.jsonl`, `12.jsonl`, `step-12.jsonl`
+        named = re.findall(r"(?:step|rollout)[_-]?([0-9]+)", "/".join(file.parts[-5:])) or re.findall(
+            r"^[0-9]+$", file.stem
+        )
+        with leaving_out(source, str(file)):
+            for number, record in enumerate(records(file, source), 1):
+                if record is None:
                     continue
-                for row in rows_of(found, columns, source, f"{file}:{number}"):
+                for row in rows_of(record, columns, source, f"{file}:{number}"):
                     if row.step is None and named:
-                        row.step = int(named[-1])
+                        row.step = whole(named[-1])
                     yield (len(source.files) - 1, number), row
-        except PmdkitError as problem:
-            source.leave_out(str(problem), str(file))

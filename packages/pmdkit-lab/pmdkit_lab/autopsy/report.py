@@ -14,13 +14,12 @@ from pmdkit.errors import UsageError
 from pmdkit.observe import gauge
 from pmdkit_lab.autopsy.causes import Run, causes
 from pmdkit_lab.autopsy.measures import Measures, by_step, merged
-from pmdkit_lab.autopsy.readers import METRICS, Source, read
+from pmdkit_lab.autopsy.readers import MAX_STEPS, METRICS, Source, read, read_config
 
-PHASES = 3
-FEWEST = 3  # steps below which nothing is called healthy
-FALL = 0.5  # of the best reward, for a collapse
+MIN_STEPS = 3  # a shorter run is not called healthy
+FALL = 0.5  # of the best reward; a reward below it is a collapse
 
-# measure, words, format of the number
+# rows of the table: measure, words, format of the number
 SHOWN = (
     ("reward", "mean reward", ".3f"), ("passed", "pass rate", ".3f"), ("silent", "groups with equal rewards", ".0%"),
     ("length", "length, tokens", ".1f"), ("cut", "cut off", ".1%"), ("reward_by_length", "reward by length", "+.2f"),
@@ -29,9 +28,11 @@ SHOWN = (
     ("ess", "effective share, responses", ".2f"), ("ess_token", "effective share, tokens", ".2f"),
     ("step_std", "move of one step, nats", ".3f"), ("lag", "age of the policy, steps", ".1f"),
     ("anchor", "anchor c / tau", ".2f"), ("drift", "log-ratio to the reference, per token", ".3f"),
-    ("repeated", "repeated prompts", ".0%"), ("one_answer", "groups with one response", ".0%"),
+    ("repeated", "repeated prompts", ".0%"), ("repeated_at_least", "repeated prompts, at least", ".0%"),
+    ("one_answer", "groups with one response", ".0%"),
     ("contradictions", "groups with contradictions paid", ".0%"), ("grad_norm", "gradient norm", ".3g"),
 )  # fmt: skip
+# what a dump may lack: measure, values that it needs, what they would tell
 NEEDS = (
     ("reward", "rewards", "pass rates, silent groups, credit, the anchor"),
     ("gap", "log-probabilities of engine and trainer on the same tokens", "mismatch, temperature, staleness, masks"),
@@ -41,73 +42,94 @@ NEEDS = (
     ("credit_sign", "advantages beside rewards", "sign and centre of the credit"),
     ("right_known", "texts with right answers", "content against form"),
     ("anchor", "tau (give --tau)", "the anchor c / tau"),
+    ("repeated", "names of groups (give --group)", "the share of repeated prompts"),
     ("entropy", "log-probabilities or logged entropy", "entropy"),
     ("grad_norm", "logged metrics", "gradient norms"),
 )
 
 
-def autopsy(path: Path, columns: Mapping[str, str], tau: float | None = None) -> tuple[dict[str, Any], list[Measures]]:
-    """Everything that is found in a run, as JSON values, and the measures of its steps.
+def autopsy(
+    path: Path, columns: Mapping[str, str], tau: float | None = None, group_size: int | None = None
+) -> tuple[dict[str, Any], list[Measures]]:
+    """The report of a run as JSON values, and the measures of its steps.
+
+    Args:
+        path: a run folder, a folder of dumps, or one file.
+        columns: our names of columns to theirs, for an unknown format.
+        tau: temperature in reward units; by default that of a run of pmdkit.
+        group_size: responses of a group, for dumps that name no groups.
 
     Raises:
-        UsageError: nothing could be read; the message says what was found.
+        UsageError: nothing could be read, or the rows have too many steps; the message says what was found.
     """
     source = Source()
-    if (path / "config.json").is_file() and tau is None:
-        from pmdkit.observe.run_folder import read_json
+    read_config(path, source)
+    if tau is None and isinstance(known := source.config.get("objective", {}).get("tau"), float):
+        tau = known
+    steps = read_steps(path, columns, source, tau, group_size)
+    complete(steps, source)
 
-        known = read_json(path / "config.json").get("objective", {})
-        tau = known.get("tau") if isinstance(known, dict) and isinstance(known.get("tau"), float) else None
+    run = Run(steps, source)
+    named, collapse = causes(run), fall(steps)
+    known = {
+        key for step in steps for key, value in step.items() if value is not None and (key, value) != ("right_known", 0)
+    }
+    if named:
+        verdict = "causes"
+    elif collapse or "reward" not in known or len(steps) < MIN_STEPS:
+        verdict = "cannot tell"
+    else:
+        verdict = "healthy"
+    thirds = np.array_split([step["step"] for step in steps], len(run.phases))
+    phases = [
+        {"steps": [int(third[0]), int(third[-1])]} | {k: v for k, v in phase.items() if k not in ("step", "places")}
+        for third, phase in zip(thirds, run.phases, strict=True)
+    ]
+
+    def where(place: tuple[int, int]) -> str:
+        return f"{source.files[place[0]]}:{place[1]}"
+
+    return {
+        "path": str(path), "verdict": verdict, "read": source.read, "rows": sum(step["rows"] for step in steps),
+        "left_out": [{"what": why, "count": n, "first": at} for why, (n, at) in source.left_out.items()],
+        "steps": [steps[0]["step"], steps[-1]["step"], len(steps)],
+        "missing": [{"needs": needs, "for": tells} for key, needs, tells in NEEDS if key not in known],
+        "phases": phases, "events": events(steps, collapse), "causes": [cause.as_json(where) for cause in named],
+    }, steps  # fmt: skip
+
+
+def read_steps(
+    path: Path, columns: Mapping[str, str], source: Source, tau: float | None, group_size: int | None
+) -> list[Measures]:
+    """The measures of every step, in order. Raises UsageError as `autopsy` does."""
     pieces: dict[int, list[Measures]] = defaultdict(list)
-    for piece in by_step(read(path, columns, source), tau):
+    for piece in by_step(read(path, columns, source), tau, group_size):
         pieces[piece["step"]].append(piece)
+        if len(pieces) > MAX_STEPS:
+            raise UsageError(
+                f"{path} has more than {MAX_STEPS:,} steps; name the column of the training step: --columns step=..."
+            )
     if not pieces:
         raise UsageError(
             f"{path} holds no responses that autopsy can read ({source.reasons}); name --columns, "
             "or have them written: --record of pmdkit, log_completions of TRL, rollout_data_dir of verl"
         )
-    steps = [merged(pieces[step]) for step in sorted(pieces)]
+    return [merged(pieces[step]) for step in sorted(pieces)]
+
+
+def complete(steps: list[Measures], source: Source) -> None:
+    """Add the age of the policy and the trainer's metrics to the measures of the steps."""
     first = next((step for step in steps if step["version"] is not None), None)
     for step in steps:
-        if (
-            first is not None and step["version"] is not None
-        ):  # frameworks number from 0 or 1: the first step is not late
+        if first is not None and step["version"] is not None:
+            # trainers number versions from 0 or from 1, so the policy of the first step counts as new
             step["lag"] = max(0.0, step["step"] - step["version"] - first["step"] + first["version"])
         logged = source.metrics.get(step["step"], {})
         step.update({key: logged[key] for key in METRICS if key in logged and step.get(key) is None})
-    run = Run(steps, source)
-
-    def where(place: tuple[int, int]) -> str:
-        return f"{source.files[place[0]]}:{place[1]}"
-
-    found = causes(run)
-    collapse = fall(steps)
-    has = {
-        key for step in steps for key, value in step.items() if value is not None and (key, value) != ("right_known", 0)
-    }
-    missing = [{"needs": needs, "for": what} for key, needs, what in NEEDS if key not in has]
-    if found:
-        verdict = "causes"
-    elif collapse or "reward" not in has or len(steps) < FEWEST:
-        verdict = "cannot tell"
-    else:
-        verdict = "healthy"
-    parts = [[steps[n] for n in part] for part in np.array_split(np.arange(len(steps)), min(PHASES, len(steps)))]
-    phases = [
-        {"steps": [part[0]["step"], part[-1]["step"]], "rows": sum(step["rows"] for step in part)}
-        | {key: value for key, value in merged(part).items() if key not in ("step", "rows", "places")}
-        for part in parts
-    ]
-    return {
-        "path": str(path), "verdict": verdict, "read": source.read, "rows": sum(step["rows"] for step in steps),
-        "left_out": [{"what": why, "count": n, "first": at} for why, (n, at) in source.left_out.items()],
-        "steps": [steps[0]["step"], steps[-1]["step"], len(steps)], "missing": missing, "phases": phases,
-        "events": events(steps, collapse), "causes": [cause.as_json(where) for cause in found],
-    }, steps  # fmt: skip
 
 
 def fall(steps: list[Measures]) -> tuple[int, int] | None:
-    """The best step and the first later one with less than half of its mean reward, both smoothed over three steps."""
+    """The best step, and the first later step with less than half of its reward; rewards are means over three steps."""
     reward = [step["reward"] for step in steps]
     if len(reward) < 3 or None in reward:
         return None
@@ -118,7 +140,7 @@ def fall(steps: list[Measures]) -> tuple[int, int] | None:
 
 
 def events(steps: list[Measures], collapse: tuple[int, int] | None) -> list[dict[str, Any]]:
-    """When something first happened."""
+    """The first step of each kind of event, in order."""
     start = steps[0].get("entropy")
     kinds = (
         ("under PMD-part the anchor c / tau is above 1", lambda s: (s.get("anchor") or 0) > 1),
@@ -129,14 +151,14 @@ def events(steps: list[Measures], collapse: tuple[int, int] | None) -> list[dict
         ),
         ("nine groups in ten are silent", lambda s: (s.get("silent") or 0) >= 0.9),
     )
-    found = [
+    happened = [
         {"step": step["step"], "what": what}
         for what, holds in kinds
         if (step := next((each for each in steps if holds(each)), None)) is not None
     ]
     if collapse:
-        found.append({"step": collapse[1], "what": f"the reward is below half of what it was in step {collapse[0]}"})
-    return sorted(found, key=lambda each: each["step"])
+        happened.append({"step": collapse[1], "what": f"the reward is below half of what it was in step {collapse[0]}"})
+    return sorted(happened, key=lambda each: each["step"])
 
 
 def picture(report: dict[str, Any], steps: list[Measures]) -> bytes:
@@ -181,7 +203,7 @@ def picture(report: dict[str, Any], steps: list[Measures]) -> bytes:
 
 
 def rows_of_phases(report: dict[str, Any]) -> list[list[str]]:
-    """A row for each measure that is known, a column for each phase."""
+    """The cells of the table: a row for each known measure, a column for each phase."""
     return [
         [words, *("-" if phase.get(key) is None else format(phase[key], form) for phase in report["phases"])]
         for key, words, form in SHOWN
@@ -190,7 +212,7 @@ def rows_of_phases(report: dict[str, Any]) -> list[list[str]]:
 
 
 def headline(report: dict[str, Any]) -> str:
-    """The answer in one sentence."""
+    """The verdict as one sentence."""
     if report["verdict"] == "causes":
         return f"{report['causes'][0]['name']}: {report['causes'][0]['says']}."
     if report["verdict"] == "healthy":

@@ -4,12 +4,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pmdkit.cli.options import Flag
+from pmdkit.cli.options import Flag, Whole
 from pmdkit.cli.output import print_json, shown, simple_table
+from pmdkit.errors import UsageError
 
 
 def autopsy(
-    path: Path, *, columns: str | None = None, tau: float | None = None, out: Path | None = None, json: Flag = False
+    path: Path,
+    *,
+    columns: str | None = None,
+    tau: float | None = None,
+    group: Whole | None = None,
+    out: Path | None = None,
+    json: Flag = False,
 ) -> None:
     """Read what TRL, verl, prime-rl, slime, torchtitan, open-instruct or pmdkit wrote; say what may be wrong with it.
 
@@ -17,6 +24,7 @@ def autopsy(
         path: a run folder, a folder of dumps, or one file. Nothing in it runs.
         columns: for other JSONL or Parquet, our names and theirs: reward=score,prompt=question,response=text.
         tau: temperature of PMD in reward units, for the anchor; by default that of a run of pmdkit.
+        group: responses of a group, where a dump names no groups (TRL, verl): to know which prompts are repeated.
         out: folder for the page autopsy.html.
         json: print one JSON value.
     """
@@ -24,14 +32,18 @@ def autopsy(
     from pmdkit_lab.autopsy import report as reports
     from pmdkit_lab.autopsy.readers import column_names
 
-    report, steps = reports.autopsy(path, column_names(columns), tau)
+    if group is not None and group < 2:
+        raise UsageError(f"--group got {group}; expected the number of responses to a prompt, at least 2")
+    report, steps = reports.autopsy(path, column_names(columns), tau, group)
     if out is not None:
         from pmdkit.observe import files
         from pmdkit.observe.run_folder import make_writable
 
         make_writable(out)
         target = out / "autopsy.html"
-        files.replace(target, reports.page(report, reports.picture(report, steps)).encode(), files.PUBLIC)
+        files.replace(
+            target, reports.page(report, reports.picture(report, steps)).encode(errors="backslashreplace"), files.PUBLIC
+        )
         report["page"] = str(target)
     if json:
         print_json(json_values.plain(report))

@@ -1,6 +1,7 @@
 """Read a recorded step, which `pmdkit.recording` writes, and show its rows as text."""
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from pmdkit.recording import KEY, MACHINES, RECORDING_FORMAT, TOKENS, Recording,
 
 AGAIN = "record the step again"
 ROUNDING = 1e-3  # nats by which rounding may lift a log-probability above 0; sums over responses included
+MAX_TOKENIZER = 128 * foreign.MIB  # bytes; the largest on the hub have 35 MB
+MAX_NUMBERS = 2**28  # in all tensors of a step, 2 GB: 4,096 responses of 8,192 tokens have 2**25 for each policy
 
 
 ABOUT = foreign.table(
@@ -34,7 +37,7 @@ ABOUT = foreign.table(
 def recorded_steps(folder: RunFolder) -> list[int]:
     """Steps that were recorded, in order."""
     names = (path.stem.removeprefix("step-") for path in folder.rollouts.glob("step-*.safetensors"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def holds_run(path: Path) -> bool:
@@ -82,7 +85,7 @@ def unpack(data: bytes, where: str) -> Recording:
         about, stored = header["about"], load(data)
         bits = {name: tensor.reshape(-1).view(torch.uint8).numpy() for name, tensor in stored.items()}
         whole = checksum(MACHINES.encode(about), bits) == header["sha256"]
-    except (ValueError, KeyError, TypeError, SafetensorError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as problem:
         raise UsageError(f"{where} is not a recording of a step ({first_line(problem)}); record it again") from problem
     with foreign.shaped(where, "a recording of a step", AGAIN):
         if about["format"] != RECORDING_FORMAT:
@@ -90,10 +93,16 @@ def unpack(data: bytes, where: str) -> Recording:
         if not whole:
             raise UsageError(f"{where} does not match its checksum; it was changed or damaged: {AGAIN}")
         how = about.pop("tensors")
+        # a few bytes can stand for a tensor of any shape, and for any number of tokens outside the mask
+        numbers = {name: abs(math.prod(how[name].get("shape", tensor.shape))) for name, tensor in stored.items()}
+        by_token = 1 + sum("rows" in how[name] for name in stored)
+        total = sum(numbers.values()) + by_token * numbers["length"] * abs(about["columns"])
+        if total > MAX_NUMBERS:
+            raise ValueError(f"it stands for {short(total)} numbers; expected at most {MAX_NUMBERS:,}")
         flat = {}  # the inverse of `pmdkit.recording.narrow`, exact to the bit except for the sign of zero
         for name, tensor in stored.items():
-            wide = tensor.to(getattr(torch, how[name]["dtype"]))
-            flat[name] = wide.expand(how[name]["shape"]).clone() if "shape" in how[name] else wide
+            typed = tensor.to(getattr(torch, how[name]["dtype"]))
+            flat[name] = typed.expand(how[name]["shape"]).clone() if "shape" in how[name] else typed
         length, columns = flat.pop("length"), about.pop("columns")
         mask = flat.pop("mask", torch.arange(columns) < length[:, None])
         tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
@@ -173,16 +182,18 @@ class RecordingText:
         self.vocabulary: list[str] | None = recording.about.get("vocabulary")
         self.tokenizer: Any = None
         if recording.about["tier"] == "llm":
-            # that of the newest checkpoint that has one
-            places = run.glob("checkpoints/step-*/tokenizer.json") if run is not None else ()
-            found = sorted(places, key=lambda path: int(path.parent.name.removeprefix("step-")))
-            if found:
+            paths = run.glob("checkpoints/step-*/tokenizer.json") if run is not None else ()
+            steps = {path.parent.name.removeprefix("step-"): path for path in paths}
+            newest = max((step for step in steps if step.isascii() and step.isdigit()), key=int, default=None)
+            if newest is not None:
                 from tokenizers import Tokenizer
 
+                file = steps[newest]
+                data = foreign.read_text(file, MAX_TOKENIZER, "restore the file")
                 try:
-                    self.tokenizer = Tokenizer.from_file(str(found[-1]))
+                    self.tokenizer = Tokenizer.from_str(data)
                 except Exception as problem:  # tokenizers raises no other kind
-                    what = f"{found[-1]} is not a tokenizer ({first_line(problem)})"
+                    what = f"{file} is not a tokenizer ({first_line(problem)})"
                     raise UsageError(f"{what}; restore the file") from problem
 
     def prompt(self, number: int) -> str:

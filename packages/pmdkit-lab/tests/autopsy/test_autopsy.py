@@ -11,7 +11,7 @@ from pmdkit.errors import UsageError
 from pmdkit.theory import group_anchor
 from pmdkit_lab.autopsy import report
 from pmdkit_lab.autopsy.measures import Pairs, agrees, answer_of, by_step, effective
-from pmdkit_lab.autopsy.readers import Source, read
+from pmdkit_lab.autopsy.readers import Source, read, read_config
 
 TRL = Path(__file__).parent / "trl"  # one step that TRL 1.16.0 wrote with log_completions, a random model of two layers
 
@@ -136,6 +136,7 @@ def test_recorded_steps_of_pmdkit(tmp_path):
     train("pmd-mean", "toy", "copy", out=tmp_path / "run", steps=2, group=4, prompts=4, record=1, options=options)
     rows, source = rows_of(tmp_path / "run")
     assert len(rows) == 32
+    read_config(tmp_path / "run", source)
     assert source.config["objective"]["name"] == "pmd-mean"
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for step in by_step(read(tmp_path / "run", {}, Source()), 0.05):
@@ -170,7 +171,7 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path):
 def test_a_large_file_reads_the_same_with_its_progress(tmp_path, monkeypatch):
     path = lines(tmp_path / "dump.jsonl", records(1))
     plain, _ = rows_of(path, PLAIN)
-    monkeypatch.setattr("pmdkit_lab.autopsy.readers.SLOW", 0)
+    monkeypatch.setattr("pmdkit_lab.autopsy.readers.PROGRESS_SIZE", 0)
     assert rows_of(path, PLAIN)[0] == plain
 
 
@@ -188,7 +189,7 @@ def test_nothing_readable_is_wrong_usage(call, tmp_path):
 
 def test_measures_of_a_step_by_hand(tmp_path):
     path = lines(tmp_path / "dump.jsonl", records(1))
-    (step,) = by_step(read(path, PLAIN, Source()), 0.1)
+    (step,) = by_step(read(path, PLAIN, Source()), 0.1, 4)
     assert (step["reward"], step["groups"], step["group_size"], step["silent"]) == (0.25, 2, 4, 0.0)
     assert step["difficulty"] == [0, 0, 2, 0, 0, 0]  # both groups have the pass rate 1/4
     assert step["anchor"] == pytest.approx(float(group_anchor([0.0, 1.0, 0.0, 0.0], 0.1)) / 0.1)
@@ -237,7 +238,7 @@ def test_a_step_in_pieces_is_the_step_in_one(tmp_path, monkeypatch):
 
     path = lines(tmp_path / "dump.jsonl", records(1))
     (whole,) = by_step(read(path, PLAIN, Source()), None)
-    monkeypatch.setattr(measures, "AT_ONCE", 4)
+    monkeypatch.setattr(measures, "MAX_ROWS_IN_MEMORY", 4)
     again = measures.merged(list(by_step(read(path, PLAIN, Source()), None)))
     for name in ("rows", "reward", "groups", "silent", "difficulty", "forms"):
         assert again[name] == whole[name]
