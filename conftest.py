@@ -94,7 +94,8 @@ def browser(missing):
 def model_folder(tmp_path_factory):
     """A folder with a tiny random model and its tokenizer, as they are saved. Whoever changes it takes a copy."""
     from pmdkit.envs.math.synthetic import Arithmetic
-    from pmdkit.llm.starter.model import build, train_tokenizer
+    from pmdkit.llm.starter.model import build
+    from pmdkit.llm.starter.tokenizer import train_tokenizer
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer = train_tokenizer(Arithmetic(numbers=2, problems=100).build())

@@ -220,7 +220,7 @@ def folder_for(shape: str, place: Path) -> Path:
     import transformers
 
     from pmdkit.envs.math import make_math
-    from pmdkit.llm.starter.model import train_tokenizer
+    from pmdkit.llm.starter.tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer(make_math({"kind": "arithmetic", "problems": 2000}))
     kind, numbers = SHAPES[shape]

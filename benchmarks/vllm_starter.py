@@ -20,7 +20,8 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.starter.model import build, train_tokenizer
+from pmdkit.llm.starter.model import build
+from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.randomness import generator
 from pmdkit.specs.llm import RolloutTable, VLLMTable
 

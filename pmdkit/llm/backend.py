@@ -13,14 +13,11 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit import plugins
 from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
-from pmdkit.envs.calculator import calculator
-from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import collectives, evaluate, head, lora, rewards, shard_loading, weight_sync_check
+from pmdkit.llm import collectives, evaluate, head, lora, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -30,29 +27,29 @@ from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.columns import make_metrics, step_extras
-from pmdkit.llm.contrib import turns
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
-from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.grading import Rows, make_grader, make_rows, needs_gold
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.policy import CausalPolicy
-from pmdkit.llm.prompts import Encoder, encode_numbers, encoder_of, limit_prompts
-from pmdkit.llm.recipe_checks import PROMPTS, check_engine
+from pmdkit.llm.prompts import Encoder, encode_numbers
+from pmdkit.llm.recipe_checks import check_engine
 from pmdkit.llm.task import MathTask
+from pmdkit.llm.task_parts import load_problems as load_problems  # by this name for programs such as llm/train.py
+from pmdkit.llm.task_parts import make_encoder as make_encoder
+from pmdkit.llm.task_parts import make_evaluation as make_evaluation
+from pmdkit.llm.task_parts import make_task as make_task
+from pmdkit.llm.task_parts import make_turns
+from pmdkit.llm.task_parts import make_verifier as make_verifier
 from pmdkit.llm.tinker.costs import GAUGED, CostCallback
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
-from pmdkit.randomness import derive
 from pmdkit.recording import Recorder
 from pmdkit.specs import LLMSpec
-from strict_answers import Grader
 
 TEXT_TOKENS = 64  # of each text in the sync check
 PROBE = Problem("probe", "What is 1 + 1?", "2")  # its prompt distinguishes chat templates
@@ -106,16 +103,6 @@ def make_tinker_backend(
     return replace(backend, callbacks=[costs, *backend.callbacks])
 
 
-def load_problems(spec: LLMSpec) -> MathProblems:
-    """The problems of [env], which the teacher of phase 0 can read where there is one."""
-    problems = make_math(spec.env, needs_gold(spec.reward))
-    if spec.warm_start.pass_rate > 0:
-        from pmdkit.llm.starter.vocabulary import operands
-
-        operands(problems.problem(int(problems.train[0])).problem)
-    return problems
-
-
 def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model and tokenizer of [model], on their device. Adapters come later: `make_policy`.
 
@@ -142,7 +129,8 @@ def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreT
 
         model, tokenizer = smollm2.load()
     else:
-        from pmdkit.llm.starter.model import build, train_tokenizer
+        from pmdkit.llm.starter.model import build
+        from pmdkit.llm.starter.tokenizer import train_tokenizer
 
         tokenizer = train_tokenizer(load_problems(spec))
         model = build(table.build, tokenizer, spec.run.seed)
@@ -203,50 +191,6 @@ def make_engine(
     )
 
 
-def make_encoder(
-    spec: LLMSpec, tokenizer: PreTrainedTokenizerBase, problems: MathProblems
-) -> tuple[Encoder, MathProblems]:
-    """The encoder from problems to prompt tokens, and the problems whose prompts are short enough."""
-    encoder = encoder_of(spec.prompt, tokenizer)
-    return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)
-
-
-def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
-    """The verifier of [reward]; with several processes, the main one grades for all."""
-    return make_grader(spec.reward, spec.rollout.cut_off == "score", process_group)
-
-
-def make_task(
-    spec: LLMSpec,
-    model: PreTrainedModel,
-    encoder: Encoder,
-    problems: MathProblems,
-    verifier: Grader | SharedGrader,
-    process_group: ProcessGroup = SINGLE,
-) -> MathTask:
-    """The task: which problems a step asks, and how the answers are rewarded."""
-    table = spec.reward
-    alone = not table.others and table.weight == 1 and spec.rollout.cut_off != "mask"  # the verdict is the reward
-    return MathTask(
-        problems,
-        spec.schedule.prompts or PROMPTS,
-        spec.run.seed,
-        verifier,
-        encoder.decode,
-        end_tokens(model, encoder.tokenizer),
-        table.scale,
-        table.most_unscored,
-        reward_rows(spec, encoder),
-        None if alone else rewards.make_reward_sum(table, spec.rollout, process_group),
-    )
-
-
-def reward_rows(spec: LLMSpec, encoder: Encoder) -> Rows | None:
-    """What other reward functions can read about a response; None if the verifier alone grades."""
-    others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
-    return make_rows(encoder.messages) if others else None
-
-
 def make_policy(
     spec: LLMSpec,
     objective: Objective,
@@ -271,22 +215,6 @@ def make_policy(
     return policy
 
 
-def make_turns(
-    spec: LLMSpec,
-    model: PreTrainedModel,
-    encoder: Encoder,
-    problems: MathProblems,
-    process_group: ProcessGroup = SINGLE,
-) -> turns.Turns | None:
-    """The multi-turn episodes of a recipe; None if it has no environment."""
-    rollout, ends = spec.rollout, end_tokens(model, encoder.tokenizer)
-    if (name := rollout.environment) is None:
-        return None
-    own = "(messages, row), or a class of such a call"
-    environment = calculator if name == "calculator" else plugins.function_from_path(name, own)
-    return turns.Turns(environment, rollout, encoder, ends, problems.problem, process_group)
-
-
 def make_learner(
     spec: LLMSpec,
     policy: CausalPolicy,
@@ -308,34 +236,6 @@ def make_learner(
         turns=make_turns(spec, policy.model, encoder, problems, policy.process_group),
         queue=RolloutQueue(engine) if rollout.lag else None,
         **({} if report is None else {"report": report}),
-    )
-
-
-def make_evaluation(
-    spec: LLMSpec,
-    encoder: Encoder,
-    problems: MathProblems,
-    verifier: Grader | SharedGrader,
-    episodes: turns.Turns | None = None,
-) -> evaluate.Evaluation:
-    """The fixed evaluation of [evaluation]: the same problems and seeds at every call."""
-    table, seed = spec.evaluation, spec.run.seed
-    if table.data == "held-out":
-        name, chosen = table.data, evaluate.held_out_problems(problems, table.problems, seed)
-    else:
-        name, chosen = evaluate.other_problems(table.data, table.problems, needs_gold(spec.reward))
-    return evaluate.Evaluation(
-        name=name,
-        problems=chosen,
-        encode=encoder.encode,
-        read=encoder.decode,
-        grader=verifier,
-        k=table.k,
-        sampling=Sampling(table.width or spec.rollout.width, table.temperature or 1.0, table.top_p),
-        seed=derive(seed, "evaluation"),
-        most_unscored=spec.reward.most_unscored,
-        rows=reward_rows(spec, encoder),
-        turns=episodes,
     )
 
 

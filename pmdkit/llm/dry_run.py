@@ -1,12 +1,17 @@
 """What `pmdkit llm --dry-run` does: refuse what a run would refuse, and show batch and staleness of a recipe."""
 
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
-from pmdkit.llm import backend
+from pmdkit.llm import task_parts
 from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.model import load_model
+from pmdkit.llm.starter.vocabulary import LONGEST
 from pmdkit.llm.tinker.costs import token_costs
 from pmdkit.specs import LLMSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def check(spec: LLMSpec) -> float | None:
@@ -17,24 +22,33 @@ def check(spec: LLMSpec) -> float | None:
 
     Returns: mean number of tokens of the first step's prompts; None if no model is here.
     """
-    problems = backend.load_problems(spec)
+    problems = task_parts.load_problems(spec)
+    path = spec.model.path
     if spec.model.build == "smollm2":
         from pmdkit.llm import smollm2
 
         if not smollm2.model_folder().exists():
             return None  # a dry run downloads no weights
-    model, tokenizer = load_model(spec.model.path, "meta") if spec.model.path else backend.build_model(spec)
-    encoder, problems = backend.make_encoder(spec, tokenizer, problems)
+        path = str(smollm2.model_folder())
+    model: PreTrainedModel | None = None
+    tokenizer: PreTrainedTokenizerBase
+    if path is not None:
+        model, tokenizer = load_model(path, "meta")
+    else:  # a starter: its tokenizer and LONGEST are all that is read of it here
+        from pmdkit.llm.starter.tokenizer import train_tokenizer
+
+        tokenizer = train_tokenizer(problems)
+    encoder, problems = task_parts.make_encoder(spec, tokenizer, problems)
     with ExitStack() as opened:
-        verifier = backend.make_verifier(spec)
+        verifier = task_parts.make_verifier(spec)
         opened.callback(verifier.close)
-        task = backend.make_task(spec, model, encoder, problems, verifier)
+        task = task_parts.make_task(spec, model, encoder, problems, verifier)
         for grader in task.graders[1:]:
             opened.callback(grader.close)
-        episodes = backend.make_turns(spec, model, encoder, problems)
-        evaluation = backend.make_evaluation(spec, encoder, problems, verifier, episodes)
+        episodes = task_parts.make_turns(spec, model, encoder, problems)
+        evaluation = task_parts.make_evaluation(spec, encoder, problems, verifier, episodes)
     first = [problems.problem(number) for number in task.prompts(1).tolist()]
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = LONGEST if model is None else getattr(model.config, "max_position_embeddings", None)
     lengths = [len(encoder.encode(problem)) for problem in first]
     for asked, width in ((evaluation.problems, evaluation.sampling.width), (first, spec.rollout.width)):
         check_context(max(len(encoder.encode(problem)) for problem in asked), width, context)

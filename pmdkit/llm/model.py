@@ -1,23 +1,27 @@
-"""Load a causal language model and its tokenizer from a folder or the hub: safetensors only, no code."""
+"""Load a causal language model and its tokenizer from a folder or the hub: safetensors only, no code.
+
+Model classes of transformers are imported only when a model is loaded or prepared; a dry run of a starter does neither.
+"""
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import shard_loading
 from pmdkit.llm.model_folder import check_folder
-from pmdkit.llm.packing import use_packing
 from pmdkit.llm.recipe_checks import parse_device
 from pmdkit.observe.telemetry import quietly
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def load_model(
     path: str, device: torch.device | str = "cpu", empty: bool = False
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """The model in float32, switched to packed attention, and its tokenizer.
 
     Args:
@@ -29,6 +33,10 @@ def load_model(
         UsageError: a folder does not load, or asks for trust.
         EnvironmentLacks: the hub does not provide the model.
     """
+    from transformers import AutoTokenizer
+
+    from pmdkit.llm import shard_loading
+
     folder, meta = Path(path), torch.device(device).type == "meta"
     here = os.path.exists(path)  # a Path would raise for some names that no file can have
     if here:
@@ -64,9 +72,11 @@ def load_model(
 
 
 def prepare_model(
-    model: PreTrainedModel, device: torch.device | str | None = None, checkpointing: bool = False
-) -> PreTrainedModel:
+    model: "PreTrainedModel", device: torch.device | str | None = None, checkpointing: bool = False
+) -> "PreTrainedModel":
     """Prepare the model for the learner: packed attention, no dropout, moved to a device if one is given."""
+    from pmdkit.llm.packing import use_packing
+
     model.config.use_cache = False
     use_packing(model)
     if checkpointing:
@@ -87,10 +97,10 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Every id that ends a response: the tokenizer's and those of the generation config."""
+def end_tokens(model: "PreTrainedModel | None", tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+    """Every id that ends a response: the tokenizer's and, unless there is no model, those of the generation config."""
     given = [tokenizer.eos_token_id]
-    if model.generation_config is not None:
+    if model is not None and model.generation_config is not None:
         named = model.generation_config.eos_token_id
         given += named if isinstance(named, list) else [named]
     ends = tuple(dict.fromkeys(end for end in given if end is not None))

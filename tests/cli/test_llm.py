@@ -17,7 +17,8 @@ TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):
     """A folder with a model, prompts without gold answers, and rewards."""
-    from pmdkit.llm.starter.model import build, train_tokenizer
+    from pmdkit.llm.starter.model import build
+    from pmdkit.llm.starter.tokenizer import train_tokenizer
 
     folder = tmp_path_factory.mktemp("mine")
     tokenizer = train_tokenizer(make_math({"kind": "arithmetic", "problems": 300}))

@@ -11,7 +11,8 @@ from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
-from pmdkit.llm.starter.model import build, make, train_tokenizer
+from pmdkit.llm.starter.model import build, make
+from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.llm.starter.vocabulary import HIGHEST, LOWEST, Teacher
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.checkpoint import steps

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from pmdkit import train
 from pmdkit.errors import CheckFailed, ResumeRefused, UsageError
-from pmdkit.llm.starter.model import train_tokenizer
+from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.llm.tinker import certificate, learner, service
 from pmdkit.objectives import Groups, credit, load_objective
 from pmdkit.observe import checkpoint

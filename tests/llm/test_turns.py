@@ -28,7 +28,8 @@ from pmdkit.llm.model import prepare_model
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.rewards import RewardSum
 from pmdkit.llm.rollouts import row_seeds
-from pmdkit.llm.starter.model import build, train_tokenizer
+from pmdkit.llm.starter.model import build
+from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total

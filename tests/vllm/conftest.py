@@ -16,7 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.envs.math import make_math
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.model import end_tokens, prepare_model
-from pmdkit.llm.starter.model import build, train_tokenizer
+from pmdkit.llm.starter.model import build
+from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.specs.llm import RolloutTable, VLLMTable
 
 SPREAD = 2.0  # matrices times this: logits differ by about a nat and a half, so that a wrong weight shows

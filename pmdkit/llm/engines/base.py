@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.specs.llm import RolloutTable, VLLMTable
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CPU = torch.device("cpu")
 NO_WEIGHTS = -1  # version of an engine without weights
@@ -137,8 +139,8 @@ class EngineConfig:
         own: the engine must hold its own weights: the trainer's are sharded, or are updated while it generates.
     """
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
     ends: Sequence[int]
     rollout: RolloutTable
     vllm: VLLMTable

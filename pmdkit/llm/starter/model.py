@@ -1,47 +1,30 @@
-"""Build the starter models: tokenizer, random weights, and the taught model as a folder.
+"""Build the starter models: random weights, and the taught model as a folder.
 
 They are real Qwen2 and Qwen3-MoE classes with the small sizes of vocabulary.py. warm_start.py teaches them; `make`
 builds, teaches, measures and writes one as a folder that transformers loads.
 """
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen2Tokenizer
 
 from pmdkit.envs.math import make_math
-from pmdkit.envs.math.problem import MathProblems
-from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import UsageError
 from pmdkit.llm import evaluate, grading, prompts
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.model import end_tokens, pick_device, prepare_model
-from pmdkit.llm.starter.vocabulary import END, PAD, START, check_size, starter_shape, train_vocabulary
+from pmdkit.llm.starter.tokenizer import train_tokenizer
+from pmdkit.llm.starter.vocabulary import check_size, starter_shape
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.telemetry import quietly
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import RewardTable
 from pmdkit.specs.toy import WarmStartTable
-
-
-def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
-    """The vocabulary of these problems as a tokenizer of transformers.
-
-    It splits text as Qwen's tokenizers do, since transformers gives a Qwen2 model that rule in any case.
-    """
-    model = json.loads(train_vocabulary(problems).to_str())["model"]
-    merges: Any = [tuple(pair) for pair in model["merges"]]  # pairs, whatever the annotation there says
-    tokenizer = Qwen2Tokenizer(vocab=model["vocab"], merges=merges, unk_token=PAD, eos_token=END, pad_token=PAD)
-    tokenizer.add_tokens([AddedToken(START, special=True)])
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (BEFORE, AFTER)])
-    tokenizer.chat_template = prompts.CHAT
-    return tokenizer
 
 
 def build(size: str, tokenizer: Qwen2Tokenizer, seed: int) -> PreTrainedModel:

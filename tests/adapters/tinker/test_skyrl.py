@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from pmdkit.envs.math import make_math
-from pmdkit.llm.starter.model import train_tokenizer
+from pmdkit.llm.starter.tokenizer import train_tokenizer
 
 HERE = Path(__file__).parent
 TINY = HERE.parents[1] / "llm" / "tiny.toml"

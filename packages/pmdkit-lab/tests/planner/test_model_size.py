@@ -8,7 +8,7 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 from pmdkit.envs.math import make_math
 from pmdkit.llm import dry_run
 from pmdkit.llm.starter.model import build as make_starter
-from pmdkit.llm.starter.model import train_tokenizer
+from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.llm.starter.vocabulary import PIECES, SIZES, starter_shape
 from pmdkit.resolve import resolve
 from pmdkit_lab.planner.model_shapes import SHAPES, ModelShape, shape_of

@@ -1,0 +1,125 @@
+"""The parts of a recipe that need no weights: problems, encoder, verifier, task, episodes and evaluation.
+
+A dry run makes them too, so no model class of transformers is imported here: that takes longer than importing torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from pmdkit import plugins
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.envs.calculator import calculator
+from pmdkit.envs.math import make_math
+from pmdkit.envs.math.problem import MathProblems
+from pmdkit.llm import evaluate, rewards
+from pmdkit.llm.contrib import turns
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.grading import Rows, make_grader, make_rows, needs_gold
+from pmdkit.llm.model import end_tokens
+from pmdkit.llm.prompts import Encoder, encoder_of, limit_prompts
+from pmdkit.llm.recipe_checks import PROMPTS
+from pmdkit.llm.task import MathTask
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
+from pmdkit.randomness import derive
+from pmdkit.specs import LLMSpec
+from strict_answers import Grader
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def load_problems(spec: LLMSpec) -> MathProblems:
+    """The problems of [env], which the teacher of phase 0 can read where there is one."""
+    problems = make_math(spec.env, needs_gold(spec.reward))
+    if spec.warm_start.pass_rate > 0:
+        from pmdkit.llm.starter.vocabulary import operands
+
+        operands(problems.problem(int(problems.train[0])).problem)
+    return problems
+
+
+def make_encoder(
+    spec: LLMSpec, tokenizer: "PreTrainedTokenizerBase", problems: MathProblems
+) -> tuple[Encoder, MathProblems]:
+    """The encoder from problems to prompt tokens, and the problems whose prompts are short enough."""
+    encoder = encoder_of(spec.prompt, tokenizer)
+    return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)
+
+
+def make_verifier(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
+    """The verifier of [reward]; with several processes, the main one grades for all."""
+    return make_grader(spec.reward, spec.rollout.cut_off == "score", process_group)
+
+
+def make_task(
+    spec: LLMSpec,
+    model: "PreTrainedModel | None",
+    encoder: Encoder,
+    problems: MathProblems,
+    verifier: Grader | SharedGrader,
+    process_group: ProcessGroup = SINGLE,
+) -> MathTask:
+    """The task: which problems a step asks, and how the answers are rewarded."""
+    table = spec.reward
+    alone = not table.others and table.weight == 1 and spec.rollout.cut_off != "mask"  # the verdict is the reward
+    return MathTask(
+        problems,
+        spec.schedule.prompts or PROMPTS,
+        spec.run.seed,
+        verifier,
+        encoder.decode,
+        end_tokens(model, encoder.tokenizer),
+        table.scale,
+        table.most_unscored,
+        reward_rows(spec, encoder),
+        None if alone else rewards.make_reward_sum(table, spec.rollout, process_group),
+    )
+
+
+def reward_rows(spec: LLMSpec, encoder: Encoder) -> Rows | None:
+    """What other reward functions can read about a response; None if the verifier alone grades."""
+    others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
+    return make_rows(encoder.messages) if others else None
+
+
+def make_turns(
+    spec: LLMSpec,
+    model: "PreTrainedModel | None",
+    encoder: Encoder,
+    problems: MathProblems,
+    process_group: ProcessGroup = SINGLE,
+) -> turns.Turns | None:
+    """The multi-turn episodes of a recipe; None if it has no environment."""
+    rollout, ends = spec.rollout, end_tokens(model, encoder.tokenizer)
+    if (name := rollout.environment) is None:
+        return None
+    own = "(messages, row), or a class of such a call"
+    environment = calculator if name == "calculator" else plugins.function_from_path(name, own)
+    return turns.Turns(environment, rollout, encoder, ends, problems.problem, process_group)
+
+
+def make_evaluation(
+    spec: LLMSpec,
+    encoder: Encoder,
+    problems: MathProblems,
+    verifier: Grader | SharedGrader,
+    episodes: turns.Turns | None = None,
+) -> evaluate.Evaluation:
+    """The fixed evaluation of [evaluation]: the same problems and seeds at every call."""
+    table, seed = spec.evaluation, spec.run.seed
+    if table.data == "held-out":
+        name, chosen = table.data, evaluate.held_out_problems(problems, table.problems, seed)
+    else:
+        name, chosen = evaluate.other_problems(table.data, table.problems, needs_gold(spec.reward))
+    return evaluate.Evaluation(
+        name=name,
+        problems=chosen,
+        encode=encoder.encode,
+        read=encoder.decode,
+        grader=verifier,
+        k=table.k,
+        sampling=Sampling(table.width or spec.rollout.width, table.temperature or 1.0, table.top_p),
+        seed=derive(seed, "evaluation"),
+        most_unscored=spec.reward.most_unscored,
+        rows=reward_rows(spec, encoder),
+        turns=episodes,
+    )
