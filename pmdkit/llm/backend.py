@@ -87,9 +87,10 @@ def make_tinker_backend(
 ) -> Backend:
     """The same on a Tinker server, which is certified first; `model` has no weights."""
     from pmdkit.llm.tinker import learner as on_server
+    from pmdkit.llm.tinker.recertification import RecertificationCallback
 
     text = (encoder.encode(PROBE) * 8)[:24]  # any will do: the server is certified with it
-    client, faults = on_server.certified_client(spec, text)
+    client, witness, faults = on_server.certified_client(spec, text)
     verifier, progress = make_verifier(spec), ProgressCallback()
     task = make_task(spec, model, encoder, problems, verifier)
     encode, reference = encode_numbers(problems, encoder), traits(objective).uses_reference
@@ -100,7 +101,8 @@ def make_tinker_backend(
     backend = assemble(spec, objective, learner, task, evaluation, progress)
     lengths = [len(encode(number)) for number in task.prompts(1).tolist()]
     costs = CostCallback(sum(lengths) / len(lengths), reference, faults)
-    return replace(backend, callbacks=[costs, *backend.callbacks])
+    again = RecertificationCallback(learner, witness, text)
+    return replace(backend, callbacks=[costs, again, *backend.callbacks])
 
 
 def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -110,8 +110,9 @@ def test_the_certificate_finds_what_a_server_does_to_the_gradient(serve, folder,
     spec, _ = resolve("llm", TINY, options(folder, reward__grade="math"))
     make = service.connect(spec)
     if fault in (None, "sum"):
-        call, faults = certificate.certify(make, TEXT)
-        assert call == certificate.CALLS[fault == "sum"]
+        witness, faults = certificate.certify(make, TEXT)
+        assert witness.client.call == certificate.CALLS[fault == "sum"]
+        assert witness.fault() is None
         assert len(faults) == (fault == "sum")
     else:
         with pytest.raises(CheckFailed):

@@ -41,7 +41,7 @@ class Tinker:
         self.name, self.model, self.fault, self.norms = name, model, fault, norms
         self.states, self.clients, self.sampled = {}, [], []
 
-    def ServiceClient(self, base_url, api_key):
+    def ServiceClient(self, base_url, api_key, http_client):
         found = SimpleNamespace(supported_models=[SimpleNamespace(model_name=self.name)])
         return SimpleNamespace(
             get_server_capabilities=lambda: found,

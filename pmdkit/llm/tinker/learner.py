@@ -7,6 +7,7 @@ and the model's configuration, no weights.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from pmdkit.llm.learner import INTACT, CausalLearner, Report
 from pmdkit.llm.model import end_tokens
 from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.tinker import certificate, service
+from pmdkit.llm.tinker.replies import check_logps, check_samples
+from pmdkit.llm.tinker.server import LONGEST, WRITTEN
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.objectives.credit import RoundingCheck
@@ -74,8 +77,10 @@ class SamplerEngine:
         progress: Progress | None = None,
     ) -> Responses:
         """`group` responses to each prompt in one request, with the seed of its first; the server's draws decide."""
-        sdk, asked = self.client.sdk, []
-        with service.answering(self.client.url):
+        sdk, server = self.client.sdk, self.client.server
+
+        def request() -> list[Any]:
+            futures = []
             for number, prompt in enumerate(prompts):
                 params = sdk.SamplingParams(
                     max_tokens=sampling.width,
@@ -85,27 +90,35 @@ class SamplerEngine:
                     stop=self.ends,
                 )
                 given = sdk.ModelInput.from_ints(list(prompt))
-                asked.append(self.sampler.sample(prompt=given, num_samples=group, sampling_params=params))
-            rows: list[tuple[list[int], list[float]]] = []
-            for future in asked:
-                rows += [(list(row.tokens), list(row.logprobs)) for row in future.result().sequences]
-                if progress is not None:
-                    progress(sum(len(tokens) for tokens, _ in rows), len(rows))
+                futures.append(self.sampler.sample(prompt=given, num_samples=group, sampling_params=params))
+            return futures
+
+        rows: list[tuple[list[int], list[float]]] = []
+        for future in server.ask("take requests for responses", request):
+
+            def answer(future: Any = future) -> list[Any]:
+                return [SimpleNamespace(tokens=x.tokens, logprobs=x.logprobs) for x in future.result().sequences]
+
+            found = server.ask("write responses", answer, LONGEST + sampling.width / WRITTEN)
+            rows += check_samples(found, group, sampling.width)
+            if progress is not None:
+                progress(sum(len(tokens) for tokens, _ in rows), len(rows))
         return Responses.from_rows(rows, self.ends, self.version)
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
         """[T_n] log-probabilities of the tokens of each response."""
-        with service.answering(self.client.url):
-            given = [
-                self.client.sdk.ModelInput.from_ints([*prompt, *response])
-                for prompt, response in zip(prompts, responses, strict=True)
-            ]
-            found = [self.sampler.compute_logprobs(one) for one in given]
-            # some servers leave out the first token, which has none: count from the end
-            return [
-                torch.tensor(list(future.result())[-len(response) :], dtype=torch.float32)
-                for future, response in zip(found, responses, strict=True)
-            ]
+        sequences = [[*prompt, *response] for prompt, response in zip(prompts, responses, strict=True)]
+
+        def score() -> list[list[Any]]:
+            from_ints = self.client.sdk.ModelInput.from_ints
+            futures = [self.sampler.compute_logprobs(from_ints(tokens)) for tokens in sequences]
+            return [list(future.result()) for future in futures]
+
+        found = self.client.server.ask("score", score, service.patience(sequences))
+        # the first token has no log-probability; some servers leave it out
+        rows = [row[1:] if len(row) == len(tokens) else row for row, tokens in zip(found, sequences, strict=False)]
+        logps = check_logps("a request for log-probabilities", rows, service.targets(sequences))
+        return [logp[len(logp) - len(response) :] for logp, response in zip(logps, responses, strict=True)]
 
     def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Take a sampler of the weights that the server has; `weights` are not read."""
@@ -267,10 +280,13 @@ def rectangle(logps: Sequence[Tensor], mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape, dtype=flat.dtype).masked_scatter(mask, flat)
 
 
-def certified_client(spec: LLMSpec, text: Tokens) -> tuple[service.TrainingClient, list[str]]:
-    """A new client that takes the right gradient, and which calls of its server do not; `text` is any."""
+def certified_client(spec: LLMSpec, text: Tokens) -> tuple[service.TrainingClient, certificate.Witness, list[str]]:
+    """A new client that takes the right gradient, what proved it, and which calls of its server do not.
+
+    `text` is any.
+    """
     make = service.connect(spec)
-    call, faults = certificate.certify(make, text)
+    witness, faults = certificate.certify(make, text)
     client = make()
-    client.call = call
-    return client, faults
+    client.call = witness.client.call
+    return client, witness, faults
