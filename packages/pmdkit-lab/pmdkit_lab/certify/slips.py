@@ -1,0 +1,405 @@
+"""Slips: usual mistakes of one kind each, as a change of the batch that an objective sees, or of the objective."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives import CISPO, GMPO, GSPO, Batch, Groups, Objective, PMDMean, baselines, credit
+from pmdkit.objectives.pmd_token import PMDToken
+from pmdkit_lab.certify.probes import Probe, ordinary
+
+Twist = Callable[[Batch, Probe], Batch]
+"Maps the batch that the objective should see to the batch that it sees."
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A mistake.
+
+    Attributes:
+        words: what is wrong with the loss; empty for none.
+        twist: what the objective sees in place of its batch.
+        sign: the loss with the mistake is this multiple of the twisted objective.
+        objective: a class that takes the place of the objective's own, with the same options.
+    """
+
+    words: str = ""
+    twist: Twist | None = None
+    sign: float = 1.0
+    objective: Any = None
+
+
+def slips(objective: Objective, tau: float) -> Iterator[Slip]:
+    """The slips that can be made in an objective."""
+    for words, advantage in (ADVANTAGES | (log_partitions(tau) if hasattr(objective, "tau") else {})).items():
+        yield Slip(words, partial(with_advantage, advantage))
+    for words, twist in TWISTS.items():
+        yield Slip(words, twist)
+    if hasattr(objective, "tau"):
+        for words, value in (
+            ("tau is not applied to the log ratio: as if it were 1", 1.0),
+            ("the pull is twice as strong: tau counts twice", 2 * tau),
+            ("the pull is half as strong: tau counts half", tau / 2),
+        ):
+            yield Slip(words, partial(with_tau, value))
+        yield Slip("the pull has the wrong sign: it pushes away from pi_old", partial(with_tau, -tau))
+    if objective.loss(at_old(objective, ordinary()[0])).ndim == 1:
+        yield Slip("per token, where it should be per response", by_token)
+        if not isinstance(objective, GSPO):
+            yield Slip("the log ratio of a response is the mean over its tokens, not the sum", mean_log_ratio)
+    else:
+        yield Slip("per response, where it should be per token", lambda batch, probe: batch.folded())
+        yield Slip("the ratio of a token is the ratio of its whole response up to there", prefix_ratio)
+        yield Slip("the ratio of every token is that of the response, exp of the mean log ratio", spread_mean)
+    if hasattr(objective, "clip_low"):
+        yield Slip("the maximum is taken where the minimum should be", negative_advantage, sign=-1.0)
+        yield Slip("the advantage is under absolute value", partial(with_rows, torch.abs))
+        yield Slip("the clip applies whatever the sign of the advantage: no minimum", None, objective=plain_clip(objective))
+    if isinstance(objective, GSPO | GMPO):
+        yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", sum_for_mean)
+    if isinstance(objective, CISPO):
+        yield Slip("the weight is not detached: the gradient also goes through the ratio", objective=Attached)
+    if isinstance(objective, PMDToken):
+        yield Slip("the pull is the square of the sum of log ratios, not the sum of their squares", objective=SquareOfSum)
+
+
+def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
+    """The numbers that can be turned in an objective to come nearer to a loss."""
+    clips = [name for name in ("clip_low", "clip_high") if hasattr(objective, name)]
+    if clips:
+        nats = isinstance(objective, PMDToken | GMPO)
+        high = NATS if nats else (*SHARES, *ABOVE_ONE)
+        yield Dial(tuple(clips), (NATS if nats else (*SHARES, 1.0), high))
+    numbers = [f for f in (fields(objective) if is_dataclass(objective) else []) if f.name in OTHER_OPTIONS]
+    for option in numbers:
+        default = getattr(objective, option.name)
+        if not isinstance(default, int | float) or isinstance(default, bool):
+            continue
+        around = [default * x for x in (0.1, 0.2, 0.25, 0.5, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 5, 10)]
+        yield Dial((option.name,), ((0.0, *around, 0.1, 0.2, 0.5, 1.0) if default else (0.01, 0.1, 0.5, 1.0, -0.1, -0.5),))
+    if hasattr(objective, "tau"):
+        values = (*(tau * x for x in (0.01, 0.1, 0.2, 0.25, 0.5, 1.5, 2, 3, 4, 5, 10, 20)), 1.0, 0.0)
+        yield Dial(("the tau of the pull",), (values,), pull=True)
+    yield Dial(("clamp",), ((2.0, 2.5, 3.0, 5.0, 8.0, 10.0, 20.0, 30.0, 50.0, 70.0),), twist=clamp_response,
+               words="the log ratio of a response is clamped at {:g} nats")  # fmt: skip
+    yield Dial(("clamp",), ((0.5, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0),), twist=clamp_token,
+               words="the log ratio of a token is clamped at {:g} nats")  # fmt: skip
+    yield Dial(("cap",), ((1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 50.0),), twist=dual_clip,
+               words="a dual clip: where the advantage is negative, the ratio is bounded at {:g}")  # fmt: skip
+    yield Dial(("cap",), ((1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 50.0),), twist=cap_ratio,
+               words="the ratio is capped at {:g}, beyond which it has no gradient")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dial:
+    """Numbers that are searched together.
+
+    Attributes:
+        names: options of the objective, or a name for the one number of `twist`.
+        grids: values to try first, for each name.
+        twist: maps value, batch and probe to the batch that the objective sees; None for options.
+        words: of the slip, with the value.
+        pull: the number is the temperature of the pull alone.
+    """
+
+    names: tuple[str, ...]
+    grids: tuple[tuple[float, ...], ...]
+    twist: Any = None
+    words: str = field(default="", compare=False)
+    pull: bool = False
+
+    def start(self, objective: Objective) -> tuple[float, ...]:
+        """The objective's own values, or infinity for a bound that it does not have."""
+        if self.twist is not None or self.pull:
+            return tuple(grid[-1] for grid in self.grids)
+        return tuple(getattr(objective, name) for name in self.names)
+
+    def turned(self, objective: Objective, values: tuple[float, ...]) -> tuple[Objective, Twist | None]:
+        """The objective and the twist at these values; raises ValueError for values that the objective refuses."""
+        if self.pull:
+            return objective, partial(with_tau, values[0])
+        if self.twist is not None:
+            return objective, partial(self.twist, values[0])
+        return replace(objective, **dict(zip(self.names, values, strict=True))), None  # type: ignore[type-var]
+
+    def sentence(self, objective: Objective, values: tuple[float, ...]) -> str:
+        """What is wrong with the loss, if these are its values."""
+        if self.words:
+            return self.words.format(values[0])
+        if self.pull:
+            if values[0] == 0:
+                return "there is no pull to pi_old"
+            return f"the tau of the pull is {values[0]:g}, not {number(objective.tau)}"  # type: ignore[attr-defined]
+        own = self.start(objective)
+        if len(values) == 2 and values == own[::-1] and own[0] != own[1]:
+            return f"clip_low and clip_high are swapped: they are {values[0]:g} and {values[1]:g}"
+        if self.names == ("clip_low", "clip_high") and all(is_open(*pair) for pair in zip(self.names, values, strict=True)):
+            return f"there is no clip (clip_low={own[0]:g}, clip_high={own[1]:g})"
+        said = []
+        for name, value, before in zip(self.names, values, own, strict=True):
+            if is_open(name, value) and not is_open(name, before):
+                said.append(f"there is no {'lower' if name == 'clip_low' else 'upper'} clip ({name} is {before:g})")
+            elif value != before and not (is_open(name, value) and is_open(name, before)):
+                said.append(f"{name} is {value:g}, not {before:g}")
+        return ", and ".join(said)
+
+
+SHARES = (0.0, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 8e-4, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1,
+          0.12, 0.15, 0.18, 0.19, 0.2, 0.21, 0.22, 0.23, 0.24, 0.25, 0.26, 0.27, 0.28, 0.29, 0.3, 0.35, 0.4, 0.5, 0.6,
+          0.7, 0.8, 0.9)  # fmt: skip
+ABOVE_ONE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0, 10.0, 20.0, 50.0, 1e9)
+NATS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 50.0)
+OTHER_OPTIONS = ("tau_pos", "tau_neg", "kl_share", "radius", "kl_loss_coef", "shift", "k")
+
+
+def is_open(name: str, value: float) -> bool:
+    """Whether a clip is beyond all ratios of the probes, which go up to e^6."""
+    return value > 400 or value == 50.0 or (name == "clip_low" and value >= 0.9976)
+
+
+def number(value: Any) -> str:
+    """A number, or the name of a rule."""
+    return f"{value:g}" if isinstance(value, int | float) else type(value).__name__
+
+
+def with_advantage(advantage: Callable[[Groups], Tensor], batch: Batch, probe: Probe) -> Batch:
+    """The batch with another advantage of the groups."""
+    return replace(batch, advantage=advantage(probe.groups).flatten())
+
+
+def with_rows(change: Callable[[Tensor], Tensor], batch: Batch, probe: Probe) -> Batch:
+    """The batch with its advantage changed row by row."""
+    return replace(batch, advantage=change(batch.advantage))
+
+
+def with_tau(tau: float, batch: Batch, probe: Probe) -> Batch:
+    """The batch at another temperature of the pull: advantage, and the scale of a regression, stay."""
+    # (A - tau s)^2 / (2 tau) has the gradient -(A - tau s); tau = 0 is its limit
+    return replace(batch, tau=torch.full_like(batch.tau, tau if tau else 1e-12))
+
+
+def by_token(batch: Batch, probe: Probe) -> Batch:
+    """Every token as a response of its own."""
+    rows, columns = batch.mask.nonzero(as_tuple=True)
+    each = batch[rows]
+    logp, old, ref = (None if x is None else x[rows, columns][:, None] for x in (batch.logp, batch.logp_old, batch.logp_ref))
+    one = torch.ones(len(rows), 1, dtype=torch.bool)
+    return replace(each, logp=logp, logp_old=old, logp_ref=ref, mask=one, length=torch.ones_like(each.length))
+
+
+def with_ratio(batch: Batch, log_ratio: Tensor) -> Batch:
+    """The batch with these log ratios; they carry the gradient."""
+    old = torch.where(batch.mask, batch.logp_old, 0.0)
+    return replace(batch, logp=old + log_ratio, logp_old=old)
+
+
+def mean_log_ratio(batch: Batch, probe: Probe) -> Batch:
+    """The log ratios of a response divided by its length."""
+    return with_ratio(batch, batch.log_ratio / batch.length[:, None])
+
+
+def sum_for_mean(batch: Batch, probe: Probe) -> Batch:
+    """The log ratios of a response multiplied by its length."""
+    return with_ratio(batch, batch.log_ratio * batch.length[:, None])
+
+
+def spread_mean(batch: Batch, probe: Probe) -> Batch:
+    """Every token with the mean log ratio of its response."""
+    mean = batch.log_ratio.sum(1, keepdim=True) / batch.length[:, None]
+    return with_ratio(batch, torch.where(batch.mask, mean, 0.0))
+
+
+def prefix_ratio(batch: Batch, probe: Probe) -> Batch:
+    """Every token with the log ratio of its response up to and including itself."""
+    return with_ratio(batch, torch.where(batch.mask, batch.log_ratio.cumsum(1), 0.0))
+
+
+def negative_advantage(batch: Batch, probe: Probe) -> Batch:
+    """max(a, b) = -min(-a, -b)."""
+    return replace(batch, advantage=-batch.advantage)
+
+
+def clamp_token(limit: float, batch: Batch, probe: Probe) -> Batch:
+    """Log ratios of tokens within +-limit; those beyond have no gradient."""
+    return with_ratio(batch, batch.log_ratio.clamp(-limit, limit))
+
+
+def clamp_response(limit: float, batch: Batch, probe: Probe) -> Batch:
+    """Log ratios of responses within +-limit; those beyond have no gradient."""
+    s = batch.log_ratio
+    total = s.sum(1, keepdim=True)
+    bounded = total.clamp(-limit, limit)
+    share = torch.where(batch.mask, bounded.detach() / batch.length[:, None], 0.0)
+    return with_ratio(batch, torch.where(total.abs() <= limit, s, share))
+
+
+def dual_clip(cap: float, batch: Batch, probe: Probe) -> Batch:
+    """Ratios of at most `cap` where the advantage is negative."""
+    s = batch.log_ratio
+    return with_ratio(batch, torch.where(batch.advantage[:, None] < 0, s.clamp_max(float(torch.tensor(cap).double().log())), s))
+
+
+def cap_ratio(cap: float, batch: Batch, probe: Probe) -> Batch:
+    """Ratios of at most `cap`."""
+    return with_ratio(batch, batch.log_ratio.clamp_max(float(torch.tensor(cap).double().log())))
+
+
+TWISTS: dict[str, Twist] = {
+    "the log ratio, or the reward, has the wrong sign": lambda batch, probe: replace(
+        batch, logp=2 * batch.logp_old - batch.logp
+    ),
+    "padding counts: the mask is not applied": lambda batch, probe: replace(
+        batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.mask.shape[1])
+    ),
+    "there is no pi_old: logp_old is missing": lambda batch, probe: replace(
+        batch, logp_old=torch.zeros_like(batch.logp_old)
+    ),
+    "logp_old is logp itself, detached: the ratio is always 1": lambda batch, probe: replace(
+        batch, logp_old=batch.logp.detach()
+    ),
+    "the reference is another: logp_old of the next response": lambda batch, probe: replace(
+        batch, logp_old=batch.logp_old.roll(-1, 0)
+    ),
+    "the last token of each response is left out": lambda batch, probe: replace(batch, mask=without_last(batch.mask)),
+    "the first token of each response is left out": lambda batch, probe: replace(
+        batch, mask=without_last(batch.mask.flip(1)).flip(1)
+    ),
+    "responses and prompts are mixed up: the advantages are not in the order of the rows": lambda batch, probe: replace(
+        batch, advantage=batch.advantage.view(probe.reward.shape).T.flatten()
+    ),
+}
+
+
+def without_last(mask: Tensor) -> Tensor:
+    """The mask without the last token of every row."""
+    return mask & (mask.flip(1).cumsum(1).flip(1) > 1)
+
+
+def of_batch(groups: Groups, std: bool) -> Tensor:
+    """Reward minus the mean of the batch, over its std or not."""
+    centred = groups.reward - groups.reward.mean()
+    return centred / groups.reward.std(correction=0) if std else centred
+
+
+def with_constant(groups: Groups, constant: float, correction: int) -> Tensor:
+    """The standardised reward with a small constant added to the std."""
+    std = groups.reward.std(1, keepdim=True, correction=correction)
+    return (groups.reward - groups.reward.mean(1, keepdim=True)) / (std + constant)
+
+
+def by_variance(groups: Groups) -> Tensor:
+    """The centred reward over the variance; 0 where rewards are equal."""
+    variance = groups.reward.var(1, keepdim=True, correction=0)
+    return (groups.reward - groups.reward.mean(1, keepdim=True)) / torch.where(variance > 0, variance, 1.0)
+
+
+def max_baseline(groups: Groups) -> Tensor:
+    """The reward minus the best of the group."""
+    return groups.reward - groups.reward.amax(1, keepdim=True)
+
+
+def log_partitions(tau: float) -> dict[str, Callable[[Groups], Tensor]]:
+    """Slips of the log partition, tau log of the mean of e^{r / tau}."""
+
+    def others(groups: Groups) -> Tensor:
+        """log of the sum of e^{r / tau} over the other responses to the prompt."""
+        size = groups.reward.shape[1]
+        scaled = (groups.reward / tau)[:, None, :].expand(-1, size, -1)
+        return scaled.masked_fill(torch.eye(size, dtype=torch.bool), -torch.inf).logsumexp(2)
+
+    def every(groups: Groups) -> Tensor:
+        return (groups.reward / tau).logsumexp(1, keepdim=True)
+
+    def count(groups: Groups) -> Tensor:
+        return torch.tensor(float(groups.reward.shape[1])).double().log()
+
+    def less(groups: Groups) -> Tensor:
+        return torch.tensor(float(groups.reward.shape[1] - 1)).double().log()
+
+    return {
+        "log Z is the log of a sum, not of a mean: logsumexp lacks - log n": lambda g: g.reward - tau * others(g),
+        "log Z is the log of a sum over all draws, not of a mean over the others": lambda g: g.reward - tau * every(g),
+        "tau is missing before log Z": lambda g: g.reward - (others(g) - less(g)),
+        "tau is missing before log Z, which includes the own draw": lambda g: g.reward - (every(g) - count(g)),
+        "log Z has the wrong sign": lambda g: g.reward + tau * (others(g) - less(g)),
+        "the reward is not divided by tau in log Z": lambda g: g.reward - tau * peers_log_mean_exp(g.reward),
+        "the sum over the n - 1 others is divided by n in log Z": lambda g: g.reward - tau * (others(g) - count(g)),
+    }
+
+
+def peers_log_mean_exp(reward: Tensor) -> Tensor:
+    """[P, G] log of the mean of e^r over the other responses to the prompt."""
+    rows = reward.exp()
+    return ((rows.sum(1, keepdim=True) - rows) / (reward.shape[1] - 1)).log()
+
+
+ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
+    "there is no baseline": lambda groups: groups.reward,
+    "the baseline is the mean of the batch, not of the group": partial(of_batch, std=False),
+    "mean and std are those of the batch, not of the group": partial(of_batch, std=True),
+    "the mean includes a response's own draw": partial(baselines.minus_mean, baseline="mean"),
+    "the mean leaves out a response's own draw": partial(baselines.minus_mean, baseline="loo"),
+    "the advantage is divided by the population std": partial(baselines.standardised, std="population"),
+    "the advantage is divided by the sample std": partial(baselines.standardised, std="sample"),
+    "the advantage is divided by the variance, not the std": by_variance,
+    "the baseline is the median of the group": lambda groups: groups.reward - groups.reward.median(1, keepdim=True).values,
+    "the baseline is the best reward of the group": max_baseline,
+    "the baseline is the sum over the others divided by n, not n - 1": lambda groups: groups.reward
+    - (groups.reward.sum(1, keepdim=True) - groups.reward) / groups.reward.shape[1],
+    "the reward is divided by the std without a baseline": lambda groups: groups.reward
+    / groups.reward.std(1, keepdim=True, correction=0).clamp_min(1e-12),
+    **{
+        f"{constant:g} is added to the {std} std": partial(with_constant, constant=constant, correction=correction)
+        for constant in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+        for std, correction in (("sample", 1), ("population", 0))
+    },
+}
+
+
+def at_old(objective: Objective, probe: Probe, ref: Tensor | None = None) -> Batch:
+    """The batch at pi = pi_old, with the budget of the longest response."""
+    return credit(objective, probe.groups, probe.logp_old, probe.mask, ref, width=int(probe.mask.sum(1).max()))
+
+
+class Attached(CISPO):
+    """CISPO whose weight is differentiated too."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N, T] minus weight times advantage times log-probability, both with a gradient."""
+        ratio = torch.minimum(batch.log_ratio.exp(), batch.log_ratio.new_tensor(1 + self.clip_high))
+        if self.clip_low < 1:
+            ratio = ratio.clamp_min(1 - self.clip_low)
+        return torch.where(batch.mask, -ratio * batch.advantage[:, None] * batch.logp, 0.0)
+
+
+class SquareOfSum(PMDToken):
+    """PMDToken with the pull of PMD-mean, spread over the tokens."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N, T] minus the clipped gain of every token, plus the pull of its response over its length."""
+        gain = super().loss(replace(batch, tau=torch.zeros_like(batch.tau)))
+        pull = batch.tau / 2 * batch.log_ratio.sum(1) ** 2 / batch.length
+        return gain + torch.where(batch.mask, pull[:, None], 0.0)
+
+
+def plain_clip(objective: Objective) -> Any:
+    """A class of the objective's kind that clips the ratio whatever the sign of the advantage."""
+
+    class Plain(type(objective)):  # type: ignore[misc]
+        def loss(self, batch: Batch) -> Tensor:
+            """The gain at the ratio bounded on both sides; PMDToken does so by itself."""
+            if isinstance(self, PMDToken | CISPO | GMPO):
+                return super().loss(batch)
+            low, high = 1 - self.clip_low, 1 + self.clip_high
+            if isinstance(self, GSPO):
+                return -(batch.seq_log_ratio / batch.length).exp().clamp(low, high) * batch.advantage
+            return torch.where(batch.mask, -batch.log_ratio.exp().clamp(low, high) * batch.advantage[:, None], 0.0)
+
+    return Plain
+
+
+__all__ = ["Dial", "PMDMean", "Slip", "at_old", "dials", "slips"]
