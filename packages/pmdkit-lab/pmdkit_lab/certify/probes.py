@@ -6,9 +6,8 @@ negative rewards. All numbers are multiples of 2^-19 and exact in float32, so a 
 by its own rounding.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from pmdkit.objectives import Groups
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Probe:
     """Draws for P prompts, and a policy that has moved.
 
@@ -34,12 +33,12 @@ class Probe:
     mask: Tensor
     name: str = ""
 
-    @property
+    @cached_property
     def groups(self) -> Groups:
         """The rewards, each draw with the same mass."""
         return Groups(self.reward, torch.full_like(self.reward, 1 / self.reward.shape[1]))
 
-    @property
+    @cached_property
     def factors(self) -> dict[str, float]:
         """Factors by which a reduction may differ from the mean over prompts of the mean over responses."""
         rows, width = self.mask.shape
@@ -191,8 +190,8 @@ def by_response(log_ratio: Tensor, name: str) -> Probe:
     prompts = -(-rows // good)
     log_ratio = torch.cat([log_ratio, log_ratio[: prompts * good - rows]])
     generator = torch.Generator().manual_seed(len(log_ratio))
-    best = torch.tensor([1.0, 1.0, 0.75, 2.0], dtype=torch.float64)[torch.arange(prompts) % 4]
-    worst = torch.tensor([0.0, 0.0, 0.25, -1.0], dtype=torch.float64)[torch.arange(prompts) % 4]
+    best = torch.tensor([1.0, 1.0, 0.75, 0.5], dtype=torch.float64)[torch.arange(prompts) % 4]
+    worst = torch.tensor([0.0, 0.0, 0.25, 0.125], dtype=torch.float64)[torch.arange(prompts) % 4]
     reward = torch.cat([best[:, None].expand(prompts, good), worst[:, None].expand(prompts, bad)], 1)
     dealt = [log_ratio[torch.randperm(len(log_ratio), generator=generator)].view(prompts, 4, -1) for _ in range(2)]
     drift = torch.cat(dealt, 1).flatten(0, 1)
@@ -215,9 +214,3 @@ def rows_apart(wanted: Tensor, found: Tensor) -> Tensor:
     own = torch.maximum(wanted.norm(dim=1), found.norm(dim=1))
     scale = torch.maximum(own, own.median().clamp_min(1e-30))
     return (wanted - found).norm(dim=1) / scale
-
-
-def relative(wanted: Iterable[Tensor], found: Iterable[Tensor]) -> float:
-    """Distance of the gradients on several batches, relative to the length of `wanted`."""
-    target, other = (torch.cat([x.flatten() for x in slopes]) for slopes in (wanted, found))
-    return float((target - other).norm() / target.norm())

@@ -8,8 +8,7 @@ A change that makes an objective agree is a slip.
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -26,11 +25,10 @@ from pmdkit_lab.certify.probes import (
     Probe,
     near,
     ordinary,
-    relative,
     rows_apart,
     special,
 )
-from pmdkit_lab.certify.slips import Dial, Slip, at_old, dials, slips
+from pmdkit_lab.certify.slips import Dial, Slip, at_old, dials, slips, with_advantage
 
 LossFunction = Callable[..., Tensor]
 """Maps logp [N, T], logp_old [N, T], reward [P, G] and mask [N, T], boolean, to one number; rows are prompt-major. A
@@ -116,6 +114,8 @@ class Trial:
 
     Attributes:
         by_length: divide each response by its length.
+        twin: the same without `by_length`, if its gradients row by row give those of this one.
+        credit: gives advantages and temperatures in place of `objective`; the same ones, and they are at hand.
     """
 
     name: str
@@ -124,29 +124,40 @@ class Trial:
     slip: Slip
     by_length: bool
     with_ref: bool
-    slopes: dict[tuple[str, int], Slope] = field(default_factory=dict)
+    twin: "Trial | None" = None
+    credit: Objective | None = None
+    slopes: dict[tuple[str, int], Tensor] = field(default_factory=dict)
 
-    def on(self, kind: str) -> list[Slope]:
-        """Value and gradient on every batch of a kind: "ordinary", "near" or "special"."""
+    def on(self, kind: str) -> list[Tensor]:
+        """Gradients on every batch of a kind: "ordinary", "near" or "special"."""
         return [self.slope(kind, i) for i in range(len(KINDS[kind]()))]
 
-    def slope(self, kind: str, i: int) -> Slope:
-        """Value and gradient on one batch: means over the responses, each by its length or not."""
+    def slope(self, kind: str, i: int) -> Tensor:
+        """[N, T] the gradient by logp on one batch."""
         if (kind, i) not in self.slopes:
-            self.slopes[kind, i] = self.compute(KINDS[kind]()[i])
+            self.slopes[kind, i] = self.compute(kind, i)
         return self.slopes[kind, i]
 
-    def compute(self, probe: Probe) -> Slope:
-        """`slope`, without keeping it."""
+    def compute(self, kind: str, i: int) -> Tensor:
+        """`slope`, computed, or taken from the candidate that differs in `by_length` alone."""
+        probe = KINDS[kind]()[i]
+        if self.twin is not None:
+            return self.twin.slope(kind, i) / probe.mask.sum(1, keepdim=True)
         logp = probe.logp.clone().requires_grad_()
-        batch = at_old(self.objective, probe, probe.logp_ref if self.with_ref else None)
-        tokens = probe.mask.sum(1) if self.by_length else torch.ones(len(logp))
-        batch = replace(batch, weight=1 / tokens.to(logp) / len(logp), logp=logp)
-        value = total(self.objective, batch if self.slip.twist is None else self.slip.twist(batch, probe))
+        value = self.value(probe, logp)
         if not value.requires_grad:
-            return value, torch.zeros_like(logp)
+            return torch.zeros_like(logp)
         (slope,) = torch.autograd.grad(value, logp)
-        return value.detach(), slope * self.slip.sign
+        return slope * self.slip.sign
+
+    def value(self, probe: Probe, logp: Tensor) -> Tensor:
+        """The loss: the mean over the responses, each by its length or not."""
+        batch = at_old(self.credit or self.objective, probe, self.with_ref)
+        weight = torch.full_like(batch.weight, 1 / len(logp))
+        if self.by_length:
+            weight = weight / probe.mask.sum(1)
+        batch = replace(batch, weight=weight, logp=logp)
+        return total(self.objective, batch if self.slip.twist is None else self.slip.twist(batch, probe))
 
 
 KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {"ordinary": ordinary, "near": near, "special": special}
@@ -180,7 +191,7 @@ def gradient_of(loss: LossFunction | Objective, probe: Probe, with_ref: bool, fi
     """Value and gradient by logp of the loss in question."""
     logp = probe.logp.clone().requires_grad_()
     if isinstance(loss, Objective):
-        value = total(loss, replace(at_old(loss, probe), logp=logp))
+        value = total(loss, replace(at_old(loss, probe, False), logp=logp))
     else:
         given = (logp, probe.logp_old.clone(), probe.reward.clone(), probe.mask.clone())
         value = loss(*given, probe.logp_ref.clone()) if with_ref else loss(*given)
@@ -218,10 +229,10 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
     if explained(found):
         return best(found)
     fit_all(question, plain, tau, found)
-    if explained(found):
+    if explained(found, 1):
         return best(found)
     with_penalty(question, plain, tau, found)
-    if explained(found):
+    if explained(found, 1):
         return best(found)
     slipped = trials(True, tau, given, among, question.with_ref)
     judge_all(question, slipped, tau, found)
@@ -239,17 +250,21 @@ def explained(found: list[tuple[float, float, Verdict]], slips: int = 0) -> bool
     """Whether an objective with at most so many slips agrees everywhere, or one differs where no slip can change it."""
     verdict = best(found)
     said = [slip for slip in verdict.slips if slip not in UNEXPLAINED]
-    return verdict.error <= REL_TOL and len(verdict.slips) == len(said) and len(said) <= slips
+    if verdict.error > REL_TOL or len(said) < len(verdict.slips):
+        return False
+    return len([slip for slip in said if slip not in FINAL]) <= slips
 
 
-UNEXPLAINED = [DIFFERS["wide"], DIFFERS["narrow"], DIFFERS["long"], DIFFERS["holes"], DIFFERS["silent"], DIFFERS["negative"]]
+FINAL = [words for table in (DIFFERS, NOT_FINITE) for words in table.values()]
+UNEXPLAINED = [DIFFERS["wide"], DIFFERS["narrow"], DIFFERS["long"]]
+"Differences that a number in an objective, or a slip, may explain."
 
 
 def judge_all(question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]) -> None:
     """Add a verdict for every candidate that agrees on the first batch, and for one that is nearer than those before."""
     wanted = question.slopes["ordinary"][0][1]
     for trial in candidates:
-        slope = trial.slope("ordinary", 0)[1]
+        slope = trial.slope("ordinary", 0)
         if not bool(slope.any()):
             continue
         error = apart(wanted, slope)
@@ -263,7 +278,7 @@ def judge(
 ) -> tuple[float, float, Verdict]:
     """Distance, cost and verdict of a candidate."""
     wanted, ours, batches = question.slopes["ordinary"], trial.on("ordinary"), ordinary()
-    reduction, constant, error = factor([s for _, s in wanted], [s for _, s in ours], batches)
+    reduction, constant, error = factor([s for _, s in wanted], ours, batches)
     norm, slip = as_norm(trial, reduction)
     large = constant_in_words(constant, tau, error)
     words = [word for word in (trial.slip.words, *extra, slip, large) if word]
@@ -274,21 +289,20 @@ def judge(
             words += [difference] if difference else []
             cost += 1.5 * bool(difference)
     options = trial.options | (more or {}) | ({} if norm is None else {"norm": norm})
-    pairs = zip(wanted, ours, batches, strict=True)
-    gaps = [abs(float(his[0] - mine[0] * probe.factors[reduction])) for his, mine, probe in pairs]
-    value = not large and trial.slip.sign > 0 and max(gaps) < 1e-6
-    cost += 0.1 * len(options) + (0.05 if trial.name in LATER else 0.0) - (0.01 if value else 0.0)
+    gaps = [abs(float(his - trial.value(p, p.logp) * p.factors[reduction])) for (his, _), p in zip(wanted, batches, strict=True)]
+    value = not large and not isinstance(trial, Penalised) and max(gaps) < 1e-6
+    cost += 0.1 * len(options) + (0.15 if trial.name in LATER else 0.0) - (0.01 if value else 0.0)
     verdict = Verdict(trial.name, options, tuple(words), error, value)
     return 0.0 if error <= REL_TOL else error, cost, verdict
 
 
-def differs(probe: Probe, his: Slope, mine: Slope, scale: float) -> str:
+def differs(probe: Probe, his: Slope, mine: Tensor, scale: float) -> str:
     """What to say of a loss on a special batch, empty if it agrees with the objective there."""
-    if not bool(mine[1].isfinite().all()):  # the slip itself overflows, or reads NaN
+    if not bool(mine.isfinite().all()):  # the slip itself overflows, or reads NaN
         return "" if not bool(his[1].isfinite().all()) else DIFFERS[probe.name]
     if not bool(his[1].isfinite().all() and his[0].isfinite()):
         return NOT_FINITE.get(probe.name, DIFFERS[probe.name])
-    return "" if float(rows_apart(his[1], scale * mine[1]).max()) <= 2 * REL_TOL else DIFFERS[probe.name]
+    return "" if float(rows_apart(his[1], scale * mine).max()) <= 2 * REL_TOL else DIFFERS[probe.name]
 
 
 @lru_cache(maxsize=8)
@@ -301,11 +315,14 @@ def trials(
         if slipped and "trust_region" in chosen:
             continue
         for slip in slips(objective, tau) if slipped else [Slip()]:
+            if changes_advantage(slip) and {"baseline", "std"} & set(chosen):
+                continue  # the advantage is another anyway
             changed = objective
             if slip.objective is not None:
                 changed = slip.objective(**{f.name: getattr(objective, f.name) for f in fields(objective)})  # type: ignore[arg-type]
             uses = with_ref and bool(traits(objective).uses_reference)
-            made += [Trial(name, chosen, changed, slip, by_length, uses) for by_length in (False, True)]
+            bare = Trial(name, chosen, changed, slip, False, uses)
+            made += [bare, replace(bare, by_length=True, twin=None if traits(objective).whole_groups else bare, slopes={})]
     return made
 
 
@@ -323,8 +340,8 @@ def candidates(tau: float, options: dict[str, Any], among: tuple[str, ...]) -> I
                 continue
 
 
-FITTED = 12  # candidates whose numbers are searched: those nearest to the loss where no clip is reached
-FIT_ON = [("ordinary", 0), *(("special", i) for i, name in enumerate(DIFFERS) if name in ("wide", "narrow", "long"))]
+FITTED = 6  # candidates whose numbers are searched: those nearest to the loss where no clip is reached
+LIKELY = ("wide", "narrow", "long")
 
 
 def fit_all(question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]) -> None:
@@ -332,17 +349,17 @@ def fit_all(question: Question, candidates: list[Trial], tau: float, found: list
     usable = [x for x in candidates if fitted(x)]
     ranked = []
     for trial in usable:
-        slopes = trial.slope("near", 0)
-        if not bool(slopes[1].any()) or apart(question.slopes["near"][0][1], slopes[1]) > NEAR_TOL:
+        slope = trial.slope("near", 0)
+        if not bool(slope.any()) or apart(question.slopes["near"][0][1], slope) > NEAR_TOL:
             continue
-        reduction, constant, error = factor(
-            [s for _, s in question.slopes["near"]], [s for _, s in trial.on("near")], near(), NEAR_TOL / 10
-        )
+        wanted = [s for _, s in question.slopes["near"]]
+        reduction, constant, error = factor(wanted, trial.on("near"), near(), NEAR_TOL / 10)
         if error < NEAR_TOL:
             nice = next((x for x in (1.0, -1.0, 2.0, 0.5, 1 / tau, tau, -2.0) if abs(constant / x - 1) < 0.01), constant)
-            ranked.append((misfit(question, trial, None, reduction, nice), trial, reduction, nice))
-    ranked.sort(key=lambda each: each[0])
-    for _, trial, reduction, constant in ranked[:FITTED]:
+            ranked.append((misfit(question, trial, LIKELY, reduction, nice), trial, reduction, nice))
+    nearest = sorted(ranked, key=lambda each: each[0])[:FITTED]
+    nearest.sort(key=lambda each: (len(each[1].options) + (as_norm(*each[1:3])[0] is not None), each[1].name in LATER))
+    for _, trial, reduction, constant in nearest:
         for dial in dials(trial.objective, tau):
             fit = fit_dial(question, trial, dial, reduction, constant)
             if fit is None:
@@ -355,28 +372,35 @@ def fit_all(question: Question, candidates: list[Trial], tau: float, found: list
 
 def fitted(trial: Trial) -> bool:
     """Whether numbers are searched in a candidate: as it is, or with another advantage."""
-    twist = trial.slip.twist
-    return not trial.slip.words or getattr(getattr(twist, "func", None), "__name__", "") == "with_advantage"
+    return not trial.slip.words or changes_advantage(trial.slip)
+
+
+def changes_advantage(slip: Slip) -> bool:
+    """Whether a slip replaces the advantage and nothing else."""
+    return isinstance(slip.twist, partial) and slip.twist.func is with_advantage
 
 
 def turn(trial: Trial, dial: Dial, values: tuple[float, ...]) -> Trial:
     """The candidate with its numbers at these values."""
-    objective, twist = dial.turned(trial.objective, values)
+    objective, other = dial.turned(trial.objective, values)
     first = trial.slip.twist
 
     def both(batch: Batch, probe: Probe) -> Batch:
         batch = batch if first is None else first(batch, probe)
-        return batch if twist is None else twist(batch, probe)
+        return batch if other is None else other(batch, probe)
 
-    return replace(trial, objective=objective, slip=replace(trial.slip, twist=both), slopes={})
+    twist = None if first is None and other is None else both
+    credit = None if dial.changes_credit else trial.objective
+    return replace(trial, objective=objective, slip=replace(trial.slip, twist=twist), credit=credit, twin=None, slopes={})
 
 
-def misfit(question: Question, trial: Trial, values: Any, reduction: str, constant: float) -> float:
-    """Mean over the rows of some batches of the distance of the gradients."""
+def misfit(question: Question, trial: Trial, names: tuple[str, ...], reduction: str, constant: float) -> float:
+    """Mean over the rows of some special batches of the distance of the gradients."""
     apart_by = []
-    for kind, i in FIT_ON:
-        probe = KINDS[kind]()[i]
-        his, mine = question.slopes[kind][i][1], trial.slope(kind, i)[1]
+    for i, probe in enumerate(special()):
+        if probe.name not in names:
+            continue
+        his, mine = question.slopes["special"][i][1], trial.slope("special", i)
         if bool(his.isfinite().all() and mine.isfinite().all()):
             apart_by.append(rows_apart(his, constant * probe.factors[reduction] * mine))
         else:
@@ -393,7 +417,7 @@ def fit_dial(
     def loss(values: tuple[float, ...]) -> float:
         if values not in seen:
             try:
-                seen[values] = misfit(question, turn(trial, dial, values), None, reduction, constant)
+                seen[values] = misfit(question, turn(trial, dial, values), dial.seen_on, reduction, constant)
             except ValueError:
                 seen[values] = float("inf")
         return seen[values]
@@ -447,7 +471,7 @@ def with_penalty(question: Question, candidates: list[Trial], tau: float, found:
     for trial in candidates:
         if trial.name == "grpo-kl":  # GRPO with such a term
             continue
-        ours = trial.slope("ordinary", 0)[1]
+        ours = trial.slope("ordinary", 0)
         if not bool(ours.any()):
             continue
         per_response = traits(trial.objective).level == "response"
@@ -459,6 +483,8 @@ def with_penalty(question: Question, candidates: list[Trial], tau: float, found:
                     if coefficients is None:
                         continue
                     beta = coefficients[1] / coefficients[0]
+                    if abs(beta) < 1e-6:
+                        continue
                     shown = float(f"{beta:.4g}")
                     added = Penalised(**{f.name: getattr(trial, f.name) for f in fields(Trial)} | {"slopes": {}},
                                       penalty=penalty, beta=shown if abs(shown / beta - 1) < 1e-7 else beta)  # fmt: skip
@@ -497,10 +523,9 @@ class Penalised(Trial):
     penalty: Callable[[Probe], Tensor] = field(default=lambda probe: probe.logp)
     beta: float = 0.0
 
-    def compute(self, probe: Probe) -> Slope:
-        """The sum; its value is left out, since values are compared without the term."""
-        value, slope = super().compute(probe)
-        return value * torch.nan, slope + self.beta * self.penalty(probe)
+    def compute(self, kind: str, i: int) -> Tensor:
+        """The sum of both gradients."""
+        return super().compute(kind, i) + self.beta * self.penalty(KINDS[kind]()[i])
 
 
 def two_columns(wanted: Tensor, first: Tensor, second: Tensor) -> tuple[float, float] | None:
@@ -562,4 +587,4 @@ def as_norm(trial: Trial, reduction: str) -> tuple[str | None, str]:
     return (None if norm == objective.norm else norm), ""
 
 
-__all__ = ["CERTIFIED", "Verdict", "certify", "pairwise", "relative"]
+__all__ = ["CERTIFIED", "Verdict", "certify"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
         ):
             yield Slip(words, partial(with_tau, value))
         yield Slip("the pull has the wrong sign: it pushes away from pi_old", partial(with_tau, -tau))
-    if objective.loss(at_old(objective, ordinary()[0])).ndim == 1:
+    if objective.loss(at_old(objective, ordinary()[0], False)).ndim == 1:
         yield Slip("per token, where it should be per response", by_token)
         if not isinstance(objective, GSPO):
             yield Slip("the log ratio of a response is the mean over its tokens, not the sum", mean_log_ratio)
@@ -112,6 +112,18 @@ class Dial:
     words: str = field(default="", compare=False)
     pull: bool = False
 
+    @property
+    def seen_on(self) -> tuple[str, ...]:
+        """The special batches on which the numbers act."""
+        if self.twist is clamp_response:
+            return ("wide", "narrow", "long")
+        return ("wide", "narrow") if "clip_low" in self.names else ("wide", "long")
+
+    @property
+    def changes_credit(self) -> bool:
+        """Whether the numbers are part of the advantage."""
+        return bool({"shift", "k"} & set(self.names))
+
     def start(self, objective: Objective) -> tuple[float, ...]:
         """The objective's own values, or infinity for a bound that it does not have."""
         if self.twist is not None or self.pull:
@@ -137,13 +149,13 @@ class Dial:
         own = self.start(objective)
         if len(values) == 2 and values == own[::-1] and own[0] != own[1]:
             return f"clip_low and clip_high are swapped: they are {values[0]:g} and {values[1]:g}"
-        if self.names == ("clip_low", "clip_high") and all(is_open(*pair) for pair in zip(self.names, values, strict=True)):
-            return f"there is no clip (clip_low={own[0]:g}, clip_high={own[1]:g})"
+        nats = isinstance(objective, PMDToken | GMPO)
         said = []
         for name, value, before in zip(self.names, values, own, strict=True):
-            if is_open(name, value) and not is_open(name, before):
+            gone, was_gone = is_open(name, value, nats), is_open(name, before, nats)
+            if gone and not was_gone:
                 said.append(f"there is no {'lower' if name == 'clip_low' else 'upper'} clip ({name} is {before:g})")
-            elif value != before and not (is_open(name, value) and is_open(name, before)):
+            elif value != before and not (gone and was_gone):
                 said.append(f"{name} is {value:g}, not {before:g}")
         return ", and ".join(said)
 
@@ -156,9 +168,11 @@ NATS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9
 OTHER_OPTIONS = ("tau_pos", "tau_neg", "kl_share", "radius", "kl_loss_coef", "shift", "k")
 
 
-def is_open(name: str, value: float) -> bool:
-    """Whether a clip is beyond all ratios of the probes, which go up to e^6."""
-    return value > 400 or value == 50.0 or (name == "clip_low" and value >= 0.9976)
+def is_open(name: str, value: float, nats: bool) -> bool:
+    """Whether a clip is beyond all ratios of the probes, which go from e^-6 to e^6."""
+    if name not in ("clip_low", "clip_high"):
+        return False
+    return value >= 6 if nats else value >= (0.9976 if name == "clip_low" else 403)
 
 
 def number(value: Any) -> str:
@@ -360,8 +374,10 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
 }
 
 
-def at_old(objective: Objective, probe: Probe, ref: Tensor | None = None) -> Batch:
+@lru_cache(maxsize=4096)
+def at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
     """The batch at pi = pi_old, with the budget of the longest response."""
+    ref = probe.logp_ref if with_ref else None
     return credit(objective, probe.groups, probe.logp_old, probe.mask, ref, width=int(probe.mask.sum(1).max()))
 
 
