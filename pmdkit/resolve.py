@@ -12,6 +12,7 @@ from pmdkit.fit import Backend
 from pmdkit.objectives import TAUS, Objective, load_objective, objective_name, regulariser
 from pmdkit.observe import inputs
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.optimizer import check_optimizer
 from pmdkit.plugins import Trust, Trusted, code_files, code_inputs
 from pmdkit.specs import SPECS, LLMSpec, Spec, from_record
 
@@ -71,6 +72,7 @@ def resolve_spec(
     spec = with_objective(spec, changes, given).override(dict(changes))
     objective = given or objective_of(spec)
     spec = spec.model_copy(update={"objective": describe(objective, spec.objective)})
+    check_optimizer(spec.schedule.optimizer)
     resolved: AnySpec = import_module(BACKENDS[spec.tier]).resolve_config(spec, objective)
     return resolved, objective
 

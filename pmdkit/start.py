@@ -37,7 +37,7 @@ class TrainOptions(TypedDict, total=False):
     group: int | None
     ministeps: int | None
     lr: float | None
-    optimizer: Literal["adam", "adamw", "sgd"] | None
+    optimizer: str | None
     update: Literal["auto", "exact", "regression", "gradient"] | None
     passes: int | None
     seed: int | None

@@ -54,6 +54,8 @@ def resolve_config(spec: BanditSpec, objective: Objective) -> BanditSpec:
     problem = make(spec.env)
     prompts = schedule.prompts or len(problem.reward)
     schedule.check_batch(prompts, traits(objective).needs_peers, full_support=True)
+    if schedule.optimizer == "muon":
+        raise UsageError("schedule.optimizer is 'muon'; a table of logits has no hidden matrix: use adam or sgd")
     exact = has_solution(objective) and problem.features is None
     update = schedule.update
     if update == "auto":

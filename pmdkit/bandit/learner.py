@@ -43,7 +43,7 @@ class BanditLearner:
         features: Tensor | None = None,
         update: Update = "exact",
         lr: float = 0.05,
-        optimizer: Literal["adam", "adamw", "sgd"] = "adam",
+        optimizer: str = "adam",
         passes: int = 1,
     ) -> None:
         self.version = 0
@@ -52,7 +52,7 @@ class BanditLearner:
         self.policy: Policy = TablePolicy(log_policy) if features is None else LinearPolicy(log_policy, features)
         self.mode = update
         self.passes = passes
-        self.optimizer = make_optimizer(self.policy.parameters(), optimizer, lr)
+        self.optimizer = make_optimizer(self.policy, optimizer, lr)
 
     @torch.no_grad()
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:

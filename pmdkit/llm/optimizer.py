@@ -5,19 +5,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from pmdkit import optimizer as optimizers
 from pmdkit.distributed import ProcessGroup
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
 
 def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:
-    """The optimizer of [schedule] and [update], the same for all trained weights."""
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    if schedule.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=schedule.lr)
-    kind = torch.optim.AdamW if schedule.optimizer == "adamw" else torch.optim.Adam
-    decay = update.weight_decay if schedule.optimizer == "adamw" else 0.0
-    return kind(trained, lr=schedule.lr, betas=update.betas, weight_decay=decay, fused=True)
+    """The optimizer of [schedule] and [update] for the trained weights."""
+    return optimizers.make_optimizer(
+        model, schedule.optimizer, schedule.lr, update.betas, update.weight_decay, fused=True
+    )
 
 
 def place_optimizer_state(
@@ -49,7 +47,7 @@ class LRScheduler:
         from transformers import get_scheduler  # half a second, since it imports peft
 
         self.optimizer = optimizer
-        self.lr = schedule.lr
+        self.lrs = [group["lr"] for group in optimizer.param_groups]
         self.per_step = schedule.ministeps * schedule.passes
         stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # a scheduler gives the formula
         name = "constant_with_warmup" if update.lr_scheduler_type == "constant" else update.lr_scheduler_type
@@ -63,10 +61,10 @@ class LRScheduler:
         self.version, self.turn = -1, 0
 
     def step(self, version: int) -> float:
-        """Set the rate of the next optimizer step after `version` complete steps, and return it."""
+        """Set the rate of each group for the next optimizer step after `version` complete steps; returns the first."""
         self.turn = self.turn + 1 if version == self.version else 0
         self.version = version
-        lr: float = self.lr * self.factor(version * self.per_step + self.turn)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        return lr
+        factor = self.factor(version * self.per_step + self.turn)
+        for group, lr in zip(self.optimizer.param_groups, self.lrs, strict=True):
+            group["lr"] = lr * factor
+        return self.lrs[0] * factor

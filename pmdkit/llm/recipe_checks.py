@@ -82,6 +82,8 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
         sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
         strategy = "fsdp2" if sharded else parallel.strategy
         parallel = parallel.model_copy(update={"processes": here, "strategy": strategy})
+    if schedule.optimizer == "muon" and parallel.strategy == "fsdp2":
+        raise UsageError("schedule.optimizer is 'muon' with fsdp2, which keeps no whole matrix; use ddp, or adamw")
     if parallel.replicas > 1 and (parallel.strategy != "fsdp2" or parallel.processes % parallel.replicas):
         raise UsageError(
             f"parallel.replicas is {parallel.replicas} with {parallel.strategy} and {parallel.processes} processes; "
@@ -125,8 +127,8 @@ def check_tinker(spec: LLMSpec) -> None:
         table, _, name = key.partition(".")
         if (value := getattr(getattr(spec, table), name)) != usual:
             raise UsageError(f"{key} is {value!r} with the tinker backend: {why}; expected {usual!r}")
-    if spec.schedule.optimizer == "sgd":
-        raise UsageError("schedule.optimizer is 'sgd' with the tinker backend: expected adamw, or adam")
+    if (name := spec.schedule.optimizer) not in ("adam", "adamw"):
+        raise UsageError(f"schedule.optimizer is '{name}' with the tinker backend: expected adamw, or adam")
     if launched_ranks() > 1:
         raise UsageError("several processes were launched with the tinker backend; expected one: the server trains")
 

@@ -47,8 +47,8 @@ class ScheduleTable(Strict):
     "Updates per rollout batch."
     lr: Positive = 0.05
     "Learning rate of gradient updates."
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    "Optimizer of gradient updates."
+    optimizer: str = "adam"
+    "Optimizer of gradient updates: adam, adamw, sgd, muon, or your own as my.py:MyOptimizer."
     update: Literal["auto", "exact", "regression", "gradient"] = "auto"
     "exact: the population solution in closed form. regression: Newton on the full expectation. gradient: optimizer."
     passes: Count = 1

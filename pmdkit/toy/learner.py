@@ -6,7 +6,7 @@ Below it are its evaluation on held-out problems, the model that it starts from,
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,14 +47,14 @@ class ToyLearner:
         width: int,
         space: tuple[Tensor, Tensor] | None = None,
         lr: float = 1e-3,
-        optimizer: Literal["adam", "adamw", "sgd"] = "adamw",
+        optimizer: str = "adamw",
         passes: int = 1,
         reference: bool = False,
     ) -> None:
         self.version = 0
         self.on_logp: LogpHook | None = None
         self.model = model
-        self.optimizer = make_optimizer(model.parameters(), optimizer, lr, fused=True)
+        self.optimizer = make_optimizer(model, optimizer, lr, fused=True)
         self.passes = passes
         self.reference = deepcopy(model).requires_grad_(False) if reference else None
         self.eos = eos
@@ -191,7 +191,7 @@ def warm_start(
     `pass_rate` measures the model on the evaluation problems, and `note` is called with lines of progress.
     """
     # a separate optimizer, because the moments of a supervised loss would steer the run's first steps
-    optimizer = make_optimizer(model.parameters(), "adamw", options.lr, fused=True)
+    optimizer = make_optimizer(model, "adamw", options.lr, fused=True)
     reached, step = pass_rate(), 0
     while reached < options.pass_rate:
         if step >= options.max_steps:

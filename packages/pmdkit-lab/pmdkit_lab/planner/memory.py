@@ -74,9 +74,9 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
 
 
 def trainer_state(sizes: Sizes, work: Workload, there: Cluster) -> dict[str, float]:
-    """Bytes that a trainer always holds: float32 weights, and Adam's two moments for those that are trained."""
+    """Bytes that a trainer always holds: float32 weights, and the optimizer's moments of those that are trained."""
     shares = shares_of(work, there)
-    return {"weights": FLOAT32 * sizes.weights / shares, "optimizer": 2 * FLOAT32 * sizes.trained / shares}
+    return {"weights": FLOAT32 * sizes.weights / shares, "optimizer": FLOAT32 * work.moments(sizes) / shares}
 
 
 def shares_of(work: Workload, there: Cluster) -> int:

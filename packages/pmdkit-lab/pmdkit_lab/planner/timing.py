@@ -242,7 +242,8 @@ def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Clus
     sent += visits * 2 * sizes.width_bytes * sizes.weights * others if work.fsdp2 else 0.0
     between = 2 * 4 * sizes.trained / shares * (work.replicas - 1) / work.replicas
     frozen = sizes.weights - sizes.trained
-    touched = (28 * sizes.trained + 4 * frozen) / shares  # reads weight, two moments, gradient; writes the first three
+    # reads weights, moments and gradients; writes weights and moments
+    touched = (12 * sizes.trained + 8 * work.moments(sizes) + 4 * frozen) / shares
     return Update(
         compute=updates * visits * one.seconds,
         wire=updates * (sent / copy.ring + between / cluster.wire) / efficiency.collective,

@@ -120,6 +120,7 @@ class Workload:
         width: tokens of the longest response; 0 if there are enough rows to fill any budget.
         own: the engine has weights of its own; in float32 the embedded one may generate with the trainer's.
         replicas: copies of the model that fsdp2 shards, each on its share of the accelerators.
+        optimizer: name of the optimizer; your own is taken for Adam.
         experts_alone: the accelerator has no kernel for all experts of a layer, so each is a product and a host sync.
     """
 
@@ -142,6 +143,7 @@ class Workload:
     width: int = 0
     own: bool = True
     replicas: int = 1
+    optimizer: str = "adamw"
 
     @property
     def rows(self) -> float:
@@ -152,6 +154,15 @@ class Workload:
     def head_buffers(self) -> int:
         """Buffers of the size of the head's gradient: a loss per response needs a second one for long responses."""
         return 2 if self.width > HEAD_TOKENS else 1
+
+    def moments(self, sizes: Sizes) -> int:
+        """Numbers that the optimizer keeps between steps."""
+        if self.optimizer == "sgd":
+            return 0
+        if self.optimizer == "muon":  # one for each weight, and AdamW's second for embedding and head
+            ends = sizes.lookup + sizes.vocabulary * sizes.dimension
+            return sizes.trained + (ends if sizes.trained == sizes.weights else 0)
+        return 2 * sizes.trained
 
 
 PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, about 3 per token
@@ -180,6 +191,7 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         width=rollout.width,
         own=rollout.engine != "transformers" or spec.model.dtype != "float32" or fsdp2 or rollout.lag > 0,
         replicas=spec.parallel.replicas,
+        optimizer=schedule.optimizer,
         sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
         share=vllm.memory if vllm is not None else None,
         slots=vllm.rows if vllm is not None else None,
