@@ -126,7 +126,7 @@ class MuonAdamW(torch.optim.Optimizer):
             self.parts.append(ADAMW(rest, lr=lr, betas=betas, weight_decay=weight_decay, **kernel))
         super().__init__([part.param_groups[0] for part in self.parts], {"lr": lr})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """A step of both parts, on the groups and the state of this optimizer: the ones that checkpoints restore."""
         for part, group in zip(self.parts, self.param_groups, strict=True):
             part.param_groups, part.state = [group], self.state

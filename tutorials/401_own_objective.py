@@ -141,6 +141,33 @@ for name, verdict in check_objective(objective).items():
     print(f"{name:15} {verdict}")
 
 # %% [markdown]
+# **Some prompts may count more.** A third method does that if you write it:
+# `group_weight` returns one factor per prompt. The rewards decide it, so the first step
+# is biased, and PMD-mean's `unbiased = True` must not be inherited. Without that line
+# `check_objective` asks for it.
+
+# %%
+WEIGHTED = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pmdkit.objectives import PMDMean, expect
+
+
+@dataclass(frozen=True)
+class Hard(PMDMean):
+    """PMD-mean in which a prompt that all responses solve counts half."""
+
+    unbiased: ClassVar[bool] = False
+
+    def group_weight(self, groups):
+        return 1 - expect(groups.reward, groups.mass)[:, 0] / 2
+'''
+characters = (folder / "hard.py").write_text(WEIGHTED)
+verdicts = check_objective(load_objective(f"{folder}/hard.py:Hard"))
+print("unbiased:", verdicts["unbiased"])
+
+# %% [markdown]
 # ## Look
 #
 # **Ask what it solves.** `explain` knows nothing of our formula. It finds the policy

@@ -4,7 +4,7 @@ The training loop and the trainers call this.
 `RoundingCheck` tells whether the gradient of that number is more than rounding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives.batch import Batch, Groups, row_weight
-from pmdkit.objectives.objective import Objective, temperature, traits
+from pmdkit.objectives.objective import Objective, RewardShaping, group_weight, temperature, traits
 
 
 def credit(
@@ -54,10 +54,12 @@ def credit(
     if not bool((length[present] > 0).all()):
         raise ValueError("a response has no token in its mask; give it mass 0, or keep its end-of-text token")
     length = length.clamp_min(1)
-    shape = getattr(objective, "shape_reward", None)  # a penalty in the reward; temperatures see the reward without it
-    shaped = groups if shape is None else shape(groups, logp_old.detach(), mask, logp_ref)
-    apart = prompts_apart and traits(objective).whole_batch
-    advantage = partial(advantage_apart, objective) if apart else objective.advantage
+    shaped = groups  # temperatures and weights see the reward without a penalty
+    if isinstance(objective, RewardShaping):
+        shaped = objective.shape_reward(groups, logp_old.detach(), mask, logp_ref)
+    advantage, weight = objective.advantage, partial(group_weight, objective)
+    if prompts_apart and traits(objective).whole_batch:
+        advantage, weight = partial(apart, advantage), partial(apart, weight)
     with torch.no_grad():
         mass = torch.where(usable[:, None], groups.mass, 0.0)
         return Batch(
@@ -66,7 +68,7 @@ def credit(
             mask=mask,
             length=length,
             advantage=torch.where(present, advantage(shaped).flatten(), 0.0),
-            weight=row_weight(mass, length, objective.norm, width),
+            weight=row_weight(mass, length, objective.norm, width) * weight(groups).repeat_interleave(size),
             tau=temperature(objective, groups).repeat_interleave(size),
             mass=mass.flatten(),
             group=torch.arange(prompts, device=mask.device).repeat_interleave(size),
@@ -75,11 +77,11 @@ def credit(
         )
 
 
-def advantage_apart(objective: Objective, groups: Groups) -> Tensor:
-    """[P, G] the advantage of each prompt when it is alone in its batch; identical prompts are computed once."""
+def apart(function: Callable[[Groups], Tensor], groups: Groups) -> Tensor:
+    """[P, ...] advantage or weight of each prompt when it is alone in its batch; equal prompts are computed once."""
     reward = torch.where(groups.present, groups.reward, 0.0)
     prompts, place = torch.unique(torch.stack([reward, groups.mass], 1), dim=0, return_inverse=True)
-    alone = [objective.advantage(Groups(prompt[:1], prompt[1:], groups.sampled)) for prompt in prompts]
+    alone = [function(Groups(prompt[:1], prompt[1:], groups.sampled)) for prompt in prompts]
     return torch.cat(alone)[place]
 
 

@@ -30,6 +30,37 @@ class Objective(Protocol):
         """[N] if it uses only sums over tokens, or [N, T] per token, zero off the mask. Not reduced in either case."""
 
 
+# Optional methods. An objective that has one states nothing more: `credit` and the metrics look for them.
+
+
+@runtime_checkable
+class RewardShaping(Protocol):
+    """An objective with a penalty inside the reward. Temperatures see the reward without it."""
+
+    def shape_reward(self, groups: Groups, logp_old: Tensor, mask: Tensor, logp_ref: Tensor | None) -> Groups:
+        """The groups whose reward `advantage` gets; tokens are [P * G, T], prompt-major."""
+
+
+@runtime_checkable
+class GroupWeighting(Protocol):
+    """An objective in which some prompts count more than others."""
+
+    def group_weight(self, groups: Groups) -> Tensor:
+        """[P] factors >= 0 of the weights of all rows of a group, from rewards without a penalty.
+
+        A factor that depends on the other prompts needs the trait `whole_batch`. One that depends on the rewards of the
+        draws makes the first step biased: `unbiased = False`.
+        """
+
+
+@runtime_checkable
+class OwnColumns(Protocol):
+    """An objective with numbers of its own in metrics.jsonl."""
+
+    def columns(self, batch: Batch) -> dict[str, Tensor]:
+        """Scalars by name, from the batch of the step at pi = pi_old, before its first update; null where NaN."""
+
+
 @dataclass(frozen=True)
 class Traits:
     """Facts that do not follow from the signature. All are optional; the defaults hold where an objective states none.
@@ -117,4 +148,22 @@ def temperature(objective: Objective, groups: Groups) -> Tensor:
     values = values.expand(len(groups.reward))
     if hasattr(objective, "tau") and not bool((torch.isfinite(values) & (values > 0)).all()):
         raise ValueError(f"tau is {values.tolist()[:4]}; expected finite values > 0, in reward units, one per prompt")
+    return values
+
+
+def group_weight(objective: Objective, groups: Groups) -> Tensor:
+    """[P] the objective's weight of each group, 1 where it gives none; 0 for a group without a scored response."""
+    present = groups.present.any(1)
+    if not isinstance(objective, GroupWeighting):
+        return present.to(groups.mass.dtype)
+    values = objective.group_weight(groups)
+    if values.shape != present.shape:
+        got = f"group_weight returned shape {list(values.shape)}"
+        raise ValueError(f"{got}; expected [{len(present)}], one weight per prompt")
+    values = torch.where(present, values, 0.0).to(groups.mass.dtype)
+    if not bool((torch.isfinite(values) & (values >= 0)).all()):
+        raise ValueError(
+            f"group_weight returned {values.tolist()[:4]}; expected finite weights >= 0: a response with mass 0 has no "
+            "reward and must not enter"
+        )
     return values

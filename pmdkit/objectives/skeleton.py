@@ -32,7 +32,8 @@ class MyLoss(Checked):
     Watch: what goes wrong, and how it shows.
     """
 
-    # Traits say what the signature cannot; `pmdkit/objectives/objective.py` lists them, and each has a default.
+    # Traits say what the signature cannot; `pmdkit/objectives/objective.py` lists them, and each has a default. It also
+    # has the optional methods: `shape_reward`, `group_weight` and `columns`.
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_mean"

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives import Batch, Groups, Objective, expect, row_weight, temperature, traits
-from pmdkit.objectives.credit import advantage_apart, coefficient, credit, cut, parts, total
+from pmdkit.objectives.credit import apart, coefficient, credit, cut, parts, total
+from pmdkit.objectives.objective import group_weight
 from pmdkit.population import solve
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below
@@ -81,12 +82,14 @@ def check_first_step(objective: Objective, seed: int = 0) -> str | None:
     policy = logits.softmax(1)
     advantage = objective.advantage(Groups(reward, policy, sampled=False))
     expected = -policy * (advantage - (policy * advantage).sum(1, keepdim=True)) / len(policy)
+    expected = expected * group_weight(objective, Groups(reward, policy, sampled=False))[:, None]
     same(exact_step(objective, logits, reward), expected, "the first step on a bandit is not the policy gradient")
 
     it = ragged_draws(seed)
     batch = it.on_policy(objective)
     _, gradient = value_and_gradient(objective, batch)
     weight = row_weight(it.groups.mass, batch.length, facts.first_step_norm or objective.norm, BUDGET)
+    weight = weight * group_weight(objective, it.groups).repeat_interleave(it.groups.reward.shape[1])
     expected = torch.where(it.mask, -(weight * batch.advantage)[:, None], 0.0)
     same(gradient, expected, "the first step on ragged responses is not the policy gradient at this norm")
     return None
@@ -127,28 +130,32 @@ def check_temperature(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_prompts(objective: Objective, seed: int = 0) -> str | None:
-    """Each prompt has the advantage that it has alone, unless `whole_batch` is stated; prompts may be reordered."""
+    """Each prompt has the advantage and weight that it has alone, unless `whole_batch` is stated, in any order."""
     it = ragged_draws(seed)
     groups, prompts = it.groups, len(it.groups.reward)
-    together = objective.advantage(groups)
+
+    def credited(groups: Groups) -> Tensor:  # [P, G + 1]
+        return torch.cat([objective.advantage(groups), group_weight(objective, groups)[:, None]], 1)
+
+    together = credited(groups)
     order = permutation(prompts, seed)
-    moved = objective.advantage(Groups(groups.reward[order], groups.mass[order]))
-    same(moved, together[order], "the order of the prompts changes their advantages")
+    moved = credited(Groups(groups.reward[order], groups.mass[order]))
+    same(moved, together[order], "the order of the prompts changes their advantages or weights")
 
     absent = torch.arange(prompts)[:, None] == 1
     without = Groups(torch.where(absent, torch.nan, groups.reward), torch.where(absent, 0.0, groups.mass))
     others = torch.arange(prompts) != 1
-    left = objective.advantage(Groups(groups.reward[others], groups.mass[others]))
-    found = objective.advantage(without)[others]
-    same(found, left, "a prompt without a scored response changes the others' advantages")
+    left = credited(Groups(groups.reward[others], groups.mass[others]))
+    found = credited(without)[others]
+    same(found, left, "a prompt without a scored response changes the others' advantages or weights")
 
-    alone = advantage_apart(objective, groups)
+    alone = apart(credited, groups)
     if traits(objective).whole_batch:
         mixes = not torch.allclose(alone, together, atol=1e-10, rtol=1e-9)
-        assert mixes, "whole_batch is True, and the advantage of a prompt does not depend on the others; leave it out"
+        assert mixes, "whole_batch is True, and the credit of a prompt does not depend on the others; leave it out"
         return None
     remedy = "keep baselines and scales inside a group (dim=1), or state whole_batch = True"
-    same(alone, together, f"the advantage of a prompt changes with the other prompts of the batch; {remedy}")
+    same(alone, together, f"the advantage or weight of a prompt changes with the other prompts; {remedy}")
     return None
 
 
@@ -355,7 +362,8 @@ def check_unbiased(objective: Objective, seed: int = 0) -> str | None:
     expected = exact_step(objective, logits, reward)
     for size in (2, 3, 4):
         found = mean_step(objective, logits, reward, size)
-        same(found, expected, f"the average over all draws of {size} is not the exact step")
+        what = f"the average over all draws of {size} is not the exact step"
+        same(found, expected, f"{what}; state `unbiased = False`, also where a parent class says True")
     return None
 
 

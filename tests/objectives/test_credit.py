@@ -51,6 +51,22 @@ def test_a_cut_keeps_the_tokens_of_the_whole_batch():
         assert (part.weight * part.length).sum().item() == pytest.approx(expected.item(), abs=1e-12)
 
 
+def test_a_weight_per_group_scales_each_group_and_nothing_else():
+    class Weighted(PMDMean):
+        def group_weight(self, groups):
+            return torch.arange(4.0)
+
+    it = ragged_draws(0)
+    plain, weighted = it.batch(PMDMean()), it.batch(Weighted())
+    factor = torch.arange(4.0).repeat_interleave(5)
+    assert torch.equal(weighted.weight, plain.weight * factor)
+    assert torch.equal(weighted.advantage, plain.advantage)
+    for values in (torch.ones(3), torch.full((4,), -1.0), torch.full((4,), torch.nan)):
+        Weighted.group_weight = lambda self, groups, values=values: values
+        with pytest.raises(ValueError, match="group_weight returned"):
+            it.batch(Weighted())
+
+
 @pytest.mark.parametrize("objective", [PMDMean(), GRPO()])
 def test_a_correction_per_response_scales_its_gradient(objective):
     it = ragged_draws(0)

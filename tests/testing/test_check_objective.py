@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from pmdkit.objectives import DRO, GRPO, OBJECTIVES, REBEL, PMDMean, PMDPart, ReinforcePP
+from pmdkit.objectives import DRO, GRPO, OBJECTIVES, REBEL, PMDMean, PMDPart, ReinforcePP, expect
 from pmdkit.objectives.baselines import as_one_group, mean_baseline, peer_mean, zero_absent
 from pmdkit.testing import check_objective
 from pmdkit.testing.__main__ import main
@@ -170,6 +170,24 @@ class PeersOfTheBatch(PMDMean):
         return zero_absent(groups.reward - peer_mean(whole).view_as(groups.reward), groups)
 
 
+class HardPrompts(PMDMean):
+    """Most weight on prompts that few responses solve; it inherits `unbiased`, which no longer holds."""
+
+    def group_weight(self, groups):
+        return 1 - expect(groups.reward, groups.mass)[:, 0] / 2
+
+
+class ShareOfTheBatch(PMDMean):
+    def group_weight(self, groups):
+        hard = torch.where(groups.present.any(1), 2 - expect(groups.reward, groups.mass)[:, 0], 0.0)
+        return hard / hard.sum()
+
+
+class WeighsAbsentRows(PMDMean):
+    def group_weight(self, groups):
+        return 1 - groups.reward.mean(1)
+
+
 class WrongTheory(PMDMean):
     population: ClassVar[str] = "pmd_part"
 
@@ -205,7 +223,9 @@ class CanBeChanged:
 BROKEN = [
     (DividesByPaddedWidth(), "padding", "padding with 0.0 changes the loss"),
     (DividesByLength(), "first step", "ragged responses is not the policy gradient at this norm"),
-    (SumMinusOwn(), "unbiased", "the average over all draws of 2 is not the exact step"),
+    (SumMinusOwn(), "unbiased", "state `unbiased = False`"),
+    (HardPrompts(), "unbiased", "also where a parent class says True"),
+    (ShareOfTheBatch(), "prompts", "or state whole_batch = True"),
     (ReadsItsOwnTau(), "temperature", "read batch.tau, not self.tau"),
     (OneTauForAllPrompts(), "temperature", "use temperature(self, groups)"),
     (MasksByProduct(), "padding", "padding with nan changes the loss; mask by torch.where"),
@@ -247,6 +267,15 @@ def test_a_baseline_over_the_batch_that_says_so_passes_without_an_exemption():
     verdicts = check_objective(PeersOfTheBatch())
     skipped = {name: verdict for name, verdict in verdicts.items() if verdict != "ok"}
     assert skipped == {"population": "does not apply: no closed form is known"}
+
+
+def test_a_weight_per_group_passes_with_its_trait_and_must_not_read_absent_rows():
+    class Stated(HardPrompts):
+        unbiased: ClassVar[bool] = False
+
+    check_objective(Stated())
+    with pytest.raises(AssertionError, match="a response with mass 0 has no reward"):
+        check_objective(WeighsAbsentRows())
 
 
 def test_an_exception_in_the_objective_is_reported_as_a_failed_check():
