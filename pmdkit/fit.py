@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import Diverged, ResumeRefused, Stopped, UsageError, printable
@@ -23,6 +24,7 @@ from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import checkpoint, files, trackers
 from pmdkit.observe.inputs import Inputs, check_inputs
+from pmdkit.observe.metrics import Measured, own_columns
 from pmdkit.observe.run_folder import RunFolder, locked
 from pmdkit.plugins import class_from_path, code_inputs
 from pmdkit.processes import handling
@@ -57,7 +59,7 @@ class Display:
 
 @dataclass(frozen=True)
 class StepResult:
-    """A finished step: what an observer of the loop sees, and its line of metrics.jsonl."""
+    """A finished step: what an observer of the loop sees, its row, and scores after it, see `Measured`."""
 
     step: int
     rollouts: Rollouts
@@ -65,6 +67,7 @@ class StepResult:
     batch: Batch
     updates: list[dict[str, float]]
     row: Row
+    logp_after: Tensor | None = None
 
 
 class TrainerCallback:
@@ -96,7 +99,7 @@ class Backend:
 
     Attributes:
         learner, task, schedule: for the loop.
-        metrics: an observer of the loop that returns the step's line of metrics.jsonl.
+        metrics: an observer of the loop that measures the step.
         evaluate: `pass_rate` and `reward` of the current policy on a fixed set of problems.
         policy: the policy in the tier's own form (bandit: [S, A] probabilities; toy and llm: the model).
         warm_start: phase 0, supervised, before the first evaluation; reports to its argument. Checkpointed as step 0.
@@ -109,7 +112,7 @@ class Backend:
     learner: Learner
     task: Task
     schedule: Schedule
-    metrics: Callable[..., Row]
+    metrics: Callable[..., Measured]
     evaluate: Callable[[], dict[str, float | None]]
     policy: Callable[[], Any]
     warm_start: Callable[[Callable[[str], None]], None] | None = None
@@ -226,7 +229,8 @@ def fit_steps(
             updates: list[dict[str, float]],
         ) -> None:
             nonlocal end, longest
-            row = backend.metrics(step, learner, rollouts, groups, batch, updates)
+            measured = backend.metrics(step, learner, rollouts, groups, batch, updates)
+            row = {**measured.row, **own_columns(context.objective, batch)}
             for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
                 if row.get(key) is not None and not math.isfinite(row[key]):
                     remedy = "the last checkpoint is intact: lower lr or raise tau, and start again with another --out"
@@ -237,7 +241,7 @@ def fit_steps(
                 reporters.log(row)
             display.show(row)
             rows.append(row)
-            result = StepResult(step, rollouts, groups, batch, updates, row)
+            result = StepResult(step, rollouts, groups, batch, updates, row, measured.logp_after)
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
             longest, end = max(longest, time.monotonic() - end), time.monotonic()

@@ -4,6 +4,7 @@ Any torch optimizer imports torch._dynamo when it is constructed. That takes as 
 matters to compiled code, which no tier has: `eager` leaves the import out.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -82,9 +83,9 @@ def make_optimizer(
     return made
 
 
-def optimizer_class(path: str) -> type[torch.optim.Optimizer]:
+def optimizer_class(path: str) -> Callable[..., torch.optim.Optimizer]:
     """The optimizer that my.py:MyOptimizer names."""
-    kind = class_from_path(path)
+    kind: type = class_from_path(path)
     if not issubclass(kind, torch.optim.Optimizer):
         raise UsageError(f"{path} is a {kind.__mro__[-2].__name__}; expected a subclass of torch.optim.Optimizer")
     return kind

@@ -54,7 +54,7 @@ class Recording:
 @dataclass(frozen=True)
 class StepExtras:
     """What a tier adds to a recorded step: JSON `facts`, such as `passed`, the reward above which a response is right,
-    and `tensors`, such as `logp_after`; None for one that this step lacks."""
+    and `tensors`, such as `logp_engine`; None for one that this step lacks."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor | None] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Recorder(TrainerCallback):
     """Records every k-th step of a run. It needs no forward pass: the learner reports what its updates compute."""
 
     every: int
-    step_extras: Callable[[Rollouts], StepExtras]
+    step_extras: Callable[[StepResult], StepExtras]
     updates: list[tuple[int, Sequence[int], Tensor]] = field(default_factory=list, init=False)  # prompt, rows, logp
 
     def on_train_begin(self, run: RunContext) -> None:
@@ -91,7 +91,7 @@ class Recorder(TrainerCallback):
 
     def recording(self, run: RunContext, result: StepResult, seen: Tensor | None) -> Recording:
         """The recording of a step."""
-        rollouts, schedule, extras = result.rollouts, run.backend.schedule, self.step_extras(result.rollouts)
+        rollouts, schedule, extras = result.rollouts, run.backend.schedule, self.step_extras(result)
         about = {
             "tier": run.spec.tier,
             "env": run.spec.name,
@@ -116,6 +116,7 @@ class Recorder(TrainerCallback):
             "logp_ref": rollouts.logp_ref,
             "correction": rollouts.correction,
             "logp_seen": seen,
+            "logp_after": result.logp_after,
             **extras.tensors,
         }
         return Recording(about, rollouts.mask.cpu(), {k: x.cpu() for k, x in known.items() if x is not None})

@@ -7,7 +7,7 @@ from pmdkit.bandit.metrics import ExactStepMetrics, evaluate
 from pmdkit.envs import BanditTask, make
 from pmdkit.errors import UsageError
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.loop import Rollouts, Schedule
+from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.population import has_solution
 from pmdkit.specs import BanditSpec
@@ -33,15 +33,12 @@ def make_backend(spec: BanditSpec, objective: Objective) -> Backend:
 
         passed = None if problem.success is None or problem.values is None else sum(problem.values) / 2
 
-        def extras(rollouts: Rollouts) -> StepExtras:  # scoring a table is free
-            return StepExtras({"passed": passed}, {"logp_after": learner.logp(rollouts).detach()})
-
-        callbacks.append(Recorder(spec.run.record, extras))
+        callbacks.append(Recorder(spec.run.record, lambda result: StepExtras({"passed": passed})))
     return Backend(
         learner=learner,
         task=BanditTask(problem, prompts=schedule.prompts, seed=spec.run.seed),
         schedule=Schedule(schedule.steps, schedule.group, schedule.ministeps, spec.run.seed),
-        metrics=metrics.row,
+        metrics=metrics.measure,
         evaluate=lambda: evaluate(problem, learner),
         policy=lambda: learner.log_policy().exp().numpy(),
         callbacks=callbacks,

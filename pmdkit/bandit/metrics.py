@@ -12,12 +12,12 @@ from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import gauge
-from pmdkit.observe.metrics import anchor, distinct_right
+from pmdkit.observe.metrics import Measured, metrics_row
 from pmdkit.population import has_solution, solve
 
 
 class ExactStepMetrics(TrainerCallback):
-    """Turns each finished step into a row of metrics. Holds the policy before the step."""
+    """Measures each finished step exactly. Holds the policy before the step."""
 
     def __init__(self, problem: Bandit, objective: Objective, learner: BanditLearner) -> None:
         self.problem = problem
@@ -31,7 +31,7 @@ class ExactStepMetrics(TrainerCallback):
         """Take the policy of the restored learner."""
         self.before = self.learner.log_policy()
 
-    def row(
+    def measure(
         self,
         step: int,
         learner: BanditLearner,
@@ -39,42 +39,39 @@ class ExactStepMetrics(TrainerCallback):
         groups: Groups,
         batch: Batch,
         updates: list[dict[str, float]],
-    ) -> dict[str, Any]:
-        """One line of metrics.jsonl."""
+    ) -> Measured:
+        """Measure a step."""
         contexts = rollouts.prompts
         old, new = self.before[contexts], learner.log_policy()[contexts]
         self.before = learner.log_policy()
         arms = rollouts.responses.view(rollouts.mass.shape)
         change = (new - old).gather(1, arms)
-        spread = groups.reward.max(1).values > groups.reward.min(1).values
         tau = batch.tau.view(rollouts.mass.shape)[:, 0]
-        passed = distinct = None  # share of right arms among the rollouts, without the verifier's noise
+        passed = right = None  # share of right arms among the rollouts, without the verifier's noise
         if self.success is not None:
             success = self.success[contexts].gather(1, arms)
-            passed = (groups.mass * success).sum(1).mean().item()
-            distinct = distinct_right(rollouts, (success > 0.5) & groups.present)
-        return {
-            "step": step,
-            "reward_mean": (groups.mass * groups.reward).sum(1).mean().item(),
-            "pass_rate": passed,
-            "loss": float(np.mean([u["loss"] for u in updates])),
-            "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
+            passed, right = (groups.mass * success).sum(1).mean().item(), success > 0.5
+        movement = {
             "log_ratio_min": change.min().item(),
             "log_ratio_max": change.max().item(),
             "abs_log_ratio_median": gauge.abs_median(change[groups.mass > 0].numpy()),
             "kl": (new.exp() * (new - old)).sum(1).mean().item(),
-            "entropy": -(new.exp() * new).sum(1).mean().item(),
-            "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
-            "response_length": 1.0,
-            "zero_variance_groups": int((~spread).sum()),
-            "policy_version": rollouts.version,
-            "staleness": (step - rollouts.version) * len(updates) - 1,
             **self.gauge(contexts, learner.reference[contexts], old, new, tau, groups),
-            "anchor": anchor(groups, tau),
-            "distinct_right": distinct,
-            "seconds_rollout": rollouts.seconds,
-            "seconds_update": sum(u["seconds"] for u in updates),
         }
+        row = metrics_row(
+            step,
+            rollouts,
+            groups,
+            batch,
+            updates,
+            pass_rate=passed,
+            right=right,
+            entropy=-(new.exp() * new).sum(1).mean().item(),
+            response_length=1.0,
+            movement=movement,
+        )
+        with torch.no_grad():
+            return Measured(row, learner.logp(rollouts))
 
     def gauge(
         self, contexts: Tensor, reference: Tensor, old: Tensor, new: Tensor, tau: Tensor, groups: Groups

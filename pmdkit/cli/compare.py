@@ -30,7 +30,7 @@ def compare(
 
     Args:
         places: run folders of any tier, folders of runs, or records of sweeps (.json).
-        metric: a number of the summary: pass_rate_last, pass_rate_mean, log_ratio_min, ms_per_token_update, ...
+        metric: a number of the summary: pass_rate_last, pass_rate_mean, log_ratio_min, objective/NAME_mean, ...
         by: the option that defines the arms, such as objective; by default all options in which the runs differ.
         csv: write the table there.
         latex: write the table there.

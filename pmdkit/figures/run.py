@@ -82,6 +82,7 @@ def run_panels(folder: RunFolder) -> tuple[Rows, dict[str, Any] | None, dict[str
     if not rows:
         raise ValueError(f"{folder.path} has no finished step; expected at least one line in metrics.jsonl")
     gauges = gauge.merge(row["gauge"] for row in rows if row["gauge"])
+    own = [key for key in rows[-1] if key.startswith(gauge.OWN) and known(rows, key)]
     lengthy = len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1
     return (
         rows,
@@ -95,6 +96,7 @@ def run_panels(folder: RunFolder) -> tuple[Rows, dict[str, Any] | None, dict[str
             "movement": lambda ax: movement(ax, rows),
             "lengths": (lambda ax: lengths(ax, rows)) if lengthy else None,
             "mismatch": (lambda ax: mismatch(ax, rows)) if known(rows, "mismatch_mean") else None,
+            "own": (lambda ax: own_columns(ax, rows, own)) if own else None,
         },
     )
 
@@ -271,6 +273,15 @@ def belief(ax: Axes, gauges: Rows) -> None:
     ax.set(ylim=(0, 1.45), yticks=np.linspace(0, 1, 6))
     pass_rate_axis(ax)
     ax.legend(handlelength=1.2, fontsize=7, loc="upper center", ncols=2)  # in the space above 1
+
+
+def own_columns(ax: Axes, rows: Rows, keys: Sequence[str]) -> None:
+    """Draw the columns that the objective adds to the metrics."""
+    for key, marker in zip(keys, "os^vDX" * len(keys), strict=False):
+        line(ax, rows, key, marker, label=key.removeprefix(gauge.OWN))
+    heading(ax, "What does the objective say of itself?", "its own columns, before the step", "")
+    steps_axis(ax)
+    ax.legend(fontsize=7)
 
 
 # Title, and the sentences under the picture.

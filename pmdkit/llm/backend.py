@@ -263,7 +263,7 @@ def assemble(
         EnvironmentCallback(),
     ]
     if spec.run.record:
-        found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
+        found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed)))
     if rollout.record_every:
         found.append(ResponsesCallback(task, rollout.record_every))
     found.append(evaluations)

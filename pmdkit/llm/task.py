@@ -25,10 +25,11 @@ SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
 
 @dataclass(frozen=True)
 class GradedStep:
-    """The responses of a step as text, the verifier's verdict on each, and what `RewardSum.total` has of its parts."""
+    """The responses of a step as text, the verifier's verdict on each, [N] reward, and its parts if it has several."""
 
     items: list[Item]
     verdicts: list[Verdict]
+    reward: torch.Tensor
     parts: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -56,7 +57,7 @@ class MathTask:
     most_unscored: float = MOST
     rows: Rows | None = None
     rewards: "RewardSum | None" = None
-    last: GradedStep = field(default=GradedStep([], []), init=False)
+    newest: tuple[Rollouts, GradedStep] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.low, self.high = SCALES[self.scale]
@@ -81,6 +82,16 @@ class MathTask:
 
     def reward(self, rollouts: Rollouts) -> torch.Tensor:
         """[P, G] float64 reward of each response; NaN where the verifier reached no verdict."""
+        return self.graded(rollouts).reward.view(rollouts.mass.shape)
+
+    def graded(self, rollouts: Rollouts) -> GradedStep:
+        """Texts, verdicts and rewards of these responses; the newest ones are remembered and not graded twice."""
+        if self.newest is None or self.newest[0] is not rollouts:
+            self.newest = rollouts, self.grade(rollouts)
+        return self.newest[1]
+
+    def grade(self, rollouts: Rollouts) -> GradedStep:
+        """Grade responses."""
         asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
         responses = [row.tolist() for row in response_tokens(rollouts)]
         ended = [row[-1] in self.ends for row in responses]
@@ -92,5 +103,4 @@ class MathTask:
         parts: dict[str, torch.Tensor] = {}
         if self.rewards is not None:
             reward, parts = self.rewards.total(reward, items, rollouts.extent, rollouts.width)
-        self.last = GradedStep(items, verdicts, parts)
-        return reward.view(rollouts.mass.shape)
+        return GradedStep(items, verdicts, reward, parts)

@@ -19,6 +19,8 @@ COLUMNS = (
     "log_ratio_neg", "theory_log_ratio_neg", "log_ratio_pos", "theory_log_ratio_pos", "tau", "theory_lambda_over_tau",
     "ess", "noise_share", "theory_noise_share",
 )  # fmt: skip
+OWN = "objective/"
+"Begins the names of the columns of metrics.jsonl that an objective adds."
 
 Values = NDArray[np.float64]
 Bucket = dict[str, Any]

@@ -1,8 +1,11 @@
 """metrics.jsonl: one flushed line per step, the same keys in all tiers, null where a key has no meaning.
 
-In tiers 2 and 3, `StepMetrics` measures a step on its own draws, scored again after the last update.
+`metrics_row` writes the row. Tiers 2 and 3 measure a step on its own draws, scored again after the last update:
+`StepMetrics`. Tier 1 does so exactly, see `pmdkit.bandit.metrics`.
 """
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from torch import Tensor
 
 from pmdkit.loop import Learner, Rollouts
 from pmdkit.objectives import Batch, Groups, Objective, baselines
+from pmdkit.objectives.objective import OwnColumns
 from pmdkit.observe import gauge
 from pmdkit.population import has_solution, solve
 
@@ -25,8 +29,75 @@ KEYS = (
 ROWS = 1024  # summed at a time: a float64 rectangle of all rows of a step may have a gigabyte
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a step.
+
+    Attributes:
+        row: its line of metrics.jsonl.
+        logp_after: [n, T] log-probabilities of its first n rows under the policy after it, where they were computed.
+    """
+
+    row: dict[str, Any]
+    logp_after: Tensor | None = None
+
+
+def metrics_row(
+    step: int,
+    rollouts: Rollouts,
+    groups: Groups,
+    batch: Batch,
+    updates: list[dict[str, float]],
+    *,
+    pass_rate: float | None,
+    right: Tensor | None,
+    entropy: float,
+    response_length: float,
+    movement: dict[str, Any],
+) -> dict[str, Any]:
+    """One line of metrics.jsonl, with the keys of KEYS in all tiers.
+
+    Args:
+        pass_rate, entropy, response_length: exact, or expectations over the rollouts.
+        right: [P, G] boolean, the right responses; None where no response is right or wrong.
+        movement: how far the step moved the policy, and the gauge.
+    """
+    mass, reward = groups.mass.double(), groups.reward.double()
+    scored = groups.present.any(1)
+    top = torch.where(groups.present, reward, -torch.inf).max(1).values
+    low = torch.where(groups.present, reward, torch.inf).min(1).values
+    return {
+        "step": step,
+        "reward_mean": expect(reward, mass, scored),
+        "pass_rate": pass_rate,
+        "loss": float(np.mean([u["loss"] for u in updates])),
+        "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
+        **movement,
+        "anchor": anchor(groups, batch.tau.view(mass.shape)[:, 0]),
+        "distinct_right": None if right is None else distinct_right(rollouts, right & groups.present),
+        "entropy": entropy,
+        "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
+        "response_length": response_length,
+        "zero_variance_groups": int((scored & (top == low)).sum()),
+        "policy_version": rollouts.version,
+        "staleness": (step - rollouts.version) * len(updates) - 1,
+        **({"skipped_updates": sum(int(u["skipped"]) for u in updates)} if "skipped" in updates[0] else {}),
+        **({"learning_rate": updates[-1]["lr"]} if "lr" in updates[-1] else {}),
+        "seconds_rollout": rollouts.seconds,
+        "seconds_update": sum(u["seconds"] for u in updates),
+    }
+
+
+def own_columns(objective: Objective, batch: Batch) -> dict[str, float | None]:
+    """The columns that an objective adds, see `OwnColumns`; their names begin with `gauge.OWN`."""
+    if not isinstance(objective, OwnColumns):
+        return {}
+    values = {gauge.OWN + name: float(value) for name, value in objective.columns(batch).items()}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
 class StepMetrics:
-    """Turns each finished step into a row of metrics.
+    """Measures each finished step on its own rollouts.
 
     Args:
         objective: the gauge compares with its exact update.
@@ -38,9 +109,8 @@ class StepMetrics:
         self.objective = objective
         self.passed = passed
         self.sample = sample
-        self.logp_after: Tensor | None = None  # [n, T] of the first n rows of the last step, under the policy after it
 
-    def row(
+    def measure(
         self,
         step: int,
         learner: Learner,
@@ -48,38 +118,33 @@ class StepMetrics:
         groups: Groups,
         batch: Batch,
         updates: list[dict[str, float]],
-    ) -> dict[str, Any]:
-        """One line of metrics.jsonl. KL and entropy are expectations over the rollouts; entropy is that of pi_old."""
+    ) -> Measured:
+        """Measure a step. KL and entropy are expectations over the rollouts; entropy is that of pi_old."""
         mass, reward = groups.mass.double(), groups.reward.double()
         length = rollouts.mask.sum(1).view(mass.shape)
         blocks = zip(rollouts.mask.split(ROWS), rollouts.logp_old.split(ROWS), strict=True)
         logp_old = torch.cat([torch.where(on, x, 0.0).double().sum(1) for on, x in blocks]).view(mass.shape)
         scored = groups.present.any(1)
-        top = torch.where(groups.present, reward, -torch.inf).max(1).values
-        low = torch.where(groups.present, reward, torch.inf).min(1).values
-        return {
-            "step": step,
-            "reward_mean": expect(reward, mass, scored),
-            "pass_rate": expect((reward > self.passed).double(), mass, scored),
-            "loss": float(np.mean([u["loss"] for u in updates])),
-            "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
-            **self.movement(learner, rollouts, groups, batch),
-            "anchor": anchor(groups, batch.tau.view(mass.shape)[:, 0]),
-            "distinct_right": distinct_right(rollouts, (reward > self.passed) & groups.present),
-            "entropy": -expect(logp_old, mass, scored),
-            "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
-            "response_length": expect(length.double(), mass, scored),
-            "zero_variance_groups": int((scored & (top == low)).sum()),
-            "policy_version": rollouts.version,
-            "staleness": (step - rollouts.version) * len(updates) - 1,
-            **({"skipped_updates": sum(int(u["skipped"]) for u in updates)} if "skipped" in updates[0] else {}),
-            **({"learning_rate": updates[-1]["lr"]} if "lr" in updates[-1] else {}),
-            "seconds_rollout": rollouts.seconds,
-            "seconds_update": sum(u["seconds"] for u in updates),
-        }
+        right = reward > self.passed
+        movement, logp_after = self.movement(learner, rollouts, groups, batch)
+        row = metrics_row(
+            step,
+            rollouts,
+            groups,
+            batch,
+            updates,
+            pass_rate=expect(right.double(), mass, scored),
+            right=right,
+            entropy=-expect(logp_old, mass, scored),
+            response_length=expect(length.double(), mass, scored),
+            movement=movement,
+        )
+        return Measured(row, logp_after)
 
-    def movement(self, learner: Learner, rollouts: Rollouts, groups: Groups, batch: Batch) -> dict[str, Any]:
-        """How far the step moved the sampled prompts, and how far the exact update would have."""
+    def movement(
+        self, learner: Learner, rollouts: Rollouts, groups: Groups, batch: Batch
+    ) -> tuple[dict[str, Any], Tensor]:
+        """How far the step moved the sampled prompts and the exact update would have; and the scores after the step."""
         prompts, size = rollouts.mass.shape
         taken = slice(0, min(prompts, self.sample or prompts))
         tau = batch.tau.view(prompts, size)[:, 0]
@@ -88,11 +153,11 @@ class StepMetrics:
         mass, reward = groups.mass[taken].double(), groups.reward[taken].double()
         scored = groups.present[taken].any(1)
         with torch.no_grad():
-            logp = self.logp_after = learner.logp(rollouts)
+            logp = learner.logp(rollouts)
         change = torch.where(rollouts.mask, logp - rollouts.logp_old, 0.0).double().sum(1).view(mass.shape)
         change = torch.where(mass > 0, change, 0.0)
         length = rollouts.mask.sum(1).view(mass.shape)
-        return {
+        columns = {
             "log_ratio_min": change.min().item(),
             "log_ratio_max": change.max().item(),
             "abs_log_ratio_median": gauge.abs_median(change[mass > 0].numpy()),
@@ -100,6 +165,7 @@ class StepMetrics:
             **self.gauge(rollouts, mass, reward, change, length, tau[taken]),
             **{name: gauge.mean(values) for name, values in all_groups.items()},  # needs only rewards: over all groups
         }
+        return columns, logp
 
     def gauge(
         self, rollouts: Rollouts, mass: Tensor, reward: Tensor, change: Tensor, length: Tensor, tau: Tensor

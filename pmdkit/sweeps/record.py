@@ -1,7 +1,7 @@
 """The record of a sweep: one small JSON file with the options, summary, thinned curve and gauge of every run.
 
-The summary gains `pass_rate_mean` (over the rollouts of all steps), `log_ratio_min` (over all steps) and
-`ms_per_token_rollout` and `ms_per_token_update`.
+The summary gains `pass_rate_mean` (over the rollouts of all steps), `log_ratio_min` (over all steps),
+`ms_per_token_rollout` and `ms_per_token_update`, and `_mean` and `_last` of each column that the objective adds.
 """
 
 import json
@@ -64,6 +64,10 @@ def digest(run: run_folder.RunFolder) -> Entry:
     low = [row["log_ratio_min"] for row in rows if row["log_ratio_min"] is not None]
     summary["pass_rate_mean"] = None if None in rates or not rates else sum(rates) / len(rates)
     summary["log_ratio_min"] = min(low) if low else None
+    for name in [key for key in (rows[-1] if rows else {}) if key.startswith(gauge.OWN)]:
+        values = [row[name] for row in rows if row.get(name) is not None]
+        summary[f"{name}_mean"] = sum(values) / len(values) if values else None
+        summary[f"{name}_last"] = rows[-1][name]
     for phase in ("rollout", "update"):
         seconds = sum(row[f"seconds_{phase}"] for row in rows)
         summary[f"ms_per_token_{phase}"] = 1e3 * seconds / summary["tokens"] if summary["tokens"] else None

@@ -42,15 +42,12 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
     asked = task.held_out(EVALUATION)
     rate = partial(held_out_pass_rate, learner, problem, asked, DRAWS, derive(seed, "evaluation"))
 
-    metrics = StepMetrics(objective)
     callbacks: list[TrainerCallback] = []
     if spec.run.record:
         from pmdkit.recording import Recorder, StepExtras
 
         facts = {"passed": 0.5, "vocabulary": list(problem.vocabulary)}
-        callbacks.append(
-            Recorder(spec.run.record, lambda rollouts: StepExtras(facts, {"logp_after": metrics.logp_after}))
-        )
+        callbacks.append(Recorder(spec.run.record, lambda result: StepExtras(facts)))
 
     def prepare(note: Callable[[str], None]) -> None:
         warm_start(learner.model, problem, warm, seed, rate, note)
@@ -61,7 +58,7 @@ def make_backend(spec: ToySpec, objective: Objective) -> Backend:
         learner=learner,
         task=task,
         schedule=Schedule(schedule.steps, schedule.group, schedule.ministeps, seed),
-        metrics=metrics.row,
+        metrics=StepMetrics(objective).measure,
         # rewards are 0 and 1, so that both are the same number
         evaluate=lambda: dict.fromkeys(("pass_rate", "reward"), rate()),
         policy=lambda: learner.model,

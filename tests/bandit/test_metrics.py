@@ -34,7 +34,7 @@ def measured(objective, problem, group, steps=1, lr=0.05):
     meter, rows, policies = ExactStepMetrics(problem, objective, learner), [], [learner.log_policy()]
 
     def keep(*step):
-        rows.append(meter.row(*step))
+        rows.append(meter.measure(*step).row)
         policies.append(learner.log_policy())
 
     run(objective, learner, BanditTask(problem), Schedule(steps, group), [keep])

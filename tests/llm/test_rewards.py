@@ -145,10 +145,11 @@ def test_parts_add_up_and_no_verdict_stays_a_third_value(own_file, monkeypatch):
     assert reward[0, 1].isnan()
     assert reward[0, 2] == -3.0 + 0.5 + 2.0 * overlong[2]
     assert graded(reward, rollouts).mass.tolist() == [[0.5, 0.0, 0.5]]
-    found = rewards.columns(task.last.verdicts, task.last.parts)
+    answers = task.graded(rollouts)
+    found = rewards.columns(answers.verdicts, answers.parts)
     assert found["pass_rate"] == 1 / 3
     assert found["rewards/trl_style/mean"] == 0.5
-    assert task.last.parts["trl_style"][1].isnan()
+    assert answers.parts["trl_style"][1].isnan()
     for grader in task.graders:
         grader.close()
 

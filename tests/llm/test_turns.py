@@ -235,7 +235,7 @@ def test_rewards_of_environment_and_grader(cut_off, model, encoder):
             assert bool(reward[n].isnan()) == (cut_off == "mask")
         elif episode.reward is not None:
             assert reward[n] == 0.75
-        item = task.last.items[n]
+        item = task.graded(rollouts).items[n]
         assert item.response == episode.messages[-1]["content"]
         assert json.loads(item.row.messages) == [dict(message) for message in episode.messages[:-1]]
         assert item.row.tokens == episode.tokens

@@ -40,7 +40,7 @@ def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, task=T
 
     def keep(step, learner, rollouts, groups, batch, updates):
         seen.update(rollouts=rollouts, groups=groups, batch=batch)
-        seen["row"] = StepMetrics(objective).row(step, learner, rollouts, groups, batch, updates)
+        seen["row"] = StepMetrics(objective).measure(step, learner, rollouts, groups, batch, updates).row
 
     run(objective, learner, task(problem, prompts, 1), Schedule(steps, group, ministeps, seed=3), [keep])
     return learner, seen["rollouts"], seen["groups"], seen["row"]

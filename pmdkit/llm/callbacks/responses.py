@@ -26,7 +26,7 @@ class ResponsesCallback(TrainerCallback):
         rollouts, groups = result.rollouts, result.groups
         size = rollouts.mass.shape[1]
         numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
-        rewards, graded = groups.reward.flatten().tolist(), self.task.last
+        rewards, graded = groups.reward.flatten().tolist(), self.task.graded(rollouts)
         lines = []
         for n, (item, verdict) in enumerate(zip(graded.items, graded.verdicts, strict=True)):
             problem = self.task.problems.problem(numbers[n // size])
