@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -15,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
 from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.llm import collectives, evaluate, head, lora, shard_loading, weight_sync_check
@@ -28,14 +28,13 @@ from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.columns import make_metrics, step_extras
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
-from pmdkit.llm.engines import CENTRAL, ENGINES, base
+from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.prompts import Encoder, encode_numbers
-from pmdkit.llm.recipe_checks import check_engine
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.task_parts import load_problems as load_problems  # by this name for programs such as llm/train.py
 from pmdkit.llm.task_parts import make_encoder as make_encoder
@@ -58,7 +57,7 @@ GENERATED = 256  # rows that are hashed where problems are generated: code and o
 
 def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
-    check_engine(spec.rollout.engine, spec.vllm.urls)
+    check_engine(spec)
     if spec.lora.rank and spec.model.backend == "transformers":
         need("peft", "[lora]")
     if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
@@ -147,21 +146,20 @@ def make_engine(
     process_group: ProcessGroup = SINGLE,
 ) -> DistributedEngine:
     """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards."""
-    rollout, vllm = spec.rollout, spec.vllm
-    tokenizer, central = encoder.tokenizer, rollout.engine in CENTRAL
+    rollout, tokenizer, about = spec.rollout, encoder.tokenizer, engine_traits(spec)
     ends = end_tokens(model, tokenizer)
     own = process_group.strategy == "fsdp2" or rollout.lag > 0
     width = max(rollout.width, spec.evaluation.width or 0)
     # a later turn continues a response of up to the width; all rows are drawn together, as wide as any has room for
     longest = rollout.max_prompt + width * (1 if rollout.environment is None else 2)
     engine: base.Engine | None = None
-    if process_group.is_main_process or not central:
+    if process_group.is_main_process or not about.central:
         config = base.EngineConfig(
             model=model,
             tokenizer=tokenizer,
             ends=ends,
             rollout=rollout,
-            vllm=vllm,
+            options=engine_options(spec),
             dtype=spec.model.dtype,
             context=min(longest, getattr(model.config, "max_position_embeddings", None) or longest),
             device=pick_device(spec.model.device),
@@ -169,8 +167,10 @@ def make_engine(
             size=process_group.size,
             seed=spec.run.seed,
         )
-        module, _, name = ENGINES[rollout.engine].partition(":")
-        engine = getattr(import_module(module), name)(config)
+        kind = engine_class(rollout.engine)
+        engine = getattr(kind, "from_config", kind)(config)
+        if not isinstance(engine, base.Engine):
+            raise UsageError(f"{rollout.engine} lacks a method of pmdkit.llm.engines.base.Engine; write all of them")
     check: weight_sync_check.WeightSyncCheck | None = None
     # an engine on the trainer's own weights has nothing to be compared with
     if rollout.canary and getattr(engine, "model", None) is not model:
@@ -186,8 +186,8 @@ def make_engine(
         engine,
         process_group,
         ends[0],
-        central=central,
-        span=vllm.tensor_parallel if rollout.engine == "vllm" else 1,
+        central=about.central,
+        span=about.span,
         sync_check=check,
         response_check=base.ResponseCheck(ends, head.head_weight(model).shape[0]),
     )

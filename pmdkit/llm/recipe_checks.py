@@ -1,7 +1,6 @@
 """Checks before a run, while no model is loaded: fill in defaults, refuse what cannot work or is not installed."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from pmdkit.envs.math.readers import MathFile
 from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, short, unknown
 from pmdkit.extras import need, remedy
+from pmdkit.llm.engines import engine_options
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 from pmdkit.specs import LLMSpec
@@ -70,6 +70,7 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
             f"rollout.correction is '{rollout.correction}' and {spec.objective['name']} has one loss per response;"
             " expected sequence-truncate or sequence-mask"
         )
+    engine_options(spec)
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
     check_evaluated("evaluation.data", spec.evaluation.data)
@@ -191,19 +192,6 @@ def check_rewards(table: RewardTable, width: int) -> None:
             raise UsageError(
                 f"two [[reward]] tables are called {part}; give one of them its own name, beside its grade"
             )
-
-
-def check_engine(engine: str, urls: Sequence[str]) -> None:
-    """Raise, before anything is loaded, if an engine cannot run: vLLM is missing or too old, or no server is named."""
-    if engine == "vllm-server" and not urls:
-        raise UsageError(
-            "vllm.urls is empty; rollout.engine = 'vllm-server' needs the addresses of running servers, such as "
-            "http://127.0.0.1:8000; see docs/use/engines.md for the command that starts one"
-        )
-    if engine == "vllm":
-        from pmdkit.llm.engines.vllm import check_version, installed_version
-
-        check_version(installed_version())
 
 
 def check_processes(processes: int, device: str) -> None:

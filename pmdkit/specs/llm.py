@@ -70,8 +70,8 @@ class PromptTable(Strict):
 class RolloutTable(Strict):
     """[rollout]: which engine generates the responses, and how long they may be."""
 
-    engine: Literal["transformers", "vllm", "vllm-server"] = "transformers"
-    "transformers: in the trainer's process, no other package. vllm: beside it. vllm-server: running servers."
+    engine: str = "transformers"
+    "transformers: in the trainer's process. vllm: beside it. vllm-server: servers. Or your own as my.py:MyEngine."
     lag: int = Field(default=0, ge=0)
     "Steps by which the rollout policy lags; 0 alternates rollout and update, 1 or more overlaps them."
     canary: int = Field(default=8, ge=0)
@@ -159,6 +159,13 @@ class VLLMTable(Strict):
     "Maximum number of responses generated at the same time, by each engine or server."
     options: VLLMOptions = Field(default_factory=VLLMOptions)
     "vllm: further arguments of vLLM's engine, by vLLM's names; another name is answered with those that there are."
+
+
+class EngineTable(Strict):
+    """[engine]: your own engine, rollout.engine = "my.py:MyEngine"."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    "[engine.options]: the fields of the dataclass `Options` of your class; without one, whatever it reads."
 
 
 class TinkerTable(Strict):
@@ -267,6 +274,7 @@ class LLMSpec(Spec):
     prompt: PromptTable = PromptTable()
     rollout: RolloutTable = RolloutTable()
     vllm: VLLMTable = VLLMTable()
+    engine: EngineTable = EngineTable()
     reward: RewardTable = RewardTable()
     update: UpdateTable = UpdateTable()
     evaluation: EvaluationTable = EvaluationTable()

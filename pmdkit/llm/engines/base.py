@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.specs.llm import RolloutTable, VLLMTable
+from pmdkit.specs.llm import RolloutTable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -129,11 +129,12 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What the `make` functions of ENGINES receive.
+    """What an engine is made from.
 
     Attributes:
         model: the trainer's, on its device, float32. The engine has its configuration; weights are published later.
         ends: tokens that end a response; the first also pads rows.
+        options: of this engine, see `engine_options`.
         dtype: "float32" or "bfloat16", what the engine computes in.
         context: most tokens of a prompt and its response together, evaluations included.
         own: the engine must hold its own weights: the trainer's are sharded, or are updated while it generates.
@@ -143,7 +144,7 @@ class EngineConfig:
     tokenizer: "PreTrainedTokenizerBase"
     ends: Sequence[int]
     rollout: RolloutTable
-    vllm: VLLMTable
+    options: Any
     dtype: str = "float32"
     context: int = 4096
     device: torch.device = CPU

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -34,19 +35,6 @@ CACHE_TOKENS = 2**18  # 15 GB of keys and values for a 7B model with 4 key heads
 READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
 
 
-def make(config: base.EngineConfig) -> base.Engine:
-    """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
-    model = config.model
-    if model.device.type == "meta":  # the trainer's is sharded over the processes; here each generates with a whole one
-        model = load_model(str(model.name_or_path))[0].requires_grad_(False)
-    elif config.own or config.dtype != "float32":
-        model = deepcopy(model).requires_grad_(False)
-    if config.dtype != "float32":
-        cast_model(model, getattr(torch, config.dtype))
-    model.to(config.device)  # type: ignore[arg-type]
-    return TransformersEngine(model, config.ends, cache_tokens=config.rollout.cache_tokens)
-
-
 @dataclass
 class WaitingRows:
     """Rows of one prompt that have not started."""
@@ -63,6 +51,24 @@ class TransformersEngine:
         eos: tokens that end a response and belong to it; the first also pads rows.
         cache_tokens: limit on the rows generated at a time, times the longest prompt plus the width.
     """
+
+    own_weights: ClassVar[bool] = False
+
+    @classmethod
+    def from_config(cls, config: base.EngineConfig) -> Self:
+        """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one.
+
+        Where the trainer's weights are sharded over the processes, each generates with a whole model.
+        """
+        model = config.model
+        if model.device.type == "meta":
+            model = load_model(str(model.name_or_path))[0].requires_grad_(False)
+        elif config.own or config.dtype != "float32":
+            model = deepcopy(model).requires_grad_(False)
+        if config.dtype != "float32":
+            cast_model(model, getattr(torch, config.dtype))
+        model.to(config.device)  # type: ignore[arg-type]
+        return cls(model, config.ends, cache_tokens=config.rollout.cache_tokens)
 
     def __init__(self, model: PreTrainedModel, eos: int | Sequence[int], *, cache_tokens: int = CACHE_TOKENS) -> None:
         self.model = model

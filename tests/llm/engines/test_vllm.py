@@ -21,7 +21,6 @@ from pmdkit.llm.engines.vllm import arguments, check_version
 from pmdkit.llm.engines.vllm.client import Server
 from pmdkit.llm.engines.vllm.server import ServerEngine
 from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
-from pmdkit.llm.recipe_checks import check_engine
 from pmdkit.resolve import resolve
 from pmdkit.specs.llm import RolloutTable, VLLMTable
 
@@ -75,9 +74,9 @@ def test_versions():
 
 
 def test_servers_need_addresses():
-    check_engine("vllm-server", ["http://127.0.0.1:8000"])
+    ServerEngine.check(VLLMTable(urls=["http://127.0.0.1:8000"]))
     with pytest.raises(UsageError):
-        check_engine("vllm-server", [])
+        ServerEngine.check(VLLMTable())
     for url in ("127.0.0.1:8000", "ftp://host", "http://", "http://host/path"):
         with pytest.raises(UsageError):
             Server(url, 1.0)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from pmdkit.errors import UsageError, unknown
+from pmdkit.llm.engines import engine_traits
 from pmdkit.randomness import generator
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import HEAD_TOKENS
@@ -165,6 +166,7 @@ class Workload:
         return 2 * sizes.trained
 
 
+VLLM = ("vllm", "vllm-server")
 PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, about 3 per token
 
 
@@ -175,7 +177,8 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
     schedule, rollout, update = spec.schedule, spec.rollout, spec.update
     assert schedule.prompts is not None
     assert schedule.group is not None
-    vllm, fsdp2 = spec.vllm if rollout.engine != "transformers" else None, spec.parallel.strategy == "fsdp2"
+    vllm, fsdp2 = spec.vllm if rollout.engine in VLLM else None, spec.parallel.strategy == "fsdp2"
+    engine = engine_traits(spec)
     return Workload(
         prompts=schedule.prompts,
         group=schedule.group,
@@ -189,22 +192,22 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         recompute=rollout.old == "recompute",
         lag=rollout.lag,
         width=rollout.width,
-        own=rollout.engine != "transformers" or spec.model.dtype != "float32" or fsdp2 or rollout.lag > 0,
+        own=engine.own_weights or spec.model.dtype != "float32" or fsdp2 or rollout.lag > 0,
         replicas=spec.parallel.replicas,
         optimizer=schedule.optimizer,
-        sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
+        sleeps=engine.sleeps,
         share=vllm.memory if vllm is not None else None,
         slots=vllm.rows if vllm is not None else None,
-        reserve=rollout.cache_tokens if vllm is None else None,
+        reserve=rollout.cache_tokens if rollout.engine == "transformers" else None,
     )
 
 
 def serving(spec: LLMSpec) -> tuple[int, int]:
     """Accelerators of one engine, and of all servers together; the second is 0 if the trainer generates itself."""
-    engine, vllm = spec.rollout.engine, spec.vllm
-    if engine == "transformers":
-        return 1, 0
-    return vllm.tensor_parallel, 0 if engine == "vllm" else max(1, len(vllm.urls)) * vllm.tensor_parallel
+    engine = engine_traits(spec)
+    if spec.rollout.engine == "vllm-server":  # its traits say nothing about the accelerators of servers
+        return spec.vllm.tensor_parallel, max(1, len(spec.vllm.urls)) * spec.vllm.tensor_parallel
+    return engine.span, engine.span if engine.central else 0
 
 
 Array = NDArray[np.float64]

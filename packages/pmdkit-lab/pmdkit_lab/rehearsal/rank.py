@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import PmdkitError, first_line
 from pmdkit.llm import backend, collectives, old_logprobs, shard_loading
-from pmdkit.llm.engines import CENTRAL, ENGINES
+from pmdkit.llm.engines import ENGINES
 from pmdkit.llm.engines import transformers as transformers_engine
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -146,14 +146,13 @@ class RehearsedVLLM(ColocatedEngine):
         self.asleep = self.whole = False
         weights = getattr(torch, config.dtype).itemsize * sum(weight.numel() for weight in config.model.parameters())
         there = torch.cuda.get_device_properties(0).total_memory if config.rollout.engine == "vllm" else 0
-        self.llm: Any = FakeVLLM(weights // config.vllm.tensor_parallel, int(config.vllm.memory * there))
+        self.llm: Any = FakeVLLM(weights // config.options.tensor_parallel, int(config.options.memory * there))
 
 
 def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: ProcessGroup) -> DistributedEngine:
     """The recipe's engine, which publishes weights for real and holds its cache, but draws no tokens."""
     rollout, cache = spec.rollout, 0
     # no servers here; if the trainer's weights are sharded, each process generates with a whole model
-    CENTRAL.clear()
     ENGINES.update(dict.fromkeys(("vllm", "vllm-server"), f"{__name__}:{RehearsedVLLM.__name__}"))
     with patch.object(transformers_engine, "load_model", lambda path: (on_device(deepcopy(model)), None)):
         found = backend.make_engine(spec, model, task, task, group)

@@ -17,7 +17,8 @@ import torch
 from pmdkit.cli.options import RunOptions
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import cache_folder
-from pmdkit.llm.engines import CENTRAL
+from pmdkit.llm.engines import engine_traits
+from pmdkit.plugins import is_path
 from pmdkit.processes import exit_reason, python_command, python_environment
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
@@ -56,8 +57,12 @@ def rehearse(
         spec, _ = resolve("llm", recipe, changes, trust=trust)
     if spec.model.device.startswith("cpu"):
         raise UsageError(f"model.device is '{spec.model.device}'; a rehearsal is of accelerators: leave it out")
-    if spec.rollout.engine == "vllm" and count % spec.vllm.tensor_parallel:
-        raise UsageError(f"vllm.tensor_parallel is {spec.vllm.tensor_parallel} on {count} accelerators; give a divisor")
+    if is_path(spec.rollout.engine):
+        raise UsageError(
+            f"rollout.engine is {spec.rollout.engine}, which no rehearsal knows; name transformers or vllm"
+        )
+    if count % (span := engine_traits(spec).span):
+        raise UsageError(f"vllm.tensor_parallel is {span} on {count} accelerators; give a divisor")
     shape_of(spec)  # refuse a model without a configuration before compiling anything
     given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib}
     between = [{**given, "rank": count // 2, "like": count - 1}] if count > 2 else []
@@ -128,7 +133,7 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
         words = "rank {rank}, {phase}: {problem} ({where})".format(**mistakes[0])
     rollout = spec.rollout
     parts = {  # parts of a recipe that a rehearsal leaves out
-        f"the servers of rollout.engine = '{rollout.engine}', and sending weights to them": rollout.engine in CENTRAL,
+        f"the servers of rollout.engine = '{rollout.engine}', and sending weights to them": engine_traits(spec).central,
         "rollouts ahead of the updates (rollout.lag), and the copy of the weights on the host": rollout.lag > 0,
         f"the environment {rollout.environment}": rollout.environment is not None,
         "phase 0, which teaches the starter": spec.warm_start.pass_rate > 0,

@@ -41,7 +41,7 @@ def set_environment() -> None:
 
 def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
     """Keyword arguments of `vllm.LLM`; the folder has the configuration and the tokenizer."""
-    table, fast = config.vllm, config.device.type != "cpu"
+    table, fast = config.options, config.device.type != "cpu"
     if config.size % table.tensor_parallel:
         raise UsageError(
             f"vllm.tensor_parallel is {table.tensor_parallel}; expected a divisor of parallel.processes, {config.size}"
@@ -92,7 +92,7 @@ def sampling_arguments(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any
 
 def sleep_enabled(config: EngineConfig) -> bool:
     """Whether the engine gives its memory back during updates; not if it generates during them."""
-    return config.vllm.sleep and config.device.type != "cpu" and config.rollout.lag == 0
+    return config.options.sleep and config.device.type != "cpu" and config.rollout.lag == 0
 
 
 def write_folder(folder: Path, config: EngineConfig, architecture: str, longest: int) -> None:

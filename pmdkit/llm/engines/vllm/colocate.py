@@ -24,6 +24,7 @@ from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.vllm import arguments, check_version, installed_version
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.specs.llm import VLLMTable
 
 PROGRESS_SECONDS = 0.1  # between calls of progress
 
@@ -39,6 +40,21 @@ class ColocatedEngine:
         asleep: memory is given back until the next publish.
         whole: it has weights, all of the same version.
     """
+
+    @staticmethod
+    def sleeps(options: VLLMTable) -> bool:
+        """Trait: it does unless told otherwise."""
+        return options.sleep
+
+    @staticmethod
+    def span(options: VLLMTable) -> int:
+        """Trait: its tensor-parallel ranks."""
+        return options.tensor_parallel
+
+    @staticmethod
+    def check(options: VLLMTable) -> None:
+        """Refuse a vLLM that is missing or too old."""
+        check_version(installed_version())
 
     def __init__(self, config: EngineConfig) -> None:
         release = installed_version()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import numpy as np
@@ -25,6 +25,7 @@ from pmdkit.llm.engines.vllm import check_version
 from pmdkit.llm.engines.vllm.arguments import MAX_SEED, sampling_arguments
 from pmdkit.llm.engines.vllm.client import Json, Server, call_each
 from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
+from pmdkit.specs.llm import VLLMTable
 
 REQUESTS = 288  # to a server at a time: vLLM generates 256 rows together, the rest wait in its queue
 POLL = 0.25  # seconds between calls of progress, and between checks of a server that starts
@@ -47,14 +48,25 @@ class ServerEngine:
         tag: weight version that all servers have confirmed; "" if there is none, or a publish was interrupted.
     """
 
+    central: ClassVar[bool] = True
+
+    @staticmethod
+    def check(options: VLLMTable) -> None:
+        """Refuse a recipe without servers."""
+        if not options.urls:
+            raise UsageError(
+                "vllm.urls is empty; rollout.engine = 'vllm-server' needs the addresses of running servers, such as "
+                "http://127.0.0.1:8000; see docs/use/engines.md for the command that starts one"
+            )
+
     def __init__(self, config: EngineConfig) -> None:
-        until = time.monotonic() + config.vllm.timeout
-        self.servers = [connect(url, config, until) for url in config.vllm.urls]
+        until = time.monotonic() + config.options.timeout
+        self.servers = [connect(url, config, until) for url in config.options.urls]
         self.ends = list(config.ends)
         self.vocabulary = int(config.model.config.get_text_config().vocab_size)
-        self.requests = config.vllm.rows or REQUESTS
+        self.requests = config.options.rows or REQUESTS
         self.names, self.dtype = WeightNames(config.model.config), getattr(torch, config.dtype)
-        self.folder = config.vllm.folder
+        self.folder = config.options.folder
         self.version = NO_WEIGHTS
         self.run, self.publishes = token_hex(4), 0
         self.tag = ""
@@ -192,7 +204,7 @@ class ServerEngine:
 
 def connect(url: str, config: EngineConfig, until: float) -> Server:
     """A server that can serve a run, and the name of its model; one that may still be loading is waited for."""
-    seconds = config.vllm.timeout
+    seconds = config.options.timeout
     server = Server(url, seconds)
     while True:
         try:
