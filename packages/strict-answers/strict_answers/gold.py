@@ -123,7 +123,7 @@ def equation_of(opened: str) -> str:
 
 def opened_span(span: str) -> str:
     """A stripped span without text commands, dollars, and degree signs that are mere units."""
-    text = OPENER.sub("", radians(without_dollars(open_text(CLOSING.sub("", span)))), count=1)
+    text = OPENER.sub(" ", radians(without_dollars(open_text(CLOSING.sub("", span)))), count=1)
     if DIGIT.search(text) is None:
         text = in_digits(text)
     elif text.endswith(")"):
@@ -131,7 +131,7 @@ def opened_span(span: str) -> str:
         text = in_digits(head) if in_digits(head).strip() == in_digits(aside).strip() else text
     if "nfinity" in text:
         text = INFINITY.sub(r"\\infty", text)
-    text = strip_decoration(INTRODUCTION.sub("", text, count=1))
+    text = strip_decoration(INTRODUCTION.sub(" ", text, count=1))
     if hence := HENCE.match(text):
         text = text[hence.end() :]
     return "-" + text[signed.end() :] if (signed := SIGNED.match(text)) else text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from strict_answers.brackets import closing, levels
 from strict_answers.normalization import TEXT
+from strict_answers.numerals import SCIENTIFIC
 from strict_answers.vocabulary import FUNCTIONS, listed, unknowns
 
 LENGTH = 400
@@ -99,9 +100,8 @@ def unknown_symbol(span: str, gold: str) -> str | None:
         return "a point in the middle of a value"
     if "--" in plain and "--" not in gold:
         return "two minus signs"
-    if JUXTAPOSED.search(ARGUMENT.sub("+", re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain))) and not JUXTAPOSED.search(
-        gold
-    ):
+    beside = ARGUMENT.sub("+", re.sub(r"(?<=[0-9.}]) (?=[({\\])", "", plain))
+    if JUXTAPOSED.search(beside) and not JUXTAPOSED.search(SCIENTIFIC.sub("", gold)):
         return "two numbers side by side"
     return None
 

@@ -55,6 +55,12 @@ ESCAPED = re.compile(r"\\\\(?=[A-Za-z])")
 SIZES = re.compile(r"\\(?:left|right|middle|[bB]igg?[lr]?|limits)(?![A-Za-z]) ?\.?")
 
 
+SIZE_OF_NOTHING = re.compile(
+    r"\\(?:left|right|middle)(?![A-Za-z]) ?(?![()\[\]|./<>]|\\[{}|]|\\[lr]?(?:angle|[vV]ert|brac[ek]|floor|ceil))"
+)
+"A \\left or \\right without its bracket."
+
+
 def strip_decoration(span: str) -> str:
     r"""Strip what has no meaning: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
     span = plain_latex(BOLD.sub(r"\1", span.translate(MINUS)))

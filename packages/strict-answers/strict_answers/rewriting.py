@@ -26,7 +26,7 @@ CHOSEN = re.compile(
 )
 "Binomial coefficients as {}_{10}C_3, 10C3, C(10, 3) and C_{10}^3."
 SIGN = (
-    r"(?:(?<=[0-9])\^ ?\{? ?o ?\}?(?![A-Za-z])|\^ ?\{ ?\\circ ?\}|(?:\^ ?|(?<=[0-9]))\\circ(?![A-Za-z])"
+    r"(?:(?<=[0-9])\^ ?\{? ?o ?\}?(?![A-Za-z])|\^ ?\{ ?\\circ ?\}|(?:\^ ?|(?<=[0-9])(?<!\^[0-9]))\\circ(?![A-Za-z])"
     r"|\\degrees?(?![A-Za-z])|°)"
 )
 DEGREES = re.compile(

@@ -14,7 +14,7 @@ from strict_answers import structure
 from strict_answers.extraction import after_box, answer_line, last_box
 from strict_answers.gold import LONGEST, PERCENT, Gold, opened_span, read_gold, spelled, squeezed
 from strict_answers.limits import too_complex, unknown_symbol
-from strict_answers.normalization import plain_latex, strip_decoration
+from strict_answers.normalization import SIZE_OF_NOTHING, plain_latex, strip_decoration
 from strict_answers.numerals import (
     CLOCK,
     DATE,
@@ -54,6 +54,7 @@ PRIME = re.compile(
     r"|(?:(?<![A-Za-z])|\\[A-Za-z]*)[A-Za-z]['’](?![A-Za-z]|\(-?[0-9.]+\))"
 )
 "A derivative or another quantity; f'(2) = 34 names a number, and 34' are feet."
+STRAY = re.compile(r"(?<![0-9A-Za-z)}\]'’\"\\.,!?*$])['’\"]")
 NAME_PRIME = re.compile(r"['’](?![A-Za-z])")
 DIGIT_RATIO = re.compile("[0-9] ?:")
 QUOTIENT = re.compile(r"([0-9]+) ?/ ?([0-9]+)|\\[dt]?frac ?\{ ?([0-9]+) ?\} ?\{ ?([0-9]+) ?\}")
@@ -66,7 +67,7 @@ COUNT = 7919
 AT = re.compile(r"^(?:(?:it|he|she|they|we|the [a-z]+) (?!not|never)[a-z]+ )?at ", re.IGNORECASE)
 MATRIX_LEAD = re.compile(r"[A-Za-z][A-Za-z' ]* (?:is|are|equals) (?=\\begin|[(\[] ?\\begin)")
 LETTER = (
-    r"(?:(?i:the )?(?i:correct |answer )?(?i:options?|choice)(?i: is)?:? ?)?"
+    r"(?:(?i:the )?(?i:correct |answer )?(?i:options?|choice|answer)(?i: is)?:? ?)?"
     r"(?:\( ?([A-H]) ?\)|\[ ?([A-H]) ?\]|([A-H])(?:[.)]| ?:)"
 )
 BARE_CHOICE = re.compile(LETTER + "|([A-H]))(?i: is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?)?")
@@ -161,6 +162,8 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         feet = PLAIN.fullmatch(wanted.text) and re.fullmatch(r"[0-9]+['’]{1,2}", bare)
         if len(PRIME.findall(bare)) > len(PRIME.findall(plain_latex(gold))) and not feet:
             raise Refused("a prime that the gold does not have")
+    if SIZE_OF_NOTHING.search(extracted) or stray_quote(extracted):
+        raise Refused("a bracket's size without the bracket, or a quotation mark out of place")
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")
     value = parse_number(wanted.parts[0][1]) if len(wanted.parts) == 1 and len(wanted.parts[0]) == 2 else None
@@ -265,6 +268,11 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
 def numeric(wanted: Gold) -> bool:
     """Whether a gold consists of plain numbers."""
     return all(parse_number(piece) is not None for part in wanted.parts for piece in part[1:])
+
+
+def stray_quote(span: str) -> bool:
+    """Whether a quotation mark opens or closes nothing: 2x+ '3 and '34, but not 'yes', 34' or the winner's."""
+    return STRAY.search(span) is not None and any(len(re.findall(mark, span)) % 2 for mark in ('"', "''|['’]"))
 
 
 def unquoted(span: str) -> str:
