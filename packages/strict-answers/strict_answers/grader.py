@@ -1,7 +1,7 @@
 """`verify` for one response, `Grader` for many, in order: rules decide nearly all, a pool of workers compares the rest.
 
 Responses may be submitted while others are still being generated: a thread judges them ahead, and `grade` collects the
-verdicts. A journal keeps what workers said for a resumed run.
+verdicts. A journal keeps the workers' verdicts for a resumed run.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from strict_answers.verdict import Item, Verdict, describe, unscored
 from strict_answers.version import __version__
 
 AHEAD = 2**16
-"Maximum number of responses judged ahead and not yet collected: those of a lost engine are never collected."
+"Maximum number of responses judged ahead and not yet collected; responses of a lost engine never are."
 MAX_GOLDS = 2**16
 "Golds whose reading is remembered."
 PATIENCE = 10
@@ -31,7 +31,7 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """What a worker is asked, and what the verdict will say was extracted."""
+    """The request to a worker, and the extracted answer for the verdict."""
 
     message: dict[str, Any]
     extracted: str | None
@@ -63,11 +63,11 @@ class Grader:
         journal: a JSONL file that stores the verdicts of workers for resumed runs.
         most_unscored: share of a batch that may be unscored (one response always may). Above it the verifier itself
             has failed: its unscored verdicts are not written down, and a run resumed after a repair asks again.
-        judge: what workers load, and its limits; by default math-verify with the limits above.
+        judge: the judge that workers load, and its limits; by default math-verify with the limits above.
         patience: wall-clock seconds per request; by default ten times the judge's limit.
 
     Raises:
-        ValueError: a number makes no sense.
+        ValueError: workers, seconds or memory_mb is too small.
         JournalDamaged: the file is not a verdict journal.
     """
 
@@ -214,7 +214,7 @@ class Grader:
             return found
 
     def ask_workers(self, requests: dict[str, WorkerRequest]) -> tuple[dict[str, Verdict], set[str]]:
-        """(verdicts, keys of those that came from a worker). Failed requests get a second chance, alone."""
+        """(verdicts, keys of the verdicts from a worker). Failed requests get a second chance, alone."""
         verdicts, failed = self.run_requests(requests, self.workers)
         for key in failed:
             found, again = self.run_requests({key: requests[key]}, 1)

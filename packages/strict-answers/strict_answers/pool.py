@@ -19,12 +19,12 @@ Running = dict[int, tuple[WorkerProcess, str, float]]
 
 @dataclass
 class Outcome(Generic[Reply]):
-    """What became of requests, by key. Each is in one of these, or in none if no worker could start.
+    """Outcomes of requests by key. Each key is in exactly one field, or in none if no worker could start.
 
     Attributes:
-        replies: as parsed.
-        over: reasons of those that ended their worker by processor time, which would happen again.
-        failed: reasons of those that lost their worker in another way; a second try may succeed.
+        replies: the parsed replies.
+        over: reasons for requests that ended their worker by processor time, which would happen again.
+        failed: reasons for requests that lost their worker in another way; a second try may succeed.
     """
 
     replies: dict[str, Reply] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Pool:
     Deadlines are enforced here with `select`, so it works in any thread; one thread at a time may use it.
 
     Args:
-        judge: what they load.
+        judge: the judge that the workers load.
         patience: wall-clock seconds per request, after which its worker is killed.
 
     Attributes:
@@ -99,7 +99,7 @@ class Pool:
         except WorkerFailed as error:  # of `ensure`: no worker can start
             self.outage = f"the verifier cannot start: {error}"
         finally:
-            for process, key, _ in list(running.values()):  # after an interrupt: their late replies would be stale
+            for process, key, _ in list(running.values()):  # after an interrupt, since late replies would be stale
                 outcome.failed[key] = self.discard(running, process, "interrupted")
         return outcome
 

@@ -1,4 +1,4 @@
-"""One worker process as its owner sees it: started, asked through a pipe with a deadline, killed at any time."""
+"""A worker process as its owner sees it: it starts, answers through a pipe by a deadline, and may be killed."""
 
 import contextlib
 import json
@@ -115,7 +115,7 @@ class WorkerProcess:
         self.ready = True
 
     def send(self, message: Message, deadline: float) -> None:
-        """Send a request; a worker that does not take it by the deadline (monotonic seconds) has failed."""
+        """Send a request; WorkerFailed if it is not JSON, or not accepted by the deadline (monotonic seconds)."""
         self.calls += 1
         try:
             data = memoryview(encode(message))

@@ -149,7 +149,7 @@ def suspicious(text: str) -> bool:
 
 
 def disowns(sentence: str) -> bool:
-    """Whether a sentence says that something is wrong, and not of the mistakes of others."""
+    """Whether a sentence calls something wrong, other than mistakes that others make."""
     if not suspicious(sentence):
         return False
     words = set(WORD.findall(sentence))

@@ -1,6 +1,6 @@
 """The rules of `conventions.TABLE` in order: they decide nearly all responses at once, without parsing mathematics.
 
-Every step is linear in the length of the response and starts no process; what is left is a question for a worker.
+Every step is linear in the length of the response and starts no process; the other responses go to a worker.
 """
 
 import re
@@ -63,7 +63,7 @@ ON = re.compile(
 )
 "Before a day or a month, and before nothing else."
 COUNT = 7919
-"Stands for the right time of day."
+"A number in place of the right time of day."
 AT = re.compile(r"^(?:(?:it|he|she|they|we|the [a-z]+) (?!not|never)[a-z]+ )?at ", re.IGNORECASE)
 MATRIX_LEAD = re.compile(r"[A-Za-z][A-Za-z' ]* (?:is|are|equals) (?=\\begin|[(\[] ?\\begin)")
 LETTER = (
@@ -150,11 +150,12 @@ def compare_span(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
 
 
 def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
-    """Apply the rules of conventions.TABLE in order."""
+    """Apply the rules of conventions.TABLE. Their order is the specification; the comments say why each comes here."""
     span, wanted = strip_decoration(extracted), read_gold(gold)
     path: Path = "integer" if wanted.integer is not None else "symbolic"
     if not span:
         return wrong(extracted, "none", "nothing is left of the answer but decoration")
+    # First whatever stripping would hide: dots, primes, quotation marks.
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
         raise Refused("dots: the value goes on")
     if PRIME.search(unquoted(extracted)):
@@ -164,19 +165,22 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
             raise Refused("a prime that the gold does not have")
     if SIZE_OF_NOTHING.search(extracted) or stray_quote(extracted):
         raise Refused("a bracket's size without the bracket, or a quotation mark out of place")
+    # Equal texts need no reading, so a gold that nobody can read is matched too.
     if squeezed(span) == wanted.squeezed[0]:
         return decided(True, extracted, path, "the same text")
+    # Percent and degrees change a value, so they are judged before their signs are removed.
     value = parse_number(wanted.parts[0][1]) if len(wanted.parts) == 1 and len(wanted.parts[0]) == 2 else None
     if signs := PERCENT.findall(span):
         if len(signs) > 1 or not (wanted.percent or isinstance(value, Fraction)):
             raise Refused("a percent sign that the gold does not have")
         span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
         if not wanted.percent and isinstance(value, Fraction):  # 12.5% for 0.125
-            wanted = read_gold(f"{written(canonical_fraction(100 * value))}")
+            wanted = read_gold(written(canonical_fraction(100 * value)))
     if "radian" in span and ANY_DEGREES.search(gold):
         raise Refused("radians where the gold has degrees")
     if ANY_DEGREES.search(span) and not (ANY_DEGREES.search(gold) or TRIGONOMETRIC.search(span) or numeric(wanted)):
         raise Refused("degrees where the gold is no plain number and has none")
+    # The words around a whole answer go, and a degree sign left in the text is in the middle of a value.
     letter, text = without_choice(opened_span(span), wanted)
     text = SHARE_OF.sub("", text) if signs else text
     if DEGREE_SIGN.search(text) and not DEGREE_SIGN.search(wanted.opened):
@@ -188,6 +192,7 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
             verdict = apply_rules(extracted, written(canonical_fraction(Fraction(value) / 100)), hints)
             if isinstance(verdict, Verdict) and verdict.correct:
                 return verdict
+    # Dates, choices and words are compared as text: no later rule may read their letters as unknowns.
     if (date := DATE.fullmatch(wanted.opened)) is not None:
         offered = DATE.fullmatch(ON.sub("", IS.sub("", text, count=1), count=1))
         same = offered is not None and calendar_date(offered) == calendar_date(date)
@@ -199,6 +204,7 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         said = IS.sub("", text.rstrip("!").strip("() ."), count=1)
         same = ON.sub("", said, count=1).strip("() .").lower() == wanted.plain
         return decided(same, extracted, "symbolic" if same else "rejected", "the same text" if same else "another text")
+    # Before `structure.read`, which refuses every sign of approximation.
     if hints.rounded:
         text = ROUNDED.split(text)[-1] if structure.APPROXIMATE.search(text) else ROUNDED.sub("", text)
     else:
@@ -206,6 +212,7 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         value, *rounded = structure.APPROXIMATE.split(text)  # 12 pi, which is about 37.7: the exact value is the answer
         if len(rounded) == 1 and DECIMAL.fullmatch(rounded[0].strip()) and not DECIMAL.fullmatch(value.strip(" -")):
             return check_rounding(apply_rules(value, gold, hints), rounded[0].strip(), extracted, wanted)
+    # Other spellings of the gold's kind, before they look like lists, products or two numbers.
     if (time := CLOCK.fullmatch(wanted.opened)) is not None:
         text, wanted = as_count(text, time), read_gold(str(COUNT))
     if DIGIT_RATIO.search(wanted.opened):
@@ -218,10 +225,12 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         text = OUT_OF.sub("/", AND_SHARE.sub(" ", text))
     if "," in wanted.parts[0][0] and (point := POINT.match(text)):
         text = text[point.end() :]
+    # An equation for an equation; one in other unknowns is a name and its value, read below.
     difference = structure.difference(text) if wanted.equation else None
     if difference is not None and unknowns(difference) == unknowns(wanted.equation):
         wanted = wanted._replace(parts=(("=", wanted.equation),))
         return for_worker(extracted, ((("=", spelled(difference)),),), wanted)
+    # A gold with a relation or an unknown shape is compared as a whole, a matrix by its entries.
     if wanted.parts[0][0] == "raw":
         return for_worker(extracted, ((("raw", text),),), wanted)
     if "x" in wanted.parts[0][0]:
@@ -234,6 +243,7 @@ def apply_rules(extracted: str, gold: str, hints: Hints) -> Verdict | Pending:
         if re.search(r"\{(?:[vV]matrix|array)\}|\||=|\\\{", text):
             raise Refused("a determinant, a set or a chain, and no matrix")
         return for_worker(extracted, ((("raw", text),),), wanted._replace(parts=(("raw", wanted.opened),)))
+    # All else is read part by part. Names are judged after the parts, since x = 1, y = 2 may be a pair.
     reading = structure.read(text, wanted.letters, hints.allowed)
     if wanted.names and "" in reading.names and len(reading.parts) == len(wanted.names) > 1:
         reading = reading._replace(parts=(("(,)", *(part[-1] for part in reading.parts)),), names=("",))
@@ -317,7 +327,7 @@ def check_rounding(verdict: Verdict | Pending, rounded: str, extracted: str, wan
 
 
 def as_count(text: str, time: re.Match[str]) -> str:
-    """A text with COUNT in place of the gold's time of day: what stands around is then judged as around a number."""
+    """A text with COUNT in place of the gold's time of day, so that the words around it are judged as for a number."""
     wanted, exact = clock_time(time)
 
     def count(found: re.Match[str]) -> str:
@@ -331,7 +341,7 @@ def as_count(text: str, time: re.Match[str]) -> str:
 
 
 def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether an answer names something other than the gold: y = 5 for x = 5, a cosine for a sine. Longer names may."""
+    """Whether an answer names another quantity (y = 5 for x = 5, a cosine for a sine). Longer names are allowed."""
     if len(names) != 1 or not names[0] or not wanted:
         return False
     name, gold = names[0], ",".join(wanted)

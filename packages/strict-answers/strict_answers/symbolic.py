@@ -39,7 +39,7 @@ CONFIG = (
         )
     ),
 )
-"Its unit handling is off: it strips letters such as m from the end of a formula."
+"Unit handling is off, because it strips letters such as m from the end of a formula."
 WARM = ((r"\frac{1}{2}", "0.5"), (r"(2,\sqrt{3}]", r"\{1,x\}"), (r"((x^2+\sin(2))) \cdot 1", r"\pi"), ("x<1", "y=2"))
 "Spans and golds that make the parser build its tables and sympy import its parts before the first request."
 IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")

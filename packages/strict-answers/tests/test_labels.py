@@ -52,6 +52,31 @@ def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(judge, name, 
     assert sum(correct for *_, correct in missed) <= refused, missed
 
 
+TABLE = (
+    ("decimals", "separators"),
+    ("words", "units", "percent"),
+    ("chains",),
+    ("latex", "letters", "trig"),
+    ("sets", "tuples", "intervals", "bases", "mixed"),
+    ("model",),
+)
+"Kinds of answers.jsonl in the rows of the README's table."
+
+
+@pytest.mark.slow
+def test_the_table_of_the_readme_is_true(judge):
+    rows = [json.loads(line) for line in (HERE / "answers.jsonl").read_text("ascii").splitlines()]
+    missed = [judge("Answer: " + row["answer"], row["gold"])[0] is not row["correct"] for row in rows]
+    counts = []
+    for kinds in TABLE:
+        for label in (True, False):
+            marks = [m for row, m in zip(rows, missed, strict=True) if row["kind"] in kinds and row["correct"] is label]
+            counts.append((len(marks), sum(marks)))
+    text = (HERE.parent / "README.md").read_text("utf-8")
+    assert [(int(n), int(m)) for n, m in re.findall(r"(?<=\| )([0-9]+), ([0-9]+)(?= \|)", text)] == counts
+    assert f"all {len(rows):,} labelled answers" in text
+
+
 def test_what_is_not_suspicious_disowns_nothing():
     """Texts without one of these words are not searched any further."""
     for name in ("third-build", "third-judged", "fourth-build", "fourth-judged", "fifth-build"):
