@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.optimize import brentq
 from scipy.special import lambertw
+from scipy.stats import binom
 
 from pmdkit import theory
 from pmdkit.envs.tokens import TokenTask, make_tokens
@@ -26,7 +27,7 @@ SHORT = {"kind": "copy", "length": 1, "symbols": 2}
 
 
 def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, task=TokenTask):
-    """Learner, and for the last step what the meter saw and what it wrote."""
+    """Learner, and for the last step what the meter saw and what it wrote; `updates` are in `learner.updates`."""
     problem = make_tokens(table)
     context = problem.prompt_length + problem.width
     model = Transformer(ModelConfig(len(problem.vocabulary), context, dimension=16, layers=1, heads=2, inner=32), 2)
@@ -39,10 +40,11 @@ def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, task=T
     seen = {}
 
     def keep(step, learner, rollouts, groups, batch, updates):
-        seen.update(rollouts=rollouts, groups=groups, batch=batch)
+        seen.update(rollouts=rollouts, groups=groups, batch=batch, updates=updates)
         seen["row"] = StepMetrics(objective).measure(step, learner, rollouts, groups, batch, updates).row
 
     run(objective, learner, task(problem, prompts, 1), Schedule(steps, group, ministeps, seed=3), [keep])
+    learner.updates = seen["updates"]
     return learner, seen["rollouts"], seen["groups"], seen["row"]
 
 
@@ -67,46 +69,111 @@ def mean(values):
     return sum(values) / len(values) if values else None
 
 
+class Broken(TokenTask):
+    """A group without a verdict, and one with few: rows without a verdict have mass 0 and count nowhere."""
+
+    def reward(self, rollouts):
+        reward = super().reward(rollouts)
+        reward[1] = math.nan
+        reward[2, :5] = math.nan
+        return reward
+
+
 @pytest.mark.parametrize("group", [8, None])
 def test_the_row_by_hand(group):
-    """Every key, from loops over prompts and responses; with draws 1/G each, with the full support pi_old."""
-    objective = OBJECTIVES["pmd-mean"](tau=0.05)
-    learner, rollouts, groups, row = record(objective, group, ministeps=2)
-    assert set(row) == set(KEYS)
-    change, mass, reward = changes(learner, rollouts), rollouts.mass.numpy(), groups.reward.numpy()
-    prompts, size = mass.shape
-    length = rollouts.mask.sum(1).view(prompts, size).numpy()
-    logp_old = rollouts.logp_old.sum(1).view(prompts, size).numpy()
+    """Every key of the third step, from loops over prompts and responses: draws of mass 1/n, or the full support."""
+    tau, steps, ministeps = 0.1, 3, 2
+    objective = OBJECTIVES["pmd-mean"](tau=tau, norm="none")
+    learner, rollouts, groups, row = record(objective, group, ministeps, steps, COPY, 5, Broken)
+    change, reward, mass = changes(learner, rollouts), groups.reward.numpy(), groups.mass.numpy()
+    length = rollouts.mask.sum(1).view(mass.shape).numpy()
+    logp_old = rollouts.logp_old.sum(1).view(mass.shape).numpy()
+    there = {p: [g for g in range(mass.shape[1]) if mass[p][g] > 0] for p in (0, 2, 3, 4)}
+    assert len(there[2]) == mass.shape[1] - 5
+    assert not mass[1].any()
+    assert all(sum(mass[p]) == pytest.approx(1) for p in there)
+    rates = {p: sum(mass[p][g] * reward[p][g] for g in there[p]) for p in there}
+    ratio = np.exp(change)
 
     def average(values):
-        return sum(mass[p][g] * values[p][g] for p in range(prompts) for g in range(size)) / prompts
+        return mean([sum(mass[p][g] * values[p][g] for g in there[p]) for p in there])
 
-    assert row["pass_rate"] == pytest.approx(average(reward), abs=1e-12) == row["reward_mean"]
-    assert row["response_length"] == pytest.approx(average(length), abs=1e-12)
-    assert row["entropy"] == pytest.approx(-average(logp_old), abs=1e-10)
-    assert row["kl"] == pytest.approx(average(np.exp(change) * change - np.exp(change) + 1), abs=1e-10)
-    ratio = np.exp(change)
-    assert row["ess"] == pytest.approx(((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).mean(), abs=1e-10)
-    assert row["log_ratio_min"] == pytest.approx(change.min(), abs=1e-10)
-    assert row["log_ratio_max"] == pytest.approx(change.max(), abs=1e-10)
-    assert row["abs_log_ratio_median"] == pytest.approx(np.median(abs(change)), abs=1e-10)
-    terms = np.exp(change) * change - np.exp(change) + 1
-    share = terms.flat[change.argmax()] / terms.sum() if group else 0  # on the full support KL is no estimate
-    assert gauge.largest_share(row) == pytest.approx(share, rel=1e-6)
-    assert row["tokens"] == (length.sum() if group else 0)
-    assert row["zero_variance_groups"] == sum(len(set(r)) == 1 for r in reward.tolist())
-    if not group:  # tau log Z - E r; from draws below
-        log_z = np.log((mass * np.exp(reward / 0.05)).sum(1))
-        assert row["anchor"] == pytest.approx(log_z.mean() - average(reward) / 0.05, abs=1e-10)
-        assert row["anchor"] > 1
-    for name, right in (("log_ratio_neg", 0.0), ("log_ratio_pos", 1.0)):
+    def of_class(values, right):
+        """Mean over the prompts that have such a response of its mean in the prompt."""
         per_prompt = []
-        for p in range(prompts):
-            members = [g for g in range(size) if reward[p][g] == right]
+        for p, some in there.items():
+            members = [g for g in some if reward[p][g] == right]
             if members:
                 weight = sum(mass[p][g] for g in members)
-                per_prompt.append(sum(mass[p][g] * change[p][g] for g in members) / weight)
-        assert row[name] == pytest.approx(mean(per_prompt), abs=1e-10)
+                per_prompt.append(sum(mass[p][g] * values[p][g] for g in members) / weight)
+        return mean(per_prompt)
+
+    def same_answer(p):
+        """The chance that two right responses to a prompt are the same one."""
+        rows = [p * mass.shape[1] + g for g in there[p] if reward[p][g]]
+        answers = [tuple(rollouts.responses[row][rollouts.mask[row]].tolist()) for row in rows]
+        shares = [mass[p][g] / rates[p] for g in there[p] if reward[p][g]]
+        if not group:  # an answer is listed once
+            return sum(share**2 for share in shares)
+        return sum(a == b for a, b in itertools.permutations(answers, 2)) / (len(answers) * (len(answers) - 1))
+
+    mixed = {p: theory.binary(rates[p], tau) for p in there if 0 < rates[p] < 1}
+    exact = np.zeros(mass.shape)
+    for p, found in mixed.items():
+        exact[p] = np.where(reward[p] == 1, found.log_ratio_pos, found.log_ratio_neg)
+    lam = mean([mixed[p].lam if p in mixed else 0.0 for p in there])
+    right, n = {p: sum(reward[p][there[p]]) for p in there}, {p: len(there[p]) for p in there}
+    expected = [binom.cdf(1, n[p], right[p] / n[p]) for p in there]  # misjudged at tau 0.1: at most one right draw
+    pairs = [p for p in there if (right[p] > 1 if group else right[p] > 0)]
+    moves = [change[p][g] for p in there for g in there[p]]
+    if group:
+        above = [theory.group_anchor(reward[p][there[p]], tau) / tau for p in there]
+    else:  # tau log Z - E r
+        above = [math.log(sum(mass[p] * np.exp(reward[p] / tau))) - rates[p] / tau for p in there]
+    wanted = {
+        "step": 3,
+        "reward_mean": average(reward),
+        "pass_rate": mean(list(rates.values())),
+        "loss": mean([update["loss"] for update in learner.updates]),
+        "grad_norm": mean([update["grad_norm"] for update in learner.updates]),
+        "log_ratio_min": min(0.0, *moves),  # a response without a verdict counts as one that stays
+        "log_ratio_max": max(0.0, *moves),
+        "abs_log_ratio_median": np.median(np.abs(moves)),
+        "kl": average(ratio * change - ratio + 1),
+        "ess": mean([(mass[p] @ ratio[p]) ** 2 / (mass[p] @ ratio[p] ** 2) for p in there]),
+        "entropy": -average(logp_old),
+        "tokens": length.sum() if group else 0,
+        "response_length": average(length),
+        "zero_variance_groups": sum(len(set(reward[p][there[p]])) == 1 for p in there),
+        "policy_version": steps - 1,  # after two of three steps the rollouts were drawn
+        "staleness": ministeps - 1,  # when the last ministep begins, one update has been made since
+        "theory_log_ratio_neg": of_class(exact, 0.0),
+        "log_ratio_neg": of_class(change, 0.0),
+        "theory_log_ratio_pos": of_class(exact, 1.0),
+        "log_ratio_pos": of_class(change, 1.0),
+        "tau": tau,
+        "theory_lambda": lam,
+        "theory_lambda_over_tau": lam / tau,
+        "noise_share": mean([float(right[p] <= 1) for p in there]) if group else None,
+        "theory_noise_share": mean(expected) if group else None,
+        "anchor": mean(above),
+        "distinct_right": mean([1 - same_answer(p) for p in pairs]),
+        "seconds_rollout": rollouts.seconds,
+        "seconds_update": sum(update["seconds"] for update in learner.updates),
+    }
+    buckets = row.pop("gauge")  # each is tested below
+    assert sum(entry["prompts"] for entry in buckets) == len(there)
+    assert {*wanted, "gauge"} == set(KEYS)
+    for key, value in wanted.items():
+        assert row[key] == (None if value is None else pytest.approx(value, rel=1e-8, abs=1e-9)), key
+
+
+def test_the_share_of_kl_that_one_response_makes():
+    learner, rollouts, _, row = record(OBJECTIVES["pmd-mean"](tau=0.05), 8, ministeps=2)
+    change = changes(learner, rollouts)
+    terms = np.exp(change) * change - np.exp(change) + 1
+    assert gauge.largest_share(row) == pytest.approx(terms.flat[change.argmax()] / terms.sum(), rel=1e-6)
+    assert gauge.largest_share(row | {"tokens": 0}) == 0  # on the full support KL is no estimate
 
 
 @pytest.mark.parametrize("group", [8, None])
@@ -167,28 +234,6 @@ def test_with_lengths_every_bucket_is_the_mean_of_its_groups():
     assert row["theory_lambda"] == pytest.approx(mean(lam), abs=1e-9)
     over_tau = [x / 0.3 * size.mean() for x, size in zip(lam, length, strict=True)]
     assert row["theory_lambda_over_tau"] == pytest.approx(mean(over_tau), abs=1e-9)
-
-
-def test_a_group_without_a_verdict_is_in_no_bucket():
-    """Its rows have mass 0: no pass rate, nothing to predict, and no share in any mean."""
-
-    class Broken(TokenTask):
-        def reward(self, rollouts):
-            reward = super().reward(rollouts)
-            reward[1] = math.nan
-            reward[2, :5] = math.nan
-            return reward
-
-    objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
-    _, _, groups, row = record(objective, 8, table=SUM, prompts=5, task=Broken)
-    assert sum(entry["prompts"] for entry in row["gauge"]) == 4
-    few = [groups.reward[p].sum() <= 1 for p in (0, 2, 3, 4)]
-    assert row["noise_share"] == mean([float(x) for x in few])
-    rates = [groups.reward[p].sum().item() / (3 if p == 2 else 8) for p in (0, 2, 3, 4)]
-    lam = [theory.binary(p, 0.1).lam if 0 < p < 1 else 0.0 for p in rates]
-    assert row["theory_lambda"] == pytest.approx(mean(lam), abs=1e-9)
-    there = [groups.reward[p, 5 if p == 2 else 0 :] for p in (0, 2, 3, 4)]
-    assert row["anchor"] == pytest.approx(mean([theory.group_anchor(r, 0.1) / 0.1 for r in there]), abs=1e-9)
 
 
 def test_distinct_right_answers():
