@@ -1,12 +1,17 @@
 """Learning rates as transformers has them, and updates that are only rounding: skipped, counted, by all ranks."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 from transformers import get_scheduler
 
 from pmdkit import train
 from pmdkit.distributed import ProcessGroup
+from pmdkit.llm import dynamic_sampling
 from pmdkit.llm.optimizer import LRScheduler
+from pmdkit.loop import Schedule
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
@@ -105,3 +110,22 @@ def test_groups_of_equal_rewards_are_resampled(tmp_path):
     assert all(row["gen_batches"] <= 3 for row in found)
     assert all(row["zero_variance_groups"] == 0 or row["gen_batches"] == 3 for row in found)
     assert all(row["dropped_tokens"] > 0 for row in found if row["resampled_groups"])
+
+
+def test_no_prompt_is_asked_twice_in_a_step(monkeypatch):
+    """Rewards that never differ, six problems: each round asks two that are new to the step, until none is left."""
+    mine, asked = learner(ProcessGroup(), "qwen2", "pmd-mean", "adamw"), []
+    real = mine.rollout
+
+    def rollout(prompts, group, seed):
+        asked.extend(prompts.tolist())
+        return real(prompts % 3, group, seed)  # the learner of the tests knows three prompts
+
+    task = SimpleNamespace(
+        problems=SimpleNamespace(train=np.arange(6)), seed=0, reward=lambda rollouts: torch.zeros(rollouts.mass.shape)
+    )
+    monkeypatch.setattr(mine, "rollout", rollout)
+    first = mine.rollout(torch.tensor([0, 1]), 4, 0)
+    found = dynamic_sampling.resampled(mine, task, Schedule(1, 4), 1, first, 9)
+    assert sorted(asked) == list(range(6))
+    assert found.measured["gen_batches"] == 3

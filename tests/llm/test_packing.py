@@ -5,6 +5,7 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.llm.micro_batches import token_budget_batches
 from pmdkit.llm.packed_attention import ATTENTION, PackedLayout
 from pmdkit.llm.packing import check_packing, forward_packed, use_packing
 
@@ -39,3 +40,17 @@ def test_packed_and_stock_calls_are_not_mixed_up():
     assert qwen2.config._attn_implementation == ATTENTION
     with pytest.raises(UsageError, match="needs a layout"):
         qwen2(torch.arange(3)[None])
+
+
+def test_a_prompt_that_rows_share_is_counted_once():
+    """Two prompts of 6 tokens, three responses of 2 each: a group costs 6 + 3 * 2 = 12, both together 24."""
+    prompts, responses = [[1] * 6] * 6, [[2, 2]] * 6
+
+    def batches(budget, whole_groups=False):
+        return list(token_budget_batches(prompts, responses, 3, budget, whole_groups))
+
+    assert batches(24) == [[0, 1, 2, 3, 4, 5]]
+    assert batches(23) == [[0, 1, 2, 3, 4], [5]]
+    assert batches(12) == [[0, 1, 2], [3, 4, 5]]
+    assert batches(11) == [[0, 1], [2], [3, 4], [5]]  # the prompt is fed again in each batch
+    assert batches(23, whole_groups=True) == [[0, 1, 2], [3, 4, 5]]

@@ -7,6 +7,7 @@ import torch
 
 from pmdkit.objectives import (
     GRPO,
+    OBJECTIVES,
     REBEL,
     Groups,
     PMDMean,
@@ -17,6 +18,7 @@ from pmdkit.objectives import (
     parts,
     total,
 )
+from pmdkit.objectives.credit import RoundingCheck
 from pmdkit.testing.objectives import ragged_draws, same, value_and_gradient
 
 
@@ -158,3 +160,19 @@ def test_centred_takes_the_mean_of_each_group_by_mass():
     )
     found = batch.centred(torch.tensor([4.0, 2.0, 0.0], dtype=torch.float64))
     torch.testing.assert_close(found, torch.tensor([3.0, 0.0, -1.0], dtype=torch.float64), atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["rebel", "tb"])
+def test_the_rounding_of_one_response_is_in_the_coefficients_of_its_peers(name):
+    """Equal rewards, nothing has moved, and one response of -3000 nats is rounded, by 4e-4; its peers have -1 nat each.
+
+    A loss that compares responses spreads these 4e-4 over the group; eight eps of a peer's own nat are 1e-6.
+    """
+    objective = OBJECTIVES[name](tau=0.1) if name == "tb" else REBEL()
+    logp_old = torch.tensor([[-3000.0], [-1.0], [-1.0], [-1.0]], dtype=torch.float64)
+    groups = Groups(torch.zeros(1, 4, dtype=torch.float64), torch.full((1, 4), 0.25, dtype=torch.float64))
+    batch = credit(objective, groups, logp_old, torch.ones(4, 1, dtype=torch.bool), logp_old)
+    for moved, signal in ((0.0, False), (3000 * torch.finfo(torch.float32).eps, False), (0.5, True)):
+        check = RoundingCheck(objective)
+        check(batch, range(4), logp_old + torch.tensor([[moved], [0.0], [0.0], [0.0]]))
+        assert check.signal == signal, moved

@@ -152,6 +152,17 @@ def test_a_lost_record_is_in_the_checkpoint(place):
         resume()
 
 
+def test_an_input_that_is_missing_once_is_compared_when_it_is_back(tmp_path):
+    """The first resume is without an input; the next one has another in its place."""
+    folder = RunFolder(tmp_path)
+    inputs.check_inputs(folder, {"rows": "a" * 64, "weights": "b" * 64}, False, print)
+    folder.begin({"tier": "bandit"})
+    inputs.check_inputs(folder, {"rows": "a" * 64}, False, print)
+    with pytest.raises(ResumeRefused, match="weights"):
+        inputs.check_inputs(folder, {"rows": "a" * 64, "weights": "c" * 64}, False, print)
+    inputs.check_inputs(folder, {"rows": "a" * 64, "weights": "b" * 64}, False, print)
+
+
 def test_a_file_of_an_environment_is_an_input(tmp_path, monkeypatch):
     """Whatever the tier: an option of [env] that is a file is one."""
     (tmp_path / "data.csv").write_text("1")
