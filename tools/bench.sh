@@ -2,6 +2,7 @@
 # Every benchmark against its peer, one after another. If an environment of peers cannot be created, its rows say so. The rows on
 # page frames measure ./site: run make docs first.
 #   sh tools/bench.sh PYTHON [--quick ...]
+# no hashes: llama-cpp-python is compiled from source, and peers bring their own choice of packages; their versions are pinned
 set -u
 cd "$(dirname "$0")/.."
 python=$1; shift

@@ -7,7 +7,12 @@ cd "$(dirname "$0")/.."
 hashed="--require-hashes --no-deps --only-binary :all:"
 [ -x .venv/bin/python ] || "${1:-python3}" -m venv .venv
 pip() { .venv/bin/python -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} "$@"; }
-pip $hashed -r requirements/torch.txt
+pip $hashed -r requirements/torch.txt || {
+  echo "install-locked: pip found no torch that requirements/torch.txt lists. On Linux, give PIP_EXTRA_INDEX_URL the index of builds" \
+    "for CPUs that .github/workflows/test.yml has. It lists 64-bit Linux, Windows on x86 and macOS on Arm, with Python 3.11 to 3.14;" \
+    "elsewhere use make .venv/installed-dev, which checks no hashes" >&2
+  exit 1
+}
 pip $hashed -r requirements/hashes.txt
 pip --no-deps --no-build-isolation -e packages/strict-answers -e . -e packages/pmdkit-lab -e packages/pmdkit-course
 touch .venv/installed .venv/installed-dev

@@ -6,6 +6,6 @@ cd "$(dirname "$0")/.."
 [ -x .venv-lite/bin/jupyter ] || {
   "${1:-python3}" -m venv .venv-lite
   .venv-lite/bin/python -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} \
-    jupyterlite-core==0.8.6 jupyterlite-pyodide-kernel==0.8.6 jupyter-server==2.21.1
+    --require-hashes --no-deps --only-binary :all: -r requirements/lite.txt
 }
 exec .venv/bin/python docs/lite.py .venv-lite/bin/jupyter site-lite

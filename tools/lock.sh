@@ -3,6 +3,7 @@
 #   sh tools/lock.sh [PYTHON]
 set -eu
 cd "$(dirname "$0")/.."
-[ -x .venv-audit/bin/python ] || "${1:-python3}" -m venv .venv-audit
-.venv-audit/bin/python -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} uv==0.13.9 packaging==26.3
-exec .venv-audit/bin/python requirements/lock.py
+[ -x .venv-lock/bin/python ] || "${1:-python3}" -m venv .venv-lock
+.venv-lock/bin/python -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} \
+  --require-hashes --no-deps --only-binary :all: -r requirements/lock.txt
+exec .venv-lock/bin/python requirements/lock.py

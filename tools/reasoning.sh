@@ -1,5 +1,6 @@
 #!/bin/sh
-# The tests with the real reasoning-gym, in .venv-reasoning: some of its packages have no wheels, so it has no hashes.
+# The tests with the real reasoning-gym, in .venv-reasoning.
+# no hashes: some of its packages have no wheels, and setup.py of a source may fetch more; constraints.txt pins what we share
 #   sh tools/reasoning.sh [PYTHON]
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The rehearsal's tests with another torch, whose private names it uses; by default with the torch of constraints-gpu.txt.
 #   sh tools/torch.sh [PYTHON [VERSION]]
+# no hashes: the version is an argument; constraints.txt pins everything else
 set -eu
 cd "$(dirname "$0")/.."
 version=${2:-$(sed -n 's/^torch==//p' constraints-gpu.txt)}

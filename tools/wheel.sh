@@ -4,6 +4,7 @@
 #   sh tools/wheel.sh PYTHON fresh V  in a fresh environment from the index, V = lowest, locked or newest: a cell of test.yml
 #   sh tools/wheel.sh PYTHON pages    the commands of README.md and docs/use, each page in an empty folder: minutes
 # WHEELS is a folder of wheels to use instead; PIP_FLAGS passes options to pip; TORCH_LOWEST is the torch of the lowest cell, where the index has no CPU build of the bound.
+# no hashes: fresh shows what a stranger gets from the index; what is published is built and checked by hash before
 set -eu
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -4,6 +4,7 @@
 #   tests/adapters/run.sh        build what is missing, run all
 #   tests/adapters/run.sh trl    one of them
 # PYTHON picks the interpreter of the environments, PIP_FLAGS passes options to pip.
+# no hashes: verl, TRL and tinker name torches of their own, some without wheels; the lists of requirements pin their versions
 set -eu
 cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3}

@@ -4,6 +4,7 @@
 #   tests/field/run.sh --newest   the newest ones; a failure says "moved: look again"
 # PMDKIT_FIELD_CHECKOUTS is a folder with clones of the repositories in field.toml, each as OWNER/NAME, with or without a
 # work tree; a loss whose repository is not there is skipped. PIP_FLAGS passes options to pip.
+# no hashes: nothing of these sources is imported or run, and --newest asks for what nobody has seen yet; field.toml pins the rest
 set -eu
 [ -z "${PMDKIT_FIELD_CHECKOUTS:-}" ] || PMDKIT_FIELD_CHECKOUTS=$(cd "$PMDKIT_FIELD_CHECKOUTS" && pwd) # a path from here
 cd "$(dirname "$0")/../.."
