@@ -33,7 +33,7 @@ TOOLS = {
 "Environments of their own for tools; what is in constraints.txt is added as it is pinned there."
 SYSTEMS = ("manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_14_0_arm64", "win_amd64")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-TORCH = "# Builds of torch for CPUs, one hash each, in this order. Written by requirements/lock.py; use --require-hashes.\n"
+TORCH = "# Builds of torch for CPUs, a hash for each, in this order. Written by requirements/lock.py.\n"
 
 
 def compile_lock(wanted: str, *options: str) -> str:

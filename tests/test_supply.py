@@ -1,5 +1,6 @@
 """What is installed and what is published comes from files that were named before."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -22,6 +23,45 @@ def test_an_action_is_named_by_commit_and_version(named, tmp_path):
     (tmp_path / "a.yml").write_text(f"      - uses: actions/checkout@{named}\n")
     assert len(audit["wrong_actions"](tmp_path)) == 1
     assert audit["wrong_actions"](ROOT / ".github" / "workflows") == []
+
+
+KIT = ROOT / "packages" / "pmdkit-course" / "pmdkit_course" / "kit_files" / "gradescope"
+PLACES = (".github/workflows/*.yml", ".devcontainer/*", ".ci/*", "tools/*.sh", "tests/*/run.sh", "Dockerfile")
+SCRIPTS = sorted([*KIT.iterdir(), *(path for place in PLACES for path in ROOT.glob(place))])
+INSTALLS = re.compile(r"pip3? install|^\s*\$?pip |(?:^\s*|run: |\")make \S*installed|npm (?:i|install|ci)\b")
+HASHED = re.compile(r"--require-hashes|\$hashed|--no-index|--no-deps.* -e |^\s*#|^pip=|\(\) *\{")
+WHY_NOT = "no hashes: "
+
+
+def unhashed(text):
+    """Installs without hashes that neither the line before nor the head of the script gives a reason for."""
+    lines = re.sub(r"\\\n\s*", " ", text).splitlines()
+    if any(WHY_NOT in line for line in lines[:6]):
+        return []
+    pairs = zip(["", *lines], lines, strict=False)
+    return [
+        line for before, line in pairs if INSTALLS.search(line) and not HASHED.search(line) and WHY_NOT not in before
+    ]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_install_is_by_hash_or_says_why_not(path):
+    assert unhashed(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install -c constraints.txt torch",
+        "      - run: .venv/bin/python -m pip install --upgrade transformers",
+        "  .venv/bin/python -m pip install -q \\\n    uv==0.13.9",
+        'pip() { .venv/bin/python -m pip install -q "$@"; }\npip -r requirements.txt',
+        "      - run: make .venv/installed-dev PYTHON=python",
+    ],
+)
+def test_an_install_without_hashes_is_found(line):
+    assert len(unhashed(line)) == 1
+    assert unhashed(f"# no hashes: there are none\n{line}") == []
 
 
 @pytest.mark.nightly

@@ -73,8 +73,11 @@ for path in (NEIGHBOUR, GRADES, FOLDER + "/new.py", "/usr/new", beside, "/new", 
     tries(f"write {path}", lambda: libc.open(path.encode(), os.O_WRONLY | os.O_CREAT, 0o600))
     tries(f"chmod {path}", lambda: libc.chmod(path.encode(), 0o777))
     tries(f"touch {path}", lambda: libc.utime(path.encode(), None))
-secret = os.path.dirname(pmdkit_course.__file__) + "/exercises/lesson_103.py"
-for path in (NEIGHBOUR, GRADES, SOLUTIONS, FOLDER, "/home", "/etc/passwd", "/root/.bashrc", secret):
+course = os.path.dirname(pmdkit_course.__file__)
+secrets = ("exercises/lesson_103.py", "exercises/known.json.gz", "exam.toml", "homework.md", "slips.toml", "kit.py", "../tests")
+secrets += ("exercises/__pycache__/lesson_103.cpython-" + "".join(map(str, sys.version_info[:2])) + ".pyc", "../known.json.gz")
+secrets = [f"{course}/{name}" for name in (*secrets, "../../../tutorials", "../../../tests")]
+for path in (NEIGHBOUR, GRADES, SOLUTIONS, FOLDER, "/home", "/etc/passwd", "/root/.bashrc", *secrets):
     tries(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
 tries("secrets", lambda: [name for name in os.environ if name == "SECRET"] or None)
 if (count := sum(name.isdigit() for name in os.listdir("/proc"))) > 3:
@@ -272,10 +275,11 @@ def test_all_that_an_answer_does_is_on_one_clock():
 @pytest.mark.parametrize("lacks", ["bwrap", "namespaces"])
 @pytest.mark.slow
 def test_without_a_sandbox_grade_refuses_and_check_and_unsafe_go_on(tmp_path, call, capsys, monkeypatch, lacks):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     if lacks == "bwrap":
         monkeypatch.setattr("shutil.which", lambda name: None)
     else:
-        monkeypatch.setattr(sandbox, "bwrap_command", lambda: ["sh", "-c", "echo no namespaces >&2; exit 1"])
+        monkeypatch.setattr(sandbox, "bwrap_command", lambda course: ["sh", "-c", "echo no namespaces >&2; exit 1"])
         monkeypatch.setattr("shutil.which", lambda name: name)
     (tmp_path / "ada.py").write_text(SOLVED)
     assert call("learn", "grade", tmp_path) == 3
@@ -290,6 +294,6 @@ def test_the_page_shows_the_command_line(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     (block,) = re.findall(r"```\n(bwrap .*?)```", PAGE.read_text(), flags=re.DOTALL)
     shown = shlex.split(block.replace("\\\n", " "))
-    used = [word for word in sandbox.bwrap_command() if "/" not in word]
+    used = [word for word in sandbox.bwrap_command("/copy") if "/" not in word]
     assert [word for word in used if word not in shown] == []
     assert [word for word in shown if word.startswith("--") and word not in used] == []
