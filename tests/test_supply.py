@@ -36,7 +36,7 @@ WHY_NOT = "no hashes: "
 def unhashed(text):
     """Installs without hashes that neither the line before nor the head of the script gives a reason for."""
     lines = re.sub(r"\\\n\s*", " ", text).splitlines()
-    if any(WHY_NOT in line for line in lines[:6]):
+    if any(WHY_NOT in line for line in lines[:12]):
         return []
     pairs = zip(["", *lines], lines, strict=False)
     return [

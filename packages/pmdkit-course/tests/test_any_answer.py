@@ -38,7 +38,8 @@ def nested(depth):
 FIXED = (  # expressions; `a` is the list of arguments, `n` the number of the call
     "None", "...", "NotImplemented", "True", "'word'", "''", "b'bytes'", "{}", "{'a': 1}", "{1, 2}", "[]", "()",
     "[[]]", "[None]", "[[1.0], [1.0, 2.0]]", "(1.0,)", "(1, 2, 3, 4, 5)", "(None, None)", "('a', 1.0)", "['a', 'b']",
-    "math.nan", "math.inf", "-math.inf", "10**400", "-(2**63)", "1j", "1e308", "5e-324", "-0.0", "range(5)", "iter([1])",
+    "math.nan", "math.inf", "-math.inf", "10**400", "-(2**63)", "1j", "1e308", "5e-324", "-0.0", "range(5)",
+    "iter([1])",
     "(x for x in [1, 2])", "(yield)", "lambda: 1", "object", "sys", "np.float16(1)", "np.array(None)", "np.ma.masked",
     "np.array(['a'])", "np.array([1, None], object)", "np.datetime64('2020')", "np.zeros(0)", "np.zeros((0, 3))",
     "np.zeros((1,) * 30)", "np.full((3, 3), np.nan)", "np.zeros(3, dtype=[('x', float)])", "np.ones(10**6)",
@@ -52,7 +53,8 @@ FIXED = (  # expressions; `a` is the list of arguments, `n` the number of the ca
     "None if n else 1.0", "[1.0, 'a', None][n % 3]", "np.zeros(n)", "1 / 0", "a[99]", "own(*a)",
 )  # fmt: skip
 CHANGED = (  # what may be made of a right answer `r`
-    "[r]", "[r, r]", "(r,)", "(r, r)", "{0: r}", "str(r)", "np.array([r], object)", "lambda: r", "[[r]]", "r if n else None",
+    "[r]", "[r, r]", "(r,)", "(r, r)", "{0: r}", "str(r)", "np.array([r], object)", "lambda: r", "[[r]]",
+    "r if n else None",
     "(r[0], [r[1]])", "(np.zeros(3), r[1])", "(r[0], np.stack([np.asarray(r[1])] * 3))", "r[::-1]", "r[:-1]",
     "np.asarray(r, float)[..., None]", "np.outer(r, np.ones(5))", "np.asarray(r) * np.nan", "np.asarray(r) + 1j",
     "np.stack([np.asarray(r, float)] * 2)", "np.asarray(r, float)[..., None] + np.zeros(4)", "np.float16(r)",
@@ -60,8 +62,10 @@ CHANGED = (  # what may be made of a right answer `r`
     "np.asarray(r, float).ravel()[0]", "np.asarray(r, float).sum()", "np.asarray(r).astype(str)", "np.asarray(r) > 0",
     "np.broadcast_to(np.asarray(r, float), (3, *np.shape(r)))", "np.asarray(r, np.float32) * 1.001", "10**30 * r",
 )  # fmt: skip
-CELLS = ("{0} = 1", "def {0}(): return 1", "class {0}: pass", "import {0}", "def {0}(*a): return {0}(*a)", "{0} = print",
-         "def {0}(", "", "raise SystemExit", "async def {0}(*a): return 1", "{0} = np", "del {0}", "x = 1")  # fmt: skip
+CELLS = (
+    "{0} = 1", "def {0}(): return 1", "class {0}: pass", "import {0}", "def {0}(*a): return {0}(*a)", "{0} = print",
+    "def {0}(", "", "raise SystemExit", "async def {0}(*a): return 1", "{0} = np", "del {0}", "x = 1",
+)  # fmt: skip
 
 
 def cells_for(asked, rng, count):

@@ -74,9 +74,9 @@ for path in (NEIGHBOUR, GRADES, FOLDER + "/new.py", "/usr/new", beside, "/new", 
     tries(f"chmod {path}", lambda: libc.chmod(path.encode(), 0o777))
     tries(f"touch {path}", lambda: libc.utime(path.encode(), None))
 course = os.path.dirname(pmdkit_course.__file__)
-secrets = ("exercises/lesson_103.py", "exercises/known.json.gz", "exam.toml", "homework.md", "slips.toml", "kit.py", "../tests")
-secrets += ("exercises/__pycache__/lesson_103.cpython-" + "".join(map(str, sys.version_info[:2])) + ".pyc", "../known.json.gz")
-secrets = [f"{course}/{name}" for name in (*secrets, "../../../tutorials", "../../../tests")]
+secrets = ("exercises/lesson_103.py", "exercises/known.json.gz", "exam.toml", "homework.md", "slips.toml")
+secrets += (f"exercises/__pycache__/lesson_103.{sys.implementation.cache_tag}.pyc", "kit.py", "../known.json.gz")
+secrets = [f"{course}/{name}" for name in (*secrets, "../tests", "../../../tutorials", "../../../tests")]
 for path in (NEIGHBOUR, GRADES, SOLUTIONS, FOLDER, "/home", "/etc/passwd", "/root/.bashrc", *secrets):
     tries(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
 tries("secrets", lambda: [name for name in os.environ if name == "SECRET"] or None)
