@@ -116,27 +116,31 @@ def start(
         before_build: called with the spec once it is checked, before a model is loaded or anything is written.
     """
     trusted = Trusted.of(trust, changes)
-    if resume:
-        if out is None:
-            raise UsageError("--resume got no run; give its folder with --out")
-        folder = RunFolder(Path(out))
-        if folder.started:
-            stored = stored_spec(folder, trusted, accept_changes)
-            name = Path(env).stem if env.endswith(".toml") else env
-            if (stored.tier, stored.name) != (tier, name):
-                found = f"{folder.path} holds a run of '{stored.tier} {stored.name}'"
-                raise ResumeRefused(f"{found}, not of '{tier} {name}'; give another --out")
-            spec = resolve_spec(stored, changes, given)[0]
-            check_same_run(stored, spec, folder, display)
-            if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
-                return Run(folder.path, trust=trusted)
-            before_build(spec)
-            objective, backend = build(spec, given)
-            fit(spec, objective, backend, folder, display, accept_changes)
-            return Run(folder.path, backend, trust=trusted)
-        strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
-        if strangers:
-            raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
+    if not resume:
+        return start_new(tier, env, changes, out, None, display, given, trusted, before_build)
+    if out is None:
+        raise UsageError("--resume got no run; give its folder with --out")
+    folder = RunFolder(Path(out))
+    if folder.started:
+        return go_on(tier, env, changes, folder, display, given, trusted, accept_changes, before_build)
+    strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
+    if strangers:
+        raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
+    return start_new(tier, env, changes, out, folder, display, given, trusted, before_build)
+
+
+def start_new(
+    tier: str,
+    env: str,
+    changes: Mapping[str, Any],
+    out: str | Path | None,
+    begun: RunFolder | None,
+    display: Display,
+    given: Objective | None,
+    trusted: Trusted,
+    before_build: Callable[[Spec], None],
+) -> Run:
+    """A run from its first step, in a new folder, or in one that a run had only `begun` when it was stopped."""
     spec, objective = resolve_spec(read_spec(tier, env, trusted), changes, given)
     if spec.run.threads > (cores := os.cpu_count() or 1):
         raise UsageError(f"run.threads is {spec.run.threads} on {cores} cores; expected at most one for each core")
@@ -147,9 +151,36 @@ def start(
     with group.error_scope():  # the main process makes the folder for all
         path = ""
         if group.is_main_process:
-            path = str(make_writable(Path(str(out))) if resume else new_folder(out, spec.label).path)
+            path = str(make_writable(begun.path) if begun else new_folder(out, spec.label).path)
         folder = RunFolder(Path(group.broadcast_object(path)))
     fit(spec, objective, backend, folder, display)
+    return Run(folder.path, backend, trust=trusted)
+
+
+def go_on(
+    tier: str,
+    env: str,
+    changes: Mapping[str, Any],
+    folder: RunFolder,
+    display: Display,
+    given: Objective | None,
+    trusted: Trusted,
+    accept_changes: bool,
+    before_build: Callable[[Spec], None],
+) -> Run:
+    """The run of a folder, from its last checkpoint and with its own options; one that has ended is returned."""
+    stored = stored_spec(folder, trusted, accept_changes)
+    name = Path(env).stem if env.endswith(".toml") else env
+    if (stored.tier, stored.name) != (tier, name):
+        found = f"{folder.path} holds a run of '{stored.tier} {stored.name}'"
+        raise ResumeRefused(f"{found}, not of '{tier} {name}'; give another --out")
+    spec = resolve_spec(stored, changes, given)[0]
+    check_same_run(stored, spec, folder, display)
+    if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
+        return Run(folder.path, trust=trusted)
+    before_build(spec)
+    objective, backend = build(spec, given)
+    fit(spec, objective, backend, folder, display, accept_changes)
     return Run(folder.path, backend, trust=trusted)
 
 

@@ -142,8 +142,7 @@ def evaluate(
         seed=derive(config.seed, "eval"),
         rows=grading.make_rows(encoder.messages) if isinstance(grader, FunctionGrader) else None,
     )
-    pace = ProgressCallback()
-    pace.display = display
+    pace = ProgressCallback(display)
     try:
         longest = max(len(evaluation.encode(problem)) for problem in problems)
         check_context(longest, config.width, getattr(model.config, "max_position_embeddings", None))

@@ -11,8 +11,8 @@ class ProgressCallback(TrainerCallback):
     The learner and the evaluation get its method `progress` before the run, and with it the display, exists.
     """
 
-    def __init__(self) -> None:
-        self.display = Display()
+    def __init__(self, display: Display | None = None) -> None:
+        self.display = display or Display()
         self.phase = ""
         self.began = 0.0
 
