@@ -1,10 +1,9 @@
 """`pmdkit llm`: train a language model.
 
-A recipe with several processes is launched from here, and each process enters `be_rank`. The outcome is printed once,
+A recipe with several processes is launched from here, and each process enters `run_rank`. The outcome is printed once,
 not by every process.
 """
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from pmdkit.cli import companions, explain_error, fail
+from pmdkit.cli import companions, fail
 from pmdkit.cli.options import Flag, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
+from pmdkit.cli.rank import run_rank
 from pmdkit.cli.run import begin
-from pmdkit.cli.signals import command_context, print_error
+from pmdkit.cli.signals import command_context
 from pmdkit.distributed import launched_ranks
-from pmdkit.errors import ComponentDied, Stopped, UsageError
+from pmdkit.errors import UsageError
 from pmdkit.llm import ranks
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
     if options.gpus is not None and not options.rehearse:
         raise UsageError(f"--gpus is {options.gpus} without --rehearse; a run takes the accelerators that it finds")
     if launched_ranks() > 1 and not options.dry_run:
-        be_rank(recipe, options)
+        run_rank(recipe, options)
         return
     check_requirements()
     if options.rehearse:
@@ -151,45 +151,3 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     rows = {name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in batch.items()}
     console.print(pair_table(rows))
     console.print("Nothing was started. pmdkit plan, of pmdkit-lab, predicts memory and time.")
-
-
-def be_rank(recipe: str, options: RunOptions) -> None:
-    """Run as one of several ranks: the main one shows progress and reports, the others only work."""
-    from pmdkit.fit import Display
-    from pmdkit.start import start
-
-    class Mute(Display):
-        """Shows nothing: the main process prints it."""
-
-        def warn(self, sentence: str) -> None:
-            """Print nothing."""
-
-    rank = int(os.environ["RANK"])
-
-    def leave(sentence: str, code: int = Stopped.exit_code) -> None:
-        # a rank that other ranks made stop, or that all stop with, has nothing of its own to say
-        common = rank == 0 or code in (Stopped.exit_code, ComponentDied.exit_code)
-        sentence = sentence if common else f"{ranks.rank_name(rank)}: {sentence}"
-        ranks.write_reason(sentence)
-        if ranks.LAUNCHER not in os.environ and (rank == 0 or not common):  # torchrun or accelerate started it
-            print_error(sentence)
-        os._exit(code)  # frees what the run held; gloo's threads would abort an ordinary exit, with another exit code
-
-    try:
-        with command_context(leave):
-            if rank == 0:
-                begin("llm", recipe, options)
-            else:
-                start(
-                    "llm", recipe, options.changes(), options.out, options.resume, Mute(),
-                    trust=options.trust or (), accept_changes=options.accept_changes,
-                )  # fmt: skip
-            import torch
-
-            if torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()
-    except Exception as problem:
-        if "--debug" in sys.argv:
-            raise
-        sentence, code = explain_error(problem)
-        leave(" ".join(sentence.split()), code)
