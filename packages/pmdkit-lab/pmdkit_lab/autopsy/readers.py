@@ -75,6 +75,7 @@ class Row:
 
 
 COLUMNS = tuple(each.name for each in fields(Row))
+PMDKIT_STEPS = {"name": "pmdkit, steps", "columns": {name: name for name in COLUMNS}}
 
 
 @dataclass
@@ -365,20 +366,21 @@ def check_tensor(tensor: Any) -> int:
     return int(tensor.numel())
 
 
-def rows_of(record: Record, columns: Mapping[str, str], source: Source, where: str) -> list[Row]:
-    """The rows of a record: by the named columns, else by the format that its keys show. Metrics go into `source`.
+def rows_of(record: Any, named: Mapping[str, Any] | None, source: Source, where: str) -> list[Row]:
+    """The rows of a record: in a named format, or else in the format that its keys show. Metrics go into `source`.
 
     A record that does not fit costs itself alone: it is left out and counted, whatever is wrong with it.
     """
     format_name = "records"
     try:
         check_record(record)
-        known = next((each for each in KNOWN["format"] if record.keys() >= set(each["keys"])), None)
-        if columns:
-            known = {"name": "columns", "columns": columns} if record.keys() & set(columns.values()) else None
+        if named is None:
+            known = next((each for each in KNOWN["format"] if record.keys() >= set(each["keys"])), None)
+        else:
+            known = named if record.keys() & set(named["columns"].values()) else None
         if known is None:
             step = whole(record.get("step"))
-            if step is None or columns:
+            if step is None or named is not None:
                 raise ValueError(f"without a known set of columns: {short(sorted(record))}")
             source.take_metrics(step, record["data"] if isinstance(record.get("data"), dict) else record)
             return []
@@ -418,7 +420,7 @@ def parquet_records(file: Path, source: Source) -> Iterator[Any]:
                     f"{file} unpacks {size:,} bytes to {about.num_rows:,} rows, {values:,} values and {unpacked:,} "
                     "bytes; write it again as JSON Lines"
                 )
-            rows = max(1, min(PARQUET_ROWS, foreign.LARGE // unpacked))  # each cell may be as large as all of them
+            rows = max(1, min(PARQUET_ROWS, 4 * MAX_LINE // unpacked))  # each cell may be as large as all of them
             for batch in table.iter_batches(batch_size=rows, row_groups=[group], use_threads=False):
                 for n in range(batch.num_rows):
                     number += 1
@@ -451,8 +453,11 @@ def torch_records(file: Path) -> Iterator[Any]:
         yield record | {"rollout_id_of_file": whole_file["rollout_id"]} if isinstance(record, dict) else record
 
 
-# calls that torch allows in a file of weights: a number in the file decides how much memory they take
-ALLOCATES = re.compile(rb"c(builtins|__builtin__)\nbytearray\n|c_codecs\nencode\n")
+# Calls that torch allows in a file of weights, in which a few bytes decide how much memory they take: an array of any
+# size, and text encoded again and again. Bytes are written as text in latin1, which is harmless.
+ALLOCATES = re.compile(
+    rb"c(builtins|__builtin__)\nbytearray\n|c_codecs\nencode\n.*[X\x8c].{1,4}(hex|base|quo|uu)", re.DOTALL | re.I
+)
 
 
 def json_records(file: Path, source: Source) -> Iterator[Any]:
@@ -585,15 +590,18 @@ def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tup
                     read_trainer_state(file, source)
             continue
         source.files.append(file)
+        named = {"name": "columns", "columns": columns} if columns else None
+        if file.suffix == ".safetensors":
+            named = PMDKIT_STEPS
         # the step in the name: `step_12/rank_0.jsonl`, `12.jsonl`, `step-12.jsonl`
-        named = re.findall(r"(?:step|rollout)[_-]?([0-9]+)", "/".join(file.parts[-5:])) or re.findall(
+        numbered = re.findall(r"(?:step|rollout)[_-]?([0-9]+)", "/".join(file.parts[-5:])) or re.findall(
             r"^[0-9]+$", file.stem
         )
         with leaving_out(source, str(file)):
             for number, record in enumerate(records(file, source), 1):
                 if record is None:
                     continue
-                for row in rows_of(record, columns, source, f"{file}:{number}"):
-                    if row.step is None and named:
-                        row.step = whole(named[-1])
+                for row in rows_of(record, named, source, f"{file}:{number}"):
+                    if row.step is None and numbered:
+                        row.step = whole(numbered[-1])
                     yield (len(source.files) - 1, number), row
