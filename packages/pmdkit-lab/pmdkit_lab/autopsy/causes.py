@@ -40,7 +40,6 @@ TEMPERATURE_GAP = 0.03  # nats per token, ten times that of the benchmark's heal
 SLOPE = 0.08  # |slope - 1|; sampling at a temperature of 0.93 or 1.09 reaches it
 STALE_GAP = 0.05  # nats per token over the run, twice the threshold of a mismatch from the start
 STALE_GROWTH = 3  # gap over the run, over that of the first step; 1 if both drift alike
-MIN_FIRST_GAP = 1e-4  # nats per token; a first gap of rounding would make every later one large
 MIN_LAG = 0.5  # steps on average; 0 if each step is drawn by the newest policy
 MISMATCH_GAP = 0.02  # nats per token, several times that of the benchmark's healthy engines
 REPEATED = 0.5  # of the groups; fewer repeats are usual in small data
@@ -272,7 +271,7 @@ def stale_policy(run: Run) -> Evidence:
     """Engine and trainer part after a start where they agreed."""
     first, last = run.start.get("gap"), run.whole.get("gap")
     lag = run.whole.get("lag")
-    if last is None or first is None or last < STALE_GAP or last < STALE_GROWTH * max(first, MIN_FIRST_GAP):
+    if last is None or first is None or last < STALE_GAP or last < STALE_GROWTH * first:
         return None
     if lag is not None and lag < MIN_LAG:
         return None

@@ -254,7 +254,7 @@ def exact_update(objective: Objective, recording: Recording) -> torch.Tensor:
         there = mass.sum(1) > 0
         log_pi = (mass[there] / mass[there].sum(1, keepdim=True)).log()
         length = recording.mask.sum(1).clamp_min(1).view(mass.shape)[there]
-        with np.errstate(over="ignore"):  # rewards of many tau have ratios beyond a float; their logarithms are finite
+        with np.errstate(over="ignore", invalid="ignore"):  # rewards of 1e20 tau: NaN, and no update is shown
             solution = solve(objective, log_pi, log_pi, reward[there], tau[there], length)
         found[there] = torch.from_numpy(solution.log_ratio)
     return torch.where(mass > 0, found, torch.nan)

@@ -1,0 +1,104 @@
+"""Every threshold of the causes: measures just over it name the cause, measures just under it do not."""
+
+import numpy as np
+import pytest
+
+from pmdkit_lab.autopsy import causes
+from pmdkit_lab.autopsy.causes import RULES, Run
+from pmdkit_lab.autopsy.readers import Source
+
+COUNTS = ("right_known", "right_unpaid", "paid_known", "paid_wrong")
+USUAL = {"rewarded": 8, "reward": 0.4, "reward_low": 0.0, "reward_high": 1.0} | dict.fromkeys(COUNTS, 0)
+ABSENT = ("cut", "near", "near_passed", "reward_cut", "reward_whole", "passed", "alike", "length", "size")
+
+
+def run_of(steps, config=None, **measures):
+    """A run of so many steps; a measure is one value for all of them, or a list of one for each."""
+    rows = [
+        dict.fromkeys(ABSENT)
+        | USUAL
+        | {"step": n, "rows": 8, "forms": {}, "places": {}}
+        | {key: value[n] if isinstance(value, list) else value for key, value in measures.items()}
+        for n in range(steps)
+    ]
+    return Run(rows, Source(config=config or {}))
+
+
+def late(first, others):
+    """Ten values: the first, and nine others."""
+    return [first] + [others] * 9
+
+
+# loss and KL of eight steps; the wave has neither a mean nor a slope, so `ratio` alone sets their correlation
+KL = 0.31 * np.arange(8) / np.mean(np.arange(4, 8))
+WAVE = np.array([1, -1, -1, 1, -1, 1, 1, -1]) * KL.std()
+
+
+def against_kl(correlation, level=-1.0):
+    """Losses of a mean `level` that have this correlation with the KL."""
+    return list(level - KL + WAVE * np.sqrt(1 / correlation**2 - 1))
+
+
+PART = {"config": {"objective": {"name": "pmd-part"}}, "anchor": 1.01, "staleness": 1.0}
+CAP = {"cut": 0.06, "near": 0.06, "near_passed": 0.05, "reward_cut": 0.0, "reward_whole": 0.5, "passed": 0.5}
+
+# rule, number of steps, measures that name it, and changes of them that do not
+THRESHOLDS = (
+    ("advantage_sign", 1, {"credit_sign": -0.51}, {"credit_sign": -0.49}),
+    ("advantage_not_centred", 1, {"credit_is_reward": 0.9991, "credit_mean": 0.31}, {"credit_is_reward": 0.9989},
+     {"credit_mean": 0.29}),
+    ("reward_cannot_read", 1, {"right_known": 20, "right_unpaid": 10}, {"right_unpaid": 9}, {"right_known": 19}),
+    ("wrong_form_paid", 1, {"paid_known": 20, "paid_wrong": 6}, {"paid_wrong": 5}, {"paid_known": 19},
+     {"reward_by_length": 0.72, "size": 9.0}),
+    ("wrong_form_paid", 1, {"paid_known": 19, "contradictions": 0.31}, {"contradictions": 0.29}, {"paid_known": 20}),
+    ("length_paid", 1, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": 0.70}),
+    ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1}, {"silent": 0.49}, {"silent": [0.9] * 6 + [0.49] * 3},
+     {"reward": [0.89] * 8 + [0.91]}, {"reward_low": 0.0, "reward_high": 0.0}),
+    ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1, "reward": 0.91}, {"silent": 0.49}),
+    ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1, "reward": [0.89] * 9}, {"silent": 0.49}),
+    ("mask_off_by_one", 1, {"mask_late": 0.51}, {"mask_late": 0.49}),
+    ("mask_off_by_one", 1, {"alike": 0.4, "alike_behind": 0.71}, {"alike_behind": 0.69}, {"alike": 0.52}),
+    ("mask_off_by_one", 1, {"alike": 0.52, "alike_ahead": 0.73}, {"alike": 0.54}),
+    ("temperature", 1, {"slope": 0.91, "gap": 0.031, "alike": 0.81}, {"slope": 0.93}, {"gap": 0.029}, {"alike": 0.79}),
+    ("temperature", 1, {"slope": 1.09, "gap": 0.031, "alike": 0.81}, {"slope": 1.07}),
+    ("engine_mismatch", 1, {"slope": 1.07, "gap": 0.021, "alike": 0.81}, {"slope": 1.09}, {"gap": 0.019},
+     {"alike": 0.79}),
+    ("stale_policy", 10, {"gap": late(0.015, 0.055), "lag": 0.51}, {"gap": late(0.015, 0.053)},
+     {"gap": late(0.018, 0.055)}, {"lag": 0.49}),
+    ("no_variety", 1, {"one_answer": 0.91, "reward": 0.89}, {"one_answer": 0.89}, {"reward": 0.91}),
+    ("duplicate_prompts", 1, {"repeated": 0.51}, {"repeated": 0.49}, {"repeated": 0.0, "repeated_at_least": 0.9}),
+    ("duplicate_prompts", 1, {"repeated_at_least": 0.51}, {"repeated_at_least": 0.49}),
+    ("part_below_threshold", 10, PART | {"reward": late(0.1, 0.49)}, {"anchor": 1.0}, {"staleness": 0.0},
+     {"reward": late(0.1, 0.51)}, {"config": {"objective": {"name": "pmd-mean"}}}),
+    ("part_below_threshold", 10, PART | {"reward": late(0.3, 0.59)}, {"reward": late(0.3, 0.61)}),
+    ("kl_sign", 8, {"kl": list(KL), "loss": against_kl(-0.81)}, {"loss": against_kl(-0.79)},
+     {"loss": against_kl(-0.81, 2.0)}, {"kl": list(KL * 0.9)}, {"kl": [None, *KL[1:]]}, {"config": {"seed": 1}}),
+    ("rate_too_high", 1, {"step_std": 0.81, "ess_step": 0.59}, {"step_std": 0.79}, {"ess_step": 0.61}),
+    ("rate_too_high", 8, {"entropy": [1.0] + [0.29] * 7}, {"entropy": [1.0] + [0.31] * 7}, {"reward": 0.91},
+     {"entropy": [0.049] + [0.001] * 7}, {"entropy": [1.0] * 5 + [0.29] * 3}, {"entropy": [1.0] + [0.29] * 6 + [None]}),
+    ("rate_too_high", 8, {"entropy": [0.051] + [0.001] * 7, "reward": 0.89}, {"reward": 0.91}),
+    ("rate_too_high", 8, {"entropy": [1.0] * 4 + [0.29] * 4}, {"entropy": [1.0] * 5 + [0.29] * 3}),
+    ("cut_off_scored_wrong", 10, CAP, {"cut": 0.049}, {"reward_cut": 0.31}, {"near_passed": 0.025}),
+    ("cut_off_scored_wrong", 10, CAP | {"near_passed": 0.028, "reward_cut": 0.29}, {"near_passed": 0.025}),
+    ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "near_passed": 0.0}, {"cut": 0.49}),
+    ("cut_off_scored_wrong", 20, CAP | {"cut": [0.06] * 4 + [0.0] * 16}, {"cut": [0.06] * 3 + [0.0] * 17}),
+    ("equal_rewards", 2, {"reward_high": 0.0}, {"reward_high": [0.0, 1.0]}, {"reward_low": 1.0}),
+)  # fmt: skip
+CASES = [(rule, steps, over, under) for rule, steps, over, *unders in THRESHOLDS for under in unders]
+
+
+@pytest.mark.parametrize(("rule", "steps", "over", "under"), CASES)
+def test_a_rule_speaks_just_over_its_threshold_and_not_just_under(rule, steps, over, under):
+    rule = getattr(causes, rule)
+    assert rule(run_of(steps, **over)) is not None
+    assert rule(run_of(steps, **over | under)) is None
+
+
+def test_every_rule_has_its_thresholds_held_and_its_advice():
+    assert {rule.__name__ for rule in RULES} == {rule for rule, *_ in THRESHOLDS}
+    assert {rule.__name__.replace("_", "-") for rule in RULES} == causes.ABOUT.keys()
+
+
+@pytest.mark.parametrize(("at_top", "which"), [(0.3, "too hard"), (0.4, "too easy")])
+def test_silent_groups_say_which_prompts_they_have(at_top, which):
+    assert which in causes.silent_groups(run_of(3, silent=0.7, silent_top=at_top))[1]
