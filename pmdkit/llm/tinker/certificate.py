@@ -111,10 +111,7 @@ def fault(client: TrainingClient, tokens: Tokens, move: float, rate: float | Non
         before, here = here, step(rate, [one])
         moved = furthest(before, here)
         if known is not None and not move / AMOUNT < moved < move * AMOUNT:
-            return (
-                f"a step that moved a log-probability by about {move:.2g} nats before now moves it by {moved:.2g}",
-                rate,
-            )
+            return f"a step that moved {move:.2g} nats before now moves {moved:.2g}", rate
         if known is not None or moved > move:
             break
         rate *= min(max(2 * move / (moved + 1e-9), 2.0), 100.0)  # the move grows with the rate

@@ -47,13 +47,15 @@ class RecertificationCallback(TrainerCallback):
         Raises:
             ComponentDied: the server does not train as it was asked to.
         """
-        if self.before is not None:
-            self.judge(run, result, self.before)
+        # equal rewards leave no gradient, and no step is taken
+        taken = any(update["skipped"] < self.learner.passes and update.get("lr", 1.0) for update in result.updates)
+        if self.before is not None and taken:
+            self.judge(run, result.step, self.before)
             self.before, self.passed = None, result.step
-        if result.step % EVERY == 0:
+        if result.step % EVERY == 0 and self.before is None:
             self.before = self.score()
 
-    def judge(self, run: RunContext, result: StepResult, before: Tensor) -> None:
+    def judge(self, run: RunContext, step: int, before: Tensor) -> None:
         """Raise if the server is wrong; warn if the step is strange."""
         url = self.witness.client.server.url
         doubt = f"steps after {self.passed} are in doubt: take another server, and start again with another --out"
@@ -61,10 +63,9 @@ class RecertificationCallback(TrainerCallback):
             raise ComponentDied(f"the Tinker server at {url} no longer takes the right gradient ({wrong}); {doubt}")
         after = self.score()
         moved = furthest(before, after)
-        stepped = any(update["skipped"] < self.learner.passes and update.get("lr", 1.0) for update in result.updates)
-        if stepped and not 0 < moved <= FAR:
+        if not 0 < moved <= FAR:
             run.display.warn(
-                f"step {result.step} moved a text's log-probabilities by at most {moved:.2g} nats: the server at {url} "
+                f"step {step} moved a text's log-probabilities by at most {moved:.2g} nats: the server at {url} "
                 "steps otherwise than it was asked to, or lr is wrong"
             )
         self.learner.sync_weights()
