@@ -39,7 +39,10 @@ RESPONSES = torch.cartesian_prod(*[torch.arange(VOCABULARY)] * TOKENS)
 "[V^T, T] every response."
 PREFIX = torch.stack(
     [
-        sum((RESPONSES[:, u] * VOCABULARY ** (t - 1 - u) for u in range(t)), torch.zeros(len(RESPONSES), dtype=torch.long))
+        sum(
+            (RESPONSES[:, u] * VOCABULARY ** (t - 1 - u) for u in range(t)),
+            torch.zeros(len(RESPONSES), dtype=torch.long),
+        )
         + sum(VOCABULARY**u for u in range(t))
         for t in range(TOKENS)
     ],
@@ -200,7 +203,9 @@ def factor_in_words(constant: float) -> str:
     sign = ", sign reversed" if constant < 0 else ""
     size = abs(constant)
     named = {1.0: "", 0.5: ", half of it", 2.0: ", twice", 1 / TOKENS: ", divided by the tokens of the response"}
-    size_words = next((words for value, words in named.items() if abs(size / value - 1) < REL_TOL), f", times {size:.4g}")
+    size_words = next(
+        (words for value, words in named.items() if abs(size / value - 1) < REL_TOL), f", times {size:.4g}"
+    )
     return size_words + sign
 
 
@@ -209,7 +214,9 @@ def name_value(found: list[Enumerated]) -> str:
     values = torch.tensor([each.value for each in found], dtype=torch.float64)
     if float(values.abs().max()) < NO_GRADIENT:
         return "0"
-    known = {name: torch.tensor([each.known[name][0] for each in found], dtype=torch.float64) for name in found[0].known}
+    known = {
+        name: torch.tensor([each.known[name][0] for each in found], dtype=torch.float64) for name in found[0].known
+    }
     known["chi2(pi||ref) - KL(pi||ref)"] = 2 * known["1/2 chi2(pi||ref)"] - known["KL(pi||ref)"]
     for name, exact in known.items():
         constant = float(exact @ values / (exact @ exact))

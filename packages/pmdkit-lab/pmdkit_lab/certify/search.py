@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit.objectives import OBJECTIVES, REBEL, Batch, Objective, total, traits
 from pmdkit.objectives.regulariser import kl_estimate
 from pmdkit.objectives.trust_region import RADIUS
@@ -102,10 +102,9 @@ class Verdict:
 
 
 CERTIFIED = """\
-Certified: one gradient by logp, at token ratios from e^-6 to e^6, responses that drift by up to 80 nats, any clip between,
-masks with holes, NaN off the mask, equal and negative rewards, groups of 2 to 8.
-Not certified: which rewards, log-probabilities and mask your trainer passes; dtypes; sampling; the optimizer; a KL term's
-expected gradient (--kl)."""
+Certified: the gradient by logp, at token ratios from e^-6 to e^6, drifts of a response up to 80 nats, masks with holes,
+NaN off the mask, equal and negative rewards, groups of 2 to 8. Not certified: what your trainer passes to the loss (rewards,
+mask, logp_old, sampling), the optimizer, and which KL divergence a KL term has (pmdkit certify --kl)."""
 
 
 @dataclass(eq=False)
@@ -180,10 +179,13 @@ def ask(loss: LossFunction | Objective) -> Question:
     if isinstance(loss, Objective):
         with_ref = False
     else:
-        names = [p.name for p in inspect.signature(loss).parameters.values() if p.default is p.empty or p.name == "logp_ref"]
+        names = [
+            p.name for p in inspect.signature(loss).parameters.values() if p.default is p.empty or p.name == "logp_ref"
+        ]
         with_ref = "logp_ref" in names or len(names) == 5
     return Question(
-        {kind: [gradient_of(loss, p, with_ref, kind != "special") for p in make()] for kind, make in KINDS.items()}, with_ref
+        {kind: [gradient_of(loss, p, with_ref, kind != "special") for p in make()] for kind, make in KINDS.items()},
+        with_ref,
     )
 
 
@@ -241,6 +243,36 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
     return best(found)
 
 
+def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **options: Any) -> None:
+    """Assert that a loss is this objective at these options; to be called in a test, takes a second.
+
+    Args:
+        loss: a function, see `LossFunction`, or an objective.
+        name: a key of OBJECTIVES.
+        tau: the temperature that the loss was given, reward units.
+        options: of the objective, such as clip_high=0.28 or norm="tokens"; the others are its defaults.
+
+    Raises:
+        AssertionError: the loss is another one; says what differs.
+        UsageError: the loss is not one finite number.
+    """
+    if name not in OBJECTIVES:
+        raise UsageError(f"{unknown('objective', name, OBJECTIVES)}")
+    with_tau = {"tau": tau} if "tau" in {option.name for option in fields(OBJECTIVES[name])} else {}
+    objective = OBJECTIVES[name](**options, **with_tau)
+    question = ask(loss)
+    uses = question.with_ref and bool(traits(objective).uses_reference)
+    for by_length in (False, True):
+        verdict = judge(question, Trial(name, {}, objective, Slip(), by_length, uses), tau)[2]
+        if verdict.right and not verdict.options:
+            return
+    found = certify(loss, tau, (name,), **options)
+    expected = ", ".join(f"{key}={value}" for key, value in options.items())
+    raise AssertionError(
+        f"the loss is not {name}{f' ({expected})' if options else ''}: {found.sentence()}\n{CERTIFIED}"
+    )
+
+
 def best(found: list[tuple[float, float, Verdict]]) -> Verdict:
     """The nearest, then the cheapest to explain."""
     return min(found, key=lambda each: each[:2])[2]
@@ -260,7 +292,9 @@ UNEXPLAINED = [DIFFERS["wide"], DIFFERS["narrow"], DIFFERS["long"]]
 "Differences that a number in an objective, or a slip, may explain."
 
 
-def judge_all(question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]) -> None:
+def judge_all(
+    question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]
+) -> None:
     """Add a verdict for every candidate that agrees on the first batch, and for one that is nearer than those before."""
     wanted = question.slopes["ordinary"][0][1]
     for trial in candidates:
@@ -289,7 +323,10 @@ def judge(
             words += [difference] if difference else []
             cost += 1.5 * bool(difference)
     options = trial.options | (more or {}) | ({} if norm is None else {"norm": norm})
-    gaps = [abs(float(his - trial.value(p, p.logp) * p.factors[reduction])) for (his, _), p in zip(wanted, batches, strict=True)]
+    gaps = [
+        abs(float(his - trial.value(p, p.logp) * p.factors[reduction]))
+        for (his, _), p in zip(wanted, batches, strict=True)
+    ]
     value = not large and not isinstance(trial, Penalised) and max(gaps) < 1e-6
     cost += 0.1 * len(options) + (0.15 if trial.name in LATER else 0.0) - (0.01 if value else 0.0)
     verdict = Verdict(trial.name, options, tuple(words), error, value)
@@ -322,17 +359,28 @@ def trials(
                 changed = slip.objective(**{f.name: getattr(objective, f.name) for f in fields(objective)})  # type: ignore[arg-type]
             uses = with_ref and bool(traits(objective).uses_reference)
             bare = Trial(name, chosen, changed, slip, False, uses)
-            made += [bare, replace(bare, by_length=True, twin=None if traits(objective).whole_groups else bare, slopes={})]
+            made += [
+                bare,
+                replace(bare, by_length=True, twin=None if traits(objective).whole_groups else bare, slopes={}),
+            ]
     return made
 
 
-def candidates(tau: float, options: dict[str, Any], among: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any], Objective]]:
+def candidates(
+    tau: float, options: dict[str, Any], among: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, Any], Objective]]:
     """Every objective at its defaults, with one option of VARIANTS moved, or with the ones of EXTRA_OPTIONS."""
     for name in among or OBJECTIVES:
         kind = OBJECTIVES[name]
         own = {option.name: option.default for option in fields(kind)}
         given = {key: value for key, value in options.items() if key in own} | ({"tau": tau} if "tau" in own else {})
-        moved = [{key: value} for key in VARIANTS if key in own for value in VARIANTS[key] if value != given.get(key, own[key])]
+        moved = [
+            {key: value}
+            for key in VARIANTS
+            if key in own
+            for value in VARIANTS[key]
+            if value != given.get(key, own[key])
+        ]
         for chosen in [{}, *moved, *EXTRA_OPTIONS.get(name, [])]:
             try:
                 yield name, chosen, kind(**given | chosen)
@@ -355,7 +403,9 @@ def fit_all(question: Question, candidates: list[Trial], tau: float, found: list
         wanted = [s for _, s in question.slopes["near"]]
         reduction, constant, error = factor(wanted, trial.on("near"), near(), NEAR_TOL / 10)
         if error < NEAR_TOL:
-            nice = next((x for x in (1.0, -1.0, 2.0, 0.5, 1 / tau, tau, -2.0) if abs(constant / x - 1) < 0.01), constant)
+            nice = next(
+                (x for x in (1.0, -1.0, 2.0, 0.5, 1 / tau, tau, -2.0) if abs(constant / x - 1) < 0.01), constant
+            )
             ranked.append((misfit(question, trial, LIKELY, reduction, nice), trial, reduction, nice))
     nearest = sorted(ranked, key=lambda each: each[0])[:FITTED]
     nearest.sort(key=lambda each: (len(each[1].options) + (as_norm(*each[1:3])[0] is not None), each[1].name in LATER))
@@ -391,7 +441,9 @@ def turn(trial: Trial, dial: Dial, values: tuple[float, ...]) -> Trial:
 
     twist = None if first is None and other is None else both
     credit = None if dial.changes_credit else trial.objective
-    return replace(trial, objective=objective, slip=replace(trial.slip, twist=twist), credit=credit, twin=None, slopes={})
+    return replace(
+        trial, objective=objective, slip=replace(trial.slip, twist=twist), credit=credit, twin=None, slopes={}
+    )
 
 
 def misfit(question: Question, trial: Trial, names: tuple[str, ...], reduction: str, constant: float) -> float:
@@ -464,7 +516,9 @@ def golden_section(loss: Callable[[float], float], low: float, high: float) -> f
     return (low + high) / 2
 
 
-def with_penalty(question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]) -> None:
+def with_penalty(
+    question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]
+) -> None:
     """Add the candidates that agree with the loss once a KL term is added, by least squares of the two gradients."""
     wanted = [s for _, s in question.slopes["ordinary"]]
     anchors = ("pi_ref", "pi_old") if question.with_ref else ("pi_old",)
@@ -495,7 +549,9 @@ def with_penalty(question: Question, candidates: list[Trial], tau: float, found:
                     elif estimator == "k3 of the inverse ratio":
                         said = (f"the KL term is {what}: e^s - 1 - s, not e^-s - 1 + s (coefficient {beta:.4g})",)
                     elif estimator == "k1":
-                        said = (f"the KL term is {what}, which as a loss has expected gradient 0 (coefficient {beta:.4g})",)
+                        said = (
+                            f"the KL term is {what}, which as a loss has expected gradient 0 (coefficient {beta:.4g})",
+                        )
                     more = {} if said else {"kl_coef": added.beta, "kl_estimator": estimator} | (
                         {} if anchor == "pi_ref" or not question.with_ref else {"anchor": "pi_old"})  # fmt: skip
                     found.append(judge(question, added, tau, said, more))
@@ -587,4 +643,4 @@ def as_norm(trial: Trial, reduction: str) -> tuple[str | None, str]:
     return (None if norm == objective.norm else norm), ""
 
 
-__all__ = ["CERTIFIED", "Verdict", "certify"]
+__all__ = ["CERTIFIED", "Verdict", "assert_is", "certify"]

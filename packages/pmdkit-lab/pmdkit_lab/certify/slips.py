@@ -58,13 +58,17 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
     if hasattr(objective, "clip_low"):
         yield Slip("the maximum is taken where the minimum should be", negative_advantage, sign=-1.0)
         yield Slip("the advantage is under absolute value", partial(with_rows, torch.abs))
-        yield Slip("the clip applies whatever the sign of the advantage: no minimum", None, objective=plain_clip(objective))
+        yield Slip(
+            "the clip applies whatever the sign of the advantage: no minimum", None, objective=plain_clip(objective)
+        )
     if isinstance(objective, GSPO | GMPO):
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", sum_for_mean)
     if isinstance(objective, CISPO):
         yield Slip("the weight is not detached: the gradient also goes through the ratio", objective=Attached)
     if isinstance(objective, PMDToken):
-        yield Slip("the pull is the square of the sum of log ratios, not the sum of their squares", objective=SquareOfSum)
+        yield Slip(
+            "the pull is the square of the sum of log ratios, not the sum of their squares", objective=SquareOfSum
+        )
 
 
 def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
@@ -80,7 +84,9 @@ def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
         if not isinstance(default, int | float) or isinstance(default, bool):
             continue
         around = [default * x for x in (0.1, 0.2, 0.25, 0.5, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 5, 10)]
-        yield Dial((option.name,), ((0.0, *around, 0.1, 0.2, 0.5, 1.0) if default else (0.01, 0.1, 0.5, 1.0, -0.1, -0.5),))
+        yield Dial(
+            (option.name,), ((0.0, *around, 0.1, 0.2, 0.5, 1.0) if default else (0.01, 0.1, 0.5, 1.0, -0.1, -0.5),)
+        )
     if hasattr(objective, "tau"):
         values = (*(tau * x for x in (0.01, 0.1, 0.2, 0.25, 0.5, 1.5, 2, 3, 4, 5, 10, 20)), 1.0, 0.0)
         yield Dial(("the tau of the pull",), (values,), pull=True)
@@ -164,7 +170,30 @@ SHARES = (0.0, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 8e-4, 1e-3, 2e-3, 3e-3, 4e-3,
           0.12, 0.15, 0.18, 0.19, 0.2, 0.21, 0.22, 0.23, 0.24, 0.25, 0.26, 0.27, 0.28, 0.29, 0.3, 0.35, 0.4, 0.5, 0.6,
           0.7, 0.8, 0.9)  # fmt: skip
 ABOVE_ONE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0, 10.0, 20.0, 50.0, 1e9)
-NATS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 50.0)
+NATS = (
+    0.0,
+    0.1,
+    0.15,
+    0.2,
+    0.25,
+    0.3,
+    0.35,
+    0.4,
+    0.45,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+    4.0,
+    5.0,
+    50.0,
+)
 OTHER_OPTIONS = ("tau_pos", "tau_neg", "kl_share", "radius", "kl_loss_coef", "shift", "k")
 
 
@@ -200,7 +229,9 @@ def by_token(batch: Batch, probe: Probe) -> Batch:
     """Every token as a response of its own."""
     rows, columns = batch.mask.nonzero(as_tuple=True)
     each = batch[rows]
-    logp, old, ref = (None if x is None else x[rows, columns][:, None] for x in (batch.logp, batch.logp_old, batch.logp_ref))
+    logp, old, ref = (
+        None if x is None else x[rows, columns][:, None] for x in (batch.logp, batch.logp_old, batch.logp_ref)
+    )
     one = torch.ones(len(rows), 1, dtype=torch.bool)
     return replace(each, logp=logp, logp_old=old, logp_ref=ref, mask=one, length=torch.ones_like(each.length))
 
@@ -254,7 +285,9 @@ def clamp_response(limit: float, batch: Batch, probe: Probe) -> Batch:
 def dual_clip(cap: float, batch: Batch, probe: Probe) -> Batch:
     """Ratios of at most `cap` where the advantage is negative."""
     s = batch.log_ratio
-    return with_ratio(batch, torch.where(batch.advantage[:, None] < 0, s.clamp_max(float(torch.tensor(cap).double().log())), s))
+    return with_ratio(
+        batch, torch.where(batch.advantage[:, None] < 0, s.clamp_max(float(torch.tensor(cap).double().log())), s)
+    )
 
 
 def cap_ratio(cap: float, batch: Batch, probe: Probe) -> Batch:
@@ -360,12 +393,16 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
     "the advantage is divided by the population std": partial(baselines.standardised, std="population"),
     "the advantage is divided by the sample std": partial(baselines.standardised, std="sample"),
     "the advantage is divided by the variance, not the std": by_variance,
-    "the baseline is the median of the group": lambda groups: groups.reward - groups.reward.median(1, keepdim=True).values,
+    "the baseline is the median of the group": lambda groups: (
+        groups.reward - groups.reward.median(1, keepdim=True).values
+    ),
     "the baseline is the best reward of the group": max_baseline,
-    "the baseline is the sum over the others divided by n, not n - 1": lambda groups: groups.reward
-    - (groups.reward.sum(1, keepdim=True) - groups.reward) / groups.reward.shape[1],
-    "the reward is divided by the std without a baseline": lambda groups: groups.reward
-    / groups.reward.std(1, keepdim=True, correction=0).clamp_min(1e-12),
+    "the baseline is the sum over the others divided by n, not n - 1": lambda groups: (
+        groups.reward - (groups.reward.sum(1, keepdim=True) - groups.reward) / groups.reward.shape[1]
+    ),
+    "the reward is divided by the std without a baseline": lambda groups: (
+        groups.reward / groups.reward.std(1, keepdim=True, correction=0).clamp_min(1e-12)
+    ),
     **{
         f"{constant:g} is added to the {std} std": partial(with_constant, constant=constant, correction=correction)
         for constant in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)

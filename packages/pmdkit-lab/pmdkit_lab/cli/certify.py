@@ -1,4 +1,4 @@
-"""`pmdkit certify`: which objective somebody's own loss is, and what differs."""
+"""`pmdkit certify`: which objective somebody's own loss is, and what differs; which KL divergence a KL term has."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,19 +8,24 @@ from pmdkit.cli.output import print_json
 from pmdkit.errors import CheckFailed, UsageError
 
 
-def certify(loss: str, *, tau: float | None = None, set: Texts = None, json: Flag = False) -> None:
+def certify(loss: str, *, tau: float | None = None, set: Texts = None, kl: Flag = False, json: Flag = False) -> None:
     """Name the objective that a loss of your own is, or the nearest one, and what differs from it.
 
     Args:
-        loss: my.py:loss_fn, a function of (logp, logp_old, reward, mask), or an objective.
+        loss: my.py:loss_fn, a function of (logp, logp_old, reward, mask) and logp_ref if it has one, or an objective.
         tau: temperature that the loss was given, in reward units: 0.1 for a function, else the objective's own.
         set: options of the objectives to compare with, such as clip_high=0.28.
+        kl: the function is a KL term of (logp, logp_ref, mask) or (logp, logp_ref, logp_old, mask); name its divergence.
         json: print one JSON value.
     """
     from pmdkit.objectives import OBJECTIVES, load_objective
     from pmdkit.plugins import function_from_path
+    from pmdkit_lab.certify import CERTIFIED
     from pmdkit_lab.certify import certify as ask
 
+    if kl:
+        certify_kl_term(loss, json)
+        return
     options = {key.removeprefix("objective."): value for key, value in assignments(set or []).items()}
     found: Any = None
     if loss not in OBJECTIVES:
@@ -34,7 +39,23 @@ def certify(loss: str, *, tau: float | None = None, set: Texts = None, json: Fla
     if json:
         found = asdict(verdict)
         print_json({"objective": found.pop("name"), **found, "right": verdict.right})
+    elif verdict.right:
+        print(verdict.sentence())
+    if not json:
+        print(CERTIFIED)
     if not verdict.right:
         raise CheckFailed(verdict.sentence())
-    if not json:
+
+
+def certify_kl_term(path: str, json: bool) -> None:
+    """Print the verdict on a KL term; fail unless its gradient as a loss is that of a divergence."""
+    from pmdkit.plugins import function_from_path
+    from pmdkit_lab.certify import certify_kl
+
+    verdict = certify_kl(function_from_path(path, "(logp, logp_ref, mask) or (logp, logp_ref, logp_old, mask)"))
+    if json:
+        print_json(asdict(verdict))
+    else:
         print(verdict.sentence())
+    if not verdict.right:
+        raise CheckFailed(f"as a loss, the term has {verdict.loss}")
