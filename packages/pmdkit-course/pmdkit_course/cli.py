@@ -7,6 +7,7 @@ import textwrap
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App
 from rich.console import Console
@@ -211,7 +212,13 @@ def grade(
         log("WARNING: --unsafe: the answers run as you, and can read and change all that you can, these grades too")
     seed = known.SEED if seed is None else seed
     known.known(wanted[0], seed)  # not every install has every seed, and that is no fault of an answer
-    options = {"sandboxed": not unsafe, "account": account, "seed": seed, "seconds": seconds, "memory_mb": memory_mb}
+    options: dict[str, Any] = {
+        "sandboxed": not unsafe,
+        "account": account,
+        "seed": seed,
+        "seconds": seconds,
+        "memory_mb": memory_mb,
+    }
     rows = grading.grade(handed_in, wanted, partial(sandbox.judge_code, **options), log)
     if not rows:
         raise grading.NoAnswers(

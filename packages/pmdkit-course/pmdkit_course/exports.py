@@ -45,7 +45,11 @@ def gradescope(rows: Rows, asked: Sequence[Exercise]) -> dict[str, Any]:
         if row["right"] is not None:  # else nobody knows its points: it has none, and the total is without it
             test |= {"score": each.difficulty * row["right"], "status": "passed" if row["right"] else "failed"}
         tests.append(test | {"max_score": each.difficulty})
-    results = {"tests": tests, "output": "\n".join(row["verdict"] for row in unread), "stdout_visibility": "hidden"}
+    results: dict[str, Any] = {
+        "tests": tests,
+        "output": "\n".join(row["verdict"] for row in unread),
+        "stdout_visibility": "hidden",
+    }
     if unknown := ", ".join(test["number"] for test in tests if "score" not in test):
         results["score"] = sum(test.get("score", 0) for test in tests)
         results["output"] += f"\n{unknown} could not be judged: the score is without it, and your instructor decides."

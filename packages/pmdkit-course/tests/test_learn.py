@@ -80,12 +80,16 @@ check 103.9
 check 103.1 none.py
 check 103.1 b.py --all
 hint 103.2 --step 9
-grade empty
+grade nowhere
 grade tutorials --csv --json
 grade tutorials --seconds 0
 course --out kit --lessons empty
 course --out kit --only 104x
 course --out tutorials"""
+
+
+def test_a_folder_without_answers_has_a_code_of_its_own(tmp_path, call):
+    assert call("learn", "grade", tmp_path) == 8
 
 
 @pytest.mark.parametrize("words", USAGE.splitlines())
