@@ -115,60 +115,46 @@ def start(
     Args:
         before_build: called with the spec once it is checked, before a model is loaded or anything is written.
     """
-    trusted = Trusted.of(trust, changes)
-    if not resume:
-        return start_new(tier, env, changes, out, None, display, given, trusted, before_build)
-    if out is None:
-        raise UsageError("--resume got no run; give its folder with --out")
-    folder = RunFolder(Path(out))
-    if folder.started:
-        return go_on(tier, env, changes, folder, display, given, trusted, accept_changes, before_build)
-    strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
-    if strangers:
-        raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
-    return start_new(tier, env, changes, out, folder, display, given, trusted, before_build)
-
-
-def start_new(
-    tier: str,
-    env: str,
-    changes: Mapping[str, Any],
-    out: str | Path | None,
-    begun: RunFolder | None,
-    display: Display,
-    given: Objective | None,
-    trusted: Trusted,
-    before_build: Callable[[Spec], None],
-) -> Run:
-    """A run from its first step, in a new folder, or in one that a run had only `begun` when it was stopped."""
-    spec, objective = resolve_spec(read_spec(tier, env, trusted), changes, given)
-    if spec.run.threads > (cores := os.cpu_count() or 1):
-        raise UsageError(f"run.threads is {spec.run.threads} on {cores} cores; expected at most one for each core")
-    trackers.check_trackers(spec.run.report_to)
+    trusted, begun = Trusted.of(trust, changes), folder_to_resume(out) if resume else None
+    stored = begun is not None and begun.started
+    if begun is not None and stored:
+        spec = resumed_spec(tier, env, begun, changes, given, trusted, display, accept_changes)
+        if begun.finished and begun.read_summary()["steps"] >= spec.schedule.steps:
+            return Run(begun.path, trust=trusted)
+    else:
+        spec = new_spec(tier, env, changes, given, trusted)
     before_build(spec)
-    backend = build(spec, objective)[1]
+    objective, backend = build(spec, given)
     group = backend.process_group
     with group.error_scope():  # the main process makes the folder for all
         path = ""
         if group.is_main_process:
-            path = str(make_writable(begun.path) if begun else new_folder(out, spec.label).path)
+            path = str(new_folder(out, spec.label).path if begun is None else make_writable(begun.path))
         folder = RunFolder(Path(group.broadcast_object(path)))
-    fit(spec, objective, backend, folder, display)
+    fit(spec, objective, backend, folder, display, accept_changes and stored)
     return Run(folder.path, backend, trust=trusted)
 
 
-def go_on(
+def new_spec(tier: str, env: str, changes: Mapping[str, Any], given: Objective | None, trusted: Trusted) -> Spec:
+    """The spec of a new run, which this machine can start."""
+    spec = resolve_spec(read_spec(tier, env, trusted), changes, given)[0]
+    if spec.run.threads > (cores := os.cpu_count() or 1):
+        raise UsageError(f"run.threads is {spec.run.threads} on {cores} cores; expected at most one for each core")
+    trackers.check_trackers(spec.run.report_to)
+    return spec
+
+
+def resumed_spec(
     tier: str,
     env: str,
-    changes: Mapping[str, Any],
     folder: RunFolder,
-    display: Display,
+    changes: Mapping[str, Any],
     given: Objective | None,
     trusted: Trusted,
+    display: Display,
     accept_changes: bool,
-    before_build: Callable[[Spec], None],
-) -> Run:
-    """The run of a folder, from its last checkpoint and with its own options; one that has ended is returned."""
+) -> Spec:
+    """The spec of the run in a folder, with the changes that a resume may make."""
     stored = stored_spec(folder, trusted, accept_changes)
     name = Path(env).stem if env.endswith(".toml") else env
     if (stored.tier, stored.name) != (tier, name):
@@ -176,12 +162,18 @@ def go_on(
         raise ResumeRefused(f"{found}, not of '{tier} {name}'; give another --out")
     spec = resolve_spec(stored, changes, given)[0]
     check_same_run(stored, spec, folder, display)
-    if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
-        return Run(folder.path, trust=trusted)
-    before_build(spec)
-    objective, backend = build(spec, given)
-    fit(spec, objective, backend, folder, display, accept_changes)
-    return Run(folder.path, backend, trust=trusted)
+    return spec
+
+
+def folder_to_resume(out: str | Path | None) -> RunFolder:
+    """The folder of a run, or of one that was stopped before it had written anything."""
+    if out is None:
+        raise UsageError("--resume got no run; give its folder with --out")
+    folder = RunFolder(Path(out))
+    strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
+    if strangers and not folder.started:
+        raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
+    return folder
 
 
 def check_same_run(stored: Spec, spec: Spec, folder: RunFolder, display: Display) -> None:
