@@ -17,6 +17,11 @@ chosen on the half `build` and ten more runs with seeds of their own; then `long
 cap is too low, and four in which half of the prompts get long answers that are wrong, or some responses hardly ever
 end. What `judged` says of that kind is by the rule of before.
 
+Still later `silent-groups` and `length-paid` were added, by reasons and not by these runs. No fault of theirs is
+planted here. All runs were made again from their seeds and read again: no planted fault lost its place, five faulty runs
+got `silent-groups` as their last cause, and the two runs `hard` of `long` got it as their only one. Half of their
+prompts can never be solved, so it is true of them; by the rule below they count as accused.
+
 A faulty run is *first* if the first cause that is named is the planted one, *second* if the second is, else *not*. A
 healthy run is *right* if no cause is named. The goal is: 80 % of the faulty runs first or second, and no cause named
 on a healthy run. A fault that a format cannot show (log-probabilities that were not written) is not planted in it.

@@ -1,7 +1,7 @@
 """Read untrusted files: only regular files of bounded size and nesting depth, in valid UTF-8.
 
 These are run folders from elsewhere, model folders, data, specs and records. Pipes and devices are refused, not waited
-for. Every refusal is a UsageError that says what was found, what was expected and what to do.
+for. Every refusal is a UsageError that says what the file is, what was expected and what to do.
 """
 
 import json
@@ -121,10 +121,10 @@ def table(**kinds: Any) -> type[BaseModel]:
     return create_model("Object", __config__=ConfigDict(strict=True), **fields)
 
 
-def check_fields(value: Any, wanted: type[BaseModel], where: Path | str, advice: str = ADVICE) -> dict[str, Any]:
+def check_fields(value: Any, kind: type[BaseModel], where: Path | str, advice: str = ADVICE) -> dict[str, Any]:
     """Check that a value is an object as `table` describes it; return it, with all its keys."""
     try:
-        wanted.model_validate(value)
+        kind.model_validate(value)
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join(map(str, first["loc"])) or "its value"

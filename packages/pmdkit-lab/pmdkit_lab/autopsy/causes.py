@@ -45,8 +45,8 @@ MISMATCH_GAP = 0.02  # nats per token, several times that of the benchmark's hea
 REPEATED = 0.5  # of the groups; fewer repeats are usual in small data
 ONE_RESPONSE = 0.9  # of the groups of the first step; sampling at temperature 1 gives hardly any
 ANCHOR = 1  # c / tau; there the push away from the old policy equals the pull back to it
-LEARNED = 2  # reward of the end over that of the start; such a run does learn, and so does one that reaches HALF
-HALF = 0.5
+LEARNED = 2  # reward of the end over that of the start, for a run that learns
+HALF = 0.5  # mean reward that a run reaches only if it learns
 KL_STEPS = 8  # steps with both KL and loss; a correlation over fewer is chance
 KL_DISTANCE = 0.3  # nats from the reference in the second half of the run; below it the KL term is small
 KL_CORRELATION = -0.8  # of loss and KL; a positive penalty correlates positively
@@ -150,15 +150,15 @@ def reward_cannot_read(run: Run) -> Evidence:
 
 
 def length_paid(run: Run) -> Evidence:
-    """The reward rises with the length of the response, and with little else."""
-    alike = run.whole.get("reward_by_length")
-    if alike is None or alike < LENGTH_PAID:
+    """In every third of the run, the reward rises with the length of the response, and with little else."""
+    known = [phase["reward_by_length"] for phase in run.phases if phase.get("reward_by_length") is not None]
+    if not known or (alike := min(known)) < LENGTH_PAID:
         return None
     sizes = [size for _, size in run.series("size")]
     unit = "words" if run.whole["length"] is None else "tokens"
     says = (
-        f"reward and length correlate with {alike:.2f}; the mean length goes from {sizes[0]:.4g} to "
-        f"{sizes[-1]:.4g} {unit}"
+        f"reward and length correlate with at least {alike:.2f} in every third of the run; the mean length goes from "
+        f"{sizes[0]:.4g} to {sizes[-1]:.4g} {unit}"
     )
     return alike / LENGTH_PAID, says, at_least("reward_by_length", LENGTH_PAID)
 

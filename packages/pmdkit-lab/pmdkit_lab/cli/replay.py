@@ -59,20 +59,20 @@ def replay(
         recorded, source = open_dump(run, step, column_names(columns))
         left_out = source.left_out
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
-    found = {
+    result = {
         "run": str(run),
         **replay.replay(recorded, *replay.make_requests(recorded, objective, options, trust or ())),
     }
-    found["left_out"] = [{"what": why, "count": n, "first": at} for why, (n, at) in left_out.items()]
+    result["left_out"] = [{"what": why, "count": n, "first": at} for why, (n, at) in left_out.items()]
     words = RecordingText(recorded, run)
-    for driver in found["drivers"]:
+    for driver in result["drivers"]:
         driver["text"] = words.prompt(driver["prompt"])
-    for response in found["responses"]:
+    for response in result["responses"]:
         response["text"] = words.response(response["row"])
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        show_step(found)
+        show_step(result)
 
 
 def write_for_browser(run: Path, folder: Path | None, web: bool, others: list[str], as_json: bool) -> None:
@@ -92,9 +92,9 @@ def write_for_browser(run: Path, folder: Path | None, web: bool, others: list[st
     path, data = write_web(run, folder)
     kept, steps = data["prompts"], {group["step"] for prompt in data["prompts"] for group in prompt["groups"]}
     size = path.stat().st_size
-    found = {"path": str(path), "bytes": size, "prompts": len(kept), "steps": len(steps)}
+    result = {"path": str(path), "bytes": size, "prompts": len(kept), "steps": len(steps)}
     if as_json:
-        print_json(found | {"prompts_in_run": data["prompts_in_run"]})
+        print_json(result | {"prompts_in_run": data["prompts_in_run"]})
         return
     rest = data["prompts_in_run"] - len(kept)
     Console(highlight=False).print(
@@ -119,31 +119,31 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
     return options
 
 
-def show_step(found: dict[str, Any]) -> None:
+def show_step(result: dict[str, Any]) -> None:
     """Print the tables of a replayed step."""
     from pmdkit_lab.replay.gradient import MEANING
 
     console = Console(highlight=False)
-    asked = [{name: found[name] for name in ("objective", "points")}, *found["beside"]]
+    asked = [{name: result[name] for name in ("objective", "points")}, *result["beside"]]
     console.print(
-        f"[bold]{shown(found['run'])}[/bold], step {found['step']}: {shown(found['tier'])} {shown(found['env'])}, "
-        f"{count(found['prompts'], 'prompt')} of {found['group']} "
-        + ("responses" if found["sampled"] else "arms or responses, the full support")
-        + ("" if found["pass_rate"] is None else f", pass rate {found['pass_rate']:.3f}"),
+        f"[bold]{shown(result['run'])}[/bold], step {result['step']}: {shown(result['tier'])} {shown(result['env'])}, "
+        f"{count(result['prompts'], 'prompt')} of {result['group']} "
+        + ("responses" if result["sampled"] else "arms or responses, the full support")
+        + ("" if result["pass_rate"] is None else f", pass rate {result['pass_rate']:.3f}"),
         soft_wrap=True,
     )
-    if found["recorded"] is None:
+    if result["recorded"] is None:
         console.print("recorded  by another trainer: no objective, and one update is assumed", soft_wrap=True)
     else:
-        updates = count(found["recorded"]["ministeps"], "update")
-        console.print(f"recorded  {objective_words(found['recorded']['objective'])}, {updates}", soft_wrap=True)
+        updates = count(result["recorded"]["ministeps"], "update")
+        console.print(f"recorded  {objective_words(result['recorded']['objective'])}, {updates}", soft_wrap=True)
     for each in asked:
-        anchor = "" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"
+        anchor = "" if result["anchor"] == "pi_old" else f", anchor: {result['anchor']}"
         console.print(f"asked     {objective_words(each['objective'])}{anchor}", soft_wrap=True)
-    if found["recorded"] is not None:  # whether the recording reproduces the losses that the run reported
-        losses, replayed = found["recorded"]["losses"], found["recorded"]["replayed"]
+    if result["recorded"] is not None:  # whether the recording reproduces the losses that the run reported
+        losses, replayed = result["recorded"]["losses"], result["recorded"]["replayed"]
         if replayed is None:
-            check = f"the recorded losses cannot be computed again: {shown(found['recorded']['why'])}"
+            check = f"the recorded losses cannot be computed again: {shown(result['recorded']['why'])}"
         else:
             worst, mean = max(abs(a - b) for a, b in zip(losses, replayed, strict=True)), sum(losses) / len(losses)
             check = f"the run reported a loss of {number(mean)}; the recording reproduces it to {worst:.1e}"
@@ -165,9 +165,9 @@ def show_step(found: dict[str, Any]) -> None:
     console.print(table)
     console.print(
         "Gradients are with respect to the log-probabilities of the tokens"
-        + ("" if found["sampled"] else ", or the free logits of arms")
+        + ("" if result["sampled"] else ", or the free logits of arms")
         + ". up: share of the pull that raises responses; silent: tokens that have an advantage but no gradient "
-        f"(clipped, or at rest); cosine and size: compared with {shown(found['compared_with'])} at the same policy.",
+        f"(clipped, or at rest); cosine and size: compared with {shown(result['compared_with'])} at the same policy.",
         soft_wrap=True,
     )
     for name, words in MEANING.items():
@@ -178,29 +178,29 @@ def show_step(found: dict[str, Any]) -> None:
         for missing, those in why.items():
             which = f", {', '.join(those)}" if len(those) < len(asked) else ""
             console.print(f"the policy {words}{shown(which)}: {missing}", soft_wrap=True)
-    for each in found["left_out"]:
+    for each in result["left_out"]:
         console.print(f"left out: {each['count']} {shown(each['what'])}, first {shown(each['first'])}", soft_wrap=True)
 
     # the prompts with the largest share of the gradient
-    if not found["drivers"]:
+    if not result["drivers"]:
         console.print("no prompt pulls: every gradient is 0")
         return
     table = grid("share", "pass rate", "rows")
     table.add_column("prompts that drive the step", no_wrap=True, overflow="ellipsis", max_width=44)
-    for driver in found["drivers"]:
+    for driver in result["drivers"]:
         first, last = driver["rows"]
         text = Text(printable(" ".join(driver["text"].split())))  # from the data: no markup, no terminal commands
         table.add_row(f"{driver['share']:.1%}", number(driver["pass_rate"], ".3f"), f"{first} to {last}", text)
     console.print(table)
-    show_responses(console, found, [str(each["objective"]["name"]) for each in asked])
+    show_responses(console, result, [str(each["objective"]["name"]) for each in asked])
 
 
-def show_responses(console: Console, found: dict[str, Any], names: list[str]) -> None:
+def show_responses(console: Console, result: dict[str, Any], names: list[str]) -> None:
     """Print the story of the responses to the first of the prompts that drive the step, the hardest pushed first."""
     from pmdkit_lab.replay.gradient import MEANING
 
-    at = "old" if "missing" in found["points"]["seen"] else "seen"
-    rows = [each for each in found["responses"] if each["prompt"] == found["drivers"][0]["prompt"]]
+    at = "old" if "missing" in result["points"]["seen"] else "seen"
+    rows = [each for each in result["responses"] if each["prompt"] == result["drivers"][0]["prompt"]]
     pull = {name: sum(abs(each["push"][name][at] or 0.0) for each in rows) or 1.0 for name in names}
     rows.sort(key=lambda each: -abs(each["push"][names[0]][at] or 0.0))
     policies = [name for name in ("seen", "after") if any(name in each["log_ratio"] for each in rows)]
@@ -220,7 +220,7 @@ def show_responses(console: Console, found: dict[str, Any], names: list[str]) ->
             if name in solved:
                 cells.append(number(each["exact"][name], "+z.1f"))
         table.add_row(*cells, Text(printable(" ".join(each["text"].split()))))
-    console.print(f"responses to the first, {shown(found['drivers'][0]['text'][:60])}")
+    console.print(f"responses to the first, {shown(result['drivers'][0]['text'][:60])}")
     console.print(table)
     console.print(
         f"Under an objective: its push on the response at the policy {MEANING[at]}, as a share of the group's pushes. "

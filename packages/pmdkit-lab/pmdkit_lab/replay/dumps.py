@@ -15,7 +15,8 @@ from pmdkit_lab.autopsy.readers import KNOWN, Row, Source, read
 from pmdkit_lab.replay.recorded import ROUNDING
 
 POLICIES = {"logp_engine": "the engine that drew", "logp": "the trainer", "logp_after": "the policy after the step"}
-MOST = 2**25  # log-probabilities of a step in memory: 4,096 responses of 4,096 tokens under two policies
+MAX_HELD = 2**25  # log-probabilities and characters of a step, and places of its rectangle: about 1 GB
+COSTLY = (*POLICIES, "logp_ref", "prompt", "response")  # the columns that take memory
 NEITHER = "responses without the log-probabilities of both policies, token by token or as sums"
 
 
@@ -41,11 +42,11 @@ def open_dump(path: Path, step: int | None, columns: Mapping[str, str]) -> tuple
             newest, rows, held = here, [], 0
         if here == newest:
             rows.append(row)
-            held += 1 + sum(len(getattr(row, name) or ()) for name in POLICIES)
-            if held > MOST:
+            held += 1 + sum(len(getattr(row, name) or ()) for name in COSTLY)
+            if held > MAX_HELD:
                 raise UsageError(
-                    f"step {here} of {path} has more than {MOST:,} log-probabilities; expected fewer, which fit into "
-                    "memory: give a file with some of its groups, or name the steps with --columns step=..."
+                    f"step {here} of {path} has more than {MAX_HELD:,} log-probabilities and characters; "
+                    "expected fewer, to fit into memory: give a file with some of its groups, or name the steps with --columns step=..."
                 )
     if not seen:
         raise UsageError(f"{path} holds no responses that replay can read ({source.reasons}); name --columns")
@@ -111,6 +112,11 @@ def recording(rows: Sequence[Row], step: int, where: str, source: Source) -> Rec
 
     whole = [row for group in groups.values() for row, _ in group]
     size, width = max(map(len, groups.values())), max(length for group in groups.values() for _, length in group)
+    if len(groups) * size * width > MAX_HELD:  # one long response widens all rows, one large group pads all groups
+        raise UsageError(
+            f"{where} has {len(groups):,} groups of up to {size:,} responses of up to {width:,} tokens; expected at most "
+            f"{MAX_HELD:,} tokens, to fit into memory: give a file with some of its groups"
+        )
     mask = torch.zeros(len(groups) * size, width, dtype=torch.bool)
     reward, mass = torch.zeros(2, len(groups), size, dtype=torch.float64)
     names = {old: "logp_old"} | {name: "logp_after" if name == "logp_after" else "logp_seen" for name in later}
@@ -127,13 +133,13 @@ def recording(rows: Sequence[Row], step: int, where: str, source: Source) -> Rec
             for theirs, ours in names.items():
                 values = torch.tensor(getattr(row, theirs), dtype=torch.float64)
                 tokens[ours][n, :length] = values if by_token else values.sum() / length
-    for name, found in tokens.items():
-        if bool((found > ROUNDING).any()):
+    for name, logp in tokens.items():
+        if bool((logp > ROUNDING).any()):
             raise UsageError(
-                f"{where} has {found.max():.3g} for {name}; a log-probability is at most 0: name its column"
+                f"{where} has {logp.max():.3g} for {name}; a log-probability is at most 0: name its column"
             )
     if not by_token:  # the split over the tokens is ours: only pi_old, where every log-ratio is 0, may look at it
-        tokens = {name: found if name == "logp_old" else found.sum(1) for name, found in tokens.items()}
+        tokens = {name: logp if name == "logp_old" else logp.sum(1) for name, logp in tokens.items()}
     rewards = {row.reward for row in whole if row.reward is not None}
     about = {
         "tier": " and ".join(source.read), "env": "dump", "objective": None, "updates": [], "ministeps": 1,

@@ -122,19 +122,19 @@ def check_tensors(recording: Recording) -> None:
     whole, sums = [mask.shape], mask.shape[:1]
     for name, shapes in {"reward": [mass.shape], "responses": whole, "logp_old": whole}.items():
         check_shape(name, recording[name], shapes)
-    for name, found in recording.tensors.items():
+    for name, tensor in recording.tensors.items():
         if name in ("logp_ref", "correction"):
-            check_shape(name, found, whole if name == "logp_ref" else [mask.shape, sums])
+            check_shape(name, tensor, whole if name == "logp_ref" else [mask.shape, sums])
         elif name in TOKENS:
-            check_shape(name, found, [(len(found), mask.shape[1]), sums] if len(found) <= len(mask) else whole)
-        if name.startswith("logp_") and bool((found > ROUNDING).any()):
-            raise ValueError(f"{name} holds {found.nan_to_num().max():.6g}; a log-probability is at most 0")
+            check_shape(name, tensor, [(len(tensor), mask.shape[1]), sums] if len(tensor) <= len(mask) else whole)
+        if name.startswith("logp_") and bool((tensor > ROUNDING).any()):
+            raise ValueError(f"{name} holds {tensor.nan_to_num().max():.6g}; a log-probability is at most 0")
 
 
-def check_shape(name: str, found: Tensor, shapes: Sequence[Sequence[int]]) -> None:
+def check_shape(name: str, tensor: Tensor, shapes: Sequence[Sequence[int]]) -> None:
     """Raise ValueError unless a tensor has one of these shapes."""
-    if list(found.shape) not in [list(shape) for shape in shapes]:
-        raise ValueError(f"{name} has the shape {list(found.shape)}; expected {list(shapes[0])}")
+    if list(tensor.shape) not in [list(shape) for shape in shapes]:
+        raise ValueError(f"{name} has the shape {list(tensor.shape)}; expected {list(shapes[0])}")
 
 
 def check_texts(recording: Recording) -> None:
@@ -148,8 +148,8 @@ def check_texts(recording: Recording) -> None:
         raise ValueError(f"it does not have {len(recording.mask)} texts")
     end = len(about["vocabulary"]) if about.get("vocabulary") is not None else 2**31
     for name in ("prompts", "responses", "prompt_tokens", "episode"):
-        found = recording.get(name)
-        if found is not None and not bool(((found >= 0) & (found < end)).all()):
+        tokens = recording.get(name)
+        if tokens is not None and not bool(((tokens >= 0) & (tokens < end)).all()):
             raise ValueError(f"{name} has tokens outside the vocabulary")
     if about.get("problems") is not None:
         lengths, tokens = recording["prompt_length"], recording["prompt_tokens"]

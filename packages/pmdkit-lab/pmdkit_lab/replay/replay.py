@@ -20,8 +20,8 @@ from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import POINTS, Gradient, NotRecorded, batch_of, gradient, log_ratio, point
 
 DRIVERS = 5  # prompts listed
-NOTHING = 1e-12  # a smaller gradient is rounding error
-BESIDE = ("pmd-mean", "pmd-part", "grpo")  # what is asked where no objective is recorded, and none is named
+ZERO_GRAD_TOL = 1e-12  # a smaller gradient is rounding error
+BESIDE = ("pmd-mean", "pmd-part", "grpo")  # objectives to replay if none is recorded or named
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def make_request(
     options: Mapping[str, Any] | None = None,
     trust: Trust = (),
 ) -> ReplayRequest:
-    """The request for a replay; whatever is not given is as recorded.
+    """The request for a replay; options that are left out are as recorded.
 
     Args:
         recording: the recording of the step.
@@ -85,12 +85,15 @@ def make_requests(
     trust: Trust = (),
 ) -> list[ReplayRequest]:
     """The requests for a replay: one, or those of BESIDE, each with the options that it has. As for `make_request`."""
-    given = options or {}
+    chosen_options = options or {}
     if objective is not None or own_objective(recording):
-        return [make_request(recording, objective, given, trust)]
+        return [make_request(recording, objective, chosen_options, trust)]
     has = {name: {field.name for field in fields(load_objective(name))} for name in BESIDE}  # type: ignore[arg-type]
     some = set[str]().union(*has.values())  # an option that none has is refused by the first
-    own = {name: {key: value for key, value in given.items() if key in has[name] or key not in some} for name in BESIDE}
+    own = {
+        name: {key: value for key, value in chosen_options.items() if key in has[name] or key not in some}
+        for name in BESIDE
+    }
     return [make_request(recording, name, own[name], trust) for name in BESIDE]
 
 
@@ -111,7 +114,7 @@ def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest)
         with suppress(ValueError):  # the recorded objective cannot be loaded again
             own = make_request(recording, trust=request.trusted)
     asked = {each.name: (each, gradients(each.objective, recording)) for each in (request, *beside)}
-    found = asked[request.name][1]
+    points = asked[request.name][1]
     recorded = {} if own is None else gradients(own.objective, recording)
     # the losses that the run reported are compared with those recomputed from the recording for the same objective
     again: Gradient | str = "the recorded objective cannot be loaded again here"
@@ -119,8 +122,8 @@ def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest)
         again = recorded["old"]
         if isinstance(again, str) or again.rows[1]:  # else all groups have equal rewards, and the run dropped them
             again = recorded["seen"]
-    driving = found["old"] if isinstance(found["seen"], str) else found["seen"]
-    compared = recorded or found
+    driving = points["old"] if isinstance(points["seen"], str) else points["seen"]
+    compared = recorded or points
     rate, anchor = pass_rate(recording), "pi_old"  # the policy that log-ratios are measured from
     if traits(request.objective).uses_reference:
         kept = recording.get("logp_ref") is not None
@@ -146,7 +149,7 @@ def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest)
         "objective": request.table,
         "anchor": anchor,
         "compared_with": request.name if own is None else f"the recorded {own.name}",
-        "points": {name: at_point(here, compared[name]) for name, here in found.items()},
+        "points": {name: at_point(here, compared[name]) for name, here in points.items()},
         "beside": [
             {"objective": each.table, "points": {name: at_point(x, compared[name]) for name, x in there.items()}}
             for each, there in list(asked.values())[1:]
@@ -159,14 +162,14 @@ def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest)
 def gradients(objective: Objective, recording: Recording) -> dict[str, Gradient | str]:
     """The gradient at each recorded policy, or what is missing there."""
     batch, about, size = batch_of(objective, recording), recording.about, recording["mass"].shape[1]
-    found: dict[str, Gradient | str] = {}
+    points: dict[str, Gradient | str] = {}
     for name in POINTS:
         try:
             where = point(recording, name)
-            found[name] = gradient(objective, batch, where, about["ministeps"], size, about["sampled"])
+            points[name] = gradient(objective, batch, where, about["ministeps"], size, about["sampled"])
         except NotRecorded as missing:
-            found[name] = str(missing)
-    return found
+            points[name] = str(missing)
+    return points
 
 
 def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str, Any]:
@@ -178,13 +181,13 @@ def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str,
         return {"missing": here}
     size, norm = here.moving.abs().sum(), float(here.moving.norm()) / len(here.losses)
     # descent raises log-probabilities with a negative gradient
-    up = float((-here.moving).clamp_min(0).sum() / size) if size > NOTHING else None
+    up = float((-here.moving).clamp_min(0).sum() / size) if size > ZERO_GRAD_TOL else None
     counted = int(here.counted.sum())
     silent = int(((here.values == 0) & here.counted).sum())
     alike, scale = None, None
     if isinstance(recorded, Gradient):
         other = float(recorded.moving.norm()) / len(recorded.losses)
-        scale = norm / other if other > NOTHING else None
+        scale = norm / other if other > ZERO_GRAD_TOL else None
         if (norms := here.moving.norm() * recorded.moving.norm()) > 1e-24:
             alike = float((here.moving * recorded.moving).sum() / norms)  # as vectors over tokens
     return {
@@ -248,7 +251,7 @@ def exact_update(objective: Objective, recording: Recording) -> torch.Tensor:
     solution is not known, or that is anchored at a reference policy.
     """
     reward, mass = recording["reward"].double(), recording["mass"].double()
-    found = torch.full_like(mass, torch.nan)
+    log_ratios = torch.full_like(mass, torch.nan)
     if has_solution(objective) and not traits(objective).uses_reference:
         tau = temperature(objective, Groups(reward, mass, recording.about["sampled"]))
         there = mass.sum(1) > 0
@@ -256,8 +259,8 @@ def exact_update(objective: Objective, recording: Recording) -> torch.Tensor:
         length = recording.mask.sum(1).clamp_min(1).view(mass.shape)[there]
         with np.errstate(over="ignore", invalid="ignore"):  # rewards of 1e20 tau: NaN, and no update is shown
             solution = solve(objective, log_pi, log_pi, reward[there], tau[there], length)
-        found[there] = torch.from_numpy(solution.log_ratio)
-    return torch.where(mass > 0, found, torch.nan)
+        log_ratios[there] = torch.from_numpy(solution.log_ratio)
+    return torch.where(mass > 0, log_ratios, torch.nan)
 
 
 def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
     open_step(run)  # raises if something is wrong with the folder
     steps = recorded_steps(RunFolder(run))
     about: dict[str, Any] = {}
-    found: dict[str, PromptHistory] = {}
+    histories: dict[str, PromptHistory] = {}
     for step in steps:
         recording = open_step(run, step)
         about = recording.about
@@ -74,8 +74,8 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
             text = words.prompt(number)
             name = text if problems is None else problems[number]
             text = text.removeprefix(f"{name}: ")
-            found.setdefault(f"{name}: {text}", PromptHistory(readable(name), readable(text))).groups.append(group)
-    ranked = sorted(found.values(), key=lambda history: history.interest, reverse=True)
+            histories.setdefault(f"{name}: {text}", PromptHistory(readable(name), readable(text))).groups.append(group)
+    ranked = sorted(histories.values(), key=lambda history: history.interest, reverse=True)
     simple = (str, int, float, bool, type(None))
     head: dict[str, Any] = {
         "format": WEB_FORMAT,
@@ -137,7 +137,7 @@ def groups_of(recording: Recording, words: RecordingText) -> list[dict[str, Any]
         columns["correction_tokens" if by_token else "correction"] = (
             packed(rollouts.correction, recording.mask) if by_token else rollouts.correction.flatten().tolist()
         )
-    found = []
+    tables = []
     for number in range(prompts):
         rows = slice(number * size, (number + 1) * size)
         update, of = update_of[number]
@@ -145,8 +145,8 @@ def groups_of(recording: Recording, words: RecordingText) -> list[dict[str, Any]
             "step": recording.about["step"], "update": update, "of": of, "prompts": prompts, "tokens": tokens,
         }  # fmt: skip
         group |= {name: values[rows] for name, values in columns.items()}
-        found.append({name: value for name, value in group.items() if value != [None] * size or name == "reward"})
-    return found
+        tables.append({name: value for name, value in group.items() if value != [None] * size or name == "reward"})
+    return tables
 
 
 def log_ratios(recording: Recording, name: str) -> dict[str, list[Any]]:

@@ -275,6 +275,8 @@ CHANGES = {
     "wrong-form-paid": lambda n, step, r: r.update(r=1.0) if n % 2 else None,
     "duplicate-prompts": lambda n, step, r: r.update(q=f"prompt {n // 8 % 2 if n // 8 != 3 else 0}"),
     "no-variety": lambda n, step, r: r.update(a="Answer: 1", r=0.0),
+    "length-paid": lambda n, step, r: r.update(a="hmm " * (n * 37 % 64) + "Answer: 8", r=0.08 * (n * 37 % 64)),
+    "silent-groups": lambda n, step, r: r.update(r=0.0, a=f"{n} ?") if n // 8 % 4 else None,
 }  # fmt: skip
 BOTH = PLAIN | {"logp_engine": "e", "logp": "l"}
 
@@ -286,6 +288,40 @@ def test_a_planted_fault_is_named_first_and_a_healthy_run_has_none(kind, tmp_pat
     assert found["verdict"] == ("causes" if kind else "healthy")
     if kind:
         assert all(row.rpartition(":")[2].isdigit() for row in found["causes"][0]["rows"])
+
+
+def test_how_many_prompts_are_repeated_is_unknown_until_the_size_of_a_group_is(tmp_path, call, capsys):
+    """Eight groups of eight that ask one prompt, without names of groups: 64 may as well be one group."""
+    path = dump(tmp_path, lambda n, step, r: r.update(q=f"prompt {step}"))
+    unknown, _ = report.autopsy(path, BOTH)
+    assert unknown["verdict"] == "healthy"
+    assert unknown["phases"][0]["repeated"] is None
+    assert any("--group" in each["needs"] for each in unknown["missing"])
+    known, _ = report.autopsy(path, BOTH, group_size=8)
+    assert known["phases"][0]["repeated"] == pytest.approx(7 / 8)
+    assert [cause["name"] for cause in known["causes"]] == ["duplicate-prompts"]
+    columns = ",".join(f"{ours}={theirs}" for ours, theirs in BOTH.items())
+    assert call("autopsy", path, "--columns", columns, "--group", 8) == 0
+    assert "duplicate-prompts" in capsys.readouterr().out
+    assert call("autopsy", path, "--columns", columns, "--group", 1) == 2
+
+
+def test_groups_that_are_named_are_counted_as_they_are(tmp_path):
+    """A prompt of two groups, one of one: a third of the groups repeats a prompt, whatever --group says."""
+    path = dump(tmp_path, lambda n, step, r: r.update(g=n // 8, q=f"prompt {max(n // 8, 2)}"))
+    found, _ = report.autopsy(path, BOTH | {"group": "g"}, group_size=4)
+    assert found["phases"][0]["repeated"] == pytest.approx(2 / 8)
+    assert found["phases"][0]["group_size"] == 8
+
+
+def test_paid_in_full_has_no_meaning_for_graded_rewards(tmp_path):
+    """The best response of each step is wrong, and is one of many rewards."""
+    path = dump(
+        tmp_path, lambda n, step, r: r.update(r=1.5, a="Answer: 8") if n % 3 == 0 else r.update(r=r["r"] - n / 99)
+    )
+    found, _ = report.autopsy(path, BOTH)
+    assert not found["causes"]
+    assert all(phase["paid_known"] == 0 for phase in found["phases"])
 
 
 @pytest.mark.parametrize(("longest", "named"), [(40, []), (100, ["cut-off-scored-wrong"])])

@@ -40,7 +40,7 @@ def against_kl(correlation, level=-1.0):
 
 
 PART = {"config": {"objective": {"name": "pmd-part"}}, "anchor": 1.01, "staleness": 1.0}
-CAP = {"cut": 0.06, "near": 0.06, "near_passed": 0.05, "reward_cut": 0.0, "reward_whole": 0.5, "passed": 0.5}
+CAP = {"cut": 0.051, "near": 0.051, "near_passed": 0.05, "reward_cut": 0.0, "reward_whole": 0.5, "passed": 0.5}
 
 # rule, number of steps, measures that name it, and changes of them that do not
 THRESHOLDS = (
@@ -52,10 +52,10 @@ THRESHOLDS = (
      {"reward_by_length": 0.72, "size": 9.0}),
     ("wrong_form_paid", 1, {"paid_known": 19, "contradictions": 0.31}, {"contradictions": 0.29}, {"paid_known": 20}),
     ("length_paid", 1, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": 0.70}),
+    ("length_paid", 9, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": [0.9] * 6 + [0.70] * 3}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1}, {"silent": 0.49}, {"silent": [0.9] * 6 + [0.49] * 3},
      {"reward": [0.89] * 8 + [0.91]}, {"reward_low": 0.0, "reward_high": 0.0}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1, "reward": 0.91}, {"silent": 0.49}),
-    ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1, "reward": [0.89] * 9}, {"silent": 0.49}),
     ("mask_off_by_one", 1, {"mask_late": 0.51}, {"mask_late": 0.49}),
     ("mask_off_by_one", 1, {"alike": 0.4, "alike_behind": 0.71}, {"alike_behind": 0.69}, {"alike": 0.52}),
     ("mask_off_by_one", 1, {"alike": 0.52, "alike_ahead": 0.73}, {"alike": 0.54}),
@@ -72,7 +72,8 @@ THRESHOLDS = (
      {"reward": late(0.1, 0.51)}, {"config": {"objective": {"name": "pmd-mean"}}}),
     ("part_below_threshold", 10, PART | {"reward": late(0.3, 0.59)}, {"reward": late(0.3, 0.61)}),
     ("kl_sign", 8, {"kl": list(KL), "loss": against_kl(-0.81)}, {"loss": against_kl(-0.79)},
-     {"loss": against_kl(-0.81, 2.0)}, {"kl": list(KL * 0.9)}, {"kl": [None, *KL[1:]]}, {"config": {"seed": 1}}),
+     {"loss": against_kl(-0.81, 2.0)}, {"kl": list(KL * 0.9)}, {"config": {"seed": 1}}),
+    ("kl_sign", 8, {"kl": list(KL), "loss": against_kl(-0.99)}, {"kl": [None, *KL[1:]]}),
     ("rate_too_high", 1, {"step_std": 0.81, "ess_step": 0.59}, {"step_std": 0.79}, {"ess_step": 0.61}),
     ("rate_too_high", 8, {"entropy": [1.0] + [0.29] * 7}, {"entropy": [1.0] + [0.31] * 7}, {"reward": 0.91},
      {"entropy": [0.049] + [0.001] * 7}, {"entropy": [1.0] * 5 + [0.29] * 3}, {"entropy": [1.0] + [0.29] * 6 + [None]}),
@@ -81,7 +82,7 @@ THRESHOLDS = (
     ("cut_off_scored_wrong", 10, CAP, {"cut": 0.049}, {"reward_cut": 0.31}, {"near_passed": 0.025}),
     ("cut_off_scored_wrong", 10, CAP | {"near_passed": 0.028, "reward_cut": 0.29}, {"near_passed": 0.025}),
     ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "near_passed": 0.0}, {"cut": 0.49}),
-    ("cut_off_scored_wrong", 20, CAP | {"cut": [0.06] * 4 + [0.0] * 16}, {"cut": [0.06] * 3 + [0.0] * 17}),
+    ("cut_off_scored_wrong", 20, CAP | {"cut": [0.051] * 4 + [0.0] * 16}, {"cut": [0.051] * 3 + [0.0] * 17}),
     ("equal_rewards", 2, {"reward_high": 0.0}, {"reward_high": [0.0, 1.0]}, {"reward_low": 1.0}),
 )  # fmt: skip
 CASES = [(rule, steps, over, under) for rule, steps, over, *unders in THRESHOLDS for under in unders]
