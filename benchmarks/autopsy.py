@@ -18,8 +18,8 @@ cap is too low, and four in which half of the prompts get long answers that are 
 end. What `judged` says of that kind is by the rule of before.
 
 Still later `silent-groups` and `length-paid` were added, by reasons and not by these runs. No fault of theirs is
-planted here. All runs were made again from their seeds and read again: no planted fault lost its place, five faulty runs
-got `silent-groups` as their last cause, and the two runs `hard` of `long` got it as their only one. Half of their
+planted here. All runs were made again from their seeds and read again: no planted fault lost its place, five faulty
+runs got `silent-groups` as their last cause, and the two runs `hard` of `long` got it as their only one. Half of their
 prompts can never be solved, so it is true of them; by the rule below they count as accused.
 
 A faulty run is *first* if the first cause that is named is the planted one, *second* if the second is, else *not*. A

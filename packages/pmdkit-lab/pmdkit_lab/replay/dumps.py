@@ -46,7 +46,8 @@ def open_dump(path: Path, step: int | None, columns: Mapping[str, str]) -> tuple
             if held > MAX_HELD:
                 raise UsageError(
                     f"step {here} of {path} has more than {MAX_HELD:,} log-probabilities and characters; "
-                    "expected fewer, to fit into memory: give a file with some of its groups, or name the steps with --columns step=..."
+                    "expected fewer, to fit into memory: give a file with some of its groups, or name the "
+                    "steps with --columns step=..."
                 )
     if not seen:
         raise UsageError(f"{path} holds no responses that replay can read ({source.reasons}); name --columns")
@@ -114,8 +115,8 @@ def recording(rows: Sequence[Row], step: int, where: str, source: Source) -> Rec
     size, width = max(map(len, groups.values())), max(length for group in groups.values() for _, length in group)
     if len(groups) * size * width > MAX_HELD:  # one long response widens all rows, one large group pads all groups
         raise UsageError(
-            f"{where} has {len(groups):,} groups of up to {size:,} responses of up to {width:,} tokens; expected at most "
-            f"{MAX_HELD:,} tokens, to fit into memory: give a file with some of its groups"
+            f"{where} has {len(groups):,} groups of up to {size:,} responses of up to {width:,} tokens; expected at "
+            f"most {MAX_HELD:,} tokens, to fit into memory: give a file with some of its groups"
         )
     mask = torch.zeros(len(groups) * size, width, dtype=torch.bool)
     reward, mass = torch.zeros(2, len(groups), size, dtype=torch.float64)

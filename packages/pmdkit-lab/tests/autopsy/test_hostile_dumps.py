@@ -1,4 +1,4 @@
-"""Dumps from strangers: whatever a field, a record or a file holds, it costs itself alone, in bounded memory and time."""
+"""Dumps from strangers: whatever a field, a record or a file holds, it costs itself alone, in bounded memory."""
 
 import json
 import os
@@ -18,8 +18,9 @@ from tests.nightly import mostly_nightly
 
 DEEP = "[" * 500 + "]" * 500
 JUNK = {
-    "none": None, "empty": "", "digit": "²", "digits": "7" * 5000, "nan": float("nan"), "inf": float("inf"), "minus": -1,
-    "wide": 2**70, "list": [], "lists": [[1], "a", None], "keys": {1: 2}, "object": {"a": {"b": 1}}, "deep": json.loads(DEEP),
+    "none": None, "empty": "", "digit": "²", "digits": "7" * 5000, "nan": float("nan"), "inf": float("inf"),
+    "minus": -1, "wide": 2**70, "list": [], "lists": [[1], "a", None], "keys": {1: 2}, "object": {"a": {"b": 1}},
+    "deep": json.loads(DEEP),
     "bytes": b"\xff\x00", "long": "a " * 500_000, "bool": True, "text": "x\ud800\x1b[2J",
 }  # fmt: skip
 LOGP = [-0.5, -0.25]
@@ -54,7 +55,9 @@ def episode(n, prompt, reward):
 
 # name of the format: file, a record, and the columns to name
 FORMATS = {
-    "trl": ("completions_7.parquet", lambda n, q, r: {"step": 7, "prompt": q, "completion": f"{n}", "advantage": r, "f": r}, {}),
+    "trl": ("completions_7.parquet", lambda n, q, r: {
+        "step": 7, "prompt": q, "completion": f"{n}", "advantage": r, "f": r,
+    }, {}),
     "verl": ("7.jsonl", lambda n, q, r: {"input": q, "output": f"{n}", "gts": "1", "score": r, "step": 7}, {}),
     "slime": ("rollout_7.pt", lambda n, q, r: {
         "group_index": q, "prompt": [{"role": "user", "content": q}], "response": f"{n}", "reward": r, "label": "1",
@@ -70,21 +73,23 @@ FORMATS = {
         "trainer_logprobs": [0.0, *LOGP], "advantages": [0.0, r, r], "entropy": [None, 1.0, 2.0],
     }, {}),
     "torchtitan": ("rollout_samples.jsonl", lambda n, q, r: {
-        "group_id": q, "status": "truncated_length", "reward": r, "advantage": r, "turns": [turn(q)], "is_validation": False,
+        "group_id": q, "status": "truncated_length", "reward": r, "advantage": r,
+        "turns": [turn(q)], "is_validation": False,
     }, {}),
     "open-instruct": ("run_rollouts_000000.jsonl", lambda n, q, r: {
         "step": 7, "prompt_idx": n // 4, "prompt_tokens": [1], "response_tokens": [2, n], "reward": r, "advantage": r,
         "finish_reason": "length", "logprobs": LOGP,
     }, {}),
     "pmdkit": ("rollouts/step-7.jsonl", lambda n, q, r: {
-        "id": n // 4, "k": n % 4, "problem": q, "response": f"{n}", "answer": "1", "reward": r, "tokens": 2, "cut_off": False,
+        "id": n // 4, "k": n % 4, "problem": q, "response": f"{n}", "answer": "1", "reward": r,
+        "tokens": 2, "cut_off": False,
     }, {}),
     "columns": ("dump.jsonl", lambda n, q, r: {
-        "t": 7, "g": n // 4, "q": q, "a": f"{n}", "y": "1", "r": r, "d": r, "n": 2, "c": False, "v": 6, "e": LOGP, "l": LOGP,
-        "z": LOGP, "f": LOGP, "h": 1.0, "m": False,
+        "t": 7, "g": n // 4, "q": q, "a": f"{n}", "y": "1", "r": r, "d": r, "n": 2, "c": False, "v": 6,
+        "e": LOGP, "l": LOGP, "z": LOGP, "f": LOGP, "h": 1.0, "m": False,
     }, dict(zip(
-        ("step", "group", "prompt", "response", "gold", "reward", "advantage", "length", "cut", "version", "logp_engine",
-         "logp", "logp_after", "logp_ref", "entropy", "mask_late"), "tgqayrdncvelzfhm", strict=True)),
+        ("step", "group", "prompt", "response", "gold", "reward", "advantage", "length", "cut", "version",
+         "logp_engine", "logp", "logp_after", "logp_ref", "entropy", "mask_late"), "tgqayrdncvelzfhm", strict=True)),
     ),
 }  # fmt: skip
 FORMATS["json"] = ("dump.jsonl", *FORMATS["columns"][1:])
@@ -130,11 +135,16 @@ FIELDS = [
 
 @pytest.mark.parametrize(
     ("name", "path"),
-    mostly_nightly(FIELDS, ("slime", ("weight_versions",)), ("prime-rl", ("traces",)), ("torchtitan", ("turns", 0, "max_policy_version"))),
+    mostly_nightly(
+        FIELDS,
+        ("slime", ("weight_versions",)),
+        ("prime-rl", ("traces",)),
+        ("torchtitan", ("turns", 0, "max_policy_version")),
+    ),
     ids=str,
 )  # fmt: skip
 def test_an_odd_value_costs_at_most_its_record(name, path, call, tmp_path, capsys):
-    """Eight good records, and one for each kind of junk: all good rows are read, and both commands end as documented."""
+    """Eight good records, and one for each kind of junk: all good rows are read, both commands end as documented."""
     _, make, columns = FORMATS[name]
     good = responses(make)
     odd = [replaced(make(9, "3 + 3?", 1.0), path, value) for value in JUNK.values()]
