@@ -15,6 +15,8 @@ from head_ways import Inputs, Way, chunks, fused, inputs, naive, peers, ragged, 
 
 TOKENS, VOCABULARY, WIDTH = 4096, 32768, 896
 BF16_TOKENS = 2048
+LARGE = 2048, 151_936, WIDTH  # tokens, vocabulary, width of `vocabulary`
+GROWING, THIN = (4096, 16_384), (8192, 256)  # tokens of `growth`, and its vocabulary and width
 
 
 def passes(ways: Mapping[str, Way], given: Inputs) -> dict[str, Callable[[], None]]:
@@ -102,16 +104,16 @@ def half(rounds: int) -> Iterator[Measured]:
 
 def memory() -> Iterator[Measured]:
     """Peaks that are measured once: a large vocabulary, and four times the tokens."""
-    wide = inputs(2048, 151_936, WIDTH)
-    taken = peak(passes({"fused": fused(ragged(2048))}, wide)["fused"], wide) / 1024
+    wide = inputs(*LARGE)
+    taken = peak(passes({"fused": fused(ragged(LARGE[0]))}, wide)["fused"], wide) / 1024
     gradients = sum(tensor.numel() for tensor in wide[:2]) * 4 / 2**30
     yield Measured("llm_head/vocabulary", [taken], limit=f"{gradients:.2f} GiB", times=[taken / gradients])
     del wide
     grown = []
-    for tokens in (4096, 16_384):
-        given = inputs(tokens, 8192, 256)
+    for tokens in GROWING:
+        given = inputs(tokens, *THIN)
         grown.append(peak(passes({"fused": fused(ragged(tokens))}, given)["fused"], given))
-    states = (16_384 - 4096) * 256 * 4 / 2**20
+    states = (GROWING[1] - GROWING[0]) * THIN[1] * 4 / 2**20
     times = [(grown[1] - grown[0]) / states]
     yield Measured("llm_head/growth", times, {"peak MiB": grown}, f"{states:.0f} MiB", times)
 

@@ -3,7 +3,8 @@
 Each processor has a column, and a record in results/bench/. An interrupted sitting continues where it stopped; once it
 is complete, the next call starts a new one. Each benchmark runs in its own process, on one thread, in the environment
 that has its peers. A benchmark that fails, or whose peer is not installed, becomes a row that says so, and the exit
-code is 1.
+code is 1. At the end each row that
+moved by more than 15 % from the stored column is printed, and each that did not run.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +24,8 @@ from typing import Any
 
 from harness import record as records
 from harness.machine import load, processor
-from harness.rows import CLAIMS, benchmark_of
-from table import SITTINGS, count, met, record_path, result, write_readme
+from harness.rows import CLAIMS, benchmark_of, spread
+from table import SITTINGS, count, met, record_path, result, values_of, write_readme
 
 HERE = Path(__file__).parent
 PLACES = {"bench": HERE.parent / ".venv-bench", "vllm": HERE.parent / ".venv-vllm"}
@@ -33,6 +34,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+MOVED = 0.15  # of the stored median; rounds of one sitting differ by up to a tenth
 PATIENCE = 10  # time limit, in multiples of the minutes that a benchmark takes on an idle machine
 
 
@@ -42,7 +44,9 @@ def main() -> None:
     chosen = arguments(list(benchmarks))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the finally blocks end what was started
     quick = Path(tempfile.gettempdir()) / "pmdkit-bench-quick.json"
-    path = chosen.record or (quick if chosen.quick else record_path(processor()))
+    column = record_path(processor())
+    stored = records.read(column)  # as it was before this sitting
+    path = chosen.record or (quick if chosen.quick else column)
     record = records.empty() if chosen.fresh else records.read(path)
     wanted = chosen.only or records.missing(record, able(benchmarks))
     if not wanted:
@@ -59,6 +63,8 @@ def main() -> None:
         tell(record, name)
     if path.parent == SITTINGS:
         write_readme()
+    print(f"\nagainst the stored column {column.name}:")
+    print("\n".join(compared(record, stored, wanted)))
     listed = [claim for claim in records.claims_of(record) if benchmark_of(claim.key) in record["results"]]
     print(f"\n{count(record, listed)}\n{path} has every reading")
     sys.exit(any(records.failures(record, name) for name in able(benchmarks) if name in record["results"]))
@@ -130,6 +136,32 @@ def watched(command: list[str], out: Path, log: Path, seconds: float, variables:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     last = lines[-1].replace(str(HERE.parent), ".") if lines else "it said nothing"
     return f"ended with code {process.returncode}: {last}"[:200]
+
+
+def compared(record: records.Record, stored: records.Record, measured: Container[str]) -> list[str]:
+    """Compare this sitting with the stored column: rows that moved, rows that did not run, and how many held.
+
+    A row has moved if its median is more than MOVED above or below the stored one. Better or worse is for the reader
+    to say: some rows are good if large, others if small.
+    """
+    told, held = [], 0
+    for claim in records.claims_of(record):
+        name = benchmark_of(claim.key)
+        now, before = (values_of(claim, one) if one["results"].get(name) else [] for one in (record, stored))
+        if name not in measured or not now:
+            told.append(f"    {claim.key}: not run")
+        elif not before:
+            told.append(f"    {claim.key}: {result(now, claim)}; nothing is stored to compare it with")
+        elif moved(spread(now)[0], spread(before)[0]):
+            told.append(f"    {claim.key}: {result(now, claim)}, stored {result(before, claim)}")
+        else:
+            held += 1
+    return [*told, f"    {held} rows are within {MOVED:.0%} of what is stored"]
+
+
+def moved(now: float, before: float) -> bool:
+    """Whether a median differs from the stored one by more than MOVED of the stored one."""
+    return abs(now - before) > MOVED * abs(before)
 
 
 def tell(record: records.Record, name: str) -> None:

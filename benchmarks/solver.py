@@ -15,6 +15,7 @@ from pmdkit import theory
 TAUS = (1.0, 0.1, 0.01, 0.005, 1e-3, 1e-4)
 FEW = 20  # contexts for the textbook peer, which solves them one by one
 ENTRIES = 200_000  # for the vectorised peer, but at least 10 contexts; it solves them in blocks
+SQUARE, WIDE, FLAT = (1000, 1000), (100, 100_000), (10_000, 100)  # contexts and arms
 EXPONENTIALS = 5  # per entry: fewer Newton sweeps do not reach double precision
 Sides = dict[str, list[Reading]]
 
@@ -82,8 +83,8 @@ def failures(found: dict[float, Sides]) -> str:
 
 def real(rounds: int) -> Iterator[Measured]:
     """1,000 x 1,000, rewards uniform."""
-    found = {tau: sides("real", 1000, 1000, tau, rounds) for tau in TAUS}
-    limit, omega = worst_limit(found, "five exponentials", 10**6), against(found, "omega-Newton")
+    found = {tau: sides("real", *SQUARE, tau, rounds) for tau in TAUS}
+    limit, omega = worst_limit(found, "five exponentials", math.prod(SQUARE)), against(found, "omega-Newton")
     mean = [math.exp(sum(map(math.log, turn)) / len(turn)) for turn in omega]
     yield Measured("solver/real", mean, raw(found), **limit)
     yield Measured("solver/real-worst", [min(turn) for turn in omega], **limit)
@@ -93,26 +94,27 @@ def real(rounds: int) -> Iterator[Measured]:
 
 def two_valued(rounds: int) -> Iterator[Measured]:
     """0/1 rewards, as under any verifier."""
-    square = {tau: sides("two", 1000, 1000, tau, rounds) for tau in TAUS}
-    limit = worst_limit(square, "stream", 10**6)
+    square = {tau: sides("two", *SQUARE, tau, rounds) for tau in TAUS}
+    limit = worst_limit(square, "stream", math.prod(SQUARE))
     worst = [min(turn) for turn in against(square, "omega-Newton")]
     yield Measured("solver/two-square", worst, raw(square), **limit)
     textbook = [min(turn) for turn in against(square, "lambertw + brentq")]
     yield Measured("solver/two-lambertw", textbook, note=failures(square))
-    wide = {tau: sides("two", 100, 100_000, tau, rounds) for tau in TAUS}
-    limit = worst_limit(wide, "stream", 10**7)
+    wide = {tau: sides("two", *WIDE, tau, rounds) for tau in TAUS}
+    limit = worst_limit(wide, "stream", math.prod(WIDE))
     yield Measured("solver/two-wide", [min(turn) for turn in against(wide, "omega-Newton")], raw(wide), **limit)
     yield Measured("solver/two-stream", limit["times"], **limit)
-    short = {tau: sides("two", 10_000, 100, tau, rounds, peers=False) for tau in TAUS}
-    slowest = [1e9 * max(turn) for turn in zip(*[per(s["pmdkit"], 10**6) for s in short.values()], strict=True)]
-    yield Measured("solver/two-short", slowest, raw(short), **worst_limit(short, "stream", 10**6))
+    short = {tau: sides("two", *FLAT, tau, rounds, peers=False) for tau in TAUS}
+    taken = [per(s["pmdkit"], math.prod(FLAT)) for s in short.values()]
+    slowest = [1e9 * max(turn) for turn in zip(*taken, strict=True)]
+    yield Measured("solver/two-short", slowest, raw(short), **worst_limit(short, "stream", math.prod(FLAT)))
 
 
 def accuracy() -> Iterator[Measured]:
     """Error on 60 arms against 40 digits, and largest error of a sum."""
     error, gap = 0.0, 0.0
     for kind in ("real", "two"):
-        pi, reward = problem(kind, 1000, 1000)
+        pi, reward = problem(kind, *SQUARE)
         small, rewards = pi[0, :60] / pi[0, :60].sum(), reward[0, :60]
         for tau in TAUS:
             gap = max(gap, float(np.abs((pi * np.expm1(theory.pmd_mean(pi, reward, tau).log_ratio)).sum(1)).max()))

@@ -73,14 +73,14 @@ def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, f
     table = RolloutTable(width=CUT)
     learner = CausalLearner(policy, None, task.tokens, supervised, table, schedule, update, queue=queue)
     stream = async_rollouts(lag) if lag else inline
-    scored, score = 0, policy._score
+    scored, score = 0, policy.logp
 
-    def counted(*given: Any) -> Tensor:
+    def counted(prompts: Any, responses: Any, *given: Any, **options: Any) -> Tensor:
         nonlocal scored
-        scored += len(given[2])
-        return score(*given)
+        scored += len(responses)
+        return score(prompts, responses, *given, **options)
 
-    policy._score = counted
+    policy.logp = counted
     ends: list[tuple[float, ...]] = []
     updates = [0.0, 0.0]
     plain = learner.update

@@ -72,6 +72,32 @@ def test_the_page_of_twins_has_the_table_of_its_record_and_both_sides_have_one_s
         assert float(program.partition("learning_rate=")[2].partition(",")[0]) == schedule["lr"]
 
 
+@pytest.mark.parametrize(
+    ("values", "before", "said"),
+    [
+        ([2.0, 2.3, 9.0], [2.0], ""),  # the median is 15 % above, which is allowed
+        ([2.31], [2.0], "cold_start/help: 2.31 s, stored 2 s"),
+        ([1.69], [2.0], "cold_start/help: 1.69 s, stored 2 s"),
+        ([0.0], [0.0], ""),
+        ([1.0], [], "cold_start/help: 1 s; nothing is stored to compare it with"),
+        ([], [2.0], "cold_start/help: not run"),
+    ],
+)
+def test_a_sitting_says_which_rows_moved_by_more_than_15_percent(bench, values, before, said):
+    """By medians. A row that did not run is said, and the others of this table were not asked for."""
+    run, records = bench("run"), bench("harness.record")
+
+    def record(values):
+        row = {"cold_start/help": {"values": values}} if values else {}
+        return records.empty() | {"results": {"cold_start": {"rows": row, "failed": ""}}}
+
+    *told, last = run.compared(record(values), record(before), ["cold_start"])
+    about = [line.strip() for line in told if "cold_start/help" in line]
+    assert about == ([said] if said else [])
+    assert len(told) == len(records.empty()["claims"]) - (not said)
+    assert last.strip() == f"{int(not said)} rows are within 15% of what is stored"
+
+
 PARTS = ["solver", "head", "step", "rollouts", "vllm", "starter-100m", "one-gpu"]
 
 

@@ -1,0 +1,134 @@
+"""Each benchmark runs with tiny sizes, so that a change of pmdkit cannot break one unseen. The figures mean nothing."""
+
+import ast
+import importlib
+import os
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.nightly import mostly_nightly
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROWS = tomllib.loads((BENCHMARKS / "rows.toml").read_text(encoding="utf-8"))
+MODULES = {path.stem for path in BENCHMARKS.glob("*.py")}
+PEERS = {"vllm", "llama_cpp", "gguf", "trl", "liger_kernel", "datasets", "playwright"}
+OURS = ("pmdkit", "pmdkit_lab", "pmdkit_course", "strict_answers")
+STEP_SIZES = {"CUT": 8, "MEAN": 4, "LAYERS": 1, "WIDTH": 128, "VOCABULARY": 64}
+STEP = {f"step_task.{name}": size for name, size in STEP_SIZES.items()}
+SMALL = {  # by benchmark: sizes, as module.NAME
+    "solver": {
+        "solver.TAUS": (1.0, 0.01), "solver.SQUARE": (20, 60), "solver.WIDE": (10, 100), "solver.FLAT": (20, 10),
+    },
+    "solver_avx2": {"solver.TAUS": (1.0, 0.01), "solver.SQUARE": (20, 60), "solver_avx2.WIDE": "none"},
+    "llm_head": {
+        "llm_head.TOKENS": 1024, "llm_head.BF16_TOKENS": 1024, "llm_head.VOCABULARY": 128, "llm_head.WIDTH": 32,
+        "llm_head.LARGE": (1024, 256, 32), "llm_head.GROWING": (1024, 2048), "llm_head.THIN": (128, 32),
+    },
+    "llm_precision": {"llm_precision.TOKENS": 64, "llm_precision.VOCABULARY": 128, "llm_precision.WIDTH": 32},
+    "llm_packing": {
+        "llm_packing.LAYERS": 1, "llm_packing.WIDTH": 128, "llm_packing.VOCABULARY": 64,
+        "llm_packing.MEAN": 30, "llm_packing.LONGEST": 64,
+    },
+    "llm_long": {"llm_long.SHORT": 16, "llm_long.LONG": 64},
+    "llm_sampling": {},
+    "llm_step": {"llm_step.PROMPTS": 2, "llm_step.STEPS": 1, **STEP},
+    "llm_staleness": {
+        "llm_staleness.UPDATES": 2, "llm_staleness.STALE": {"prompts": 8, "ministeps": 2, "steps": 1},
+        "llm_staleness.FRESH": {"prompts": 4, "ministeps": 1, "steps": 2}, **STEP,
+    },
+    "llm_overlap": {"llm_overlap.OPTIONS": {"prompts": 2, "ministeps": 1, "steps": 2}, **STEP},
+    "cold_start": {"cold_start.REPEATS": 1},
+    "toy_learning": {"toy_learning.TARGET": 0.0, "toy_learning.SEEDS": (1,), "toy_learning.STEPS": 2},
+    "toy_step": {"toy_step.TASKS": {"modular-sum": 1, "reverse": 1, "sort": 1}},
+    "toy_sampling": {
+        "toy_sampling.PROMPTS": 4, "toy_sampling.FEW": 2, "toy_sampling.GROUP": 2, "toy_sampling.WARM_STEPS": 1,
+    },
+    "toy_threads": {"toy_threads.CASES": {"modular-sum": 1, "reverse": 1}},
+    "by_hand": {"by_hand.STEPS": 3, "by_hand.TOY_STEPS": 1},
+    "shard_loading": {},
+    "grading": {"grading.PLAIN": 10, "grading.PARSED": 2, "grading.HOSTILE": 4},
+    "recorder": {"recorder.CASES": {"toy": ("modular-sum", 1, {}), "llm": ("starter", 1, {"evaluation.problems": 2})}},
+    "page_frames": {},
+    "vllm_sampling": {}, "vllm_starter": {}, "llama_sampling": {},
+}  # fmt: skip
+QUICK = (
+    "solver", "llm_head", "llm_precision", "llm_packing", "llm_long", "llm_sampling", "llm_step", "llm_staleness",
+    "toy_learning", "toy_step",
+)  # fmt: skip
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Import modules of the folder by their plain names, in float32; afterwards none is left behind."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(BENCHMARKS.parent), *sys.path]))
+    before, default, threads = set(sys.modules), torch.get_default_dtype(), torch.get_num_threads()
+    torch.set_default_dtype(torch.float32)
+    yield importlib.import_module
+    torch.set_default_dtype(default)
+    torch.set_num_threads(threads)
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in MODULES | {"harness"}:
+            del sys.modules[name]
+
+
+def absent(source: str) -> set[str]:
+    """Peers that a script imports at its top and that are not installed."""
+    body = ast.parse(source).body
+    names = {node.module or "" for node in body if isinstance(node, ast.ImportFrom)}
+    names |= {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
+    return {name for name in {name.partition(".")[0] for name in names} & PEERS if find_spec(name) is None}
+
+
+def test_every_benchmark_of_the_table_has_a_small_size():
+    assert set(SMALL) == {name for name, about in ROWS["benchmark"].items() if about["environment"] != "none"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # a benchmark is not a test of its peers' warnings
+@pytest.mark.parametrize("name", mostly_nightly(SMALL, *QUICK))
+def test_a_benchmark_gives_its_rows_in_small(bench, monkeypatch, name):
+    """Each row of the table has values, or says which peer is missing."""
+    if name.startswith("vllm"):
+        pytest.importorskip("vllm")
+    if lacking := absent((BENCHMARKS / f"{name}.py").read_text(encoding="utf-8")):
+        pytest.skip(f"not installed: {', '.join(lacking)}")
+    if name == "page_frames" and not (BENCHMARKS.parent / "site" / "index.html").exists():
+        pytest.skip("the site is not built: make docs")
+    for place, value in SMALL[name].items():
+        module, _, constant = place.partition(".")
+        monkeypatch.setattr(bench(module), constant, value)
+    if name.endswith("_sampling") and not name.startswith("toy"):
+        cases = bench("rollout_cases")
+        small = cases.Case(1, 128, 64, 2, 2, 4)
+        monkeypatch.setattr(cases, "CASES", dict.fromkeys(cases.CASES, small))
+    if name in ("llm_step", "llm_staleness", "llm_overlap"):  # in this process, where the sizes are
+        ours, side = bench("step_ours"), bench("step_side")
+        monkeypatch.setattr(side, "ask", lambda _, **options: ours.train(**options) | {"peak_mib": 1.0})
+    found = {row.key: row for row in bench(name).measure(1)}
+    assert set(found) == {row["key"] for row in ROWS["row"] if row["key"].startswith(f"{name}/")}
+    for row in found.values():
+        assert row.values or "is not installed" in row.failed, row
+    if name == "llm_staleness":  # of 64 responses those of the comparison are scored again, and no others
+        assert found["llm_staleness/own"].readings["stale"][0]["scored_again"] == 32
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.rglob("*.py")), ids=lambda path: path.stem)
+def test_every_name_of_ours_that_a_benchmark_imports_exists(path):
+    """Also in scripts that need a GPU or a peer."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] not in OURS:
+            continue
+        try:
+            module = importlib.import_module(node.module)
+        except ModuleNotFoundError as lacks:
+            if (lacks.name or "").partition(".")[0] in OURS:
+                raise
+            continue  # a peer that this module of ours adapts is not installed
+        for alias in node.names:
+            assert hasattr(module, alias.name) or find_spec(f"{node.module}.{alias.name}"), f"{path.name}: {alias.name}"
