@@ -22,9 +22,9 @@ STEP_SIZES = {"CUT": 8, "MEAN": 4, "LAYERS": 1, "WIDTH": 128, "VOCABULARY": 64}
 STEP = {f"step_task.{name}": size for name, size in STEP_SIZES.items()}
 SMALL = {  # by benchmark: sizes, as module.NAME
     "solver": {
-        "solver.TAUS": (1.0, 0.01), "solver.SQUARE": (20, 60), "solver.WIDE": (10, 100), "solver.FLAT": (20, 10),
+        "solver.TAUS": (1.0, 0.01), "solver.SQUARE": (20, 300), "solver.WIDE": (10, 100), "solver.FLAT": (20, 10),
     },
-    "solver_avx2": {"solver.TAUS": (1.0, 0.01), "solver.SQUARE": (20, 60), "solver_avx2.WIDE": "none"},
+    "solver_avx2": {"solver.TAUS": (1.0, 0.01), "solver.SQUARE": (20, 300), "solver_avx2.WIDE": "none"},
     "llm_head": {
         "llm_head.TOKENS": 1024, "llm_head.BF16_TOKENS": 1024, "llm_head.VOCABULARY": 128, "llm_head.WIDTH": 32,
         "llm_head.LARGE": (1024, 256, 32), "llm_head.GROWING": (1024, 2048), "llm_head.THIN": (128, 32),
@@ -57,7 +57,7 @@ SMALL = {  # by benchmark: sizes, as module.NAME
     "vllm_sampling": {}, "vllm_starter": {}, "llama_sampling": {},
 }  # fmt: skip
 QUICK = (
-    "solver", "llm_head", "llm_precision", "llm_packing", "llm_long", "llm_sampling", "llm_step", "llm_staleness",
+    "llm_precision", "llm_packing", "llm_long", "llm_sampling", "llm_step", "llm_staleness",
     "toy_learning", "toy_step",
 )  # fmt: skip
 

@@ -120,6 +120,27 @@ def test_no_heavy_import():
     assert not modules_after("\n".join(LIGHT)) & HEAVY
 
 
+DRY_RUN = """
+import contextlib, io, pmdkit.cli
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    pmdkit.cli.main(['llm', 'starter', '--dry-run'])
+"""
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_a_starter_imports_a_tokenizer_and_no_model():
+    """Model classes of transformers, and the compiler that they import, take longer to import than torch."""
+    loaded = modules_after(DRY_RUN)
+    assert "pmdkit.llm.dry_run" in loaded
+    models = {"transformers.modeling_utils", "transformers.generation", "torch._dynamo", "sympy", "pandas"}
+    assert not loaded & (HEAVY - {"torch", "transformers"} | models | {"pmdkit.llm.backend", "pmdkit.llm.learner"})
+
+
+@pytest.mark.slow
+def test_help_imports_neither_numpy_nor_the_exercises():
+    assert not modules_after(HELP.format("['--help']")) & (HEAVY | {"numpy", "pmdkit_course.exercises"})
+
+
 @pytest.mark.slow
 def test_a_run_of_a_small_tier_needs_no_model_library_and_no_compiler():
     """torch._dynamo takes as long to import as torch itself."""
