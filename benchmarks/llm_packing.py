@@ -21,7 +21,6 @@ from pmdkit.llm.packing import use_packing
 from pmdkit.randomness import generator
 
 LAYERS, WIDTH, VOCABULARY, BATCH = 4, 256, 8192, 16
-MEAN, LONGEST = 195, 1024  # tokens of a sequence
 Rows = list[list[int]]
 Way = Callable[[PreTrainedModel, Rows, Rows], None]
 
@@ -29,10 +28,10 @@ Way = Callable[[PreTrainedModel, Rows, Rows], None]
 def ragged() -> tuple[Rows, Rows]:
     """32 sequences, mean 195 tokens, longest 1024; a third of each is its prompt."""
     rng = generator(0, "sequences")
-    lengths = rng.lognormal(4.75, 0.9, 32).clip(8, LONGEST)
-    lengths[lengths.argmax()] = LONGEST
-    rest = lengths < LONGEST
-    lengths[rest] *= (32 * MEAN - lengths[~rest].sum()) / lengths[rest].sum()
+    lengths = rng.lognormal(4.75, 0.9, 32).clip(8, 1024)
+    lengths[lengths.argmax()] = 1024
+    rest = lengths < 1024
+    lengths[rest] *= (32 * 195 - lengths[~rest].sum()) / lengths[rest].sum()
     prompts, responses = [], []
     for length in lengths.astype(int):
         tokens = rng.integers(1, VOCABULARY, length).tolist()

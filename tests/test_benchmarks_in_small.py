@@ -32,7 +32,6 @@ SMALL = {  # by benchmark: sizes, as module.NAME
     "llm_precision": {"llm_precision.TOKENS": 64, "llm_precision.VOCABULARY": 128, "llm_precision.WIDTH": 32},
     "llm_packing": {
         "llm_packing.LAYERS": 1, "llm_packing.WIDTH": 128, "llm_packing.VOCABULARY": 64,
-        "llm_packing.MEAN": 30, "llm_packing.LONGEST": 64,
     },
     "llm_long": {"llm_long.SHORT": 16, "llm_long.LONG": 64},
     "llm_sampling": {},
@@ -57,7 +56,7 @@ SMALL = {  # by benchmark: sizes, as module.NAME
     "vllm_sampling": {}, "vllm_starter": {}, "llama_sampling": {},
 }  # fmt: skip
 QUICK = (
-    "llm_precision", "llm_packing", "llm_long", "llm_sampling", "llm_step", "llm_staleness",
+    "llm_precision", "llm_long", "llm_sampling", "llm_step", "llm_staleness",
     "toy_learning", "toy_step",
 )  # fmt: skip
 
