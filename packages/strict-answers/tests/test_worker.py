@@ -47,7 +47,7 @@ def test_a_worker_is_limited_and_sees_no_secret(monkeypatch):
 def test_a_comparison_needs_no_network_no_file_and_no_process():
     """An audit hook ends the process at the first attempt; the answers are those of a worker that may."""
     code = """
-import os, sys
+import json, os, sys
 from strict_answers import symbolic, worker
 judge = symbolic.load(None, 1.0)
 def hook(event, args):
@@ -59,7 +59,8 @@ sys.addaudithook(hook)
 for span, gold in [("2^5+2", "34"), (r"\\frac{1}{2}", "0.5"), (r"\\sqrt{8}/2", r"\\sqrt{2}"), ("[1,2)", "[1,2)"),
                    ("x<3", "3>x"), ("(x+1)^2", "x^2+2x+1"), (r"\\sin(2)", r"2\\sin(1)\\cos(1)"),
                    ("__import__('socket')", "34")]:
-    print(worker.answer(judge, {"members": [[["", span]]], "gold": [["", gold]]})["correct"])
+    request = json.dumps({"members": [[["", span]]], "gold": [["", gold]]}).encode()
+    print(json.loads(worker.answer(judge, request))["correct"])
 """
     assert run(code).split() == ["True"] * 7 + ["False"]
 
