@@ -146,14 +146,14 @@ def make_engine(
     process_group: ProcessGroup = SINGLE,
 ) -> DistributedEngine:
     """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards."""
-    rollout, tokenizer, about = spec.rollout, encoder.tokenizer, engine_traits(spec)
+    rollout, tokenizer, facts = spec.rollout, encoder.tokenizer, engine_traits(spec)
     ends = end_tokens(model, tokenizer)
     own = process_group.strategy == "fsdp2" or rollout.lag > 0
     width = max(rollout.width, spec.evaluation.width or 0)
     # a later turn continues a response of up to the width; all rows are drawn together, as wide as any has room for
     longest = rollout.max_prompt + width * (1 if rollout.environment is None else 2)
     engine: base.Engine | None = None
-    if process_group.is_main_process or not about.central:
+    if process_group.is_main_process or not facts.central:
         config = base.EngineConfig(
             model=model,
             tokenizer=tokenizer,
@@ -186,8 +186,8 @@ def make_engine(
         engine,
         process_group,
         ends[0],
-        central=about.central,
-        span=about.span,
+        central=facts.central,
+        span=facts.span,
         sync_check=check,
         response_check=base.ResponseCheck(ends, head.head_weight(model).shape[0]),
     )

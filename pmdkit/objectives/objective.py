@@ -58,7 +58,7 @@ class OwnColumns(Protocol):
     """An objective with numbers of its own in metrics.jsonl."""
 
     def columns(self, batch: Batch) -> dict[str, Tensor]:
-        """Scalars by name, from the batch of the step at pi = pi_old, before its first update; null where NaN."""
+        """Scalars by name, from the batch of the step at pi = pi_old, before its first update; null if not finite."""
 
 
 @dataclass(frozen=True)

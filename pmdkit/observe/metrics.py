@@ -93,7 +93,7 @@ def own_columns(objective: Objective, batch: Batch) -> dict[str, float | None]:
     if not isinstance(objective, OwnColumns):
         return {}
     values = {gauge.OWN + name: float(value) for name, value in objective.columns(batch).items()}
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 class StepMetrics:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pmdkit.objectives import Batch, Groups, Objective, expect, row_weight, temperature, traits
 from pmdkit.objectives.credit import apart, coefficient, credit, cut, parts, total
-from pmdkit.objectives.objective import group_weight
+from pmdkit.objectives.objective import OwnColumns, group_weight
 from pmdkit.population import solve
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below
@@ -69,6 +69,9 @@ def check_kind(objective: Objective, seed: int = 0) -> str | None:
     assert zero, "a loss per token is not 0 off the mask; use torch.where(batch.mask, ..., 0.0)"
     _, gradient = value_and_gradient(objective, batch)
     assert bool((gradient != 0).any()), "the loss does not depend on logp"
+    columns = objective.columns(batch) if isinstance(objective, OwnColumns) else {}
+    for name, value in columns.items():
+        assert value.ndim == 0, f"column {name} has shape {list(value.shape)}; expected a scalar"
     return None
 
 

@@ -188,6 +188,11 @@ class WeighsAbsentRows(PMDMean):
         return 1 - groups.reward.mean(1)
 
 
+class ColumnPerRow(PMDMean):
+    def columns(self, batch):
+        return {"heavy": batch.weight}
+
+
 class WrongTheory(PMDMean):
     population: ClassVar[str] = "pmd_part"
 
@@ -248,6 +253,7 @@ BROKEN = [
     (SaysSilent(), "equal groups", "is not silent"),
     (SaysAnchor(), "equal groups", "does not pull back"),
     (PMDMean, "kind", "it is a class; give an instance"),
+    (ColumnPerRow(), "kind", "column heavy has shape [20]; expected a scalar"),
     (NotFrozen(), "kind", "not a dataclass"),
     (CanBeChanged(), "kind", "it can be changed after it was made"),
     (Reduced(), "kind", "unreduced"),

@@ -57,6 +57,15 @@ def test_shares_and_copies(paper):
     assert not copies.memory.fits
 
 
+def test_an_optimizer_keeps_its_own_number_of_moments(paper):
+    """Muon one of each weight and AdamW's second of embedding and head, SGD none; an own class counts as Adam."""
+    held = {name: replace(paper.work, optimizer=name).moments(SEVEN) for name in ("adamw", "sgd", "muon", "my.py:Mine")}
+    ends = SEVEN.lookup + SEVEN.vocabulary * SEVEN.dimension
+    assert held["adamw"] == held["my.py:Mine"] == 2 * SEVEN.weights
+    assert held["sgd"] == 0
+    assert held["muon"] == SEVEN.weights + ends
+
+
 def test_a_replica_on_each_machine_takes_memory_and_gathers_inside(paper):
     """Four machines with a replica each; between them go 2 x 3/4 of each process's eighth of the gradients, once."""
     copies = replace(paper, work=replace(paper.work, replicas=4))
