@@ -39,7 +39,7 @@ nightly: test
 	$(PYTEST) -m "nightly and not gpu and not vllm and not site"
 	$(MAKE) docs && $(SITE) -m site
 	$(VLLM) "vllm and nightly and not gpu"
-	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
+	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh packages/pmdkit-adapters/tests/run.sh
 	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)" && sh tools/torch.sh "$(PYTHON)"
 
 clean:

@@ -18,8 +18,8 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from pmdkit.adapters.trl import PMDRecorder
-from pmdkit.adapters.trl.recorder import HOOKS
+from pmdkit_adapters.trl import PMDRecorder
+from pmdkit_adapters.trl.recorder import HOOKS
 from pmdkit.envs.math import make_math
 from pmdkit.llm.prompts import PLACE, TEMPLATE
 from strict_answers import verify

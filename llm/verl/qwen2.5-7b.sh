@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The paper's run on Qwen2.5-7B inside verl 0.9.1: PMD-mean, 4 machines of 8 GPUs, FSDP, vLLM.
 #
-# Run on: nothing yet. Checked: verl 0.9.1 accepts every key, and the start-up check passes (tests/adapters/verl).
+# Run on: nothing yet. Checked: verl 0.9.1 accepts every key, and the start-up check passes (packages/pmdkit-adapters/tests/verl).
 # Setup: pip install 'verl[vllm]==0.9.1' ./pmdkit-*.whl and `ray start` on every machine, then this file on the first.
 #   TRAIN=dapo-math-17k.parquet TEST="[aime-2024.parquet]" bash llm/verl/qwen2.5-7b.sh
 #   CHECK_ONLY=1 bash llm/verl/qwen2.5-7b.sh      # checks and explains; needs no GPU, no Ray, no data
@@ -12,7 +12,7 @@ set -euo pipefail
 PYTHON=${PYTHON:-python}
 
 words=(
-  'hydra.searchpath=[pkg://pmdkit.adapters.verl.conf]'
+  'hydra.searchpath=[pkg://pmdkit_adapters.verl.conf]'
   +pmd=mean                                                       # or part, any
   actor_rollout_ref.actor.policy_loss.pmd_tau=0.005               # results table: 0.005, 0.01, 0.02, on rewards +-1
 
@@ -62,5 +62,5 @@ words=(
   trainer.experiment_name=qwen2.5-7b-pmd-mean
 )
 
-"$PYTHON" -m pmdkit.adapters.verl.check "${words[@]}" "$@"
+"$PYTHON" -m pmdkit_adapters.verl.check "${words[@]}" "$@"
 [ -n "${CHECK_ONLY:-}" ] || exec "$PYTHON" -m verl.trainer.main_ppo "${words[@]}" "$@"

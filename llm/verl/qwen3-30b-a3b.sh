@@ -2,7 +2,7 @@
 # The paper's run on Qwen3-30B-A3B-Base in verl 0.9.1: PMD-mean, 8 machines of 8 GPUs, Megatron, expert parallelism.
 #
 # Run on: nothing yet; Megatron was not installed where this was written. Checked: verl 0.9.1 accepts every key, and
-# the start-up check passes (tests/adapters/verl).
+# the start-up check passes (packages/pmdkit-adapters/tests/verl).
 # Setup: pip install 'verl[vllm,megatron]==0.9.1' ./pmdkit-*.whl and `ray start` on every machine, then this file on
 # the first.
 #   TRAIN=dapo-math-17k.parquet TEST="[aime-2024.parquet]" bash llm/verl/qwen3-30b-a3b.sh
@@ -13,7 +13,7 @@ set -euo pipefail
 PYTHON=${PYTHON:-python}
 
 words=(
-  'hydra.searchpath=[pkg://pmdkit.adapters.verl.conf]'
+  'hydra.searchpath=[pkg://pmdkit_adapters.verl.conf]'
   +pmd=mean                                                       # or part, any
   model_engine=megatron                                           # table
   actor_rollout_ref.actor.policy_loss.pmd_tau=0.1                 # results table: 0.01 and 0.1, on rewards +-1
@@ -68,5 +68,5 @@ words=(
   trainer.experiment_name=qwen3-30b-a3b-pmd-mean
 )
 
-"$PYTHON" -m pmdkit.adapters.verl.check "${words[@]}" "$@"
+"$PYTHON" -m pmdkit_adapters.verl.check "${words[@]}" "$@"
 [ -n "${CHECK_ONLY:-}" ] || exec "$PYTHON" -m verl.trainer.main_ppo "${words[@]}" "$@"

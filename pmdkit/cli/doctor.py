@@ -87,7 +87,7 @@ def others() -> dict[str, dict[str, Any]]:
     for host, wanted in HOSTS.items():
         version = version_of(host)
         works = version is not None and (version == wanted or version.startswith(f"{wanted}."))
-        told = f"{host} {version}" if works else f"pmdkit.adapters.{host} needs {host} {wanted}"
+        told = f"{host} {version}" if works else f"pmdkit_adapters.{host} needs {host} {wanted}"
         if host == "trl" and version is not None and not works:
             told = f"trl {version}; tested with {wanted}, the adapter tries others by golden vectors: --parity"
         found[host] = {"version": version, "works": works, "told": told}

@@ -42,7 +42,7 @@ from pmdkit.llm.task_parts import make_evaluation as make_evaluation
 from pmdkit.llm.task_parts import make_task as make_task
 from pmdkit.llm.task_parts import make_turns
 from pmdkit.llm.task_parts import make_verifier as make_verifier
-from pmdkit.llm.tinker.costs import GAUGED, CostCallback
+from pmdkit_adapters.tinker.costs import GAUGED, CostCallback
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
@@ -85,8 +85,8 @@ def make_tinker_backend(
     spec: LLMSpec, objective: Objective, model: PreTrainedModel, encoder: Encoder, problems: MathProblems
 ) -> Backend:
     """The same on a Tinker server, which is certified first; `model` has no weights."""
-    from pmdkit.llm.tinker import learner as on_server
-    from pmdkit.llm.tinker.recertification import RecertificationCallback
+    from pmdkit_adapters.tinker import learner as on_server
+    from pmdkit_adapters.tinker.recertification import RecertificationCallback
 
     text = (encoder.encode(PROBE) * 8)[:24]  # any will do: the server is certified with it
     client, witness, faults = on_server.certified_client(spec, text)

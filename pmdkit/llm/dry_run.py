@@ -7,7 +7,7 @@ from pmdkit.llm import task_parts
 from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.model import load_model
 from pmdkit.llm.starter.vocabulary import LONGEST
-from pmdkit.llm.tinker.costs import token_costs
+from pmdkit_adapters.tinker.costs import token_costs
 from pmdkit.specs import LLMSpec
 
 if TYPE_CHECKING:

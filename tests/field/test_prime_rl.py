@@ -16,7 +16,7 @@ from pmdkit.testing.golden import TOLERANCE, errors, groups_of, mask_of, result,
 from .adapters import FIELD, cut, run
 
 pytestmark = pytest.mark.nightly
-ADAPTER = "pmdkit.adapters.prime_rl.loss"
+ADAPTER = "pmdkit_adapters.prime_rl.loss"
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def hook(monkeypatch):
     module = run(found[0], importlib=importlib, **kinds)
     for name in ("prime_rl", "prime_rl.trainer", "prime_rl.trainer.rl", "prime_rl.trainer.rl.loss"):
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "pmdkit.adapters.prime_rl", raising=False)
+    monkeypatch.delitem(sys.modules, "pmdkit_adapters.prime_rl", raising=False)
 
     def built(**kwargs):
         return module.setup_rl_loss_fn(kinds["CustomLossConfig"](import_path=ADAPTER, kwargs=kwargs)), module

@@ -91,7 +91,7 @@ def missing(name: str) -> str:
         return f"{wanted} is not installed"
     if name in ("verl", "trl"):
         try:
-            import_module(f"pmdkit.adapters.{name}.golden")
+            import_module(f"pmdkit_adapters.{name}.golden")
         except EnvironmentLacks as lacks:  # another version of it
             return str(lacks)
     return ""
@@ -222,7 +222,7 @@ def through_head(case: Case, in_one: bool) -> Result | None:
 
 def adapter(case: Case, name: str) -> Result | None:
     """The path through an adapter, imported when it is run: it needs what not everybody has."""
-    found: Result | None = import_module(f"pmdkit.adapters.{name}.golden").path(case)
+    found: Result | None = import_module(f"pmdkit_adapters.{name}.golden").path(case)
     return found
 
 

@@ -1,0 +1,1 @@
+"""The config group `pmd`, for Hydra's search path `pkg://pmdkit_adapters.verl.conf`."""

@@ -1,0 +1,133 @@
+"""A recorder for verl's trainer: `VerlRecorder`, which pmdkit_adapters.verl exports as PMDRecorder.
+
+verl makes it from `trainer.checkpoint_callback_class` in the process of its trainer, before it starts any worker.
+"""
+
+from typing import Any, Self
+
+import torch
+import verl
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+
+from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums, table_of
+from pmdkit_adapters.verl.config import objective_of
+from pmdkit.errors import EnvironmentLacks, UsageError
+
+FIELDS = ["uid", "response_mask", "rm_scores", "token_level_rewards", "old_log_probs", "rollout_log_probs"]
+
+
+class VerlRecorder(StepRecorder, CheckpointCallback):
+    """Record a run of verl: `trainer.checkpoint_callback_class=pmdkit_adapters.verl.PMDRecorder`.
+
+    The arguments of `StepRecorder` are keys of the configuration: `+trainer.pmd_recorder.out=FOLDER`. A program that
+    makes its own trainer writes `PMDRecorder(FOLDER).watch(trainer)`. It takes what is in the trainer's queue: the
+    engine's log-probabilities and those of pi_old; what an update computes stays in the workers.
+    """
+
+    def __init__(self, out: str | None = None, *, config: Any = None, **options: Any) -> None:
+        options |= {} if config is None else {"out": None, **config.trainer.get("pmd_recorder", {})}
+        if (out := options.pop("out", None) or out) is None:
+            raise UsageError(
+                "trainer.pmd_recorder.out is missing; add +trainer.pmd_recorder.out=FOLDER to verl's overrides"
+            )
+        super().__init__(out, **options)
+        if config is not None:
+            from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # which loads Ray: not in every worker
+
+            self.watch(PPOTrainer)
+
+    def watch(self, trainer: Any) -> Self:
+        """Listen to a trainer of verl before its `fit`, through its class: a process makes one trainer.
+
+        Raises:
+            EnvironmentLacks: this version of verl lacks what the recorder listens to.
+        """
+        owner: Any = trainer if isinstance(trainer, type) else type(trainer)
+        lacks = [name for name in ("fit", "_update_actor") if not hasattr(owner, name)]
+        if lacks:
+            what = f"{owner.__name__} of verl {verl.__version__} has no {lacks[0]}"
+            raise EnvironmentLacks(f"{what}; pip install verl==0.9.1")
+        fit, update = owner.fit, owner._update_actor
+        owner.fit = lambda its, *given, **options: self.on_fit(fit, its, *given, **options)
+        owner._update_actor = lambda its, batch, metrics: self.on_update(update, its, batch, metrics)
+        return self
+
+    def on_fit(self, once: Any, trainer: Any, *given: Any, **options: Any) -> Any:
+        """Set up the folder; raises what `StepRecorder.begin` raises."""
+        config = trainer.config
+        self.bypass = bool((config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False))
+        self.begin(
+            True,
+            trainer.global_steps > 0,
+            trainer.tokenizer,
+            objective_table(config),
+            env="verl",
+            width=config.data.max_response_length,
+            seed=config.data.get("seed") or 0,
+            old="rollout" if self.bypass else "recompute",
+        )
+        return once(trainer, *given, **options)
+
+    def on_update(self, once: Any, trainer: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Make an update as verl does, then log and record its step."""
+        found = once(trainer, batch, metrics)
+        if "gauges" not in self.failed:
+            with self.harmless("gauges"):
+                self.take(trainer, batch, metrics)
+        return found
+
+    def take(self, trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
+        """Log the gauges of a step beside verl's metrics, and record the step if it is due."""
+        from verl.trainer.ppo.v1.trainer_base import tq as queue
+
+        step = trainer.global_steps
+        data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=FIELDS)
+        uid = data.pop("uid").tolist()
+        data = data.to_padded_tensor()
+        mask, old, engine = data["response_mask"].bool(), data["old_log_probs"].float(), data.get("rollout_log_probs")
+        engine = None if self.bypass else engine  # it is pi_old
+        members: dict[Any, list[int]] = {}
+        for row, tag in enumerate(batch.tags):
+            if not tag.get("is_padding", False):
+                members.setdefault(uid[row], []).append(row)
+        # a group that lost rows repeats its first one, without a verdict
+        size = max(map(len, members.values()))
+        index = torch.tensor([rows + rows[:1] * (size - len(rows)) for rows in members.values()])
+        lost = torch.tensor([[place >= len(rows) for place in range(size)] for rows in members.values()])
+        score = data.get("token_level_rewards", data["rm_scores"]).sum(1).double()
+        reward = torch.where(lost, torch.nan, score[index])
+        sums = row_sums(mask, old, None, engine)[index.flatten()].masked_fill(lost.view(-1, 1), 0.0)
+        metrics |= {f"pmd/{name}": value for name, value in gauges(reward, sums, self.tau, self.passed).items()}
+        if self.keeps(step, step):
+            index = index[: self.groups]
+            rows, place = index.unique(return_inverse=True)
+            more = queue.kv_batch_get(
+                keys=[batch.keys[row] for row in rows],
+                partition_id=batch.partition_id,
+                select_fields=["prompts", "responses", "ref_log_prob"],
+            )
+            prompts = [prompt.tolist() for prompt in more.pop("prompts").unbind()]
+            more = more.to_padded_tensor()
+            width = more["responses"].shape[1]
+            known = {"mask": mask[rows, :width], "responses": more["responses"], "logp_old": old[rows, :width]}
+            known["logp_engine"] = None if engine is None else engine[rows, :width].float()
+            known["logp_ref"] = more["ref_log_prob"].float() if "ref_log_prob" in more else None
+            kept = {name: x[place.flatten()] for name, x in known.items() if x is not None}
+            kept["prompts"] = [prompts[row] for row in place[:, 0]]
+            version = min(batch.tags[row].get("min_global_steps") or 0 for row in rows)
+            self.write(step, version, float(metrics["actor/loss"]), kept, reward[: self.groups])
+
+
+def objective_table(config: Any) -> dict[str, Any]:
+    """The objective as a table of pmdkit; a loss that pmdkit does not have gets a name that replay cannot load."""
+    actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
+    mode = actor.policy_loss.loss_mode
+    if mode == "pmd":
+        return table_of(objective_of(actor.policy_loss))
+    norm = {"token-mean": "tokens", "seq-mean-token-mean": "length"}.get(actor.loss_agg_mode)
+    plain = mode == "vanilla" and algorithm.adv_estimator == "grpo" and not (actor.use_kl_loss or actor.entropy_coeff)
+    if norm is None or not plain:
+        return {"name": f"verl {mode}"}
+    std = "sample" if algorithm.norm_adv_by_std_in_grpo else "none"
+    clips = {"clip_low": actor.clip_ratio_low, "clip_high": actor.clip_ratio_high}
+    return {"name": "grpo", "norm": norm, "std": std, **clips}

@@ -1,0 +1,10 @@
+"""The golden vectors through the real TRL; other ways of cutting a batch are in test_same_loss.py."""
+
+from pmdkit_adapters.trl.golden import path
+from pmdkit.testing.golden import cases, check_parity
+
+
+def test_trl_gives_every_vector():
+    found = check_parity(path)
+    assert found["cases"] == len(cases())
+    assert found["max_error"] < 1e-12

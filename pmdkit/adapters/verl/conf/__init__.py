@@ -1,1 +1,0 @@
-"""The config group `pmd`, for Hydra's search path `pkg://pmdkit.adapters.verl.conf`."""
