@@ -6,7 +6,7 @@ COPY . .
 RUN pip install --no-cache-dir --require-hashes --no-deps --only-binary :all: \
         --extra-index-url https://download.pytorch.org/whl/cpu -r requirements/torch.txt -r requirements/image.txt \
     && pip install --no-cache-dir --no-index --no-deps --no-build-isolation \
-        packages/strict-answers . packages/pmdkit-lab packages/pmdkit-course \
+        packages/strict-answers . packages/pmdkit-lab packages/pmdkit-course packages/pmdkit-adapters \
     && useradd --create-home --uid 1000 learner
 USER 1000
 WORKDIR /home/learner

@@ -1,4 +1,4 @@
-# make demo   creates .venv, installs the four packages, runs the tour     make test   what every change must pass
+# make demo   creates .venv, installs the five packages, runs the tour     make test   what every change must pass
 # make fast   the fast tests alone       make docs   the lessons and the site, in site/       make clean   removes what was built
 # make bench  every benchmark, BENCH=--quick for options       make nightly   make test, then what is too slow for it
 # What is rarer is a script in tools/, see CONTRIBUTING.md. PYTHON picks the interpreter; PIP_FLAGS passes options to pip.
@@ -49,11 +49,11 @@ clean:
 .venv/installed: pyproject.toml packages/*/pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/$(PIP) -c constraints.txt torch
-	.venv/bin/$(PIP) -c constraints.txt -e packages/strict-answers -e '.[llm]' -e packages/pmdkit-lab -e packages/pmdkit-course
+	.venv/bin/$(PIP) -c constraints.txt -e packages/strict-answers -e '.[llm]' -e packages/pmdkit-lab -e packages/pmdkit-course -e packages/pmdkit-adapters
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	.venv/bin/$(PIP) -c constraints.txt -e packages/strict-answers -e '.[dev]' -e packages/pmdkit-lab -e packages/pmdkit-course
+	.venv/bin/$(PIP) -c constraints.txt -e packages/strict-answers -e '.[dev]' -e packages/pmdkit-lab -e packages/pmdkit-course -e packages/pmdkit-adapters
 	touch $@
 
 .venv-vllm/installed: tests/vllm/requirements.txt pyproject.toml

@@ -18,10 +18,10 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from pmdkit_adapters.trl import PMDRecorder
-from pmdkit_adapters.trl.recorder import HOOKS
 from pmdkit.envs.math import make_math
 from pmdkit.llm.prompts import PLACE, TEMPLATE
+from pmdkit_adapters.trl import PMDRecorder
+from pmdkit_adapters.trl.recorder import HOOKS
 from strict_answers import verify
 
 Call = Callable[..., Any]

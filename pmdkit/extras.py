@@ -20,7 +20,6 @@ EXTRAS = {
     "sweep": ("optuna",),
     "slurm": ("submitit",),
     "ray": ("ray",),
-    "tinker": ("tinker",),
 }
 "The modules that each extra provides."
 CHECKOUT = Path(__file__).parents[1]
@@ -47,6 +46,12 @@ def advice(module: str) -> str:
     top = module.partition(".")[0]
     extra = next((name for name, modules in EXTRAS.items() if top in modules), None)
     return remedy(extra) if extra else f"install {top} here, or do without it"
+
+
+def install(package: str) -> str:
+    """The command that installs a companion: from the checkout if pmdkit runs from one."""
+    folder = CHECKOUT / "packages" / package
+    return f"pip install -e {folder}" if folder.is_dir() else f"pip install {package}"
 
 
 def need(module: str, what: str) -> ModuleType:

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-OURS = ("pmdkit", "pmdkit_lab", "pmdkit_course", "strict_answers")
+OURS = ("pmdkit", "pmdkit_adapters", "pmdkit_lab", "pmdkit_course", "strict_answers")
 
 
 def sibling_modules(file: Path) -> dict[str, Path]:

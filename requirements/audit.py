@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-OURS = ("pmdkit", "strict-answers", "pmdkit-lab", "pmdkit-course")
+OURS = ("pmdkit", "strict-answers", "pmdkit-lab", "pmdkit-course", "pmdkit-adapters")
 PROJECTS = (ROOT, *(ROOT / "packages" / name for name in OURS[1:]))
 DAYS = 60
 "How old pins may be that nobody could be asked about: holes become known later than versions."

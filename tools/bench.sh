@@ -13,7 +13,7 @@ peers() (
   [ -x .venv-bench/bin/python ] || "$python" -m venv .venv-bench
   pip() { .venv-bench/bin/python -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} "$@"; }
   pip -c constraints.txt torch
-  pip -c constraints.txt -e packages/strict-answers -e '.[llm]' -e packages/pmdkit-lab trl==1.16.0
+  pip -c constraints.txt -e packages/strict-answers -e '.[llm]' -e packages/pmdkit-lab -e packages/pmdkit-adapters trl==1.16.0
   pip --no-deps liger-kernel==0.8.5
   pip llama-cpp-python==0.3.36 gguf==0.19.0 || true
   touch .venv-bench/installed

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
   --require-hashes --no-deps --only-binary :all: -r requirements/build.txt
 rm -rf dist
 build() { .venv-build/bin/python -m build --no-isolation --outdir dist "$@"; }
-for source in . packages/strict-answers packages/pmdkit-lab; do
+for source in . packages/strict-answers packages/pmdkit-lab packages/pmdkit-adapters; do
   build --sdist --wheel "$source"
 done
 build --wheel packages/pmdkit-course

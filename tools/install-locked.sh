@@ -14,5 +14,5 @@ pip $hashed -r requirements/torch.txt || {
   exit 1
 }
 pip $hashed -r requirements/hashes.txt
-pip --no-deps --no-build-isolation -e packages/strict-answers -e . -e packages/pmdkit-lab -e packages/pmdkit-course
+pip --no-deps --no-build-isolation -e packages/strict-answers -e . -e packages/pmdkit-lab -e packages/pmdkit-course -e packages/pmdkit-adapters
 touch .venv/installed .venv/installed-dev

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Build the four wheels, install them outside the checkout, and use them there as a stranger does.
-#   sh tools/wheel.sh PYTHON          beside the third-party packages of PYTHON, nothing downloaded: pmdkit alone, then all four
+# Build the five wheels, install them outside the checkout, and use them there as a stranger does.
+#   sh tools/wheel.sh PYTHON          beside the third-party packages of PYTHON, nothing downloaded: pmdkit alone, then all five
 #   sh tools/wheel.sh PYTHON fresh V  in a fresh environment from the index, V = lowest, locked or newest: a cell of test.yml
 #   sh tools/wheel.sh PYTHON pages    the commands of README.md and docs/use, each page in an empty folder: minutes
 # WHEELS is a folder of wheels to use instead; PIP_FLAGS passes options to pip; TORCH_LOWEST is the torch of the lowest cell, where the index has no CPU build of the bound.
@@ -15,7 +15,7 @@ unset PYTHONPATH
 if [ -n "${WHEELS:-}" ]; then
   mkdir "$away/dist" && cp "$WHEELS"/*.whl "$away/dist"
 else
-  for source in . packages/strict-answers packages/pmdkit-lab packages/pmdkit-course; do
+  for source in . packages/strict-answers packages/pmdkit-lab packages/pmdkit-course packages/pmdkit-adapters; do
     "$python" -m build --no-isolation --wheel --outdir "$away/dist" "$root/$source" >"$away/log" 2>&1 || { cat "$away/log"; exit 1; }
   done
 fi
@@ -72,7 +72,7 @@ step = theory.pmd_mean(np.full(100, 0.01), np.eye(100)[0], tau=0.05)
 assert abs(step.probs[0] - 0.379) < 1e-3, step.probs[0]
 assert train(PMDMean(tau=0.05), backend="bandit", env="needle", steps=3).summary["pass_rate_last"] > 0.9
 assert train(PMDMean(tau=0.05), backend="toy", env="modular-sum", steps=3).summary["steps"] == 3
-assert not {"strict_answers", "pmdkit_lab", "pmdkit_course"} & sys.modules.keys()
+assert not {"strict_answers", "pmdkit_lab", "pmdkit_course", "pmdkit_adapters"} & sys.modules.keys()
 PY
   echo "wheel: pmdkit without companions: bandit, theory, train in tiers 1 and 2"
 }
@@ -90,7 +90,9 @@ together() {
   code=0; "$bin/pmdkit" learn solution 103.2 >solution.txt 2>&1 || code=$?
   [ "$code" = 3 ] || { echo "learn solution 103.2 left with $code, not 3"; cat solution.txt; exit 1; }
   "$bin/pmdkit" doctor --parity >parity.txt
-  echo "wheel: all four: llm, ledger, explain, figure, learn, golden vectors"
+  code=0; "$bin/pmdkit" llm starter --backend tinker >tinker.txt 2>&1 || code=$?
+  [ "$code" = 2 ] && grep -q tinker.url tinker.txt || { echo "llm --backend tinker without --url left with $code, not 2"; cat tinker.txt; exit 1; }
+  echo "wheel: all five: llm, ledger, explain, figure, learn, golden vectors"
 }
 
 # From the index, with nothing for newest, constraints.txt for locked, and for lowest every bound as the version.

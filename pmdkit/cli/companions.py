@@ -6,6 +6,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from pmdkit.errors import EnvironmentLacks
+from pmdkit.extras import install
 
 HOMES = {
     **dict.fromkeys(
@@ -47,11 +48,3 @@ def missing(name: str) -> EnvironmentLacks:
     """The error about a verb or an option whose package is not installed."""
     home = HOMES[name]
     return EnvironmentLacks(f"pmdkit {name} is in the package {home}, which is not installed: {install(home)}")
-
-
-def install(package: str) -> str:
-    """The command that installs a companion: from the checkout if pmdkit runs from one."""
-    from pmdkit.extras import CHECKOUT
-
-    folder = CHECKOUT / "packages" / package
-    return f"pip install -e {folder}" if folder.is_dir() else f"pip install {package}"

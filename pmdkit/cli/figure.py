@@ -9,6 +9,7 @@ from pmdkit.cli.options import Flag, Texts
 from pmdkit.cli.output import print_json, shown
 from pmdkit.cli.run import save_picture
 from pmdkit.errors import EnvironmentLacks
+from pmdkit.extras import install
 
 
 def figure(run: Path, /, *names: str, trust: Texts = None, json: Flag = False) -> None:
@@ -24,7 +25,7 @@ def figure(run: Path, /, *names: str, trust: Texts = None, json: Flag = False) -
 
     if (names or not run.exists()) and "figure" not in companions.verbs():
         what = f"{run} is not a folder; the paper's figures by name need pmdkit-lab"
-        raise EnvironmentLacks(f"{what}: {companions.install('pmdkit-lab')}")
+        raise EnvironmentLacks(f"{what}: {install('pmdkit-lab')}")
     path = save_picture(Run(run, trust=trust or ()))
     if json:
         print_json({"figure": path})

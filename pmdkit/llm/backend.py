@@ -5,7 +5,6 @@ There is one function for each. `llm/train.py` takes the step with these parts i
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import collectives, evaluate, head, lora, shard_loading, weight_sync_check
+from pmdkit.llm import collectives, elsewhere, evaluate, head, lora, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -42,11 +41,10 @@ from pmdkit.llm.task_parts import make_evaluation as make_evaluation
 from pmdkit.llm.task_parts import make_task as make_task
 from pmdkit.llm.task_parts import make_turns
 from pmdkit.llm.task_parts import make_verifier as make_verifier
-from pmdkit_adapters.tinker.costs import GAUGED, CostCallback
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
-from pmdkit.observe.metrics import StepMetrics
+from pmdkit.observe.metrics import RESCORED, StepMetrics
 from pmdkit.recording import Recorder
 from pmdkit.specs import LLMSpec
 
@@ -58,7 +56,7 @@ GENERATED = 256  # rows that are hashed where problems are generated: code and o
 def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
     check_engine(spec)
-    if spec.lora.rank and spec.model.backend == "transformers":
+    if spec.lora.rank and spec.model.backend == elsewhere.HERE:
         need("peft", "[lora]")
     if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
         from pmdkit.llm import smollm2
@@ -69,8 +67,8 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
-    if spec.model.backend == "tinker":
-        return make_tinker_backend(spec, objective, model, encoder, problems)
+    if spec.model.backend != elsewhere.HERE:
+        return elsewhere.find(spec.model.backend).make(spec, objective, model, encoder, problems)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
     progress = ProgressCallback()
@@ -81,35 +79,12 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     return assemble(spec, objective, learner, task, evaluation, progress)
 
 
-def make_tinker_backend(
-    spec: LLMSpec, objective: Objective, model: PreTrainedModel, encoder: Encoder, problems: MathProblems
-) -> Backend:
-    """The same on a Tinker server, which is certified first; `model` has no weights."""
-    from pmdkit_adapters.tinker import learner as on_server
-    from pmdkit_adapters.tinker.recertification import RecertificationCallback
-
-    text = (encoder.encode(PROBE) * 8)[:24]  # any will do: the server is certified with it
-    client, witness, faults = on_server.certified_client(spec, text)
-    verifier, progress = make_verifier(spec), ProgressCallback()
-    task = make_task(spec, model, encoder, problems, verifier)
-    encode, reference = encode_numbers(problems, encoder), traits(objective).uses_reference
-    learner = on_server.TinkerLearner(
-        spec, client, model, encoder.tokenizer, encode, text, progress.progress, reference=reference
-    )
-    evaluation = make_evaluation(spec, encoder, problems, verifier)
-    backend = assemble(spec, objective, learner, task, evaluation, progress)
-    lengths = [len(encode(number)) for number in task.prompts(1).tolist()]
-    costs = CostCallback(sum(lengths) / len(lengths), reference, faults)
-    again = RecertificationCallback(learner, witness, text)
-    return replace(backend, callbacks=[costs, again, *backend.callbacks])
-
-
 def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model and tokenizer of [model], on their device. Adapters come later: `make_policy`.
 
     A pretrained model that will be sharded over processes is empty until `make_policy` has sharded it.
     """
-    if spec.model.backend == "tinker":
+    if spec.model.backend != elsewhere.HERE:
         return load_model(str(spec.model.path), "meta")
     if process_group.strategy != "fsdp2":
         return build_model(spec)
@@ -253,7 +228,7 @@ def assemble(
     schedule, rollout = spec.schedule, spec.rollout
     progress = progress or ProgressCallback()
     passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.table.weight)
-    metrics = StepMetrics(objective, passed, max(2, GAUGED // (schedule.group or 1)))
+    metrics = StepMetrics(objective, passed, max(2, RESCORED // (schedule.group or 1)))
     evaluations = EvaluationCallback(learner, task, evaluation, progress.progress, spec.evaluation.every)
     found: list[TrainerCallback] = [
         progress,
@@ -267,7 +242,7 @@ def assemble(
     if rollout.record_every:
         found.append(ResponsesCallback(task, rollout.record_every))
     found.append(evaluations)
-    if spec.model.backend == "transformers":  # elsewhere a checkpoint holds no weights
+    if spec.model.backend == elsewhere.HERE:  # elsewhere a checkpoint holds no weights
         found.append(ModelFilesCallback(spec, evaluations))
     stream: Stream = inline
     if rollout.lag:

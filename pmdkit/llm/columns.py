@@ -36,7 +36,7 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
         row = measured.row
         row = {
             **row,
-            "grad_norm": None if isnan(row["grad_norm"]) else row["grad_norm"],  # of a Tinker server that reports none
+            "grad_norm": None if isnan(row["grad_norm"]) else row["grad_norm"],  # a server may report none
             "token_entropy": -logp_old / tokens,
             "unscored": sum(not verdict.scored for verdict in verdicts),
             "unanswered": sum(verdict.path == "none" for verdict in verdicts),

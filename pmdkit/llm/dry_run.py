@@ -3,11 +3,10 @@
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from pmdkit.llm import task_parts
+from pmdkit.llm import elsewhere, task_parts
 from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.model import load_model
 from pmdkit.llm.starter.vocabulary import LONGEST
-from pmdkit_adapters.tinker.costs import token_costs
 from pmdkit.specs import LLMSpec
 
 if TYPE_CHECKING:
@@ -56,10 +55,13 @@ def check(spec: LLMSpec) -> float | None:
 
 
 def batch(spec: LLMSpec, prompt: float | None = None) -> dict[str, float]:
-    """Prompts, responses, updates and staleness; on a Tinker server its tokens too, with prompts of `prompt` tokens."""
+    """Prompts, responses, updates and staleness; elsewhere what it costs too, with prompts of `prompt` tokens."""
     schedule, rollout = spec.schedule, spec.rollout
     prompts, group = schedule.prompts or 0, schedule.group or 0  # a resolved recipe has both
     responses = prompts * group
+    costs: dict[str, int] = {}
+    if prompt is not None and spec.model.backend != elsewhere.HERE:
+        costs = elsewhere.find(spec.model.backend).costs(spec, prompt)
     return {
         "steps": schedule.steps,
         "prompts per step": prompts,
@@ -72,5 +74,5 @@ def batch(spec: LLMSpec, prompt: float | None = None) -> dict[str, float]:
         "responses per ministep": responses / schedule.ministeps,
         "optimizer steps": schedule.steps * schedule.ministeps * schedule.passes,
         "staleness of the last ministep, updates": spec.staleness,
-        **({} if prompt is None or spec.model.backend != "tinker" else token_costs(spec, prompt)),
+        **costs,
     }

@@ -5,7 +5,6 @@ from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 
@@ -13,8 +12,9 @@ from pmdkit.distributed import launched_ranks
 from pmdkit.envs.math import MATH_KINDS, check_math, readers
 from pmdkit.envs.math.readers import MathFile
 from pmdkit.envs.reward_functions import identify
-from pmdkit.errors import EnvironmentLacks, UsageError, short, unknown
+from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import need, remedy
+from pmdkit.llm import elsewhere
 from pmdkit.llm.engines import engine_options
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
@@ -27,24 +27,17 @@ HELD_OUT = 32  # of a file that takes the place of generated problems, as in the
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "strict_answers": "strict-answers"}
 LAG_EXCLUDES = {"old": "rollout", "correction": "none", "environment": None, "max_num_gen_batches": 1}
 "Options of [rollout] that must keep these values if there is a lag."
-TINKER_EXCLUDES: dict[str, tuple[object, str]] = {
-    "model.build": (None, "the server has its own models, which model.path names"),
-    "rollout.engine": ("transformers", "the server draws the responses"),
-    "rollout.lag": (0, "only the newest weights can be sampled"),
-    "rollout.environment": (None, "episodes of several turns are not sampled there"),
-    "rollout.temperature": (1.0, "the server trains the policy at temperature 1"),
-    "lora.alpha": (32.0, "the server decides the scale of adapters"),
-    "lora.targets": (None, "the server decides which layers have adapters"),
-    "parallel.processes": (1, "one process asks the server, which does the work"),
-}
-"Options that must keep these values on a Tinker server, and why."
-TINKER_RANK = 32  # the SDK's default
 
 
 def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     """The spec with its defaults filled in; raises UsageError for values and combinations that cannot work."""
-    schedule, model, rollout, vllm, lora = spec.schedule, spec.model, spec.rollout, spec.vllm, spec.lora
-    tinker = model.backend == "tinker"
+    if spec.model.backend != elsewhere.HERE:
+        spec = elsewhere.find(spec.model.backend).resolve(spec)
+    elif spec.server is not None:
+        raise UsageError(
+            f"--url is {spec.server} and model.backend is '{elsewhere.HERE}'; name the server's backend with --backend"
+        )
+    schedule, model, rollout, vllm = spec.schedule, spec.model, spec.rollout, spec.vllm
     prompts = schedule.prompts or PROMPTS
     schedule.check_batch(prompts, traits(objective).needs_peers)
     if schedule.update not in ("auto", "gradient"):
@@ -64,7 +57,6 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
                 f"rollout.{key} is {value!r} with a lag of {rollout.lag}: the trainer's weights have moved on before a "
                 f"response arrives; expected {usual!r}, or lag 0"
             )
-    check_tinker(spec)
     if rollout.correction.startswith("token") and traits(objective).level == "response":
         raise UsageError(
             f"rollout.correction is '{rollout.correction}' and {spec.objective['name']} has one loss per response;"
@@ -97,7 +89,6 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
             # an engine that sleeps during updates cannot generate during them
             "vllm": vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm,
             "parallel": parallel,
-            "lora": lora.model_copy(update={"rank": TINKER_RANK}) if tinker and not lora.rank else lora,
             "evaluation": spec.evaluation.model_copy(
                 update={"temperature": spec.evaluation.temperature or rollout.temperature}
             ),
@@ -109,29 +100,6 @@ def with_own_data(env: dict[str, Any]) -> dict[str, Any]:
     """[env] with the file of --data in place of problems that the recipe generates, which have no path."""
     known = {field.name for field in fields(MATH_KINDS.get(str(env.get("kind")), MathFile))}
     return {"held_out": HELD_OUT, **env, "kind": "file"} if "path" in env and "path" not in known else env
-
-
-def check_tinker(spec: LLMSpec) -> None:
-    """Refuse what a Tinker server cannot give, before anything is paid for."""
-    backend, url = spec.model.backend, spec.tinker.url
-    if backend == "transformers":
-        if url is not None:
-            raise UsageError(f"tinker.url is {url} and model.backend is 'transformers'; expected --backend tinker")
-        return
-    parts = urlsplit(url or "")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        raise UsageError(
-            f"tinker.url is {short(url)} with the tinker backend; expected the address of a server, such as "
-            "--url http://127.0.0.1:8000"
-        )
-    for key, (usual, why) in TINKER_EXCLUDES.items():
-        table, _, name = key.partition(".")
-        if (value := getattr(getattr(spec, table), name)) != usual:
-            raise UsageError(f"{key} is {value!r} with the tinker backend: {why}; expected {usual!r}")
-    if (name := spec.schedule.optimizer) not in ("adam", "adamw"):
-        raise UsageError(f"schedule.optimizer is '{name}' with the tinker backend: expected adamw, or adam")
-    if launched_ranks() > 1:
-        raise UsageError("several processes were launched with the tinker backend; expected one: the server trains")
 
 
 def check_evaluated(key: str, data: str) -> None:

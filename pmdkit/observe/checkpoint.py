@@ -28,6 +28,7 @@ from pmdkit.errors import EnvironmentLacks, ResumeRefused
 from pmdkit.foreign import check_numbers, parse_json
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import flatten
+from pmdkit.specs.llm import SERVERS
 from pmdkit.version import __version__
 
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")  # no other spelling: step-007 is not a step
@@ -357,7 +358,7 @@ def run_identity(checkpoints: Path) -> dict[str, Any]:
         return {}
     schedule = {key: value for key, value in dict(config.get("schedule") or {}).items() if key != "steps"}
     seed = {"seed": dict(config.get("run") or {}).get("seed")}
-    kept = {key: value for key, value in config.items() if key not in ("parallel", "tinker")}  # a server may move
+    kept = {key: value for key, value in config.items() if key not in ("parallel", *SERVERS)}  # a server may move
     return kept | {"schedule": schedule, "run": seed}
 
 

@@ -26,6 +26,7 @@ KEYS = (
     "distinct_right", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
 
+RESCORED = 128  # responses of each step that tier 3 scores again after it, at least two groups
 ROWS = 1024  # summed at a time: a float64 rectangle of all rows of a step may have a gigabyte
 
 

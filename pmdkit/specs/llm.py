@@ -24,8 +24,8 @@ class LanguageModelTable(Strict):
     "Instead of a path: a starter, built from scratch and taught by [warm_start]; or smollm2, downloaded once."
     dtype: Literal["float32", "bfloat16"] = "float32"
     "Precision of forward passes. Weights and optimizer stay in float32: steps of 1e-6 vanish in bfloat16."
-    backend: Literal["transformers", "tinker"] = "transformers"
-    "transformers: the model is here. tinker: a server that speaks the Tinker API trains and samples it, see [tinker]."
+    backend: str = "transformers"
+    "transformers: the model is here. tinker, of pmdkit-adapters: a server trains and samples it, see [tinker]."
     device: str = "auto"
     "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
     checkpointing: bool = False
@@ -168,6 +168,10 @@ class EngineTable(Strict):
     "[engine.options]: the fields of the dataclass `Options` of your class; without one, whatever it reads."
 
 
+SERVERS = ("tinker",)
+"Tables that hold the address of a server, which may move between two starts of a run."
+
+
 class TinkerTable(Strict):
     """[tinker]: the server of model.backend = "tinker". The key is in TINKER_API_KEY, never in a recipe."""
 
@@ -286,6 +290,11 @@ class LLMSpec(Spec):
     def build(cls, tables: dict[str, Any], name: str, origin: Path | str = "spec") -> Self:
         """A spec from plain tables, every key checked; there may be several [[reward]] tables."""
         return super().build(joined_rewards(tables), name, origin)
+
+    @property
+    def server(self) -> str | None:
+        """Address of the server that trains the model, if one does."""
+        return self.tinker.url
 
     @property
     def staleness(self) -> int:

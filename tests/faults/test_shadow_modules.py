@@ -20,7 +20,7 @@ QUICK = ["schedule.steps=1", "warm_start.pass_rate=0", "evaluation.problems=4", 
 SCRIPT = "import sys\nfrom pmdkit.cli import main\nsys.exit(main())\n"  # what pip installs as `pmdkit`
 STANDARD = "ctypes json logging multiprocessing random resource sitecustomize socket subprocess tempfile"
 OTHERS = "filelock jinja2 matplotlib numpy peft rich safetensors sympy torch tqdm transformers triton wandb yaml"
-OWN = "conftest pmdkit pmdkit_course pmdkit_lab strict_answers usercustomize"
+OWN = "conftest pmdkit pmdkit_adapters pmdkit_course pmdkit_lab strict_answers usercustomize"
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="os.mkfifo is missing here")
 MODULES = [*STANDARD.split(), *OTHERS.split(), *OWN.split()]
 

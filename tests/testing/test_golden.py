@@ -27,7 +27,7 @@ from pmdkit.testing.golden import (
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "use" / "golden.md"
 FILE = Path(golden.__file__).parent / "vectors.json"
-OWN = [name for name in PATHS if REQUIRES.get(name) not in ("verl", "trl")]
+OWN = [name for name in PATHS if name not in golden.ADAPTERS]
 
 
 def reference() -> Any:
@@ -127,13 +127,14 @@ def test_the_page_names_every_field():
 
 
 def test_a_path_that_cannot_run_here_is_listed_with_what_it_lacks(monkeypatch):
-    def load(module):
-        raise EnvironmentLacks("trl is 0.9; pip install trl==1.16.0")
+    class Adapter:
+        def load(self):
+            raise EnvironmentLacks("trl is 0.9; pip install trl==1.16.0")
 
-    monkeypatch.setattr(golden, "import_module", load)
+    monkeypatch.setitem(golden.ADAPTERS, "trl", Adapter())
     monkeypatch.setitem(REQUIRES, "trl", "json")  # a package that is there
     monkeypatch.setitem(REQUIRES, "toy", "a_package_that_nobody_has")
-    monkeypatch.setattr(golden, "PATHS", {name: PATHS[name] for name in ("objectives", "toy", "trl")})
+    monkeypatch.setattr(golden, "PATHS", {"objectives": PATHS["objectives"], "toy": PATHS["toy"], "trl": None})
     assert golden.absent() == {
         "toy": "a_package_that_nobody_has is not installed",
         "trl": "trl is 0.9; pip install trl==1.16.0",

@@ -1,1 +1,1 @@
-"""The objectives inside other trainers, TRL and verl. Nothing is imported here: each needs its own package."""
+"""pmdkit beside TRL, verl, prime-rl and Tinker. Nothing is imported here: each needs its own package."""

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from pmdkit import train
-from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums
 from pmdkit.errors import UsageError
 from pmdkit.observe import files
+from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums
 from pmdkit_lab.replay.recorded import decode
 
 

@@ -19,8 +19,9 @@ from pmdkit.observe import checkpoint
 from pmdkit.resolve import resolve
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
-
+from pmdkit_adapters.tinker import certificate, learner, service
 from tests.llm.conftest import SIZES, learner_of, step_gradients
+
 from .tinker_double import Tinker
 
 TINY = str(Path(__file__).parents[3] / "tests" / "llm" / "tiny.toml")

@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib import import_module, resources, util
+from importlib import resources, util
+from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,8 @@ from pmdkit.objectives import OBJECTIVES, Batch, Groups, Objective, credit, cut,
 __all__ = ["PATHS", "TOLERANCE", "absent", "cases", "check_parity", "errors", "largest_error", "parity"]
 
 TOLERANCE = 1e-6
+ADAPTERS = {point.name: point for point in entry_points(group="pmdkit.golden")}
+"Modules of installed packages with a function `path`, by the name of the package that they adapt to."
 Case = dict[str, Any]
 Result = tuple[float | list[float], list[list[float]]]
 LossPath = Callable[[Case], Result | None]
@@ -89,9 +92,9 @@ def missing(name: str) -> str:
     wanted = REQUIRES.get(name)
     if wanted is not None and not util.find_spec(wanted):
         return f"{wanted} is not installed"
-    if name in ("verl", "trl"):
+    if name in ADAPTERS:
         try:
-            import_module(f"pmdkit_adapters.{name}.golden")
+            ADAPTERS[name].load()
         except EnvironmentLacks as lacks:  # another version of it
             return str(lacks)
     return ""
@@ -222,7 +225,7 @@ def through_head(case: Case, in_one: bool) -> Result | None:
 
 def adapter(case: Case, name: str) -> Result | None:
     """The path through an adapter, imported when it is run: it needs what not everybody has."""
-    found: Result | None = import_module(f"pmdkit_adapters.{name}.golden").path(case)
+    found: Result | None = ADAPTERS[name].load().path(case)
     return found
 
 
@@ -232,12 +235,11 @@ PATHS: dict[str, LossPath] = {
     "toy": toy,
     "llm-chunked-head": partial(through_head, in_one=False),
     "llm-fused-head": partial(through_head, in_one=True),
-    "verl": partial(adapter, name="verl"),
-    "trl": partial(adapter, name="trl"),
+    **{name: partial(adapter, name=name) for name in ADAPTERS},
 }
 
 
-REQUIRES = {"llm-chunked-head": "transformers", "llm-fused-head": "transformers", "verl": "verl", "trl": "trl"}
+REQUIRES = {"llm-chunked-head": "transformers", "llm-fused-head": "transformers", **{name: name for name in ADAPTERS}}
 
 
 # A recorded case as tensors.

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from pmdkit.fit import RunContext, TrainerCallback
 from pmdkit.llm.old_logprobs import SAMPLE
+from pmdkit.observe.metrics import RESCORED
 from pmdkit.specs import LLMSpec
-
-GAUGED = 128  # responses of each step that are rescored after it, at least two groups
 
 
 def token_costs(spec: LLMSpec, prompt: float, reference: bool = False) -> dict[str, int]:
@@ -21,7 +20,7 @@ def token_costs(spec: LLMSpec, prompt: float, reference: bool = False) -> dict[s
     rows, draws = prompts * group, rollout.max_num_gen_batches
     tests = 2 + ((steps - 1) // evaluation.every if evaluation.every else 0)
     measured = SAMPLE if rollout.old == "rollout" and rollout.correction == "none" else rows
-    looks = draws * (min(measured, rows) + rows * reference) + min(max(GAUGED, 2 * group), rows)
+    looks = draws * (min(measured, rows) + rows * reference) + min(max(RESCORED, 2 * group), rows)
     return {
         "tokens sampled, at most": steps * draws * rows * rollout.width
         + tests * evaluation.problems * evaluation.k * (evaluation.width or rollout.width),

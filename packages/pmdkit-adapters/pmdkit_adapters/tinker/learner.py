@@ -25,9 +25,6 @@ from pmdkit.llm.head import head_weight
 from pmdkit.llm.learner import INTACT, CausalLearner, Report
 from pmdkit.llm.model import end_tokens
 from pmdkit.llm.rollouts import EngineRollouts
-from pmdkit_adapters.tinker import certificate, service
-from pmdkit_adapters.tinker.replies import check_logps, check_samples
-from pmdkit_adapters.tinker.server import LONGEST, WRITTEN
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.objectives.credit import RoundingCheck
@@ -35,6 +32,9 @@ from pmdkit.objectives.regulariser import EffectiveSampleSize
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
+from pmdkit_adapters.tinker import certificate, service
+from pmdkit_adapters.tinker.replies import check_logps, check_samples
+from pmdkit_adapters.tinker.server import LONGEST, WRITTEN
 
 EPS = 1e-8  # of Adam, torch's; the SDK's default is 1e-12
 RESTORED = 0.05  # nats by which a restored log-probability may differ: more than rounding, less than a few updates

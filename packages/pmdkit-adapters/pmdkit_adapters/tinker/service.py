@@ -7,6 +7,8 @@ log-probabilities: those of its tokens but the first.
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -15,12 +17,11 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError, short
-from pmdkit.extras import need
 from pmdkit.llm.engines.base import Tokens
-from pmdkit_adapters.tinker.replies import check_logps, check_norm, check_path
-from pmdkit_adapters.tinker.server import CONTACT, LONGEST, READ, Server
 from pmdkit.observe.telemetry import no_telemetry
 from pmdkit.specs import LLMSpec
+from pmdkit_adapters.tinker.replies import check_logps, check_norm, check_path
+from pmdkit_adapters.tinker.server import CONTACT, LONGEST, READ, Server
 
 KEY = "TINKER_API_KEY"
 SECONDS = 10.0  # for a server to say that it is there
@@ -43,7 +44,7 @@ class TrainingClient:
     """
 
     def __init__(self, service: Any, training: Any, server: Server) -> None:
-        self.sdk = need("tinker", "--backend tinker")
+        self.sdk = sdk()
         self.service, self.training, self.server = service, training, server
         self.call = "forward_backward_custom"
 
@@ -147,7 +148,7 @@ def connect(spec: LLMSpec) -> Callable[[], TrainingClient]:
     url, model = spec.tinker.url, spec.tinker.model or spec.model.path
     os.environ.setdefault("TINKER_TELEMETRY", "0")
     no_telemetry()
-    sdk = need("tinker", "--backend tinker")
+    tinker = sdk()
     key = os.environ.get(KEY, "")
     if not key.startswith("tml-"):
         what = "is not set" if not key else "does not begin with tml-"
@@ -155,7 +156,7 @@ def connect(spec: LLMSpec) -> Callable[[], TrainingClient]:
     server = Server(str(url))
     contact: dict[str, Any] = {"error": EnvironmentLacks, "remedy": "start it, or correct --url, or the key"}
     server.ask("answer", lambda: check_health(server.url), 2 * SECONDS, **contact)
-    service, models = server.ask("say which models it has", lambda: supported(sdk, server, key), CONTACT, **contact)
+    service, models = server.ask("say which models it has", lambda: supported(tinker, server, key), CONTACT, **contact)
     if model not in models:
         held = ", ".join(str(name) for name in models[:5]) or "none"
         raise UsageError(
@@ -176,15 +177,27 @@ def connect(spec: LLMSpec) -> Callable[[], TrainingClient]:
     return make
 
 
+def sdk() -> ModuleType:
+    """The Tinker SDK."""
+    try:
+        return import_module("tinker")
+    except ModuleNotFoundError as missing:
+        if missing.name != "tinker":
+            raise
+        raise EnvironmentLacks(
+            "--backend tinker needs tinker, which is not installed: pip install 'tinker>=0.25'"
+        ) from missing
+
+
 def check_health(url: str) -> None:
     """Raise if nobody answers; what answers, the next call shows."""
     with suppress(HTTPError):
         urlopen(f"{url}/api/v1/healthz", timeout=SECONDS).close()
 
 
-def supported(sdk: Any, server: Server, key: str) -> tuple[Any, list[str]]:
+def supported(tinker: Any, server: Server, key: str) -> tuple[Any, list[str]]:
     """A client of the SDK, and the names of the server's models."""
-    service = sdk.ServiceClient(base_url=server.url, api_key=key, http_client=server.http_client())
+    service = tinker.ServiceClient(base_url=server.url, api_key=key, http_client=server.http_client())
     return service, [str(found.model_name) for found in service.get_server_capabilities().supported_models]
 
 

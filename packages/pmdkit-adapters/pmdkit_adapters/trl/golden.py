@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM
 
-from pmdkit_adapters.trl import PMDConfig, PMDTrainer
 from pmdkit.observe.telemetry import quietly
 from pmdkit.testing.golden import Case, Result, objective_of, rows_of
+from pmdkit_adapters.trl import PMDConfig, PMDTrainer
 
 PAD, FIRST = 0, 1  # token ids: padding; from here on, the number of a row or prompt
 

@@ -11,9 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums, table_of
 from pmdkit_adapters.trl.trainer import PMDTrainer, response_mask
-from pmdkit.errors import EnvironmentLacks, UsageError
 
 HOOKS = {  # methods of GRPOTrainer, and ours that are called in their place and call them
     "_generate_and_score_completions": "on_rollout",

@@ -12,9 +12,9 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
-from pmdkit_adapters.trl.config import PMDConfig, check_objective
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Batch, Groups, Objective, credit, total
+from pmdkit_adapters.trl.config import PMDConfig, check_objective
 
 CARRIED = ("length", "advantage", "weight", "tau", "mass", "group")  # fields of Batch, one number per row
 TITLE = (

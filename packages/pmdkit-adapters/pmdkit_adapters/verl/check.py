@@ -11,8 +11,8 @@ from omegaconf import DictConfig
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
-from pmdkit_adapters.verl.config import PMDPolicyLossConfig, objective_of
 from pmdkit.errors import PmdkitError, UsageError
+from pmdkit_adapters.verl.config import PMDPolicyLossConfig, objective_of
 
 SEARCH = "hydra.searchpath=[pkg://pmdkit_adapters.verl.conf]"
 

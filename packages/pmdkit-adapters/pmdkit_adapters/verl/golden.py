@@ -9,9 +9,9 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
-from pmdkit_adapters.verl.config import FIXED, PMDPolicyLossConfig
 from pmdkit.objectives import traits
 from pmdkit.testing.golden import Case, Result, groups_of, mask_of, objective_of, result, rows_of
+from pmdkit_adapters.verl.config import FIXED, PMDPolicyLossConfig
 
 
 def path(case: Case) -> Result | None:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss
 
-from pmdkit_adapters.verl.config import PMDPolicyLossConfig, objective_of
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Batch, Groups, row_weight, total
+from pmdkit_adapters.verl.config import PMDPolicyLossConfig, objective_of
 
 
 def advantage_estimator(

@@ -9,9 +9,9 @@ import torch
 import verl
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
+from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums, table_of
 from pmdkit_adapters.verl.config import objective_of
-from pmdkit.errors import EnvironmentLacks, UsageError
 
 FIELDS = ["uid", "response_mask", "rm_scores", "token_level_rewards", "old_log_probs", "rollout_log_probs"]
 

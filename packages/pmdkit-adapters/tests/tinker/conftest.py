@@ -1,4 +1,4 @@
-"""A real Tinker server, SkyRL's, in the environment of `packages/pmdkit-adapters/tests/run.sh`; elsewhere nothing here is collected."""
+"""A real Tinker server, SkyRL, in the environment of `run.sh`; elsewhere nothing here is collected."""
 
 import os
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""The real TRL, in an environment of its own (`packages/pmdkit-adapters/tests/run.sh`); elsewhere nothing here is collected."""
+"""The real TRL, in an environment of its own (`run.sh`); elsewhere nothing here is collected."""
 
 import importlib
 import os

@@ -7,9 +7,9 @@ import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from pmdkit_adapters.trl import PMDRecorder
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.objectives import PMDMean
+from pmdkit_adapters.trl import PMDRecorder
 from pmdkit_lab.autopsy.report import autopsy
 from pmdkit_lab.replay import replay
 from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps

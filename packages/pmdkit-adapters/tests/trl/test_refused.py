@@ -6,9 +6,9 @@ import pytest
 import trl
 from trl import GRPOConfig
 
+from pmdkit.errors import EnvironmentLacks
 from pmdkit_adapters.trl import PMDConfig
 from pmdkit_adapters.trl.config import FIXED
-from pmdkit.errors import EnvironmentLacks
 
 
 def config(**settings):

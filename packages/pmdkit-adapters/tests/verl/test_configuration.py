@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 from verl.utils.config import validate_config
 from verl_rows import BASE, LOSS, actor, config
 
-from pmdkit_adapters.verl.check import checked, main
-from pmdkit_adapters.verl.config import objective_of
 from pmdkit.errors import UsageError
 from pmdkit.objectives import PMDMean, PMDPart
+from pmdkit_adapters.verl.check import checked, main
+from pmdkit_adapters.verl.config import objective_of
 
 ROOT = Path(__file__).parents[4]
 RECIPES = sorted((ROOT / "llm" / "verl").glob("*.sh"))

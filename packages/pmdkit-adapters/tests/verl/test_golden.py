@@ -1,7 +1,7 @@
 """The recorded losses and gradients, through verl's registry, `ppo_loss` and `agg_loss`."""
 
-from pmdkit_adapters.verl import golden
 from pmdkit.testing.golden import TOLERANCE, cases, errors
+from pmdkit_adapters.verl import golden
 
 MEANT = [
     case

@@ -12,8 +12,8 @@ import torch
 from trainer_run import GROUP, PROMPTS, STEPS, prompt, response, reward, score, there
 from verl_rows import config
 
-from pmdkit_adapters.verl import PMDRecorder
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit_adapters.verl import PMDRecorder
 from pmdkit_lab.autopsy.report import autopsy
 from pmdkit_lab.replay import replay
 from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
