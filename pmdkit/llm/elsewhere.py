@@ -23,7 +23,7 @@ class Elsewhere(Protocol):
     """What an entry point names, such as a module with these functions. `name` is a value of model.backend."""
 
     def resolve(self, spec: LLMSpec) -> LLMSpec:
-        """The spec with the backend's defaults; raises UsageError, before anything is paid for, for what it cannot do."""
+        """The spec with the backend's defaults; refuses what it cannot do, before anything is paid for."""
 
     def costs(self, spec: LLMSpec, prompt: float) -> dict[str, int]:
         """What a run costs at most, for a dry run, with prompts of `prompt` tokens on average."""
