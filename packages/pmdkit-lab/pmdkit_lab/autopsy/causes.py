@@ -196,8 +196,9 @@ def equal_rewards(run: Run) -> Evidence:
 
 def silent_groups(run: Run) -> Evidence:
     """In every third of the run, most groups have equal rewards, and so no gradient."""
-    silent = [phase.get("silent") for phase in run.phases]
-    if None in silent or min(silent) < SILENT or equal_rewards(run) is not None:
+    shares = [phase.get("silent") for phase in run.phases]
+    silent = [share for share in shares if share is not None]
+    if len(silent) < len(shares) or min(silent) < SILENT or equal_rewards(run) is not None:
         return None
     start, end = run.start["reward"], run.end["reward"]
     if start is not None and end is not None and start <= SOLVED < end:  # learning leads there

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -269,7 +269,7 @@ def split_groups(
 ) -> list[NDArray[np.int64]]:
     """The rows of each group of two or more rewards. Rows that name no group are grouped by prompt, and cut into groups
     of `size` in their order if it is known: which of the equal prompts' responses share a group does not matter."""
-    members: dict[Hashable, list[int]] = defaultdict(list)
+    members: dict[tuple[str, int | None], list[int]] = defaultdict(list)
     for n, (name, asked) in enumerate(zip(group, prompt, strict=True)):
         if not math.isnan(reward[n]) and (name is not None or asked is not None):
             members["prompt" if name is None else "group", asked if name is None else name].append(n)

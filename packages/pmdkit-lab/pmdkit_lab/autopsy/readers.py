@@ -339,7 +339,8 @@ def check_record(record: Any) -> Record:
     """
     if not isinstance(record, dict) or not all(isinstance(key, str) for key in record):
         raise ValueError("not an object with names")
-    count, layer = 0, [record]
+    count = 0
+    layer: list[Any] = [record]
     for _ in range(foreign.DEEPEST):
         values = [value for outer in layer for value in (outer.values() if isinstance(outer, dict) else outer)]
         layer = []
