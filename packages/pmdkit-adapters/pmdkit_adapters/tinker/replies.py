@@ -61,7 +61,10 @@ def check_samples(sequences: Sequence[Any], group: int, width: int) -> list[tupl
         raise refuse(call, f"{len(sequences)} responses", f"{group}")
     rows = []
     for number, row in enumerate(sequences, 1):
-        tokens = list(row.tokens)
+        try:
+            tokens = list(row.tokens)
+        except TypeError:
+            raise refuse(call, f"{short(row.tokens)} as response {number}", "tokens") from None
         if not 1 <= len(tokens) <= width:
             raise refuse(call, f"{len(tokens)} tokens in response {number}", f"1 to {width}")
         for token in tokens:
