@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pmdkit.objectives import OBJECTIVES, PMDMean, PMDToken
-from pmdkit_lab.certify import certify
+from pmdkit_lab.certify import assert_is, certify, certify_kl
 
 TAU = 0.1
 
@@ -19,7 +19,8 @@ def centred(reward, own=False):
 
 def standard(reward, constant=0.0, correction=1):
     deviation = reward - reward.mean(1, keepdim=True)
-    return (deviation / (reward.std(1, keepdim=True, correction=correction) + constant)).flatten()
+    std = reward.std(1, keepdim=True, correction=correction)
+    return (deviation / torch.where(std > 0, std + constant, 1.0)).flatten()
 
 
 def log_partition(reward, own):
@@ -37,7 +38,7 @@ def square(make):
     """A PMD regression: `make(advantage, s, length, case)` with the leave-one-out mean and the sum over tokens."""
 
     def loss(logp, old, reward, mask):
-        s = ((logp - old) * mask).sum(1)
+        s = torch.where(mask, logp - old, 0.0).sum(1)
         return make(centred(reward), s, mask.sum(1), (logp, old, reward, mask))
 
     return loss
@@ -47,12 +48,27 @@ def clipped(advantage, ratio):
     return torch.minimum(ratio * advantage[:, None], ratio.clamp(0.8, 1.2) * advantage[:, None])
 
 
+def bounded(advantage, ratio, low, high):
+    return torch.minimum(ratio * advantage[:, None], ratio.clamp(low, high) * advantage[:, None])
+
+
+def dual(advantage, ratio):
+    gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    return torch.where(advantage < 0, torch.maximum(gain, 3 * advantage), gain)
+
+
+def first_columns(case):
+    logp, old, _, mask = case
+    first = torch.arange(mask.shape[1]) < mask.sum(1)[:, None]
+    return torch.where(first, logp - old, 0.0).sum(1)
+
+
 def grpo(make):
     """A clipped loss: `make(ratio, mask, reward)`, and the mean over tokens, then over responses."""
 
     def loss(logp, old, reward, mask):
-        gain = make((logp - old).exp(), mask, reward)
-        return -((gain * mask).sum(1) / mask.sum(1)).mean()
+        gain = make(torch.where(mask, logp - old, 0.0).exp(), mask, reward)
+        return -(torch.where(mask, gain, 0.0).sum(1) / mask.sum(1)).mean()
 
     return loss
 
@@ -60,7 +76,7 @@ def grpo(make):
 RIGHT = {
     "pmd-mean": square(lambda a, s, n, case: pmd(a, s, n)),
     "pmd-part": square(lambda a, s, n, case: pmd(log_partition(case[2], own=False), s, n)),
-    "rloo": square(lambda a, s, n, case: -(a * (case[0] * case[3]).sum(1) / n).mean()),
+    "rloo": square(lambda a, s, n, case: -(a * torch.where(case[3], case[0], 0.0).sum(1) / n).mean()),
     "grpo": grpo(lambda ratio, mask, reward: clipped(standard(reward, correction=0), ratio)),
 }
 # What is planted: the objective, options and words of which one must be in the verdict.
@@ -83,7 +99,11 @@ SLIPS = {
     "per token": (
         square(
             lambda a, s, n, case: (
-                (((a[:, None] - TAU * (case[0] - case[1])) ** 2 / (2 * TAU) * case[3]).sum(1) / n).mean()
+                (
+                    torch.where(case[3], (a[:, None] - TAU * torch.where(case[3], case[0] - case[1], 0.0)) ** 2, 0.0).sum(1)
+                    / (2 * TAU)
+                    / n
+                ).mean()
             )
         ),
         "pmd-score",
@@ -94,7 +114,7 @@ SLIPS = {
         "pmd-mean",
         "padding counts",
     ),
-    "detached": (square(lambda a, s, n, case: pmd(a, s.detach(), n) + 0 * case[0].sum()), "", "no gradient"),
+    "detached": (square(lambda a, s, n, case: pmd(a, s.detach(), n) + 0 * s.sum()), "", "no gradient"),
     "own draw": (square(lambda a, s, n, case: pmd(centred(case[2], own=True), s, n)), "pmd-mean", "baseline=mean"),
     "own draw in Z": (
         square(lambda a, s, n, case: pmd(log_partition(case[2], own=True), s, n)),
@@ -124,10 +144,43 @@ SLIPS = {
     ),
     "ratio of the response": (
         lambda logp, old, reward, mask: (
-            -clipped(standard(reward, correction=0), ((logp - old) * mask).sum(1).exp()[:, None]).mean()
+            -clipped(
+                standard(reward, correction=0), torch.where(mask, logp - old, 0.0).sum(1).exp()[:, None]
+            ).mean()
         ),
         "grpo",
         "per response",
+    ),
+    "a wider clip": (
+        grpo(lambda ratio, mask, reward: bounded(standard(reward, correction=0), ratio, 0.8, 1.21)),
+        "grpo",
+        "clip_high is 0.21, not 0.2",
+    ),
+    "dual clip": (
+        grpo(lambda ratio, mask, reward: dual(standard(reward, correction=0)[:, None], ratio)),
+        "grpo",
+        "the ratio is bounded at 3",
+    ),
+    "a clamp": (square(lambda a, s, n, case: pmd(a, s.clamp(-30, 30), n)), "pmd-mean", "clamped at 30 nats"),
+    "first columns": (
+        square(lambda a, s, n, case: pmd(a, first_columns(case), n)),
+        "pmd-mean",
+        "the mask has a hole",
+    ),
+    "a product": (
+        square(lambda a, s, n, case: pmd(a, ((case[0] - case[1]) * case[3]).sum(1), n)),
+        "pmd-mean",
+        "NaN off the mask",
+    ),
+    "rewards in [0, 1]": (
+        square(lambda a, s, n, case: pmd(centred(case[2].clamp(0, 1)), s, n)),
+        "pmd-mean",
+        "outside [0, 1]",
+    ),
+    "no constant": (
+        grpo(lambda ratio, mask, r: clipped(((r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)).flatten(), ratio)),
+        "grpo",
+        "gives NaN",
     ),
 }  # fmt: skip
 
@@ -163,7 +216,7 @@ def test_no_objective_is_accused(name):
 @pytest.mark.slow
 def test_what_is_nothing_here_is_called_that():
     def odd(logp, old, reward, mask):
-        return (((logp - old) * mask).sum(1) ** 3 * centred(reward)).mean()
+        return (torch.where(mask, logp - old, 0.0).sum(1) ** 3 * centred(reward)).mean()
 
     verdict = certify(odd, TAU)
     assert not verdict.right
@@ -202,8 +255,61 @@ def test_the_command_prints_one_value_and_ends_with_4_where_something_differs(tm
     (tmp_path / "my.py").write_text(
         "def loss(logp, old, reward, mask):\n"
         "    advantage = (reward - reward.mean(1, keepdim=True)).flatten()\n"
-        "    return -(advantage * (logp * mask).sum(1)).mean()\n"
+        "    return -(advantage * logp.where(mask, 0 * logp.detach().nan_to_num()).sum(1)).mean()\n"
     )
     assert call("certify", f"{tmp_path / 'my.py'}:loss", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["right"], told["slips"]) == (True, [])
+
+
+def test_an_assertion_in_a_test_says_what_differs():
+    loss = grpo(lambda ratio, mask, reward: bounded(standard(reward, correction=0), ratio, 0.8, 1.28))
+    assert_is(loss, "grpo", clip_high=0.28)
+    with pytest.raises(AssertionError, match=r"clip_high is 0\.28, not 0\.2"):
+        assert_is(loss, "grpo")
+    with pytest.raises(AssertionError, match="norm=length"):
+        assert_is(loss, "dapo")
+
+
+def log_ratio(logp, other, mask):
+    return torch.where(mask, logp - other, 0.0)
+
+
+def k3(logp, logp_ref, mask):
+    s = log_ratio(logp, logp_ref, mask)
+    return torch.expm1(-s) + s
+
+
+KL_TERMS = {
+    "k1": (log_ratio, "gradient 0"),
+    "k2": (lambda a, b, m: log_ratio(a, b, m) ** 2 / 2, "the gradient of KL(pi||ref), token by token"),
+    "k2 of a response": (lambda a, b, m: log_ratio(a, b, m).sum(1) ** 2 / 2, "the gradient of KL(pi||ref)"),
+    "square without 1/2": (
+        lambda a, b, m: log_ratio(a, b, m) ** 2,
+        "the gradient of KL(pi||ref), token by token, twice",
+    ),
+    "k3": (k3, "the gradient of KL(ref||pi), token by token"),
+    "k3 of the inverse ratio": (lambda a, b, m: k3(b, a, m), "the gradient of 1/2 chi2(pi||ref), token by token"),
+    "minus k2": (
+        lambda a, b, m: -(log_ratio(a, b, m) ** 2) / 2,
+        "the gradient of KL(pi||ref), token by token, sign reversed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KL_TERMS)
+def test_the_expected_gradient_of_a_kl_term_is_named(name):
+    term, words = KL_TERMS[name]
+    verdict = certify_kl(term)
+    assert verdict.loss.startswith(words)
+    assert verdict.right == (not verdict.loss.startswith("gradient 0") and "reversed" not in verdict.loss)
+
+
+def test_the_weighted_k3_of_deepseek_has_the_gradient_of_kl_under_any_draws():
+    """E_old[rho k3] = KL(pi || ref) for every pi_old, token by token: so is its gradient, if rho has one too."""
+    verdict = certify_kl(lambda a, b, old, m: log_ratio(a, old, m).exp() * k3(a, b, m))
+    assert verdict.loss == verdict.off_policy == "the gradient of KL(pi||ref), token by token"
+    detached = certify_kl(lambda a, b, old, m: log_ratio(a, old, m).exp().detach() * k3(a, b, m))
+    assert detached.off_policy == "the gradient of KL(ref||pi), token by token"
+    assert "biased by draws from pi_old" in certify_kl(k3).off_policy
+    assert certify_kl(log_ratio).reward == "the gradient of KL(pi||ref)"

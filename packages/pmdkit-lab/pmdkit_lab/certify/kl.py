@@ -172,8 +172,8 @@ def per_response(term: KLTerm, takes_old: bool, logp: Tensor, ref: Tensor, old: 
         value = term(a, b, c, mask) if takes_old else term(a, b, mask)
         if not isinstance(value, Tensor) or value.shape not in ((), (1,), mask.shape):
             raise UsageError(
-                f"the KL term returned {getattr(value, 'shape', value)!r:.80} for logp [1, {TOKENS + 1}]; expected it per "
-                f"token, [1, {TOKENS + 1}], per response, [1], or one number, from (logp, logp_ref, [logp_old,] mask)"
+                f"the KL term returned {getattr(value, 'shape', value)!r:.80} for logp [1, {TOKENS + 1}]; expected "
+                f"[1, {TOKENS + 1}] per token, [1] per response, or one number, from (logp, logp_ref, [logp_old,] mask)"
             )
         row = torch.where(mask, value, 0.0).sum() if value.shape == mask.shape else value.sum()
         if not bool(row.isfinite()):

@@ -1,9 +1,9 @@
 """The batches on which a loss is compared with an objective.
 
-Three ordinary batches decide which objective it is. Each of the others tries one thing that ordinary data rarely show:
-ratios far from 1, clips of a response, long drifts, tool output inside a response, equal rewards, NaN off the mask,
-negative rewards. All numbers are multiples of 2^-19 and exact in float32, so a loss that computes in float32 is off only
-by its own rounding.
+Three ordinary batches decide which objective the loss is. Each of the others tests one property that ordinary data
+rarely show: ratios far from 1, clips of a response, long drifts, tool output inside a response, equal rewards, NaN off
+the mask, negative rewards. All log-probabilities are multiples of 2^-19 and exact in float32, so a loss that computes
+in float32 is off only by its own rounding.
 """
 
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ class Probe:
 PAIRS = "multiplied by n / (n - 1) for n responses to a prompt"
 
 DIFFERS = {
-    "holes": "it differs where the mask has a hole: tool output is counted, or the first |y| columns stand for the mask",
+    "holes": "it differs where the mask has a hole: tool output counts, or the mask is taken as the first |y| columns",
     "silent": "it differs in a group of equal rewards",
     "negative": "it differs for rewards outside [0, 1]: are they clamped?",
     "wide": "it differs where the ratio of a token is far from 1: a clip or a bound",
@@ -81,7 +81,7 @@ NOT_FINITE = {
 
 @cache
 def ordinary() -> tuple[Probe, ...]:
-    """Three ragged, stale, padded batches that differ in prompts, responses and lengths; token ratios in [0.67, 1.49]."""
+    """Three ragged, stale, padded batches that differ in prompts, responses and lengths; ratios 0.67 to 1.49."""
     return tuple(random_probe(seed, *shape) for seed, shape in enumerate([(2, 4, 5, 2), (3, 3, 4, 1), (2, 5, 6, 3)]))
 
 
@@ -162,7 +162,7 @@ def wide() -> Probe:
 
 
 def narrow() -> Probe:
-    """Mean log ratios of responses from -1.5 to 1.5, in steps of 3e-5 up to 1e-3: the clips of GSPO are 3e-4 and 4e-4."""
+    """Mean log ratios of responses from -1.5 to 1.5, in steps of 3e-5 up to 1e-3, since GSPO clips at 3e-4 and 4e-4."""
     fine = torch.arange(1, 34).double() / 2**15
     mean = torch.cat([fine, quantised(torch.logspace(-3, 0.176, 47, dtype=torch.float64), 15)])
     mean = torch.cat([-mean.flip(0), mean])

@@ -103,8 +103,8 @@ class Verdict:
 
 CERTIFIED = """\
 Certified: the gradient by logp, at token ratios from e^-6 to e^6, drifts of a response up to 80 nats, masks with holes,
-NaN off the mask, equal and negative rewards, groups of 2 to 8. Not certified: what your trainer passes to the loss (rewards,
-mask, logp_old, sampling), the optimizer, and which KL divergence a KL term has (pmdkit certify --kl)."""
+NaN off the mask, equal and negative rewards, groups of 2 to 8. Not certified: the rewards, mask and logp_old
+that your trainer passes to the loss, the optimizer, and which KL divergence a KL term has (pmdkit certify --kl)."""
 
 
 @dataclass(eq=False)
@@ -295,7 +295,7 @@ UNEXPLAINED = [DIFFERS["wide"], DIFFERS["narrow"], DIFFERS["long"]]
 def judge_all(
     question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]
 ) -> None:
-    """Add a verdict for every candidate that agrees on the first batch, and for one that is nearer than those before."""
+    """Add a verdict for every candidate that agrees on the first batch or is nearer than those before it."""
     wanted = question.slopes["ordinary"][0][1]
     for trial in candidates:
         slope = trial.slope("ordinary", 0)
@@ -388,8 +388,7 @@ def candidates(
                 continue
 
 
-FITTED = 6  # candidates whose numbers are searched: those nearest to the loss where no clip is reached
-LIKELY = ("wide", "narrow", "long")
+FITTED = 8  # candidates whose numbers are searched: those nearest to the loss where no clip is reached
 
 
 def fit_all(question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]) -> None:
@@ -406,7 +405,7 @@ def fit_all(question: Question, candidates: list[Trial], tau: float, found: list
             nice = next(
                 (x for x in (1.0, -1.0, 2.0, 0.5, 1 / tau, tau, -2.0) if abs(constant / x - 1) < 0.01), constant
             )
-            ranked.append((misfit(question, trial, LIKELY, reduction, nice), trial, reduction, nice))
+            ranked.append((error, trial, reduction, nice))
     nearest = sorted(ranked, key=lambda each: each[0])[:FITTED]
     nearest.sort(key=lambda each: (len(each[1].options) + (as_norm(*each[1:3])[0] is not None), each[1].name in LATER))
     for _, trial, reduction, constant in nearest:
@@ -440,9 +439,8 @@ def turn(trial: Trial, dial: Dial, values: tuple[float, ...]) -> Trial:
         return batch if other is None else other(batch, probe)
 
     twist = None if first is None and other is None else both
-    credit = None if dial.changes_credit else trial.objective
     return replace(
-        trial, objective=objective, slip=replace(trial.slip, twist=twist), credit=credit, twin=None, slopes={}
+        trial, objective=objective, slip=replace(trial.slip, twist=twist), credit=trial.objective, twin=None, slopes={}
     )
 
 
@@ -480,7 +478,7 @@ def fit_dial(
     for _ in range(2):
         before = values
         for place, grid in enumerate(dial.grids):
-            tried = [values[:place] + (x,) + values[place + 1 :] for x in dict.fromkeys((*grid, values[place]))]
+            tried = [(*values[:place], x, *values[place + 1 :]) for x in dict.fromkeys((*grid, values[place]))]
             values = min(tried, key=loss)
         if values == before or loss(values) < REL_TOL / 10:
             break
@@ -491,15 +489,20 @@ def fit_dial(
             points = sorted({*grid, values[place]})
             position = points.index(values[place])
             low, high = points[max(position - 1, 0)], points[min(position + 1, len(points) - 1)]
-            at = golden_section(lambda x, place=place: loss(values[:place] + (x,) + values[place + 1 :]), low, high)  # type: ignore[misc]
-            values = min(values, values[:place] + (at,) + values[place + 1 :], key=loss)
+            at = golden_section(partial(at_place, loss, values, place), low, high)
+            values = min(values, (*values[:place], at, *values[place + 1 :]), key=loss)
     good = max(loss(values), REL_TOL)
     if good > 1e-4:
         return None
     for place, value in enumerate(values):  # the shortest number that is as good: a bound lies between two tokens
-        short = [values[:place] + (float(f"{value:.{digits}g}"),) + values[place + 1 :] for digits in (1, 2, 3, 4)]
+        short = [(*values[:place], float(f"{value:.{digits}g}"), *values[place + 1 :]) for digits in (1, 2, 3, 4)]
         values = next((v for v in short if loss(v) <= good), values)
     return values, turn(trial, dial, values)
+
+
+def at_place(loss: Callable[[tuple[float, ...]], float], values: tuple[float, ...], place: int, value: float) -> float:
+    """The loss with one of the values replaced."""
+    return loss((*values[:place], value, *values[place + 1 :]))
 
 
 def golden_section(loss: Callable[[float], float], low: float, high: float) -> float:
@@ -531,6 +534,8 @@ def with_penalty(
         per_response = traits(trial.objective).level == "response"
         for anchor in anchors:
             for estimator in PENALTIES:
+                if anchor == "pi_old" and (hasattr(trial.objective, "tau") or estimator == "k1"):
+                    continue  # the pull, or a baseline, by another name
                 for whole in (False, True) if per_response else (False,):
                     penalty = partial_penalty(estimator, anchor, whole, trial.by_length)
                     coefficients = two_columns(wanted[0], ours, penalty(ordinary()[0]))
@@ -540,8 +545,9 @@ def with_penalty(
                     if abs(beta) < 1e-6:
                         continue
                     shown = float(f"{beta:.4g}")
-                    added = Penalised(**{f.name: getattr(trial, f.name) for f in fields(Trial)} | {"slopes": {}},
-                                      penalty=penalty, beta=shown if abs(shown / beta - 1) < 1e-7 else beta)  # fmt: skip
+                    beta = shown if abs(shown / beta - 1) < 1e-7 else beta
+                    own = {f.name: getattr(trial, f.name) for f in fields(Trial)} | {"slopes": {}}
+                    added = Penalised(**own, penalty=penalty, beta=beta)
                     what = f"{estimator} of log pi/{anchor} {'per response' if whole else 'per token'}"
                     said: tuple[str, ...] = ()
                     if beta < 0:
@@ -554,7 +560,9 @@ def with_penalty(
                         )
                     more = {} if said else {"kl_coef": added.beta, "kl_estimator": estimator} | (
                         {} if anchor == "pi_ref" or not question.with_ref else {"anchor": "pi_old"})  # fmt: skip
-                    found.append(judge(question, added, tau, said, more))
+                    verdict = judge(question, added, tau, said, more)
+                    if verdict[0] == 0.0:
+                        found.append(verdict)
 
 
 def partial_penalty(estimator: str, anchor: str, whole: bool, by_length: bool) -> Callable[[Probe], Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.objectives import CISPO, GMPO, GSPO, Batch, Groups, Objective, PMDMean, baselines, credit
+from pmdkit.objectives import CISPO, GMPO, GSPO, SAPO, Batch, Groups, Objective, baselines, credit
 from pmdkit.objectives.pmd_token import PMDToken
 from pmdkit_lab.certify.probes import Probe, ordinary
 
@@ -61,8 +61,15 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
         yield Slip(
             "the clip applies whatever the sign of the advantage: no minimum", None, objective=plain_clip(objective)
         )
-    if isinstance(objective, GSPO | GMPO):
+    if isinstance(objective, GSPO):
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", sum_for_mean)
+    if isinstance(objective, GMPO):
+        yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", objective=SumGMPO)
+    kind = type(objective)
+    for option, values in CREDIT_OPTIONS.items():
+        if isinstance(own := getattr(objective, option, None), float):
+            for value in values:
+                yield Slip(f"{option} is {value:g}, not {own:g}", objective=partial(with_option, kind, option, value))
     if isinstance(objective, CISPO):
         yield Slip("the weight is not detached: the gradient also goes through the ratio", objective=Attached)
     if isinstance(objective, PMDToken):
@@ -78,6 +85,9 @@ def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
         nats = isinstance(objective, PMDToken | GMPO)
         high = NATS if nats else (*SHARES, *ABOVE_ONE)
         yield Dial(tuple(clips), (NATS if nats else (*SHARES, 1.0), high))
+    if isinstance(objective, SAPO):
+        steep = (0.5, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
+        yield Dial(("tau_pos", "tau_neg"), (steep, steep))
     numbers = [f for f in (fields(objective) if is_dataclass(objective) else []) if f.name in OTHER_OPTIONS]
     for option in numbers:
         default = getattr(objective, option.name)
@@ -85,7 +95,12 @@ def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
             continue
         around = [default * x for x in (0.1, 0.2, 0.25, 0.5, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 5, 10)]
         yield Dial(
-            (option.name,), ((0.0, *around, 0.1, 0.2, 0.5, 1.0) if default else (0.01, 0.1, 0.5, 1.0, -0.1, -0.5),)
+            (option.name,),
+            (
+                (0.0, *around, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+                if default
+                else (0.01, 0.1, 0.5, 1.0, -0.1, -0.5),
+            ),
         )
     if hasattr(objective, "tau"):
         values = (*(tau * x for x in (0.01, 0.1, 0.2, 0.25, 0.5, 1.5, 2, 3, 4, 5, 10, 20)), 1.0, 0.0)
@@ -125,11 +140,6 @@ class Dial:
             return ("wide", "narrow", "long")
         return ("wide", "narrow") if "clip_low" in self.names else ("wide", "long")
 
-    @property
-    def changes_credit(self) -> bool:
-        """Whether the numbers are part of the advantage."""
-        return bool({"shift", "k"} & set(self.names))
-
     def start(self, objective: Objective) -> tuple[float, ...]:
         """The objective's own values, or infinity for a bound that it does not have."""
         if self.twist is not None or self.pull:
@@ -154,7 +164,7 @@ class Dial:
             return f"the tau of the pull is {values[0]:g}, not {number(objective.tau)}"  # type: ignore[attr-defined]
         own = self.start(objective)
         if len(values) == 2 and values == own[::-1] and own[0] != own[1]:
-            return f"clip_low and clip_high are swapped: they are {values[0]:g} and {values[1]:g}"
+            return f"{self.names[0]} and {self.names[1]} are swapped: they are {values[0]:g} and {values[1]:g}"
         nats = isinstance(objective, PMDToken | GMPO)
         said = []
         for name, value, before in zip(self.names, values, own, strict=True):
@@ -166,7 +176,7 @@ class Dial:
         return ", and ".join(said)
 
 
-SHARES = (0.0, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 8e-4, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1,
+SHARES = (0.0, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1,
           0.12, 0.15, 0.18, 0.19, 0.2, 0.21, 0.22, 0.23, 0.24, 0.25, 0.26, 0.27, 0.28, 0.29, 0.3, 0.35, 0.4, 0.5, 0.6,
           0.7, 0.8, 0.9)  # fmt: skip
 ABOVE_ONE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0, 10.0, 20.0, 50.0, 1e9)
@@ -194,7 +204,8 @@ NATS = (
     5.0,
     50.0,
 )
-OTHER_OPTIONS = ("tau_pos", "tau_neg", "kl_share", "radius", "kl_loss_coef", "shift", "k")
+CREDIT_OPTIONS = {"k": (0.0, 0.01, 0.05, 0.2, 0.25, 0.5, 0.75, 1.0), "shift": (0.1, -0.2, 0.2, -0.5, 0.5)}
+OTHER_OPTIONS = ("kl_share", "radius")
 
 
 def is_open(name: str, value: float, nats: bool) -> bool:
@@ -418,6 +429,23 @@ def at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
     return credit(objective, probe.groups, probe.logp_old, probe.mask, ref, width=int(probe.mask.sum(1).max()))
 
 
+def with_option(kind: Any, option: str, value: float, **options: Any) -> Objective:
+    """An objective of this kind with one option at this value and the others as given."""
+    made: Objective = kind(**options | {option: value})
+    return made
+
+
+class SumGMPO(GMPO):
+    """GMPO whose bounded log ratios are added up, not averaged."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N, T] minus the gain of the response, spread evenly over its tokens."""
+        s, up = batch.log_ratio, batch.advantage[:, None] >= 0
+        bounded = torch.where(up, s.clamp_max(self.clip_high), s.clamp_min(-self.clip_low)).sum(1)
+        part = -batch.advantage * bounded.exp() / batch.length
+        return torch.where(batch.mask, part[:, None], 0.0)
+
+
 class Attached(CISPO):
     """CISPO whose weight is differentiated too."""
 
@@ -453,6 +481,3 @@ def plain_clip(objective: Objective) -> Any:
             return torch.where(batch.mask, -batch.log_ratio.exp().clamp(low, high) * batch.advantage[:, None], 0.0)
 
     return Plain
-
-
-__all__ = ["Dial", "PMDMean", "Slip", "at_old", "dials", "slips"]
