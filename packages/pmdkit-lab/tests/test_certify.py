@@ -100,7 +100,7 @@ SLIPS = {
         square(
             lambda a, s, n, case: (
                 (
-                    torch.where(case[3], (a[:, None] - TAU * torch.where(case[3], case[0] - case[1], 0.0)) ** 2, 0.0).sum(1)
+                    torch.where(case[3], (a[:, None] - TAU * log_ratio(case[0], case[1], case[3])) ** 2, 0.0).sum(1)
                     / (2 * TAU)
                     / n
                 ).mean()
@@ -139,8 +139,8 @@ SLIPS = {
     ),
     "no minimum": (
         grpo(lambda ratio, mask, reward: ratio.clamp(0.8, 1.2) * standard(reward, correction=0)[:, None]),
-        "rec",
-        "two-side",
+        "grpo",
+        "no minimum",
     ),
     "ratio of the response": (
         lambda logp, old, reward, mask: (

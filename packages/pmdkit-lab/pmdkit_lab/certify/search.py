@@ -561,7 +561,7 @@ def with_penalty(
                     more = {} if said else {"kl_coef": added.beta, "kl_estimator": estimator} | (
                         {} if anchor == "pi_ref" or not question.with_ref else {"anchor": "pi_old"})  # fmt: skip
                     verdict = judge(question, added, tau, said, more)
-                    if verdict[0] == 0.0:
+                    if verdict[0] == 0.0 and not set(verdict[2].slips) & set(DIFFERS.values()):
                         found.append(verdict)
 
 

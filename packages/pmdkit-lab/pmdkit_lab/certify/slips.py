@@ -40,12 +40,6 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
     for words, twist in TWISTS.items():
         yield Slip(words, twist)
     if hasattr(objective, "tau"):
-        for words, value in (
-            ("tau is not applied to the log ratio: as if it were 1", 1.0),
-            ("the pull is twice as strong: tau counts twice", 2 * tau),
-            ("the pull is half as strong: tau counts half", tau / 2),
-        ):
-            yield Slip(words, partial(with_tau, value))
         yield Slip("the pull has the wrong sign: it pushes away from pi_old", partial(with_tau, -tau))
     if objective.loss(at_old(objective, ordinary()[0], False)).ndim == 1:
         yield Slip("per token, where it should be per response", by_token)
@@ -161,6 +155,14 @@ class Dial:
         if self.pull:
             if values[0] == 0:
                 return "there is no pull to pi_old"
+            tau = objective.tau  # type: ignore[attr-defined]
+            for words, value in (
+                ("tau is not applied to the log ratio: as if it were 1", 1.0),
+                ("the pull is twice as strong: tau counts twice", 2 * tau),
+                ("the pull is half as strong: tau counts half", tau / 2),
+            ):
+                if abs(values[0] / value - 1) < 1e-9:
+                    return words
             return f"the tau of the pull is {values[0]:g}, not {number(objective.tau)}"  # type: ignore[attr-defined]
         own = self.start(objective)
         if len(values) == 2 and values == own[::-1] and own[0] != own[1]:

@@ -15,7 +15,7 @@ def certify(loss: str, *, tau: float | None = None, set: Texts = None, kl: Flag 
         loss: my.py:loss_fn, a function of (logp, logp_old, reward, mask) and logp_ref if it has one, or an objective.
         tau: temperature that the loss was given, in reward units: 0.1 for a function, else the objective's own.
         set: options of the objectives to compare with, such as clip_high=0.28.
-        kl: the function is a KL term of (logp, logp_ref, mask) or (logp, logp_ref, logp_old, mask); name its divergence.
+        kl: the function is a KL term, of (logp, logp_ref, mask) or (logp, logp_ref, logp_old, mask); name it.
         json: print one JSON value.
     """
     from pmdkit.objectives import OBJECTIVES, load_objective
