@@ -154,9 +154,9 @@ def run_title(spec: Spec) -> str:
     tau = spec.objective.get("tau")
     group = spec.schedule.group
     how = f"{group} draws" if group else f"full support, {spec.schedule.update}"
-    heat = f", tau {tau}" if tau is not None else ""
+    with_tau = f", tau {tau}" if tau is not None else ""
     stale = f", staleness {spec.staleness}" if spec.staleness else ""
-    return f"{spec.tier} {spec.name}: {spec.objective['name']}{heat}, {how}{stale}"
+    return f"{spec.tier} {spec.name}: {spec.objective['name']}{with_tau}, {how}{stale}"
 
 
 def sparkline(values: "deque[float] | list[float]", width: int) -> str:

@@ -111,8 +111,8 @@ class ExactStepMetrics(TrainerCallback):
         low, high = self.problem.values or (np.nan, np.nan)
         rate = ((old.exp() * self.reward[contexts]).sum(1) - low) / (high - low)
         present = groups.present.numpy() & groups.sampled
-        reward, heat = groups.reward.double().numpy(), tau.double().numpy()
-        return gauge.noise_columns(reward, present, (low + high) / 2, heat, rate.clamp(0, 1).numpy())
+        reward, tau_np = groups.reward.double().numpy(), tau.double().numpy()
+        return gauge.noise_columns(reward, present, (low + high) / 2, tau_np, rate.clamp(0, 1).numpy())
 
 
 def evaluate(problem: Bandit, learner: BanditLearner) -> dict[str, float | None]:

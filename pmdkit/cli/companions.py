@@ -19,7 +19,7 @@ HOMES = {
 
 
 def added() -> dict[str, tuple[str, str]]:
-    """What installed companions add: its help line, and `module:function`, imported when it is called."""
+    """An addition of an installed companion: its help line, and `module:function`, imported when it is called."""
     found: dict[str, tuple[str, str]] = {}
     for point in entry_points(group="pmdkit.verbs"):
         found |= point.load()
@@ -27,7 +27,7 @@ def added() -> dict[str, tuple[str, str]]:
 
 
 def verbs() -> dict[str, tuple[str, str]]:
-    """Each verb that they add; a name of two words is an option of a verb of pmdkit's own."""
+    """Verbs of installed companions; a name of two words is an option of one of pmdkit's own verbs."""
     return {name: entry for name, entry in added().items() if " " not in name}
 
 

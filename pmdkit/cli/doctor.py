@@ -1,4 +1,4 @@
-"""`pmdkit doctor`: what this machine can run, and what is missing for the rest."""
+"""`pmdkit doctor`: checks of this machine, and commands for missing parts."""
 
 import platform
 from importlib import import_module, metadata
@@ -57,7 +57,7 @@ def check_parity(json: bool) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """Everything doctor prints."""
+    """All results that doctor prints."""
     import numpy as np
 
     from pmdkit import __version__, theory
@@ -107,7 +107,7 @@ def others() -> dict[str, dict[str, Any]]:
 
 
 def unmet(package: str) -> list[str]:
-    """What an installed package asks of torch, transformers or NumPy and does not get; [] if it is not installed."""
+    """Unmet requirements of an installed package on torch, transformers or NumPy; [] if it is not installed."""
     try:
         asked = [Requirement(line) for line in metadata.requires(package) or ()]
     except metadata.PackageNotFoundError:
@@ -121,7 +121,7 @@ def unmet(package: str) -> list[str]:
 
 
 def show(found: dict[str, Any]) -> None:
-    """The same as a table."""
+    """Print the results as a table."""
     console = Console(highlight=False)
     console.print(f"pmdkit {found['pmdkit']}, Python {found['python']}, {found['platform']}", soft_wrap=True)
     torch = f"{found['threads']} torch threads" if found["threads"] else "no torch: theory, figures and exercises work"

@@ -106,7 +106,7 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
         return
 
     def launch(spec: "Spec") -> None:
-        """Everything is checked and nothing is built: a run of several processes starts them instead, and ends here."""
+        """Start the processes of a run of several, after all checks and before anything is built, and end here."""
         assert isinstance(spec, LLMSpec)
         save_recipe(spec, options)
         if spec.parallel.processes > 1:
@@ -132,7 +132,7 @@ def save_recipe(spec: "LLMSpec", options: LLMOptions) -> None:
 
 
 def show_plan(spec: "LLMSpec", json: bool) -> None:
-    """Print what a spec would do; with --json, the resolved configuration and the plan as one value.
+    """Print the plan of a spec; with --json, the resolved configuration and the plan as one value.
 
     Data, reward or model that the run would refuse are refused.
     """

@@ -106,7 +106,7 @@ def assignments(pairs: list[str]) -> dict[str, Any]:
 
 
 def merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Merge keys and values; a key may be given again only with the same value."""
+    """Merge keys and values; a key may be repeated only with the same value."""
     changes: dict[str, Any] = {}
     for key, value in pairs:
         first = changes.setdefault(key, value)

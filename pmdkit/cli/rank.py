@@ -17,7 +17,7 @@ def run_rank(recipe: str, options: RunOptions) -> None:
     from pmdkit.start import start
 
     class Mute(Display):
-        """Shows nothing: the main process prints it."""
+        """A display that prints nothing, because the main process prints everything."""
 
         def warn(self, sentence: str) -> None:
             """Print nothing."""
@@ -25,7 +25,7 @@ def run_rank(recipe: str, options: RunOptions) -> None:
     rank = int(os.environ["RANK"])
 
     def leave(sentence: str, code: int = Stopped.exit_code) -> None:
-        # a rank that other ranks made stop, or that all stop with, has nothing of its own to say
+        # a rank that other ranks stopped, or that stopped together with all, has no reason of its own
         common = rank == 0 or code in (Stopped.exit_code, ComponentDied.exit_code)
         sentence = sentence if common else f"{ranks.rank_name(rank)}: {sentence}"
         ranks.write_reason(sentence)

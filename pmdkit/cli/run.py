@@ -1,4 +1,4 @@
-"""What the verbs of all tiers share: starting a run, its final report, and its picture."""
+"""Common functions of the verbs of all tiers: start a run, report its end, and draw its picture."""
 
 import sys
 import time
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pmdkit.run import Run
     from pmdkit.specs import Spec
 
-LONG = 20.0  # seconds; a run at least this long gets its picture at the end, which takes three seconds to draw
+LONG = 20.0  # seconds; a run of at least this time gets a picture at the end, which takes three seconds to draw
 
 
 def begin(tier: str, env: str, options: RunOptions, before_build: Callable[["Spec"], None] = lambda spec: None) -> None:
-    """Run a spec of a tier, or print what would run; `before_build` as for `start`."""
+    """Run a spec of a tier, or print its plan; `before_build` as for `start`."""
     from pmdkit.console import make_display
     from pmdkit.resolve import resolve
     from pmdkit.start import start

@@ -16,7 +16,7 @@ from typing import Any
 from pmdkit.errors import Stopped
 from pmdkit.processes import handling
 
-GONE = (errno.EPIPE, errno.EIO)  # the reader closed the pipe; the terminal hung up
+GONE = (errno.EPIPE, errno.EIO)  # errors if the reader closed the pipe; if the terminal hung up
 OUTSIDE = "stopped outside a step, and nothing that was saved is lost; run again with --resume"
 
 
@@ -53,7 +53,7 @@ class PipeTolerantFile(io.FileIO):
     """A descriptor whose reader may go away: undeliverable output is dropped. The run's folder has it all."""
 
     def write(self, data: Any, /) -> int:
-        """Write what the descriptor takes, or discard everything if the reader is gone."""
+        """Write as many bytes as the descriptor takes, or discard all if the reader is gone."""
         try:
             return super().write(data)
         except OSError as problem:

@@ -100,7 +100,7 @@ class Bandit:
         if self.values is None:
             return expected + self.sd * rng.standard_normal(np.shape(expected))
         low, high = self.values
-        rate = (expected - low) / (high - low)  # P(high), so that the expectation is right
+        rate = (expected - low) / (high - low)  # P(high), so that the expectation is exact
         return np.where(rng.random(np.shape(expected)) < rate, high, low)
 
     def pass_rate(self, log_policy: Array) -> Array | None:

@@ -29,7 +29,7 @@ def calculator(messages: Sequence[Mapping[str, str]], row: Mapping[str, Any]) ->
 
 
 def calculate(expression: str) -> str:
-    """The value of numbers joined by + - * / and brackets, or a sentence that says what is wrong."""
+    """The value of numbers joined by + - * / and brackets, or a sentence about the error."""
     if len(expression) > LONGEST or not re.fullmatch(r"[0-9+\-*/(). ]+", expression):
         return f"error: expected numbers, + - * / and brackets, at most {LONGEST} characters"
     try:

@@ -35,7 +35,7 @@ GROUP = ("prompts", "completions", "completion_ids", "cut_off", "gold", "columns
 
 @dataclass(frozen=True)
 class RewardRow:
-    """What a reward function may ask about a response besides its text and the gold answer: the prompt as messages and
+    """Arguments of a reward function besides a response's text and the gold answer: the prompt as messages and
     the data row, both in JSON, its token ids, and its group, one number per prompt."""
 
     messages: str
@@ -60,7 +60,7 @@ def arguments(item: Item) -> Message:
 
 
 class OwnReward:
-    """A user's own function, called with the arguments it asks for; `takes` says what the pool has to send.
+    """A user's own function, called with the arguments that it names; `takes` lists the data that the pool has to send.
 
     Args:
         function: takes two parameters, (response, gold) under any names; or parameters by name: those in ROW for one
@@ -124,7 +124,7 @@ class OwnReward:
         return {"values": [value for value, _ in judged], "reasons": [reason for _, reason in judged]}
 
     def arguments(self, known: Mapping[str, Any], columns: Mapping[str, Any]) -> Message:
-        """The arguments that the function asks for, from what is known about a response and from its data row."""
+        """The arguments that the function names, from those of a response and from its data row."""
         names = GROUP if self.whole_group else ROW
         everything = {**columns, **{name: known[name] for name in names}}
         missing = [name for name, needed in self.wanted.items() if needed and name not in everything]
@@ -171,7 +171,7 @@ def identify(grade: str) -> tuple[str, str]:
 
 
 def takes_gold(grade: str) -> bool:
-    """Whether a reward needs a gold answer; that of a user's file by its parameters, while nothing of the file runs.
+    """Whether a reward needs a gold answer; that of a user's file by its parameters, without running the file.
 
     One that its file makes otherwise than with `def` counts as one that does.
     """
@@ -180,7 +180,7 @@ def takes_gold(grade: str) -> bool:
         return grade == "math"
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):  # a worker says what is wrong with it
+    except (OSError, SyntaxError, ValueError):  # a worker reports the error
         return True
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
@@ -229,7 +229,7 @@ class FunctionGrader(Grader):
             self.pool.patience = 2 * seconds + 1  # an async call ends at its own limit, and the others' values count
 
     def submit(self, item: Callable[[], Item]) -> None:
-        """Judge an item ahead, unless the function needs the rest of its group, which is still being generated."""
+        """Judge an item ahead, unless the function needs the item's whole group, which is still being generated."""
         if self.takes != "rows":
             super().submit(item)
 

@@ -1,4 +1,4 @@
-"""The model for `pmdkit eval`: a run, a checkpoint of one, or another model; checked, not yet loaded."""
+"""The model for `pmdkit eval`: a run, a run's checkpoint, or another model; checked, not yet loaded."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ class CheckpointSource:
     """A language model to evaluate.
 
     Attributes:
-        place: what transformers loads, a folder or the name of a model on the hub.
+        place: the source for transformers, a folder or the name of a model on the hub.
         weights: SHA-256 of the weights, of its shards' checksums, or the name itself for a model on the hub.
         spec, step: of the run and the checkpoint that it comes from.
     """
@@ -74,7 +74,7 @@ def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
 
 
 def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | None = None) -> CheckpointSource:
-    """The newest checkpoint whose weights are whole, or one of a given step. Nothing in the folder is changed.
+    """The newest checkpoint whose weights are whole, or the one of a given step. Nothing in the folder is changed.
 
     The optimizer's file, the largest, is not read. A file that the manifest does not name is damage here, since
     transformers would read it too.

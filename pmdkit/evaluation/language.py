@@ -91,7 +91,7 @@ def evaluate(
     device: str | None = None,
     dtype: str | None = None,
 ) -> dict[str, Any]:
-    """Draw responses, grade them and estimate shares with intervals; returns what summary.json holds.
+    """Draw responses, grade them and estimate shares with intervals; returns the contents of summary.json.
 
     Args:
         source: from `find_source`.
@@ -108,7 +108,7 @@ def evaluate(
     assert config.top_p is not None
     reward, rollout = (RewardTable(), RolloutTable()) if spec is None else (spec.reward, spec.rollout)
     gold = grading.needs_gold(reward)
-    train: MathProblems | None = None  # what the run was trained on
+    train: MathProblems | None = None  # the run's training problems
     if spec is not None:
         try:
             train = make_math(spec.env, gold)
@@ -147,7 +147,7 @@ def evaluate(
         longest = max(len(evaluation.encode(problem)) for problem in problems)
         check_context(longest, config.width, getattr(model.config, "max_position_embeddings", None))
         asked = [[problem.id, problem.answer, list(encoder.encode(problem))] for problem in problems]
-        description = {  # all that determines the responses, and the versions for later readers
+        description = {  # everything that determines the responses, and the versions for later readers
             "kind": "eval",
             "model": str(Path(source.place).absolute()) if Path(source.place).exists() else source.place,
             "step": source.step,

@@ -21,11 +21,11 @@ from pmdkit.resolve import build, stored_spec
 from pmdkit.specs import Spec
 from pmdkit.stats import GradedDraws, estimate_at_k
 
-PROBLEMS = 256  # by default; a standard error of 0.03 at a pass rate of one half
-BLOCKS = 1024  # of k draws over all problems, so that few problems are measured as precisely as many
-MOST_DRAWS = 32_768  # on one problem, unless two blocks are more
+PROBLEMS = 256  # default: a standard error of 0.03 at a pass rate of one half
+BLOCKS = 1024  # blocks of k draws over all problems, so that few problems are measured as precisely as many
+MOST_DRAWS = 32_768  # draws on one problem, unless two blocks are more
 MOST_K = 4096
-ROWS = 8192  # drawn at a time, to fit the memory of a laptop
+ROWS = 8192  # rows drawn at a time, to fit the memory of a laptop
 
 
 def load_policy(path: Path, trusted: Trusted = NOTHING) -> tuple[Spec, Backend, int, list[str]]:
@@ -46,7 +46,7 @@ def load_policy(path: Path, trusted: Trusted = NOTHING) -> tuple[Spec, Backend, 
 
 
 def evaluate(spec: Spec, backend: Backend, step: int, k: int, problems: int | None, seed: int) -> dict[str, Any]:
-    """avg@k, pass@k and maj@k with intervals, and what they were taken over; what `pmdkit eval --json` prints."""
+    """avg@k, pass@k and maj@k with intervals, and their sample sizes: the output of `pmdkit eval --json`."""
     torch.set_num_threads(spec.run.threads)
     draws = sample_held_out(spec, backend, k, problems, seed)
     estimates = estimate_at_k(draws, k, generator(seed, "eval", "bootstrap"))
@@ -103,7 +103,7 @@ def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, 
 
 
 def blocks(problems: int, k: int) -> int:
-    """The number m of blocks of k draws on each problem: at least 2, to see how much they differ."""
+    """The number m of blocks of k draws on each problem: at least 2, to measure how much they differ."""
     return max(2, min(-(-BLOCKS // problems), MOST_DRAWS // k))
 
 

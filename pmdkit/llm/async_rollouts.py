@@ -25,7 +25,7 @@ from pmdkit.loop import Rollouts, Schedule, Stream, Task
 from pmdkit.randomness import derive
 
 FLAGS = ("mask", "ended")
-CLOSING = 5.0  # seconds that the thread may take to notice that nobody waits for it
+CLOSING = 5.0  # seconds that the thread may take to notice that no caller waits for it
 
 
 def async_rollouts(lag: int) -> Stream:
@@ -56,14 +56,14 @@ def async_rollouts(lag: int) -> Stream:
 
 @dataclass(eq=False)
 class RolloutRequest:
-    """A rollout that was requested.
+    """A requested rollout.
 
     Attributes:
         version: of the weights that generate it.
         prompts: [P] numbers of the problems.
         responses: of all processes, once they have arrived; `share` are those of this process.
-        found: what the weight-sync check measured under these weights.
-        awaited: the trainer is waiting for it and does nothing else.
+        found: measurements of the weight-sync check under these weights.
+        awaited: the trainer waits for this rollout and does nothing else.
     """
 
     seed: int
@@ -98,8 +98,8 @@ class PolicySnapshot:
     """The policy of one version.
 
     Attributes:
-        weights: on the host; empty once the engine has them, which frees the memory.
-        expected: what the sync check expects.
+        weights: on the host; empty once the engine has loaded them, which frees the memory.
+        expected: the numbers that the sync check expects.
         scored: prompts, responses, and their [n, T] log-probabilities by the trainer, at temperature 1.
     """
 
@@ -108,7 +108,7 @@ class PolicySnapshot:
     scored: tuple[Sequence[Tokens], SampleRows, Tensor] | None = None
 
     def mismatch(self, engine: Engine) -> dict[str, float]:
-        """`mismatch_metrics` of the sample, under the engine's weights, which must be these."""
+        """`mismatch_metrics` of the sample; the engine must have this snapshot's weights."""
         if self.scored is None:
             return {}
         prompts, sample, trainer = self.scored
@@ -146,7 +146,7 @@ class RolloutQueue:
         call: GenerateRequest,
         snapshot: Callable[[SampleRows | None], PolicySnapshot],
     ) -> RolloutRequest:
-        """Request a rollout of [P] prompts; it is generated after those that were requested before.
+        """Request a rollout of [P] prompts; it is generated after all earlier requests.
 
         `snapshot` copies the policy that generates it; it is not called for a rollout that an interruption left
         finished.
@@ -195,7 +195,7 @@ class RolloutQueue:
             self.engine.close()
 
     def work(self, device: int | None) -> None:
-        """The body of the thread; errors are raised again where the request is waited for."""
+        """The body of the thread; errors are raised again in `finish`."""
         if device is not None:
             torch.cuda.set_device(device)  # each thread has its own current device
         for request, job in iter(self.jobs.get, None):
@@ -225,7 +225,7 @@ class RolloutQueue:
             return self.engine.generate_share(replace(call, progress=progress))
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """`pending`: the responses of every request in flight, by the seed of its step; waits for them. And the sample.
+        """The sample, and `pending`: the responses of every request in flight, by the seed of its step. Waits for them.
 
         The weights that generate them are gone when a later step is checkpointed, so they could not be generated again.
         """

@@ -1,4 +1,4 @@
-"""What this tier adds to metrics.jsonl and to a recorded step."""
+"""Columns that this tier adds to metrics.jsonl and to a recorded step."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,7 +54,7 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
 
 
 def step_extras(learner: CausalLearner, task: MathTask, passed: float, result: StepResult) -> StepExtras:
-    """What this tier adds to a recorded step: prompts as tokens and by id, and who computed its pi_old."""
+    """Additions of this tier to a recorded step: prompts as tokens and by id, and whose numbers pi_old are."""
     rollouts = result.rollouts
     assert isinstance(rollouts, EngineRollouts)
     prompts = learner.prompt_tokens(rollouts.prompts)

@@ -1,6 +1,6 @@
 """Calls that may fail or hang, many at once: each in a thread of its own, with a deadline and retries.
 
-Threads, not processes: these calls wait for a sandbox or a server, and a process would have to import again what the
+Threads, not processes, because these calls wait for a sandbox or a server, and a process would import again what the
 user's file needs. One that hangs is left behind: a loop in Python is interrupted, a wait goes on, and since threads are
 daemons the process ends without it.
 """
@@ -19,7 +19,7 @@ MOST_HANGING = 1000
 
 
 class CallFailed(Exception):
-    """What was wrong with the last attempt, such as "raised TimeoutError: the server is busy"."""
+    """The failure of the last attempt, such as "raised TimeoutError: the server is busy"."""
 
 
 @dataclass
@@ -29,8 +29,8 @@ class ConcurrentCalls:
     Attributes:
         seconds: deadline of an attempt, by the clock.
         retries: attempts after the first one.
-        concurrency: largest number of calls that run at once, without those that were given up.
-        hanging: those that were given up and still run.
+        concurrency: largest number of calls that run at once, not counting abandoned calls.
+        hanging: abandoned calls that still run.
     """
 
     seconds: float
@@ -39,7 +39,7 @@ class ConcurrentCalls:
     hanging: list[Thread] = field(default_factory=list, init=False)
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What each call returned, in their order, or a CallFailed."""
+        """The result of each call, in order, or a CallFailed."""
         results: list[Any] = [None] * len(calls)
         done: SimpleQueue[tuple[tuple[int, int], Any]] = SimpleQueue()
         waiting = deque((place, 0) for place in range(len(calls)))  # and the number of the attempt
@@ -75,7 +75,7 @@ class ConcurrentCalls:
 
 
 def attempt(call: Callable[[], Any], key: tuple[int, int], done: "SimpleQueue[tuple[tuple[int, int], Any]]") -> None:
-    """Make the call, in a thread, and put what came of it."""
+    """Make the call in a thread, and put its result or its failure into the queue."""
     try:
         done.put((key, call()))
     except CallFailed as failed:

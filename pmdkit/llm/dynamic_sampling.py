@@ -1,6 +1,6 @@
 """Dynamic sampling: groups whose rewards are all equal are replaced by groups of other prompts before the update.
 
-They teach nothing under a policy gradient, and only pull back to pi_old under PMD. Source: arXiv:2503.14476 (DAPO); the
+Such groups teach nothing in a policy gradient, only pull back to pi_old in PMD. Source: arXiv:2503.14476 (DAPO); the
 bound is verl's `max_num_gen_batches`. Differs: each round asks only for as many prompts as need replacing, not for
 another whole batch, and groups that are not replaced after the last round stay as they are.
 """
@@ -50,7 +50,7 @@ def resampled(
     batches, replaced, dropped = 1, 0, 0
     while batches < most and not bool(informative.all()):
         places = (~informative).nonzero()[:, 0]
-        free = np.setdiff1d(task.problems.train, np.array(asked))  # what the step has not asked yet
+        free = np.setdiff1d(task.problems.train, np.array(asked))  # problems that the step has not used yet
         if not len(free):
             break
         order = generator(task.seed, "resampled", step, batches).permutation(len(free))
@@ -64,7 +64,7 @@ def resampled(
         informative[filled] = True
         asked += prompts.tolist()
         batches, replaced = batches + 1, replaced + len(good)
-    # the other measurements stay those of the first batch, which was the whole one
+    # the other measurements remain those of the first batch, which was a whole step's
     counts = {"gen_batches": batches, "resampled_groups": replaced, "dropped_tokens": dropped}
     seconds = rollouts.seconds + perf_counter() - began
     return replace(rollouts, seconds=seconds, measured={**rollouts.measured, **counts})

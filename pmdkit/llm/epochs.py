@@ -1,4 +1,4 @@
-"""Prompts in shuffled epochs: which problems a step asks, as a function of seed and step alone."""
+"""Prompts in shuffled epochs: the problems of a step, as a function of seed and step alone."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def apportion(shares: Sequence[float], count: int) -> list[int]:
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
-    """[count] numbers that a step asks: from place (step - 1) count on in an endless sequence of shuffled epochs.
+    """[count] problem numbers of a step, from place (step - 1) count on in an endless sequence of shuffled epochs.
 
     Every epoch has every number once. A step that straddles two epochs has no number twice, unless count is larger
     than n.

@@ -27,7 +27,7 @@ from strict_answers.numerals import parse_number
 if TYPE_CHECKING:
     from pmdkit.llm.contrib.turns import Turns
 
-ROWS = 2048  # responses between two writes, at most
+ROWS = 2048  # most responses between two writes
 TOKENS = 2**20  # that they may have; about four times what is generated at a time, so that few wait for the last one
 
 
@@ -45,7 +45,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A fixed set of problems and how they are asked.
+    """A fixed set of problems and the sampling of its responses.
 
     Attributes:
         name: of the data, for display and file names.
@@ -80,7 +80,7 @@ class Evaluation:
         """
         done = read_record(record, self.k) if record is not None else {}
         total, tokens = len(self.problems) * self.k, 0
-        # The boundaries of turns do not depend on what is done: the composition of a batch changes log-probabilities by
+        # The boundaries of turns do not depend on progress: the composition of a batch changes log-probabilities by
         # rounding, and an interrupted evaluation should give the responses of an uninterrupted one.
         together = max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)  # drawn, graded and written
         for start in range(0, len(self.problems), together):

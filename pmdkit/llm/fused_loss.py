@@ -26,7 +26,7 @@ from pmdkit.specs.llm import HEAD_TOKENS
 
 
 class FusedLoss(NamedTuple):
-    """A loss and what it was computed from.
+    """A loss and the log-probabilities behind it.
 
     Attributes:
         loss: scalar, float64, with gradient: `total` of the objective.

@@ -18,7 +18,7 @@ class GatheredCheckpoints(Checkpoints):
 
     The main process gathers weights and optimizer and writes what one process would write: a checkpoint does not say
     how many made it. The step waits until its state is encoded on the main process's host; a thread writes it, and the
-    next save waits for that. An error while it is written is raised by the next `wait` of the main process; the others
+    next save waits for that. An error of the writing is raised by the next `wait` of the main process; the others
     notice that it is gone.
     """
 
@@ -54,7 +54,7 @@ class GatheredCheckpoints(Checkpoints):
             writing.result()
 
     def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
-        """As in one process, in every process; but only the main one may use the values of tensors."""
+        """Load as one process does, in every process; only the main one may use the values of tensors."""
         step, state, warnings = super().load_newest() if self.process_group.is_main_process else (0, {}, [])
         step = self.process_group.broadcast_object(step)
         if step and not self.process_group.is_main_process:

@@ -1,4 +1,4 @@
-"""Grading responses: what the verifier is asked, when a batch has too few verdicts, and verdicts of several ranks."""
+"""Grading responses: the verifier's items, the error for too few verdicts, and verdicts of several ranks."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ def make_rows(messages: Callable[[Problem], Sequence[Mapping[str, str]]]) -> Row
 def stop_if_ungraded(
     verdicts: Sequence[Verdict], most: float, kept: str, episodes: Sequence[Episode] | None = None
 ) -> None:
-    """Raise ComponentDied if more than a share has no verdict; `kept` says what was not done with the batch.
+    """Raise ComponentDied if more than a share has no verdict; `kept` is its message's clause on the fate of the batch.
 
     Episodes whose environment failed do not count: the verifier was not asked about them.
     """

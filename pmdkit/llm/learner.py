@@ -129,7 +129,7 @@ class CausalLearner:
         return PolicySnapshot(copy, self.expected_logp(), scored)
 
     def collect(self, request: RolloutRequest) -> EngineRollouts:
-        """A rollout that was submitted; what was measured belongs to the weights that wrote it."""
+        """A submitted rollout; its measurements belong to the weights that wrote it."""
         assert self.queue is not None
         responses = self.queue.collect(request)
         self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
@@ -167,7 +167,7 @@ class CausalLearner:
         return weights.GatheredWeights(named, torch.bfloat16 if self.policy.bfloat16 else None, buffers)
 
     def expected_logp(self) -> ExpectedLogp | None:
-        """What the weight-sync check expects of an engine with the current weights; engines score at temperature 1."""
+        """Numbers that the weight-sync check expects under the current weights; engines score at temperature 1."""
         check = self.engine.sync_check
         if check is None:
             return None
@@ -319,7 +319,7 @@ class CausalLearner:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, in every process that of the main one."""
+        """Restore the state that `state_dict` returned in the main process, in every process."""
         if self.policy.adapters:  # the base is not in it: its files are compared when the run begins
             weights.copy_weights(lora.adapter_weights(self.model), state.get("adapter", {}), self.process_group)
         else:

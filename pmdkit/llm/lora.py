@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA) through peft: which layers get one, and how they are merged.
+"""Low-rank adapters (LoRA) through peft: which layers get an adapter, and how adapters are merged.
 
 Only adapters are trained. Merged weights have stock names.
 """

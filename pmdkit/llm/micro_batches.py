@@ -1,4 +1,4 @@
-"""Micro-batches: which rows share a forward pass, by a budget of tokens, and in which process."""
+"""Micro-batches: rows that share a forward pass, by a budget of tokens."""
 
 from collections.abc import Iterator, Sequence, Sized
 

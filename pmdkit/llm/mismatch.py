@@ -1,4 +1,4 @@
-r"""The mismatch of engine and trainer: how far their log-probabilities differ, and what that does to the target.
+r"""The mismatch of engine and trainer: how far their log-probabilities differ, and the effect on the target.
 
 An engine uses other kernels than the trainer. PMD fits $\tau \log \pi / \pi_{old}$, a sum over the response, so small
 differences per token add up to an error in the target.
@@ -12,9 +12,9 @@ from torch import Tensor
 from pmdkit.errors import ComponentDied
 from pmdkit.fit import RunContext, StepResult, TrainerCallback
 
-WARN_BIAS, MAX_BIAS = 0.01, 0.10  # of the range of the target
-MAX_BIAS_STEPS = 3  # in a row above MAX_BIAS: one may hold the few responses where rounding chose another expert
-ROWS = 1024  # compared at a time: a float64 rectangle of all rows of a step may have a gigabyte
+WARN_BIAS, MAX_BIAS = 0.01, 0.10  # shares of the target's range
+MAX_BIAS_STEPS = 3  # consecutive steps above MAX_BIAS; one alone may be rounding that chose another expert
+ROWS = 1024  # rows compared at a time: a float64 rectangle of all rows of a step may have a gigabyte
 MAX_KL = 0.015  # nats per token: bfloat16 rounding reaches as much in absolute value, and far less with its sign
 
 
@@ -59,7 +59,7 @@ class MismatchMonitor(TrainerCallback):
     """Judges the mismatch of each step.
 
     `target_bias` above WARN_BIAS: it warns, once; above MAX_BIAS in MAX_BIAS_STEPS steps in a row: the run ends.
-    `mismatch_kl` answers another question, whether the engine draws from the distribution that the trainer scores:
+    `mismatch_kl` answers another question, whether the engine draws from the distribution that the trainer scores;
     above MAX_KL it warns, once.
     """
 

@@ -61,7 +61,7 @@ def load_model(
                 model = shard_loading.load_whole(path, local, meta)
     except UsageError:
         raise
-    except Exception as problem:  # whatever transformers stumbles over in the files
+    except Exception as problem:  # any error of transformers about the files
         if here:
             raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
         raise EnvironmentLacks(

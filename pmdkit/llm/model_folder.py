@@ -1,4 +1,4 @@
-"""What a model's folder holds and what it may not: it is data, and anything that would require trust is refused."""
+"""Checks of a model's folder, which may hold data only: anything that would require trust is refused."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from pmdkit.errors import UsageError
 ADVICE = "save the model again, or take another"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
-# What a model's folder may not ask for; no option allows it.
+# Keys that no model's folder may have; no option allows them.
 MAPS = ("auto_map", "custom_pipelines", "custom_generate")
 "Keys of transformers that name a Python file beside the configuration, or on the hub."
 KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")

@@ -1,4 +1,4 @@
-"""Whose log-probabilities are pi_old: the engine's, or the trainer's own; and the weights between the two."""
+"""Choose pi_old, the engine's log-probabilities or the trainer's own, and weight rows by the ratio of the two."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ SAMPLE = 32  # responses that are rescored each step if the engine's numbers are
 def resolve_old_logprobs(
     rollouts: EngineRollouts, score: Callable[[Rollouts], Tensor], old: str, correction: str, cap: float
 ) -> EngineRollouts:
-    """The rollouts with pi_old and importance weights as asked for, and the mismatch of engine and trainer measured.
+    """The rollouts with the requested pi_old and importance weights, and the mismatch of engine and trainer.
 
     Args:
         rollouts: with the engine's log-probabilities as logp_old.
@@ -62,6 +62,6 @@ def importance_weights(difference: Tensor, correction: str, cap: float) -> Tenso
     log_weight = difference.double() if level == "token" else difference.double().sum(1)
     if rule == "truncate":
         return log_weight.exp().clamp_max(cap)
-    # A mask drops rows where either side is sure of what the other is not; truncation keeps them, with bias.
+    # A mask drops rows where one side is sure and the other is not; truncation keeps them, with bias.
     inside = log_weight.abs() <= torch.log(torch.tensor(cap, dtype=torch.float64))
     return torch.where(inside, log_weight.exp(), 0.0)

@@ -23,7 +23,7 @@ from pmdkit.errors import UsageError
 ATTENTION = "pmdkit"  # its name in transformers
 MASK = 2**20  # most entries of a mask: 1 MB for all layers together, 4 MB for each layer that needs it in its gradient
 ROWS = 512  # queries that share a mask where there is a window or a sink
-WANTS_GQA = "enable_gqa" in signature(varlen_attn).parameters  # torch 2.11 shares the heads of keys without being asked
+WANTS_GQA = "enable_gqa" in signature(varlen_attn).parameters  # torch 2.11 shares the heads of keys without it
 KeysValues = tuple[Tensor, Tensor]
 Kernel = Literal["varlen", "sdpa"]
 
@@ -33,7 +33,7 @@ class Attention(NamedTuple):
 
     Attributes:
         scaling: factor of the scores; None for 1 / sqrt(d).
-        window: tokens that a query sees, itself included; None for all before it.
+        window: tokens that a query sees, its own included; None for all earlier tokens.
         sinks: [heads] scores without a value that take their share of every softmax.
     """
 
@@ -228,7 +228,7 @@ class PackedLayout:
             mask = self.mask(own, head + own, None, q.device)
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=how.scaling, enable_gqa=gqa)
         # No kernel is causal from the end of the keys. Where the mask would be large it costs far less to compute the
-        # queries of the prompt once more, and to drop what they give.
+        # queries of the prompt once more, and to drop their output.
         q = q if before is None else torch.cat((before[0], q), 2)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=how.scaling, enable_gqa=gqa)
         return out[:, :, head:]

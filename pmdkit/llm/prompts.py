@@ -107,7 +107,7 @@ class Encoder:
     def render(self, messages: list[dict[str, str]]) -> str:
         """The conversation in the chat format, up to the beginning of the model's turn."""
         thinking = {} if self.thinking is None else {"enable_thinking": self.thinking}
-        try:  # a template is a program, and may come from anybody; transformers runs it in Jinja's sandbox
+        try:  # a template is a program from any author; transformers runs it in Jinja's sandbox
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **thinking)
         except Exception as problem:
             why = printable(f"{type(problem).__name__}: {first_line(problem)}")
@@ -187,7 +187,7 @@ def split_at(text: str, marks: Sequence[str]) -> list[str]:
 
 
 def comparable(text: str) -> str:
-    """Text without what tokenizers may harmlessly change: the Unicode form, and whitespace."""
+    """Text in one Unicode form without whitespace, because tokenizers may change both harmlessly."""
     return "".join(unicodedata.normalize("NFKC", text).split())
 
 

@@ -86,7 +86,7 @@ def start_ranks(command: Sequence[str], processes: int, threads: int) -> tuple[i
             assert result is not None
             return cause(result.failures)
         except SignalException:
-            for name in wanted:  # asked once is enough; only a second Ctrl-C, which gives the step up, is heard
+            for name in wanted:  # one request is enough; only a second Ctrl-C, which gives the step up, counts
                 signal.signal(getattr(signal, name), signal.SIG_IGN if name != "SIGINT" else signal.default_int_handler)
             context.close(signal.SIGTERM, SHUTDOWN)
             told = [reason(context.error_files[rank]) for rank in range(processes)]

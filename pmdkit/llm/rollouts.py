@@ -1,4 +1,4 @@
-"""Rollouts of a language model: those of the loop, and what was measured while they were drawn."""
+"""Rollouts of a language model: the loop's fields, and measurements taken during generation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ class EngineRollouts(Rollouts):
     """Rollouts that an engine wrote. Observers of the loop read the measurements here.
 
     Attributes:
-        measured: columns of metrics.jsonl: the mismatch of engine and trainer, what the weight-sync check found, and
+        measured: columns of metrics.jsonl: the mismatch of engine and trainer, results of the weight-sync check, and
             how prompts were replaced.
         logp_engine: [N, T] the engine's log-probabilities where pi_old is the trainer's.
     """

@@ -1,4 +1,4 @@
-"""Rows over ranks: which process computes which forward passes, at about equal numbers of tokens."""
+"""Split rows over ranks: forward passes for each process, with about equal numbers of tokens."""
 
 from collections.abc import Sequence, Sized
 

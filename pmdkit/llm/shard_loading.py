@@ -1,4 +1,4 @@
-"""Load a model whose weights are divided among processes: it is made on the meta device, sharded, and then filled.
+"""Load a model whose weights are divided among processes: make it on the meta device, shard it, then fill it.
 
 The main process loads the weights as transformers does and sends them, one tensor at a time; each process keeps its own
 rows. That takes memory for the whole model on the host of the main process, and for one tensor on the others.
@@ -47,7 +47,7 @@ def fill_model(wanted: Mapping[str, Tensor], folder: Path, process_group: Proces
             found = named_weights(load_whole(folder, local=True))
             if other := [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]:
                 raise UsageError(f"the weights of {folder} are not those of its config.json ({other[0]}); {ADVICE}")
-        except Exception as caught:  # whatever transformers stumbles over in the files
+        except Exception as caught:  # any error of transformers about the files
             problem = first_line(caught)
     if problem := process_group.broadcast_object(problem):
         raise UsageError(f"model.path {folder} does not load: {problem}")

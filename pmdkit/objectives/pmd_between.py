@@ -103,8 +103,8 @@ class PMDBetween(Checked):
         """[P, G] reward minus V_k."""
         tau = temperature(self, groups)
         k = places(self.k, groups)
-        heat = tau / torch.where(k > 0, k, 1.0)
-        between = baselines.minus_log_partition(groups, heat, self.baseline)
+        tau = tau / torch.where(k > 0, k, 1.0)
+        between = baselines.minus_log_partition(groups, tau, self.baseline)
         return torch.where(k[:, None] > 0, between, baselines.minus_mean(groups, self.baseline))
 
     def loss(self, batch: Batch) -> Tensor:

@@ -1,1 +1,1 @@
-"""What a run writes and shows: its folder, checkpoints, metrics, the display on a terminal, and trackers."""
+"""Output of a run: its folder, checkpoints, metrics, the display on a terminal, and trackers."""

@@ -5,7 +5,7 @@ renames the folder to `step-N`, from where on the checkpoint counts, and deletes
 a loss of power before the rename leaves the checkpoint before it as the newest. A file that the manifest does not name
 is never read. Weights and optimizer are safetensors, the rest is JSON.
 
-Checksums detect accidents. They are not a signature: whoever can write the folder can also write a matching manifest.
+Checksums detect accidents. They are not a signature: write access to the folder is enough to forge a manifest.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ DAMAGE = (ENOENT, ENOTDIR, EISDIR, ELOOP, EIO)  # other read errors are the mach
 
 
 class Damaged(ValueError):
-    """What is wrong with a checkpoint, in a few words."""
+    """The damage of a checkpoint, in a few words."""
 
 
 class Checkpoints:
@@ -133,7 +133,7 @@ def prune(folder: Path, step: int, keep: int) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed process was writing or deleting."""
+    """Delete files that a killed process was writing or deleting."""
     for leftover in folder.glob(".step-*.part"):
         files.remove(leftover)
 
@@ -261,7 +261,7 @@ class Manifest:
     sizes: Mapping[str, int]
 
     def parts(self) -> list[str]:
-        """The parts it has, each in a file."""
+        """The parts of the state in this checkpoint, each in a file."""
         return [part for part in PARTS if f"{part}.safetensors" in self.sha256]
 
     def check(self, name: str) -> None:
@@ -300,7 +300,7 @@ def read_manifest(path: Path) -> Manifest:
     if strange := [name for name in sha256 if Path(name).name != name]:
         raise Damaged(f"{MANIFEST} names {strange[0]!r}, which is not a file of the folder")
     for name in (*(f"{part}.safetensors" for part in WEIGHTS), "model.safetensors.index.json"):
-        if name not in sha256 and os.path.lexists(path / name):  # transformers would read these, whoever put them there
+        if name not in sha256 and os.path.lexists(path / name):  # transformers would read these, whatever wrote them
             raise Damaged(f"it holds {name}, which its manifest does not name")
     return manifest
 
@@ -334,7 +334,7 @@ def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
 
 
 def check_shapes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse tensors of other names or shapes than those of a run's model."""
+    """Refuse tensors whose names or shapes differ from those of the run's model."""
     for name in sorted(found.keys() | wanted.keys()):
         a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
         if a != b:
@@ -391,5 +391,5 @@ def open_regular(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
 
 
 def unreadable(path: Path, problem: OSError) -> EnvironmentLacks:
-    """The error for what the machine does not let us read."""
+    """The error for a file that the machine does not let us read."""
     return EnvironmentLacks(f"{path} cannot be read ({problem.strerror}); make it readable, then use --resume")

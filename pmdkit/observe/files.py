@@ -14,7 +14,7 @@ from typing import Any
 from pmdkit.errors import UsageError
 
 PRIVATE = 0o600
-PUBLIC = 0o666  # minus the umask: for figures and tables that are meant to be shown
+PUBLIC = 0o666  # file mode, minus the umask, of figures and tables that are meant to be shown
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -111,6 +111,6 @@ def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
         reason = "a symbolic link, and files are not written through links"
     elif problem.errno in (errno.ENOSPC, errno.EDQUOT) and size:
         reason += f": {size / 1e6:.3g} MB to write"
-    if problem.errno == errno.ENOSPC and size:  # what a quota leaves is not known here
+    if problem.errno == errno.ENOSPC and size:  # the rest of a quota is not known here
         reason += f", {shutil.disk_usage(path.parent).free / 1e6:.3g} MB free on the disk"
     return OSError(problem.errno, reason, str(path))

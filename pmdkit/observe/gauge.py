@@ -152,8 +152,8 @@ def misjudged(successes: ArrayLike, n: ArrayLike, tau: ArrayLike) -> NDArray[np.
     Good values: at tau up to 0.1 and n up to 256 these are the groups with at most one right response. Peers that are
     all right mislead little, since the pass rate is near 1 then. From tau = 1 on there are none: log Z is below a nat.
     """
-    right, size, heat = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (successes, n, tau)))
-    floor = np.exp(-1 / np.where(np.isnan(heat), 1e-4, heat))  # Z e^(-1/tau) = floor + (1 - floor) q does not overflow
+    right, size, tau = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (successes, n, tau)))
+    floor = np.exp(-1 / np.where(np.isnan(tau), 1e-4, tau))  # Z e^(-1/tau) = floor + (1 - floor) q does not overflow
 
     def partition(share: Values) -> Values:
         return floor + (1 - floor) * share
@@ -173,9 +173,9 @@ def expected_noise(p: ArrayLike, n: ArrayLike, tau: ArrayLike) -> Values:
 
     Shapes broadcast: pass rates p in [0, 1], n responses, tau as in `misjudged`.
     """
-    rate, size, heat = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (p, n, tau)))
+    rate, size, tau = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (p, n, tau)))
     return mean_over_successes(
-        lambda _, temperature, right, draws: misjudged(right, draws, temperature), rate, size, heat
+        lambda _, temperature, right, draws: misjudged(right, draws, temperature), rate, size, tau
     )
 
 
@@ -194,8 +194,8 @@ def noise_columns(
     if known.size and known.min() > 0 and np.allclose(known, known[0], rtol=1e-9, atol=0):
         size = present.sum(1)
         rows = size >= 2
-        heat = tau[rows] / (2 * known[0])
+        tau = tau[rows] / (2 * known[0])
         right = (present & (reward > passed)).sum(1)[rows]
-        found["noise_share"][rows] = misjudged(right, size[rows], heat)
-        found["theory_noise_share"][rows] = expected_noise(rate[rows], size[rows], heat)
+        found["noise_share"][rows] = misjudged(right, size[rows], tau)
+        found["theory_noise_share"][rows] = expected_noise(rate[rows], size[rows], tau)
     return found

@@ -16,7 +16,7 @@ from pmdkit.plugins import sha256_of
 
 Inputs = Mapping[str, "str | Sequence[Path]"]
 "The name of an input, and its digest or the files that it consists of."
-SHOWN = 12  # characters of a digest in a sentence
+SHOWN = 12  # characters of a digest that a message shows
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
@@ -30,7 +30,7 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 
 def changed_inputs(before: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Inputs that are in both and differ."""
+    """Inputs that both records have and that differ."""
     return [name for name in found if name in before and before[name] != found[name]]
 
 
@@ -43,7 +43,7 @@ def refuse_changes(folder: RunFolder, before: Mapping[str, str], found: Mapping[
 
 
 def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable[[str], None]) -> None:
-    """Compare the inputs of a run with those that it began with; for a new run, record them.
+    """Compare the inputs of a run with the inputs at its start; for a new run, record them.
 
     Files are read once: a digest is kept with their size, time and inode. With `accept`, what changed and after which
     step is recorded, with a warning; otherwise it raises ResumeRefused.

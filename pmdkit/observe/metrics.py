@@ -27,12 +27,12 @@ KEYS = (
 )  # fmt: skip
 
 RESCORED = 128  # responses of each step that tier 3 scores again after it, at least two groups
-ROWS = 1024  # summed at a time: a float64 rectangle of all rows of a step may have a gigabyte
+ROWS = 1024  # rows summed at a time: a float64 rectangle of all rows of a step may have a gigabyte
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of a step.
+    """Measurements of a step.
 
     Attributes:
         row: its line of metrics.jsonl.
@@ -61,7 +61,7 @@ def metrics_row(
     Args:
         pass_rate, entropy, response_length: exact, or expectations over the rollouts.
         right: [P, G] boolean, the right responses; None where no response is right or wrong.
-        movement: how far the step moved the policy, and the gauge.
+        movement: columns of the policy's movement, and the gauge.
     """
     mass, reward = groups.mass.double(), groups.reward.double()
     scored = groups.present.any(1)
@@ -145,7 +145,7 @@ class StepMetrics:
     def movement(
         self, learner: Learner, rollouts: Rollouts, groups: Groups, batch: Batch
     ) -> tuple[dict[str, Any], Tensor]:
-        """How far the step moved the sampled prompts and the exact update would have; and the scores after the step."""
+        """Distances that the step and the exact update move the sampled prompts, and the scores after the step."""
         prompts, size = rollouts.mass.shape
         taken = slice(0, min(prompts, self.sample or prompts))
         tau = batch.tau.view(prompts, size)[:, 0]
@@ -171,7 +171,7 @@ class StepMetrics:
     def gauge(
         self, rollouts: Rollouts, mass: Tensor, reward: Tensor, change: Tensor, length: Tensor, tau: Tensor
     ) -> dict[str, Any]:
-        """What the step did to right and wrong responses, measured, and what the exact update of each group would do.
+        """Effect of the step on right and wrong responses, measured, and the effect of each group's exact update.
 
         The prediction treats the group as the policy: its pass rate is the share of right responses among the draws.
         A group without a single verdict has no pass rate and is in no bucket. mass, reward, length and the measured
@@ -209,14 +209,14 @@ class StepMetrics:
         return row | {"theory_lambda": gauge.mean(lam)}
 
     def noise(self, mass: Tensor, reward: Tensor, tau: Tensor, sampled: bool) -> dict[str, Any]:
-        """[P] whether PMD-part's target of a group is noise, and how often to expect that at its pass rate."""
+        """[P] whether PMD-part's target of a group is noise, and the expected share of noise at its pass rate."""
         present, values = (mass > 0).numpy() & sampled, reward.double().numpy()
         rate = (present & (values > self.passed)).sum(1) / np.maximum(present.sum(1), 1)
         return gauge.noise_columns(values, present, self.passed, tau.double().numpy(), rate)
 
 
 def expect(values: Tensor, mass: Tensor, scored: Tensor) -> float:
-    """Mean over the prompts that have a scored response; 0 where none has."""
+    """Mean over the prompts with a scored response; 0 without any such prompt."""
     return float((mass * values).sum(1)[scored].mean()) if bool(scored.any()) else 0.0
 
 
@@ -230,8 +230,8 @@ def anchor(groups: Groups, tau: Tensor) -> float | None:
     """
     if not bool(groups.scored.any()):
         return None
-    mass, reward, heat = groups.mass.double(), groups.reward.double(), tau.double()
-    above = baselines.peer_log_mean_exp(Groups(reward, mass, groups.sampled), heat) - reward / heat[:, None]
+    mass, reward, tau = groups.mass.double(), groups.reward.double(), tau.double()
+    above = baselines.peer_log_mean_exp(Groups(reward, mass, groups.sampled), tau) - reward / tau[:, None]
     strength = torch.where(groups.present, mass * above, 0.0).sum(1) / mass.sum(1)
     return gauge.mean(strength[groups.scored].clamp_min(0).numpy())
 

@@ -23,7 +23,7 @@ from pmdkit.observe import files, gauge
 from pmdkit.specs.table import differences
 
 PACKAGES = ("pmdkit", "torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
-DEEPEST = 256  # parts of a path; Python's own functions for whole trees recurse once per level
+DEEPEST = 256  # most parts of a path; Python's own functions for whole trees recurse once per level
 OBJECT = foreign.table()
 RESTARTS = foreign.table(steps=list[int])
 ROW = foreign.table(
@@ -40,7 +40,7 @@ SUMMARY = foreign.table(
     seconds=foreign.Number,
     tau=foreign.Number | str | foreign.table(rule=str) | None,
 )
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # of network file systems mounted without locks
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # errors of network file systems mounted without locks
 OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
 
@@ -95,7 +95,7 @@ class RunFolder:
         files.append(self.metrics, json.dumps(row, allow_nan=False).encode() + b"\n")
 
     def begin(self, config: dict[str, Any]) -> None:
-        """Record what the run is, before its first step. A configuration that holds a secret is refused."""
+        """Record the run's configuration, before its first step. A configuration that holds a secret is refused."""
         refuse_secrets(config)
         self.checkpoints.mkdir(mode=0o700, exist_ok=True)
         files.replace(self.path / "env.json", files.encode(describe_machine()))
@@ -109,7 +109,7 @@ class RunFolder:
         return list(stored["steps"])
 
     def rewind(self, step: int) -> None:
-        """Drop everything measured and recorded after a step, which is computed again; the rows up to it must exist."""
+        """Drop all rows and records after a step, for the run to compute again; the rows up to it must exist."""
         kept, remedy = whole_lines(self.metrics)[:step], "start again with another --out"
         try:
             found = [row["step"] for row in parse_rows(self.metrics, kept, foreign.table(step=int))]
@@ -270,7 +270,7 @@ def redacted(value: Any, name: str = "") -> Any:
 
 
 def redacted_command(arguments: Sequence[str]) -> list[str]:
-    """A command line with its secrets blanked: `--hf-token x`, `--set a.password=x`, and what `redacted` finds."""
+    """A command line with its secrets blanked: `--hf-token x`, `--set a.password=x`, and as in `redacted`."""
     shown: list[str] = []
     for before, argument in zip(("", *arguments), arguments, strict=False):
         name, equals, _ = argument.partition("=")

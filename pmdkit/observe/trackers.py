@@ -32,7 +32,7 @@ class Trackers:
     """The trackers of [run] report_to. Nothing is opened, and no network is used, before the first row."""
 
     def __init__(self, names: Sequence[str], folder: Path, config: Any, warn: Callable[[str], None]) -> None:
-        self.folder, self.config, self.warn = folder, redacted(config), warn  # others must not receive secrets
+        self.folder, self.config, self.warn = folder, redacted(config), warn  # trackers must not receive secrets
         self.open: dict[str, Any] = dict.fromkeys(names)
 
     def log(self, row: dict[str, Any]) -> None:

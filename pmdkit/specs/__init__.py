@@ -15,7 +15,7 @@ SPECS: dict[str, type[Spec]] = {"bandit": BanditSpec, "toy": ToySpec, "llm": LLM
 
 
 def from_record(record: dict[str, Any], trusted: Trusted = NOTHING) -> Spec:
-    """The spec that a config.json holds; code that it names must be trusted."""
+    """The spec in a config.json; code that it names must be trusted."""
     trusted.require(record)
     tier = record.get("tier")
     if tier not in SPECS:

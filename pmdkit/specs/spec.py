@@ -1,4 +1,4 @@
-"""What the specs of all tiers have in common: the tables [env], [objective], [schedule] and [run], and overriding.
+"""The common part of the specs of all tiers: the tables [env], [objective], [schedule] and [run], and overriding.
 
 A run is a spec from the shelf plus overrides: hand-written TOML in, one resolved dictionary out. The keys of [env] and
 [objective] are checked by those who build from them, every other key is checked here.
@@ -17,7 +17,7 @@ from pmdkit.specs import find
 from pmdkit.specs.table import Count, Positive, Strict, check_plain, check_table
 
 NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
-LABEL = 100  # characters; file systems take 255 bytes
+LABEL = 100  # most characters of a label; file systems take 255 bytes
 Tables = dict[str, type[Strict] | None]
 SHORT = {
     "objective": "objective.name",
@@ -64,7 +64,7 @@ class ScheduleTable(Strict):
             raise UsageError(f"schedule.group is 1 with a leave-one-out baseline; expected at least 2: {remedy}")
 
 
-MOST_THREADS = 1024  # of a run from a larger machine; libraries crash where the system gives no more
+MOST_THREADS = 1024  # more only on a larger machine; libraries crash where the system gives no more
 
 
 class RunTable(Strict):
@@ -89,7 +89,7 @@ class RunTable(Strict):
 
 
 class Spec(Strict):
-    """A run with every option explicit: what config.json holds. Each tier has a subclass with its own tables.
+    """A run with every option explicit, as in config.json. Each tier has a subclass with its own tables.
 
     Attributes:
         tier: "bandit", "toy" or "llm".
@@ -115,7 +115,7 @@ class Spec(Strict):
 
     @classmethod
     def read(cls, name: str, trusted: Trusted = NOTHING) -> Self:
-        """The spec of that name on the tier's shelf, or of that path; code that it names must be trusted."""
+        """The spec with this name on the tier's shelf, or at this path; code that it names must be trusted."""
         path = find.spec_file(name, cls.model_fields["tier"].default)
         tables = find.read(path)
         trusted.require(tables)
@@ -162,7 +162,7 @@ class Spec(Strict):
         return self.model_dump(exclude={"tier", "name"})
 
     def record(self) -> dict[str, Any]:
-        """What config.json holds."""
+        """The contents of config.json."""
         return {"tier": self.tier, "name": self.name, **self.tables()}
 
     def override(self, changes: dict[str, Any]) -> Self:

@@ -1,4 +1,4 @@
-"""A table of a spec: which values its keys may have. Values are never converted, and unknown keys are refused."""
+"""A table of a spec: the checks of its keys. Values are never converted, and unknown keys are refused."""
 
 import math
 from datetime import date, time

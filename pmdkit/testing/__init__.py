@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-# name -> module, imported on first use, so that one suite does not import what the others need
+# name -> module, imported on first use, so that one suite does not import the packages of the others
 SUITES = {
     "check_engine": "pmdkit.testing.engines",
     "check_objective": "pmdkit.testing.objectives",

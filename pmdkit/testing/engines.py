@@ -1,4 +1,4 @@
-"""The contract suite for an Engine: checks what the trainer relies on. tasks.py has the one for tasks."""
+"""The contract suite for an Engine: checks that the trainer can rely on it. The suite for tasks is in tasks.py."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -131,7 +131,7 @@ def check_draws(case: EngineCase, first: Responses) -> None:
 
 
 def check_rows(case: EngineCase, first: Responses) -> None:
-    """The same call gives the same bits, and a row does not depend on what else is in the batch."""
+    """The same call gives the same bits, and a row does not depend on the rest of the batch."""
     assert same(case.generate(), first), "the same call gives different responses; expected the same bits"
     size, group = len(case.prompts), case.group
     for order in (list(reversed(range(size))), [size - 1]):

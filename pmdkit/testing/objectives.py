@@ -22,7 +22,7 @@ def check_objective(objective: Objective, seed: int = 0) -> dict[str, str]:
         seed: seed for the random rewards, lengths and log-probabilities.
 
     Returns:
-        For each check "ok", or why it does not apply (`pmdkit.objectives.Traits`).
+        For each check "ok", or the reason why it does not apply (`pmdkit.objectives.Traits`).
 
     Raises:
         AssertionError: with one sentence, at the first check that fails.
@@ -133,7 +133,7 @@ def check_temperature(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_prompts(objective: Objective, seed: int = 0) -> str | None:
-    """Each prompt has the advantage and weight that it has alone, unless `whole_batch` is stated, in any order."""
+    """Each prompt has the same advantage and weight alone and in any order, unless `whole_batch` is stated."""
     it = ragged_draws(seed)
     groups, prompts = it.groups, len(it.groups.reward)
 
@@ -257,7 +257,7 @@ def permutation(count: int, seed: int) -> Tensor:
 
 
 def check_micro_batches(objective: Objective, seed: int = 0) -> str | None:
-    """The sum over micro-batches is the whole: single rows, odd pieces, or whole groups where the objective says so."""
+    """Micro-batch losses sum to the batch's loss: single rows, uneven pieces, or whole groups if required."""
     it = ragged_draws(seed)
     batch = it.batch(objective)
     prompts, size = it.groups.reward.shape
@@ -334,7 +334,7 @@ def check_coefficient(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_equal_groups(objective: Objective, seed: int = 0) -> str | None:
-    """A group of equal rewards stays finite, and does what the trait `equal_groups` says; so does an equal batch."""
+    """A group of equal rewards stays finite, and obeys the trait `equal_groups`; so does an equal batch."""
     kind = traits(objective).equal_groups
     for levels in ([0.1, 0.3, 0.7, 1.0], [0.1] * 4):  # 0.1: its mean and std round
         it = ragged_draws(seed)
@@ -358,7 +358,7 @@ def check_equal_groups(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_unbiased(objective: Objective, seed: int = 0) -> str | None:
-    """The mean first step over all A^G draws of a bandit, weighted by probability, is that of the full support."""
+    """The mean first step over all A^G draws of a bandit, weighted by probability, is the full-support step."""
     if not traits(objective).unbiased:
         return "does not apply: unbiased is not claimed"
     logits, reward = bandit(seed, prompts=1, arms=3)

@@ -40,10 +40,10 @@ def anchor(p: ArrayLike, tau: ArrayLike, n: ArrayLike, k: ArrayLike = 1.0) -> Ar
     together(p=p, tau=tau, n=n, k=k)
     p, tau, n, k = np.broadcast_arrays(p, tau, n, k)
 
-    def rise(_: Array, heat: Array, right: Array, peers: int) -> Array:
+    def rise(_: Array, tau: Array, right: Array, peers: int) -> Array:
         """V_k minus the peers' mean reward; V_k lies between that mean and the largest reward."""
         share = right / peers
-        return np.clip(heat * log_partition_estimate(right, peers, heat) - share, 0.0, 1 - share)
+        return np.clip(tau * log_partition_estimate(right, peers, tau) - share, 0.0, 1 - share)
 
     return np.where(k > 0, mean_over_successes(rise, p, n - 1, tau / np.where(k > 0, k, 1.0)), 0.0)
 
@@ -83,8 +83,8 @@ def group_anchor(reward: ArrayLike, tau: ArrayLike, k: ArrayLike = 1.0) -> Array
     Returns: [...] c >= 0, reward units; 0 where all rewards of a group are equal.
     """
     tau, k = temperatures(tau), shares(k)
-    heat = tau / np.where(k > 0, k, 1.0)
-    return np.where(k > 0, np.maximum(-heat * leave_one_out_targets(reward, heat, "pmd-part").mean(-1), 0.0), 0.0)
+    tau = tau / np.where(k > 0, k, 1.0)
+    return np.where(k > 0, np.maximum(-tau * leave_one_out_targets(reward, tau, "pmd-part").mean(-1), 0.0), 0.0)
 
 
 def anchor_growth(c: ArrayLike, tau: ArrayLike, lr: ArrayLike, fisher: ArrayLike, ministeps: ArrayLike) -> Array:

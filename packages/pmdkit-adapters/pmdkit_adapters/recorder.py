@@ -156,13 +156,13 @@ def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None
     there, reward = present.any(1), torch.where(present, reward, 0.0)
     mass = present / present.sum(1, keepdim=True).clamp_min(1).double()
     top, low = (torch.where(present, reward, edge) for edge in (-torch.inf, torch.inf))
-    heat = torch.full((len(reward),), torch.nan if tau is None else tau, dtype=torch.float64)
+    taus = torch.full((len(reward),), torch.nan if tau is None else tau, dtype=torch.float64)
     change = torch.where(present, change, 0.0)
     ratio = change.exp()
     found = {
         "unscored": float((~present).sum()),
         "zero_variance_groups": float((there & (top.amax(1) == low.amin(1))).sum()),
-        "anchor": None if tau is None else anchor(Groups(reward, mass), heat),
+        "anchor": None if tau is None else anchor(Groups(reward, mass), taus),
         "token_entropy": float(-logp.sum() / tokens.sum()),
         "kl": expect(ratio * change - ratio + 1, mass, there),
         "ess": gauge.mean(((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).numpy()),
@@ -175,7 +175,7 @@ def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None
     if passed is not None:
         right = present & (reward > passed)
         rate = (mass * right).sum(1)
-        noise = gauge.noise_columns(reward.numpy(), present.numpy(), passed, heat.numpy(), rate.numpy())
+        noise = gauge.noise_columns(reward.numpy(), present.numpy(), passed, taus.numpy(), rate.numpy())
         found["pass_rate"] = expect(right.double(), mass, there)
         found |= {name: gauge.mean(values) for name, values in noise.items()}
     return {name: value for name, value in found.items() if value is not None and math.isfinite(value)}

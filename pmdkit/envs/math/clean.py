@@ -32,7 +32,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
-    """The problems without damage, and counts of what was done, by reason.
+    """The problems without damage, and counts of repaired and dropped rows, by reason.
 
     If problems differ only in layout but have different answers, all copies are dropped; those with the same
     answer are kept and counted elsewhere.

@@ -52,7 +52,7 @@ class MathProblems:
         problem: a pure function from number to problem: read from a table, or generated from the number.
         train: [n] numbers of the training problems.
         held_out: [m] numbers of the problems never trained on; may be empty.
-        counts: what reading dropped, repaired or merged, by reason; for people to read.
+        counts: numbers of rows that reading dropped, repaired or merged, by reason; for the reports.
         sources: of a mixture, each source's name, share of a step and training numbers; empty if there is only one.
     """
 

@@ -140,11 +140,11 @@ def read_problems(source: MathFile, gold: bool = True) -> tuple[list[Problem], C
     return list(found.values()), counts
 
 
-# Columns: which ones hold the problem, the answer and the id, and which values are usable.
+# Columns: find those of the problem, the answer and the id, and check their values.
 
 
 def find_columns(name: str, rows: list[dict[str, Any]], source: MathFile, gold: bool) -> tuple[str, str, str]:
-    """Those of problem, answer and id that the source names, else the first known ones that some row has.
+    """Columns of problem, answer and id that the source names, else the first known columns that some row has.
 
     "" where there is none: an id is not needed, and without `gold` no answer.
     """
@@ -269,7 +269,7 @@ def braced(text: str) -> str:
 
 
 def unwrap(text: str) -> str:
-    """The question alone: DAPO's wording is stripped; half of it is refused, since the template would repeat that."""
+    """The question alone: DAPO's wording is stripped; half of it is refused, since the template would repeat it."""
     begins, ends = text.startswith(BEFORE.strip()), text.rstrip().endswith(AFTER.strip())
     if begins and ends:
         return text.rstrip()[len(BEFORE.strip()) : -len(AFTER.strip())].strip()

@@ -1,4 +1,4 @@
-"""Generated problems of a primary school, in four kinds, two of which are only asked and never trained on."""
+"""Generated problems of a primary school, in four kinds, two of which are for evaluation only."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -30,7 +30,7 @@ class School(Kind):
     """Sums of two numbers, plain and as stories; beside them, held out as a whole, harder kinds.
 
     The kinds, in turn by number: `sum` ("What is 17 + 8?") and `story` are trained on; `product` of two numbers of two
-    digits and `two-step` (multiply, then add or subtract) are only evaluated. They show what training on the others
+    digits and `two-step` (multiply, then add or subtract) are only evaluated. They show what training on those
     does not teach. One problem in ten of each kind is held out, chosen by its numbers alone, smaller one first: no
     held-out sum is trained on in another wording or order.
 

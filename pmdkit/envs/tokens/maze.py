@@ -12,7 +12,7 @@ from pmdkit.envs.tokens.problem import EOS, Flags, TokenProblem
 from pmdkit.options import Range
 
 FLOOR, WALL, START, GOAL = range(4)
-CELLS = (".", "#", "S", "G")  # in that order
+CELLS = (".", "#", "S", "G")  # by token id
 MOVES = ("^", "v", "<", ">")
 FAR = 10**4  # longer than any path, and fits into 16 bits
 ROUNDS = 1000  # batches drawn before such mazes count as impossible
@@ -133,7 +133,7 @@ def bordered(grids: Indices) -> Indices:
 
 
 def offsets(size: int) -> Indices:
-    """[4] what each move adds to a place in a maze with its border."""
+    """[4] change of place by each move, in a maze with its border."""
     return np.array([-size - 2, size + 2, -1, 1])
 
 

@@ -1,4 +1,4 @@
-"""The callback that evaluates during a run, and does not repeat what an interruption finds finished."""
+"""The callback that evaluates during a run, and does not repeat evaluations finished before an interruption."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ class EvaluationCallback(TrainerCallback):
     display: Display | None = field(default=None, init=False)
 
     def on_init_end(self, run: RunContext) -> None:
-        """All processes evaluate together; only the main one uses the run's folder."""
+        """Take the run's folder, in the main process only; all processes evaluate together."""
         self.process_group, self.display = run.backend.process_group, run.display
         self.folder = run.folder if self.process_group.is_main_process else None
 

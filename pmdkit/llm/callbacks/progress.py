@@ -8,7 +8,7 @@ from pmdkit.fit import Display, RunContext, TrainerCallback
 class ProgressCallback(TrainerCallback):
     """Shows how fast a phase is and how long it will take.
 
-    The learner and the evaluation get its method `progress` before the run, and with it the display, exists.
+    The learner and the evaluation get its method `progress` before the run and its display exist.
     """
 
     def __init__(self, display: Display | None = None) -> None:

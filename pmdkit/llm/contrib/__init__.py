@@ -1,1 +1,1 @@
-"""What few runs use: episodes with an environment."""
+"""Parts that few runs use: episodes with an environment."""

@@ -73,10 +73,10 @@ class Row:
         seed: of its first turn; a later one is seeded by (seed, "turn", number).
         tokens, logp, mask: after the prompt, of policy and environment.
         turn: tokens of the policy's last turn.
-        reward: once the environment has given one.
+        reward: the environment's, once it has given one.
         cut_off: the budget of tokens or turns ended it.
-        failure: what was wrong with the environment, which ended it.
-        environment: the instance that it is played with.
+        failure: the environment's failure, which ended it.
+        environment: the instance that plays this episode.
     """
 
     prompt: Tokens

@@ -24,12 +24,12 @@ Progress = Callable[[int, int], None]
 
 
 class EngineLost(ComponentDied):
-    """An engine crashed, missed a deadline, or gave an invalid answer: the run ends with its last checkpoint intact."""
+    """An engine crashed, missed a deadline, or gave an invalid answer. The run ends with its last checkpoint intact."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are drawn.
+    """Sampling parameters of responses.
 
     Attributes:
         width: generation budget, tokens; a response that has not ended by then is cut off.
@@ -129,7 +129,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What an engine is made from.
+    """Arguments from which an engine is made.
 
     Attributes:
         model: the trainer's, on its device, float32. The engine has its configuration; weights are published later.
@@ -155,7 +155,7 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class ResponseCheck:
-    """Checks the answers of any engine: a wrong row would train a wrong policy, and is never repaired here.
+    """Checks the answers of any engine. A wrong row would train a wrong policy, so it is refused and never repaired.
 
     Attributes:
         ends: tokens that end a response; empty if they are unknown.

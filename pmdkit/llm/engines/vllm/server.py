@@ -27,7 +27,7 @@ from pmdkit.llm.engines.vllm.client import Json, Server, call_each
 from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
 from pmdkit.specs.llm import VLLMTable
 
-REQUESTS = 288  # to a server at a time: vLLM generates 256 rows together, the rest wait in its queue
+REQUESTS = 288  # concurrent requests to a server: vLLM generates 256 rows together, the rest wait in its queue
 POLL = 0.25  # seconds between calls of progress, and between checks of a server that starts
 UNDEFINED = -9999.0  # what vLLM writes for a log-probability that is NaN or -inf, which JSON cannot hold
 # everything that shapes the distribution is set: a server's own defaults may come from its model
@@ -121,12 +121,12 @@ class ServerEngine:
         read: Callable[[int, Json], Any],
         progress: Progress | None = None,
     ) -> list[Any]:
-        """What is read from the answers to all requests, in order; `group` requests in a row have the same prompt."""
+        """Parsed answers to all requests, in order; `group` requests in a row have the same prompt."""
         if not self.tag:
             raise UsageError("the vLLM servers have no weights yet; publish weights before asking for responses")
         self.check_tag()
         answers = asyncio.run(self.complete_all(bodies, group, read, progress))
-        self.check_tag()  # nobody has replaced the weights meanwhile
+        self.check_tag()  # no other client has replaced the weights meanwhile
         return answers
 
     async def complete_all(
@@ -138,7 +138,7 @@ class ServerEngine:
         free = [asyncio.Semaphore(self.requests) for _ in self.servers]
 
         async def ask(row: int) -> None:
-            """Prompts are dealt to servers in turn; all rows of a prompt go to one, which reads it once."""
+            """Deal prompts to servers in turn; all rows of a prompt go to one server, which reads it once."""
             nonlocal written
             place = row // group % len(self.servers)
             server = self.servers[place]
@@ -154,7 +154,7 @@ class ServerEngine:
 
         async def report() -> None:
             while progress is not None:
-                progress(written, len(answers))  # raises if nobody waits any more
+                progress(written, len(answers))  # raises if no caller waits any more
                 await asyncio.sleep(POLL)
 
         try:
