@@ -28,12 +28,12 @@ def doctor(*, parity: Flag = False, json: Flag = False) -> None:
     if parity:
         check_parity(json)
         return
-    found = examine()
+    results = examine()
     if json:
-        print_json(found)
+        print_json(results)
     else:
-        show(found)
-    if not found["exact"]["holds"]:
+        show(results)
+    if not results["exact"]["holds"]:
         raise CheckFailed("the exact solver gave a wrong value here; please report the output of doctor --json")
 
 

@@ -64,8 +64,8 @@ class LLMOptions(RunOptions):
         """Dotted keys and their values."""
         short: dict[str, Any] = {"model.path": self.model, "env.path": self.data, "reward.grade": self.reward}
         short |= {"run.max_time": self.max_time, "model.backend": self.backend, "tinker.url": self.url}
-        given = {key: value for key, value in short.items() if value is not None}
-        return merged([*super().changes().items(), *given.items()])
+        options_set = {key: value for key, value in short.items() if value is not None}
+        return merged([*super().changes().items(), *options_set.items()])
 
 
 def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = None) -> None:

@@ -88,8 +88,8 @@ class RunOptions:
         short["run.record"] = 1 if self.record else None
         if self.set == []:
             raise UsageError("--set got nothing; expected key=value, such as objective.norm=none")
-        given = {key: value for key, value in short.items() if value is not None}
-        return merged([*given.items(), *assignments(self.set or []).items()])
+        options_set = {key: value for key, value in short.items() if value is not None}
+        return merged([*options_set.items(), *assignments(self.set or []).items()])
 
 
 def assignments(pairs: list[str]) -> dict[str, Any]:

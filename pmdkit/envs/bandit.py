@@ -55,8 +55,8 @@ class Bandit:
         for field, axes in (("log_policy", 2), ("success", 2), ("features", 3)):
             value = getattr(self, field)
             if value is not None and (value.ndim != axes or value.shape[:2] != self.reward.shape):
-                wanted = [*self.reward.shape, "d"][:axes]
-                raise ValueError(f"{field} has shape {list(value.shape)}; expected {wanted}, as reward has")
+                expected = [*self.reward.shape, "d"][:axes]
+                raise ValueError(f"{field} has shape {list(value.shape)}; expected {expected}, as reward has")
         if self.success is not None and not ((self.success >= 0) & (self.success <= 1)).all():
             raise ValueError(f"success has the entry {outside(self.success, 0, 1)}; expected probabilities from 0 to 1")
         total = np.exp(self.log_policy).sum(-1)

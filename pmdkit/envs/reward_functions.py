@@ -134,15 +134,15 @@ class OwnReward:
 
     def number(self, found: Any) -> tuple[float | None, str]:
         """A value, or None and the reason. A function of (response, gold) gives 0 to 1, others any finite number."""
-        wanted = "a number from 0 to 1" if self.positional else "a finite number"
+        expected = "a number from 0 to 1" if self.positional else "a finite number"
         if isinstance(found, BaseException):
             return None, f"{type(found).__name__}: {str(found)[:200]}"
         try:
             value = float(found)
         except (TypeError, ValueError):
-            return None, f"the grader returned {type(found).__name__}; expected {wanted}"
+            return None, f"the grader returned {type(found).__name__}; expected {expected}"
         if not math.isfinite(value) or (self.positional and not 0 <= value <= 1):
-            return None, f"the grader returned {value}; expected {wanted}"
+            return None, f"the grader returned {value}; expected {expected}"
         return value, ""
 
 

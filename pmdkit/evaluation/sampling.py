@@ -80,9 +80,9 @@ def bandit_draws(problem: Bandit, backend: Backend, k: int, problems: int | None
     if problem.success is None:
         raise UsageError(f"{problem.name} has real-valued rewards: nothing passes or fails; read reward_last instead")
     contexts = np.arange(problem.contexts)[:problems]
-    given = k * blocks(len(contexts), k)
-    arms = backend.learner.rollout(torch.from_numpy(contexts), given, derive(seed, "eval")).responses
-    answer = arms.numpy().reshape(len(contexts), given)
+    draws_each = k * blocks(len(contexts), k)
+    arms = backend.learner.rollout(torch.from_numpy(contexts), draws_each, derive(seed, "eval")).responses
+    answer = arms.numpy().reshape(len(contexts), draws_each)
     chance = generator(seed, "eval", "luck").random(answer.shape)
     right = (chance < problem.success[contexts[:, None], answer]).astype(np.float64)
     return GradedDraws(right, answer, exhaustive=len(contexts) == problem.contexts)
@@ -91,13 +91,13 @@ def bandit_draws(problem: Bandit, backend: Backend, k: int, problems: int | None
 def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, seed: int) -> GradedDraws:
     """Draw responses to held-out prompts, or to all prompts if none are held out."""
     prompts = backend.task.held_out(problems)  # type: ignore[attr-defined]
-    given = k * blocks(len(prompts), k)
+    draws_each = k * blocks(len(prompts), k)
     right, answer = [], []
-    for number, some in enumerate(prompts.split(max(1, ROWS // given))):
-        rollouts = backend.learner.rollout(some, given, derive(seed, "eval", number))
+    for number, some in enumerate(prompts.split(max(1, ROWS // draws_each))):
+        rollouts = backend.learner.rollout(some, draws_each, derive(seed, "eval", number))
         right.append(backend.task.reward(rollouts).numpy())
         rows = answer_rows(problem, rollouts.responses.numpy(), rollouts.mask.numpy())
-        answer.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(len(some), given))
+        answer.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(len(some), draws_each))
     exhaustive = problem.grid is not None and len(prompts) == len(problem.grid)
     return GradedDraws(np.concatenate(right), np.concatenate(answer), exhaustive)
 

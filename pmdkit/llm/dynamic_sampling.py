@@ -103,10 +103,10 @@ def put_groups(rollouts: EngineRollouts, places: Tensor, more: EngineRollouts, t
 def put(table: Tensor, rows: Tensor, other: Tensor, taken: Tensor) -> Tensor:
     """[N, T] or [N] with some rows replaced by another table's; the narrower one is zero-padded on the right."""
     if table.ndim == 1:
-        found = table.clone()
+        result = table.clone()
     else:
         width = max(table.shape[1], other.shape[1])
-        found = torch.nn.functional.pad(table, (0, width - table.shape[1]))
+        result = torch.nn.functional.pad(table, (0, width - table.shape[1]))
         other = torch.nn.functional.pad(other, (0, width - other.shape[1]))
-    found[rows] = other[taken].to(found.dtype)
-    return found
+    result[rows] = other[taken].to(result.dtype)
+    return result

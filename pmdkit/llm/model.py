@@ -54,8 +54,8 @@ def load_model(
                 if not here:
                     from huggingface_hub import snapshot_download
 
-                    wanted = ["*.json"] if meta else ["*.json", "*.safetensors"]
-                    folder = Path(snapshot_download(path, local_files_only=local, allow_patterns=wanted))
+                    patterns = ["*.json"] if meta else ["*.json", "*.safetensors"]
+                    folder = Path(snapshot_download(path, local_files_only=local, allow_patterns=patterns))
                 model = shard_loading.make_empty_model(folder)
             else:
                 model = shard_loading.load_whole(path, local, meta)

@@ -56,8 +56,8 @@ class CastingBlock:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The block's own forward pass."""
         assert isinstance(self, nn.Module)
-        given = {x.dtype for x in (*args, *kwargs.values()) if isinstance(x, Tensor)}
-        dtype = next((half for half in (torch.bfloat16, torch.float16) if half in given), None)
+        dtypes = {x.dtype for x in (*args, *kwargs.values()) if isinstance(x, Tensor)}
+        dtype = next((half for half in (torch.bfloat16, torch.float16) if half in dtypes), None)
         with ExitStack() as stack:
             if dtype is not None:
                 casts = stack.enter_context(cast_weights(list(self.modules()), dtype))

@@ -69,8 +69,8 @@ def start_ranks(command: Sequence[str], processes: int, threads: int) -> tuple[i
     if not check_cuda_p2p_ib_support():  # two GeForce 4000, which accelerate refuses without these
         shared |= {name: os.environ.get(name, "1") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}
     # under nohup, and in jobs of a script, a signal that is ignored stays ignored
-    wanted = [name for name in SIGNALS if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN]
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(wanted)
+    signals = [name for name in SIGNALS if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN]
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(signals)
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # one line tells the end, ours
     python, *arguments = python_command("-m", "pmdkit", *command)
     with TemporaryDirectory(prefix="pmdkit-") as folder:
@@ -86,7 +86,7 @@ def start_ranks(command: Sequence[str], processes: int, threads: int) -> tuple[i
             assert result is not None
             return cause(result.failures)
         except SignalException:
-            for name in wanted:  # one request is enough; only a second Ctrl-C, which gives the step up, counts
+            for name in signals:  # one request is enough; only a second Ctrl-C, which gives the step up, counts
                 signal.signal(getattr(signal, name), signal.SIG_IGN if name != "SIGINT" else signal.default_int_handler)
             context.close(signal.SIGTERM, SHUTDOWN)
             told = [reason(context.error_files[rank]) for rank in range(processes)]

@@ -40,18 +40,18 @@ def fill_model(wanted: Mapping[str, Tensor], folder: Path, process_group: Proces
     Raises:
         UsageError: in every process, if a weight is in no file, has another shape, or contains NaN.
     """
-    found: Mapping[str, Tensor] = wanted  # other processes read no source
+    weights: Mapping[str, Tensor] = wanted  # other processes read no source
     problem = None
     if process_group.is_main_process:
         try:
-            found = named_weights(load_whole(folder, local=True))
-            if other := [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]:
+            weights = named_weights(load_whole(folder, local=True))
+            if other := [name for name in wanted if name not in weights or weights[name].shape != wanted[name].shape]:
                 raise UsageError(f"the weights of {folder} are not those of its config.json ({other[0]}); {ADVICE}")
         except Exception as caught:  # any error of transformers about the files
             problem = first_line(caught)
     if problem := process_group.broadcast_object(problem):
         raise UsageError(f"model.path {folder} does not load: {problem}")
-    copy_weights(wanted, {name: found[name] for name in wanted}, process_group)
+    copy_weights(wanted, {name: weights[name] for name in wanted}, process_group)
 
 
 def load_whole(path: Path | str, local: bool, meta: bool = False) -> PreTrainedModel:

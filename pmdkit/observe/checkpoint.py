@@ -377,11 +377,11 @@ def decoding() -> Iterator[None]:
 def open_regular(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
     """Open a regular file for reading; not a link, nor a pipe, on which a read could wait forever."""
     try:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             raise Damaged(f"{path.name} is not a regular file")
-        if size is not None and found.st_size != size:
-            raise Damaged(f"{path.name} has {found.st_size} bytes, {size} were written")
+        if size is not None and status.st_size != size:
+            raise Damaged(f"{path.name} has {status.st_size} bytes, {size} were written")
         with path.open("rb") as file:
             yield file
     except OSError as problem:

@@ -189,13 +189,13 @@ def noise_columns(
     None counts on the full support, where the partition function is exact and not estimated.
     """
     from_middle = np.where(present, np.abs(reward - passed), np.nan)
-    found = {name: np.full(len(reward), np.nan) for name in ("noise_share", "theory_noise_share")}
+    columns = {name: np.full(len(reward), np.nan) for name in ("noise_share", "theory_noise_share")}
     known = from_middle[present]
     if known.size and known.min() > 0 and np.allclose(known, known[0], rtol=1e-9, atol=0):
         size = present.sum(1)
         rows = size >= 2
         tau = tau[rows] / (2 * known[0])
         right = (present & (reward > passed)).sum(1)[rows]
-        found["noise_share"][rows] = misjudged(right, size[rows], tau)
-        found["theory_noise_share"][rows] = expected_noise(rate[rows], size[rows], tau)
-    return found
+        columns["noise_share"][rows] = misjudged(right, size[rows], tau)
+        columns["theory_noise_share"][rows] = expected_noise(rate[rows], size[rows], tau)
+    return columns

@@ -112,10 +112,10 @@ class RunFolder:
         """Drop all rows and records after a step, for the run to compute again; the rows up to it must exist."""
         kept, remedy = whole_lines(self.metrics)[:step], "start again with another --out"
         try:
-            found = [row["step"] for row in parse_rows(self.metrics, kept, foreign.table(step=int))]
+            steps = [row["step"] for row in parse_rows(self.metrics, kept, foreign.table(step=int))]
         except UsageError as problem:
             raise ResumeRefused(f"{problem}, or {remedy}") from problem
-        if found != list(range(1, step + 1)):
+        if steps != list(range(1, step + 1)):
             raise ResumeRefused(f"{self.metrics} lacks rows of the {step} steps up to the checkpoint; {remedy}")
         if self.metrics.exists():
             files.replace(self.metrics, b"".join(kept))
@@ -168,8 +168,8 @@ def locked(folder: RunFolder) -> Iterator[None]:
     except Timeout as problem:
         owner = ""  # process 17 on host, as the holder of the lock wrote it
         with suppress(UsageError):
-            found = foreign.read_text(folder.path / "run.lock", most=300)
-            owner = f" ({found})" if OWNER.fullmatch(found) else ""
+            owner_text = foreign.read_text(folder.path / "run.lock", most=300)
+            owner = f" ({owner_text})" if OWNER.fullmatch(owner_text) else ""
         # without locks in the file system the file itself is the lock, which a killed process leaves behind
         stale = "; if that has ended, delete run.lock" if isinstance(lock, SoftFileLock) else ""
         what = f"output {folder.path} is in use by another run{owner}"

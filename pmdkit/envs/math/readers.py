@@ -182,8 +182,8 @@ def parse_problem(value: Any) -> tuple[str, tuple[tuple[str, str], ...]]:
         for message in value:
             keys = {key for key, x in message.items() if x} | {"content"} if isinstance(message, dict) else set()
             if keys != {"role", "content"} or message["role"] not in ROLES:
-                wanted = f"messages of content and role, which is {' or '.join(ROLES)}, and nothing else"
-                raise ValueError(f"the prompt is a list with {short(message)}; expected {wanted}")
+                expected = f"messages of content and role, which is {' or '.join(ROLES)}, and nothing else"
+                raise ValueError(f"the prompt is a list with {short(message)}; expected {expected}")
             history.append((message["role"], check_text(message.get("content"), "message")))
         if not history or history[-1][0] != "user":
             raise ValueError("the prompt is a list that does not end with a message of the user")

@@ -76,9 +76,9 @@ def score_puzzle(response: str, cut_off: bool, columns: dict[str, Any]) -> float
     A response that was cut off or gives no answer gets 0 without calling the verifier.
     """
     start = response.lower().rfind("answer:")
-    found = ANSWER.match(response[start:]) if start >= 0 and not cut_off else None
-    if found is None:
+    match = ANSWER.match(response[start:]) if start >= 0 and not cut_off else None
+    if match is None:
         return 0.0
     options = dumps(columns["options"], sort_keys=True)
     puzzles = make_puzzles(columns["dataset"], columns["size"], columns["seed"], options)
-    return float(puzzles.score_answer(found[1], puzzles[columns["n"]]))
+    return float(puzzles.score_answer(match[1], puzzles[columns["n"]]))

@@ -279,10 +279,10 @@ def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, 
 
 def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: int) -> None:
     """Check that prompts are [count, L] ids of the vocabulary."""
-    shape, wanted = list(np.shape(prompts)), [count, problem.prompt_length]
-    if shape != wanted or prompts.dtype != np.int64 or count < 1:
+    shape, expected = list(np.shape(prompts)), [count, problem.prompt_length]
+    if shape != expected or prompts.dtype != np.int64 or count < 1:
         kind = getattr(prompts, "dtype", type(prompts).__name__)
-        raise ValueError(f"{method} of {problem.name} gave {shape} {kind}; expected {wanted} int64, at least one row")
+        raise ValueError(f"{method} of {problem.name} gave {shape} {kind}; expected {expected} int64, at least one row")
     if prompts.min() < 0 or prompts.max() >= len(problem.vocabulary):
         got = f"{method} of {problem.name} gave ids from {prompts.min()} to {prompts.max()}"
         raise ValueError(f"{got}; expected ids of its vocabulary, 0 to {len(problem.vocabulary) - 1}")

@@ -103,16 +103,16 @@ class DistributedEngine:
         share = drawn or Responses(none.int(), none, none.bool(), none[:, 0].bool(), NO_WEIGHTS)
         mask = share.mask.cpu()
         versions = self.gather_tensor(torch.tensor([share.version]))
-        found = sorted(set(torch.cat(versions).tolist()) - {NO_WEIGHTS})
-        if len(found) > 1:
-            raise ComponentDied(f"engines answered with weights of versions {found}; expected one version")
+        published = sorted(set(torch.cat(versions).tolist()) - {NO_WEIGHTS})
+        if len(published) > 1:
+            raise ComponentDied(f"engines answered with weights of versions {published}; expected one version")
         return Responses.from_flat(
             tokens=torch.cat(self.gather_tensor(share.tokens.cpu()[mask].int())),
             logp=torch.cat(self.gather_tensor(share.logp.cpu()[mask])),
             lengths=torch.cat(self.gather_tensor(mask.sum(1))),
             ended=torch.cat(self.gather_tensor(share.ended.cpu())),
             end=self.end,
-            version=found[0] if found else NO_WEIGHTS,
+            version=published[0] if published else NO_WEIGHTS,
         )
 
     def gather_tensor(self, tensor: Tensor) -> list[Tensor]:

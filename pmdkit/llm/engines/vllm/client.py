@@ -46,18 +46,18 @@ class Server:
     def post(self, path: str, body: Json | None = None, method: str = "POST") -> Json:
         """The answer to a request, on a new connection."""
         try:
-            found = httpx.request(method, self.url + path, json=body, headers=self.headers, timeout=self.timeout)
+            response = httpx.request(method, self.url + path, json=body, headers=self.headers, timeout=self.timeout)
         except httpx.HTTPError as problem:
             raise self.lost(path, problem) from problem
-        return self.read(path, found)
+        return self.read(path, response)
 
     async def post_from(self, client: httpx.AsyncClient, path: str, body: Json) -> Json:
         """The answer to a request, on a connection of a client that makes many at a time."""
         try:
-            found = await client.post(self.url + path, json=body, headers=self.headers, timeout=self.timeout)
+            response = await client.post(self.url + path, json=body, headers=self.headers, timeout=self.timeout)
         except httpx.HTTPError as problem:
             raise self.lost(path, problem) from problem
-        return self.read(path, found)
+        return self.read(path, response)
 
     def lost(self, path: str, problem: httpx.HTTPError) -> EngineLost:
         """The error for a server that does not answer."""

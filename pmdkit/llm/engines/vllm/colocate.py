@@ -71,9 +71,9 @@ class ColocatedEngine:
         arguments.set_environment()
         with tempfile.TemporaryDirectory(prefix="pmdkit-vllm-") as name:
             folder = Path(name)
-            given = arguments.llm_arguments(config, folder)
-            arguments.write_folder(folder, config, self.names.architecture, given["max_model_len"])
-            self.llm: Any = start_vllm(given, self.names.architecture, str(release), self.owns_group)
+            keywords = arguments.llm_arguments(config, folder)
+            arguments.write_folder(folder, config, self.names.architecture, keywords["max_model_len"])
+            self.llm: Any = start_vllm(keywords, self.names.architecture, str(release), self.owns_group)
 
     def generate(
         self,
