@@ -18,6 +18,8 @@ undecided, else undecided. The final pass rate over all prompts is reported too,
 of c_hat / tau over the groups whose rewards differ, by PMD-mean's rollouts.
 
 Every finished run is appended to a journal; the same command goes on where it stopped.
+
+Kept because docs/explore/anchor/ says where PMD-part fails, and this tests it.
 """
 
 import json

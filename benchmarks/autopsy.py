@@ -34,6 +34,8 @@ Makers
   prime-rl, open-instruct or plain columns write it; the writers are read off the same sources as the readers.
 * `toy`: `pmdkit toy`, its own run folder with recorded steps.
 * `trl`: TRL's GRPOTrainer with a random model of two layers; its own dumps, nothing simulated.
+
+Kept because docs/use/autopsy.md says how often each planted fault is named.
 """
 
 import json

@@ -5,6 +5,8 @@ Seeds are contexts of one bandit: a table shares nothing between contexts, so on
 each. Every arm of the comparison sees the same uniforms. "predicted" comes from `finite_samples.best_k`, with the
 cells right and wrong, and was fixed before any run; "predicted by arm", with a cell for each arm, was added after the
 first results.
+
+Kept because docs/use/finite-samples.md says which k a sampled step predicts.
 """
 
 import json

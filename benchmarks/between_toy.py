@@ -5,6 +5,8 @@ weights, prompts and the uniforms of the draws. The pass rate is exact, over all
 predictions are made before the first run, for a policy between chance and 0.9: "cells" knows right and wrong responses,
 "arms" has a cell for each token. Every k has the same three learning rates to be tuned over, on seeds of their own, by
 the area under the curve. The record is written after each run; the same command goes on where it stopped.
+
+Kept because docs/use/finite-samples.md says that its prediction of k holds for a transformer.
 """
 
 import json

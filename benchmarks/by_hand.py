@@ -2,6 +2,8 @@
 
 The scripts write no run folder with configuration, metrics and a last checkpoint, as pmdkit does. The row `command`
 times whole processes, from start to end; the other rows are seconds per step, without checkpoints.
+
+Kept because rows by_hand/ say what a run folder costs over a script of one's own.
 """
 
 import subprocess

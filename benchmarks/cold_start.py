@@ -2,6 +2,8 @@
 
 The imports of TRL and torch are timed for comparison. The short commands are one of each tier, as whole processes, in
 multiples of the CPU seconds of `import torch`.
+
+Kept because rows cold_start/ bound what a first command costs.
 """
 
 import importlib.util

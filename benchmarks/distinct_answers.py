@@ -33,6 +33,8 @@ theorem on rests (`theory.winner_threshold`) and an exploratory run of other cod
 20 seeds, 0 to 19, which chose nothing here; if time ends, as many whole seeds of a task as are finished. The level, the
 sizes and rates were chosen on seed 1000, by pass rates, time taken and norms of gradients; no share of distinct
 answers was looked at. Every finished run is appended to a journal; the same command goes on where it stopped.
+
+Kept because docs/use/distinct-answers.md has its table.
 """
 
 import hashlib

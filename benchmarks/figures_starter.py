@@ -3,6 +3,8 @@
     pmdkit sweep llm starter --over objective=pmd-mean,pmd-part,grpo --seeds 3 --out SWEEP
 
 makes the runs, a quarter of an hour; SWEEP/sweep.json is that record. Four digits of what is drawn.
+
+Kept because the stored curves of pmdkit_lab/figures/training_curves.py come from it.
 """
 
 import json

@@ -4,6 +4,8 @@
     python benchmarks/figures_toy.py SEQUENCE
 
 The other curves come from benchmarks/results. Of a run it keeps what figures 4, 5 and 7 draw, four digits each.
+
+Kept because the stored curves of pmdkit_lab/figures/training_curves.py come from it.
 """
 
 import json

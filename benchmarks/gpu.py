@@ -6,6 +6,8 @@
 
 Each row is written as soon as it is measured. Where the planner predicts what is measured, another row has the ratio of
 the prediction to the measurement. Weights are random, except the starter's, which are trained; nothing is downloaded.
+
+Kept because rows gpu/ hold the goals G1 to G5 on an accelerator.
 """
 
 import argparse

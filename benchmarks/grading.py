@@ -3,6 +3,8 @@
 Plain integers are graded in this process, in CPU seconds. The others go through one worker, or two with hostile ones,
 and are timed by the wall clock, since most of the work is in other processes. verifier.py and a test check the
 agreement with labels.
+
+Kept because rows grading/ bound the rate of verdicts.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,8 @@
 """A hand-written alternative to a toy run: GRPO in one file of torch and transformers; nothing is saved or shown.
 
 `generate` for the rollouts, one forward pass for the old log-probabilities, the clipped loss of GRPO, fused AdamW.
+
+Kept because by_hand.py runs it as the peer of a toy run.
 """
 
 import numpy as np

@@ -2,6 +2,8 @@
 
 TRL and Liger give log-probabilities of tokens and recompute the logits in the backward pass, as `logprobs.head_logp`
 ("chunks") does; their cost does not depend on how tokens are split into responses, that of ours ("fused") does.
+
+Kept because llm_head.py, llm_precision.py and gpu.py compare these ways.
 """
 
 import importlib.util

@@ -2,6 +2,8 @@
 
 llama.cpp reads each prompt once, shares its cache within the group, is given the length of each row, and uses its own
 sampler. It does not compute log-probabilities; our engine does. Needs llama-cpp-python==0.3.36 and gguf.
+
+Kept because rows llama_sampling/ compare the embedded engine with llama.cpp.
 """
 
 import ctypes

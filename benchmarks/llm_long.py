@@ -3,6 +3,8 @@
 Two prompts of 64 tokens, eight responses each, all of one length; log-probabilities, forward and backward. Peak and
 time are compared with reading every prompt again with each response. The model is thin, since only attention could
 grow with the square of the length: its scores, or a mask.
+
+Kept because rows llm_long/ hold that memory grows no faster than length.
 """
 
 from collections.abc import Iterator

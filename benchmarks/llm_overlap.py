@@ -3,6 +3,8 @@
 The engine is the embedded one, on a copy of the weights, in a thread of the trainer's process: both share one
 interpreter. An engine in a process of its own (vllm-server) is not measured. Other load on the machine affects these
 rows.
+
+Kept because rows llm_overlap/ hold what rollout.lag = 1 gains.
 """
 
 import os

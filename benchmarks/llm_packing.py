@@ -2,6 +2,8 @@
 
 The same Qwen2, the same sequences of prompt and response, the same loss (the mean log-probability of a response token),
 forward and backward. All ways must give the same gradient before they are compared.
+
+Kept because rows llm_packing/ hold what packing gains.
 """
 
 import copy

@@ -1,6 +1,8 @@
 """The embedded engine against `generate` of transformers: same weights, prompts and lengths (rollout_cases.py).
 
 Ours returns log-probabilities too; the peer is not asked for them.
+
+Kept because rows llm_sampling/ compare the embedded engine with `generate`.
 """
 
 from collections.abc import Callable, Iterator

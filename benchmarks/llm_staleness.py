@@ -2,6 +2,8 @@
 
 An update has 2 prompts x 8 responses (step_task.py). TRL takes a minute and a half for one such step, so it is measured
 in one round, first step included; ours is measured after a first step.
+
+Kept because rows llm_staleness/ hold the gain of stale rollouts.
 """
 
 import importlib.util

@@ -2,6 +2,8 @@
 
 A step is timed from the end of one to the end of the next; memory is that of the whole process. step_task.py defines
 the task. Needs trl==1.16.0.
+
+Kept because rows llm_step/ compare a whole step with TRL's.
 """
 
 import importlib.util

@@ -3,6 +3,8 @@
 `python benchmarks/numpy_bandit.py 200` takes 200 steps and prints the pass rate every 20 steps. A step is that of
 `pmdkit bandit needle --group 16`: draw 16 arms, subtract from each reward the mean of the others, and apply Adam to the
 logits.
+
+Kept because by_hand.py runs it as the peer of a bandit run.
 """
 
 import sys

@@ -2,6 +2,8 @@
 
 run.py starts it, and sets the number of threads, which libraries read when they are imported. The file is written after
 every row, so that nothing is lost when a later row fails.
+
+Kept because run.py starts each benchmark through it.
 """
 
 import argparse

@@ -4,6 +4,8 @@
 middle of its knob and learning rates over four decades, on a seed that the race does not use. `results/race-
 pilot/TASK.json` is written after each run; the same command continues where it stopped. Nothing here is a comparison:
 one seed, one knob.
+
+Kept because docs/use/race.md takes its learning rates from it.
 """
 
 import json

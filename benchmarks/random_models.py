@@ -2,6 +2,8 @@
 
 A model with random weights does not end its responses, so lengths are drawn beforehand and imposed on all sides: the
 end token is certain at the position where a response should end, and impossible elsewhere.
+
+Kept because the benchmarks of packing, long responses and rollouts share its models.
 """
 
 import numpy as np

@@ -2,6 +2,8 @@
 
 The share is that of the recorder's own work within a run. The note has the difference between whole runs with and
 without it, in turns, which includes everything else that recording changes, and the noise of two runs.
+
+Kept because rows recorder/ bound what recording costs.
 """
 
 import tempfile

@@ -1,4 +1,7 @@
-"""The rollouts on which engines are compared: three random models, heavy-tailed lengths, shared prompts."""
+"""The rollouts on which engines are compared: three random models, heavy-tailed lengths, shared prompts.
+
+Kept because the three benchmarks of engines share its cases.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

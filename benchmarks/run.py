@@ -5,6 +5,8 @@ is complete, the next call starts a new one. Each benchmark runs in its own proc
 that has its peers. A benchmark that fails, or whose peer is not installed, becomes a row that says so, and the exit
 code is 1. At the end each row that
 moved by more than 15 % from the stored column is printed, and each that did not run.
+
+Kept because `make bench` is this script.
 """
 
 import argparse

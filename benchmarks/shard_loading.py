@@ -1,4 +1,7 @@
-"""Loading a model whose weights are divided among processes: the host memory that it takes, on CPUs over gloo."""
+"""Loading a model whose weights are divided among processes: the host memory that it takes, on CPUs over gloo.
+
+Kept because rows shard_loading/ bound the host memory of loading shards.
+"""
 
 import json
 import os

@@ -4,6 +4,8 @@ The runs are `pmdkit llm smollm2 --seed N --out RUN`, whole folders without thei
 results/smollm2.json, and printed as the table of docs/use/llm.md: by step the share of responses in the answer
 format and the share of those that are right; by kind of problem the same before and after, on the fixed evaluation,
 with 95 % intervals over problems. A response is in the format if it ended within its tokens and gave an answer.
+
+Kept because docs/use/llm.md tells what it measured.
 """
 
 import json

@@ -15,6 +15,8 @@ training say nothing about GSM8K as others report it: they trained on its train 
 
 Expected: right before in a few percent at most; most groups are all wrong and teach nothing, so no change in avg@4. The
 answer format may be learned.
+
+Kept because docs/use/llm.md has its numbers on GSM8K.
 """
 
 import json

@@ -29,6 +29,8 @@ weights stop being finite counts with what it reached, and 0 for the steps it di
 No ranking is predicted but one: by the anchor law (`theory.anchor`) PMD-part pushes away from the old policy where
 c_8 > tau, at pass rates of 0.02 to 0.9 with tau 0.05, so at the matched setting it is expected to have less than
 PMD-mean. With two ministeps each batch gives one stale update only, so the push has little time: it may not show.
+
+Kept because docs/use/smollm2.md has its comparison of objectives.
 """
 
 import json

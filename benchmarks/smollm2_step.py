@@ -10,6 +10,8 @@ The sides take turns, each in a new process. TRL has its fastest settings of ste
 Of a step of pmdkit it prints rollout, scoring (log-probabilities before the updates, and after them for the gauges)
 and update, each with the seconds that its matrix products alone would take at the rate of products of 1,024 x 576 x
 1,536 in float32: attention, softmax, sampling and the optimizer count as nothing there. Each computes a prompt once.
+
+Kept because README.md has its step beside TRL's.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The exact PMD-mean solver against alternatives (solver_peers.py): time per entry, and accuracy."""
+"""The exact PMD-mean solver against alternatives (solver_peers.py): time per entry, and accuracy.
+
+Kept because rows solver/ hold the solver's speed and accuracy.
+"""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,6 +1,8 @@
 """The rows of solver.py for real rewards, without AVX-512, which NumPy is told not to use.
 
 The environment variable for this is set in rows.toml, because NumPy reads it when it is imported.
+
+Kept because rows solver_avx2/ hold the solver's speed on processors without AVX-512.
 """
 
 from collections.abc import Iterator

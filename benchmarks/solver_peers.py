@@ -1,4 +1,7 @@
-"""Alternative solvers of the exact PMD-mean update, log-ratios [S, A], and a reference to 40 digits, [A]."""
+"""Alternative solvers of the exact PMD-mean update, log-ratios [S, A], and a reference to 40 digits, [A].
+
+Kept because solver.py measures against these.
+"""
 
 import mpmath as mp
 import numpy as np

@@ -1,4 +1,7 @@
-"""A whole step of the language-model tier, in the loop that `pmdkit train` runs, without writing to disk."""
+"""A whole step of the language-model tier, in the loop that `pmdkit train` runs, without writing to disk.
+
+Kept because step_side.py runs it as our side of a whole step.
+"""
 
 import time
 from copy import deepcopy

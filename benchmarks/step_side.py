@@ -2,6 +2,8 @@
 
 `python step_side.py pmdkit|trl '{"prompts": 8, "ministeps": 1, "steps": 2}'` prints what its `train`
 returned, and the peak.
+
+Kept because llm_step.py, llm_staleness.py and llm_overlap.py start their sides through it.
 """
 
 import json

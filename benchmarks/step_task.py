@@ -3,6 +3,8 @@
 Lengths are geometric with a mean of about 42, cut at 256, drawn beforehand by step and row, and imposed on both sides
 (random_models.py), so that both generate, grade and train on responses of the same lengths. The log-probability
 that sampling stores for an end token is then not the model's, which changes numbers but not the work.
+
+Kept because both sides of a whole step read their task from it.
 """
 
 from collections.abc import Sequence

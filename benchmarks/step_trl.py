@@ -2,6 +2,8 @@
 
 These are no gradient checkpointing, no reference model, micro-batches of 8 rows (of 4 to 64), no torch.compile, and
 nothing logged or saved.
+
+Kept because step_side.py runs it as TRL's side of a whole step.
 """
 
 import tempfile

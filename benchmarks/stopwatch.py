@@ -1,4 +1,7 @@
-"""Times of a pmdkit run: its start, the end of each step, and when it first reached a target pass rate."""
+"""Times of a pmdkit run: its start, the end of each step, and when it first reached a target pass rate.
+
+Kept because the benchmarks of toy runs, and by_hand.py, time their steps with it.
+"""
 
 import time
 from typing import Any

@@ -1,6 +1,8 @@
 """The tables of README.md, from the records of sittings: `python benchmarks/table.py`. Measures nothing.
 
 A processor has one record and one column. Rows that need an accelerator have a table of their own.
+
+Kept because README.md's tables are what it makes of the stored sittings.
 """
 
 import re

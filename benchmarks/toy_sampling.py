@@ -2,6 +2,8 @@
 
 With the initial weights, whose responses share few prefixes (the worst case), and after a short supervised phase.
 Ours returns log-probabilities too; the peer is not asked for them.
+
+Kept because rows toy_sampling/ compare toy rollouts with `generate`.
 """
 
 from collections.abc import Callable, Iterator

@@ -3,6 +3,8 @@
 The weights are those after the recipe's warm start, in a folder written by save_pretrained. Both sides use the recipe's
 prompts per step, responses, updates and learning rate, and take turns in one process. Ours writes its run folder and a
 checkpoint in every step, in the bare rows only the last one; TRL writes nothing. Needs trl==1.16.0.
+
+Kept because rows toy_step/ compare toy steps with TRL's.
 """
 
 import importlib.util

@@ -2,6 +2,8 @@
 
 This is why the default is 1. Each run is its own process, as a user would start it; seconds are those of its steps.
 Other load on the machine affects these rows more than any other.
+
+Kept because rows toy_threads/ are why one thread is the default.
 """
 
 import json

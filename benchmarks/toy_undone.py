@@ -36,6 +36,8 @@ and goes on from the step BEFORE its end in the ways of COPY_WAYS. Where respons
 `long` are exact since then; the older ones of `copy` are those of rollouts.
 
 Every finished run is appended to a journal; the same command goes on where it stopped. `record` writes the JSON record.
+
+Kept because README.md tells from it why a solved run comes undone.
 """
 
 import json

@@ -3,6 +3,8 @@
 python benchmarks/trl_recorder.py STARTER BATCHES, in an environment with TRL; `pmdkit export starter STARTER` builds
 the model. The share is that of the recorder's own seconds in a recorded batch, without TRL's that it calls. The medians
 of batches with and without it hold whatever else differs between them, above all the lengths of responses.
+
+Kept because README.md says from it what recording costs beside TRL.
 """
 
 import statistics

@@ -12,6 +12,8 @@ more draws per prompt, fewer prompts) and at 32 prompts per update (equal prompt
 All runs make 320 updates.
 
 The record is written after each run; the same command goes on where it stopped. Some 20 minutes of one CPU.
+
+Kept because docs/paper/index.md and lesson 203 refer to its tuned runs.
 """
 
 import json

@@ -3,6 +3,8 @@
 `python benchmarks/twins.py` in .venv-bench or .venv-trl, with TRL 1.16 and pmdkit, writes results/twins.json;
 docs/use/trainers.md shows it. Models and data are made here, in a temporary folder, without the hub. Sides take turns,
 each on one thread.
+
+Kept because docs/use/trainers.md has its table.
 """
 
 import argparse

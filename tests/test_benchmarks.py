@@ -1,7 +1,9 @@
 """The tables of benchmarks/README.md are pure functions of the records of sittings. Nothing is timed here."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -40,6 +42,37 @@ def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):
             assert one.met(1.0) in (True, False)
         if listed[rows.benchmark_of(one.key)]["environment"] != "none":
             assert (BENCHMARKS / f"{rows.benchmark_of(one.key)}.py").exists()
+
+
+def names(script: Path, text: str) -> bool:
+    """Whether a text has the path of a script, or imports its module."""
+    module = re.escape(script.stem)
+    imported = rf"^\s*(from ([\w.]*\.)?{module} import|from [\w.]+ import .*\b{module}\b|import ([\w.]*\.)?{module}\b)"
+    return bool(re.search(rf"(?<!\w){module}\.py\b|{imported}", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "docs/generate"])
+def test_every_script_is_named_by_a_row_a_page_or_a_test(folder):
+    """Or by the build, a package, or a script that is named itself."""
+    root, listed = BENCHMARKS.parent, tomllib.loads((BENCHMARKS / "rows.toml").read_text(encoding="utf-8"))["benchmark"]
+    left = {path for path in (root / folder).rglob("*.py") if path.name != "__init__.py"}
+    kinds = {"tests": "py", "packages": "py", "docs": "md", "benchmarks": "md", "tutorials": "ipynb"}
+    files = [path for where, kind in kinds.items() for path in (root / where).rglob(f"*.{kind}")]
+    files += [*root.glob("*.md"), root / "Makefile", root / "mkdocs.yml", *(root / "docs").glob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    named = {path for path in left if folder == "benchmarks" and path.stem in listed}
+    while left:
+        named |= {path for path in left for text in texts if names(path, text)}
+        assert named, f"nothing names {sorted(map(str, left))}: name them where their result is used, or delete them"
+        texts = [path.read_text(encoding="utf-8") for path in named]
+        left, named = left - named, set()
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_benchmark_says_why_it_is_kept(path):
+    """In one line of its docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert sum(line.startswith("Kept because ") for line in text.splitlines()) == 1
 
 
 @pytest.mark.slow
