@@ -47,8 +47,8 @@ def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):
 def names(script: Path, text: str) -> bool:
     """Whether a text has the path of a script, or imports its module."""
     module = re.escape(script.stem)
-    imported = rf"^\s*(from ([\w.]*\.)?{module} import|from [\w.]+ import .*\b{module}\b|import ([\w.]*\.)?{module}\b)"
-    return bool(re.search(rf"(?<!\w){module}\.py\b|{imported}", text, re.MULTILINE))
+    imported = rf"^ *(from ([\w.]*\.)?{module} import|from [\w.]+ import .*\b{module}\b|import ([\w.]*\.)?{module}\b)"
+    return script.stem in text and bool(re.search(rf"\b{module}\.py\b|{imported}", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "docs/generate"])
