@@ -82,7 +82,8 @@ def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
     if isinstance(objective, SAPO):
         steep = (0.5, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
         yield Dial(("tau_pos", "tau_neg"), (steep, steep))
-    numbers = [f for f in (fields(objective) if is_dataclass(objective) else []) if f.name in OTHER_OPTIONS]
+    options: tuple[Any, ...] = fields(objective) if is_dataclass(objective) else ()
+    numbers = [option for option in options if option.name in OTHER_OPTIONS]
     for option in numbers:
         default = getattr(objective, option.name)
         if not isinstance(default, int | float) or isinstance(default, bool):
@@ -242,9 +243,8 @@ def by_token(batch: Batch, probe: Probe) -> Batch:
     """Every token as a response of its own."""
     rows, columns = batch.mask.nonzero(as_tuple=True)
     each = batch[rows]
-    logp, old, ref = (
-        None if x is None else x[rows, columns][:, None] for x in (batch.logp, batch.logp_old, batch.logp_ref)
-    )
+    logp, old = (x[rows, columns][:, None] for x in (batch.logp, batch.logp_old))
+    ref = None if batch.logp_ref is None else batch.logp_ref[rows, columns][:, None]
     one = torch.ones(len(rows), 1, dtype=torch.bool)
     return replace(each, logp=logp, logp_old=old, logp_ref=ref, mask=one, length=torch.ones_like(each.length))
 
@@ -425,8 +425,8 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
 
 
 @lru_cache(maxsize=4096)
-def at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
-    """The batch at pi = pi_old, with the budget of the longest response."""
+def at_old(objective: Any, probe: Probe, with_ref: bool) -> Batch:
+    """The batch of an objective at pi = pi_old, with the budget of the longest response."""
     ref = probe.logp_ref if with_ref else None
     return credit(objective, probe.groups, probe.logp_old, probe.mask, ref, width=int(probe.mask.sum(1).max()))
 
