@@ -424,9 +424,14 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
 }
 
 
-@lru_cache(maxsize=4096)
-def at_old(objective: Any, probe: Probe, with_ref: bool) -> Batch:
+def at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
     """The batch of an objective at pi = pi_old, with the budget of the longest response."""
+    return cached_at_old(objective, probe, with_ref)  # type: ignore[arg-type]  # a frozen dataclass, so hashable
+
+
+@lru_cache(maxsize=4096)
+def cached_at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
+    """`at_old`, which every search calls with the same arguments."""
     ref = probe.logp_ref if with_ref else None
     return credit(objective, probe.groups, probe.logp_old, probe.mask, ref, width=int(probe.mask.sum(1).max()))
 
