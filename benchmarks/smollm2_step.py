@@ -107,8 +107,8 @@ def trl() -> Told:
 
     from pmdkit.llm.backend import load_problems
     from pmdkit.llm.prompts import encoder_of
-    from pmdkit.llm.smollm2 import load
     from pmdkit.resolve import resolve
+    from pmdkit_adapters.smollm2 import load
     from strict_answers import verify
 
     spec = resolve("llm", "smollm2", {})[0]

@@ -59,9 +59,7 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     if spec.lora.rank and spec.model.backend == elsewhere.HERE:
         need("peft", "[lora]")
     if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
-        from pmdkit.llm import smollm2
-
-        smollm2.check_memory(spec.update.token_budget)
+        elsewhere.find_model("smollm2").check_memory(spec.update.token_budget)
     alone = spec.parallel.processes == launched_ranks() == 1
     process_group = SINGLE if alone else collectives.make_process_group(spec)
     problems = load_problems(spec)
@@ -101,9 +99,7 @@ def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreT
     if table.build is None:
         model, tokenizer = load_model(str(table.path))
     elif table.build == "smollm2":
-        from pmdkit.llm import smollm2
-
-        model, tokenizer = smollm2.load()
+        model, tokenizer = elsewhere.find_model(table.build).load()
     else:
         from pmdkit.llm.starter.model import build
         from pmdkit.llm.starter.tokenizer import train_tokenizer

@@ -24,11 +24,10 @@ def check(spec: LLMSpec) -> float | None:
     problems = task_parts.load_problems(spec)
     path = spec.model.path
     if spec.model.build == "smollm2":
-        from pmdkit.llm import smollm2
-
-        if not smollm2.model_folder().exists():
+        folder = elsewhere.find_model(spec.model.build).model_folder()
+        if not folder.exists():
             return None  # a dry run downloads no weights
-        path = str(smollm2.model_folder())
+        path = str(folder)
     model: PreTrainedModel | None = None
     tokenizer: PreTrainedTokenizerBase
     if path is not None:

@@ -1,7 +1,7 @@
-"""Models that are trained elsewhere: backends of other packages, found through the entry points `pmdkit.backends`."""
+"""Backends and models of other packages, found through the entry points `pmdkit.backends` and `pmdkit.models`."""
 
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import install
@@ -40,19 +40,27 @@ class Elsewhere(Protocol):
 
 
 def find(name: str) -> Elsewhere:
-    """The backend that model.backend names.
+    """The backend that model.backend names; raises as `load_entry_point`."""
+    backend: Elsewhere = load_entry_point("backend", name, [HERE])
+    return backend
+
+
+def find_model(name: str) -> Any:
+    """The module that loads the model that model.build names; raises as `load_entry_point`."""
+    return load_entry_point("model", name, [])
+
+
+def load_entry_point(kind: str, name: str, here: list[str]) -> Any:
+    """Load a backend or a model by its name; `here` are the names that pmdkit itself has.
 
     Raises:
-        EnvironmentLacks: no installed package has one.
-        UsageError: an installed package has others.
+        EnvironmentLacks: no installed package has a backend or model of its own.
+        UsageError: installed packages have others.
     """
-    found = {point.name: point for point in entry_points(group="pmdkit.backends")}
-    if name in found:
-        backend: Elsewhere = found[name].load()
-        return backend
-    if found:
-        raise UsageError(unknown("model.backend", name, [HERE, *found]))
+    points = {point.name: point for point in entry_points(group=f"pmdkit.{kind}s")}
+    if name in points:
+        return points[name].load()
+    if points:
+        raise UsageError(unknown(kind, name, [*here, *points]))
     package = "pmdkit-adapters"
-    raise EnvironmentLacks(
-        f"model.backend is '{name}', and no installed package has such a backend; {package} has one: {install(package)}"
-    )
+    raise EnvironmentLacks(f"no installed package has the {kind} '{name}'; {package} has one: {install(package)}")

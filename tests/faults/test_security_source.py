@@ -24,7 +24,7 @@ MAY_START = {  # any other program
     "packages/strict-answers/strict_answers/process.py",
     "packages/pmdkit-course/pmdkit_course/sandbox.py",  # bubblewrap
     "llm/cluster/on_ray.py",
-    "pmdkit/llm/smollm2.py",  # pip, by the one command of a child that is Python
+    "packages/pmdkit-adapters/pmdkit_adapters/smollm2.py",  # pip, by the one command of a child that is Python
     "packages/pmdkit-lab/pmdkit_lab/rehearsal/rehearse.py",  # a compiler; a Python, by the one command again
     "packages/pmdkit-lab/pmdkit_lab/rehearsal/rank.py",  # its forks: torch is imported once
     "packages/pmdkit-adapters/pmdkit_adapters/trl/config.py",  # the golden vectors, by the one command again

