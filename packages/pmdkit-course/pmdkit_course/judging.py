@@ -78,7 +78,7 @@ def raised(error: BaseException, answer: Answer | None = None) -> str:
         said = printable(" ".join(str(error).split())[:80])  # it may read a file and raise what is in there
     except Exception:  # a learner's own exception
         said = ""
-    sentence = f"It raised {type(error).__name__}{place}" + (f": {said}" if said else "")
+    sentence = f"It raised {printable(type(error).__name__[:40])}{place}" + (f": {said}" if said else "")
     sentence = sentence if sentence.endswith((".", "!", "?")) else sentence + "."
     if isinstance(error, NameError) and answer is None:
         return f"{sentence} In a notebook, {ONLY_ITSELF}."

@@ -8,6 +8,7 @@ value in `typed`: a bad file, record or value costs itself alone, and the report
 import json
 import math
 import os
+import pickle
 import re
 import tomllib
 import zipfile
@@ -449,7 +450,10 @@ def torch_records(file: Path) -> Iterator[Any]:
         if packed or sum(part.file_size for part in parts) > foreign.LARGE or ALLOCATES.search(pickled):
             raise UsageError("a .pt file is not as torch.save writes it; save it again")
         stream.seek(0)
-        whole_file = torch.load(stream, map_location="cpu", weights_only=True)
+        try:
+            whole_file = torch.load(stream, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # torch's own message advises to run the file's code
+            raise UsageError("it holds more than tensors and plain values; no code in a dump runs here") from None
     for record in whole_file["samples"]:
         yield record | {"rollout_id_of_file": whole_file["rollout_id"]} if isinstance(record, dict) else record
 

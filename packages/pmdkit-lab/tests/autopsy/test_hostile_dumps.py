@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import zipfile
@@ -226,22 +225,31 @@ def write_hostile_files(folder):
     return 14
 
 
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+"A small parent: a child's peak includes its parent's memory before exec, and this process has written large files."
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["autopsy", "replay"])
 def test_hostile_files_are_left_out_in_bounded_memory(verb, tmp_path):
-    """They lie beside a good dump, which is read. The commands alone take about 0.5 GB."""
+    """They lie beside a good dump, which is read."""
     count = write_hostile_files(tmp_path)
     (tmp_path / "config.json").write_text('{"objective": []}')
     file = write(tmp_path, "columns", responses(FORMATS["columns"][1]))
     columns = ",".join("=".join(pair) for pair in FORMATS["columns"][2].items())
-    command = [sys.executable, "-m", "pmdkit", verb, ".", "--columns", columns, "--json"]
+    command = [sys.executable, "-c", PEAK, sys.executable, "-m", "pmdkit", verb, ".", "--columns", columns, "--json"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
     assert len(report["left_out"]) >= 8
     assert sum(each["count"] for each in report["left_out"]) >= count
     assert verb == "replay" or report["rows"] == 8
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * 2**20  # KiB
+    assert int(run.stderr.rpartition("peak ")[2]) < 2**20  # KiB; Python and torch alone take 0.45 GiB
     assert file.exists()
 
 
