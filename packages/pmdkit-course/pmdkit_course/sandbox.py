@@ -225,7 +225,7 @@ def end_all(account: int) -> None:
     until = time.monotonic() + 10
     while processes_of(account) and time.monotonic() < until:
         # as that account: the kernel reaches all its processes in one go, which no fork escapes
-        command = [sys.executable, "-S", "-c", "import os; os.kill(-1, 9)"]
+        command = python_command("-S", "-c", "import os; os.kill(-1, 9)")
         subprocess.run(command, user=account, group=account, extra_groups=[], cwd="/", env={}, check=False)
     if left := processes_of(account):
         raise EnvironmentLacks(f"{len(left)} processes of an answer do not end; start the machine again")
