@@ -6,6 +6,8 @@ end token is certain at the position where a response should end, and impossible
 Kept because the benchmarks of packing, long responses and rollouts share its models.
 """
 
+from unittest.mock import patch
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -91,7 +93,8 @@ class ForcedEngine(TransformersEngine):
     def generate(self, *given: object, **options: object) -> Responses:
         """The responses of one call; asserts that they have the imposed lengths."""
         prompts, group = given[0], given[1]
-        transformers.RunningBatch, Forced.lengths = Forced, self.next_lengths(len(prompts) * group)
-        drawn = super().generate(*given, **options)
+        Forced.lengths = self.next_lengths(len(prompts) * group)
+        with patch.object(transformers, "RunningBatch", Forced):  # the next engine of this process draws freely
+            drawn = super().generate(*given, **options)
         assert (drawn.mask.sum(1).numpy() == Forced.lengths).all()
         return drawn

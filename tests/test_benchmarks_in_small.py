@@ -3,7 +3,6 @@
 import ast
 import importlib
 import os
-import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
@@ -56,7 +55,6 @@ SMALL = {  # by benchmark: sizes, as module.NAME
     "page_frames": {},
     "vllm_sampling": {}, "vllm_starter": {}, "llama_sampling": {},
 }  # fmt: skip
-ALONE = "PMDKIT_BENCHMARK_ALONE"  # set in the process of a single benchmark
 QUICK = (
     "llm_precision", "llm_long", "llm_sampling", "llm_step", "llm_staleness",
     "toy_learning", "toy_step",
@@ -95,14 +93,6 @@ def test_every_benchmark_of_the_table_has_a_small_size():
 @pytest.mark.parametrize("name", mostly_nightly(SMALL, *QUICK))
 def test_a_benchmark_gives_its_rows_in_small(bench, monkeypatch, name):
     """Each row of the table has values, or says which peer is missing."""
-    if name.startswith("llm_") and ALONE not in os.environ:  # they leave a process that samples another policy
-        node = f"{__file__}::test_a_benchmark_gives_its_rows_in_small[{name}]"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", node]
-        run = subprocess.run(
-            command, cwd=BENCHMARKS.parent, env=os.environ | {ALONE: "1"}, capture_output=True, text=True
-        )
-        assert run.returncode == 0, run.stdout[-2000:]
-        return
     if name.startswith("vllm"):
         pytest.importorskip("vllm")
     if lacking := absent((BENCHMARKS / f"{name}.py").read_text(encoding="utf-8")):
