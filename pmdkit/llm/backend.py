@@ -16,7 +16,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import collectives, elsewhere, evaluate, head, lora, shard_loading, weight_sync_check
+from pmdkit.llm import collectives, companions, evaluate, head, lora, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -56,17 +56,17 @@ GENERATED = 256  # rows that are hashed where problems are generated: code and o
 def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
     check_engine(spec)
-    if spec.lora.rank and spec.model.backend == elsewhere.HERE:
+    if spec.lora.rank and spec.model.backend == companions.HERE:
         need("peft", "[lora]")
     if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
-        elsewhere.find_model("smollm2").check_memory(spec.update.token_budget)
+        companions.find_model("smollm2").check_memory(spec.update.token_budget)
     alone = spec.parallel.processes == launched_ranks() == 1
     process_group = SINGLE if alone else collectives.make_process_group(spec)
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
-    if spec.model.backend != elsewhere.HERE:
-        return elsewhere.find(spec.model.backend).make(spec, objective, model, encoder, problems)
+    if spec.model.backend != companions.HERE:
+        return companions.find_backend(spec.model.backend).make(spec, objective, model, encoder, problems)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
     progress = ProgressCallback()
@@ -82,7 +82,7 @@ def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[Pre
 
     A pretrained model that will be sharded over processes is empty until `make_policy` has sharded it.
     """
-    if spec.model.backend != elsewhere.HERE:
+    if spec.model.backend != companions.HERE:
         return load_model(str(spec.model.path), "meta")
     if process_group.strategy != "fsdp2":
         return build_model(spec)
@@ -99,7 +99,7 @@ def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreT
     if table.build is None:
         model, tokenizer = load_model(str(table.path))
     elif table.build == "smollm2":
-        model, tokenizer = elsewhere.find_model(table.build).load()
+        model, tokenizer = companions.find_model(table.build).load()
     else:
         from pmdkit.llm.starter.model import build
         from pmdkit.llm.starter.tokenizer import train_tokenizer
@@ -238,7 +238,7 @@ def assemble(
     if rollout.record_every:
         found.append(ResponsesCallback(task, rollout.record_every))
     found.append(evaluations)
-    if spec.model.backend == elsewhere.HERE:  # elsewhere a checkpoint holds no weights
+    if spec.model.backend == companions.HERE:  # elsewhere a checkpoint holds no weights
         found.append(ModelFilesCallback(spec, evaluations))
     stream: Stream = inline
     if rollout.lag:

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from pmdkit.llm import elsewhere, task_parts
+from pmdkit.llm import companions, task_parts
 from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.model import load_model
 from pmdkit.llm.starter.vocabulary import LONGEST
@@ -24,7 +24,7 @@ def check(spec: LLMSpec) -> float | None:
     problems = task_parts.load_problems(spec)
     path = spec.model.path
     if spec.model.build == "smollm2":
-        folder = elsewhere.find_model(spec.model.build).model_folder()
+        folder = companions.find_model(spec.model.build).model_folder()
         if not folder.exists():
             return None  # a dry run downloads no weights
         path = str(folder)
@@ -54,13 +54,13 @@ def check(spec: LLMSpec) -> float | None:
 
 
 def batch(spec: LLMSpec, prompt: float | None = None) -> dict[str, float]:
-    """Prompts, responses, updates and staleness; elsewhere what it costs too, with prompts of `prompt` tokens."""
+    """Prompts, responses, updates and staleness; on a server also the costs, with prompts of `prompt` tokens."""
     schedule, rollout = spec.schedule, spec.rollout
     prompts, group = schedule.prompts or 0, schedule.group or 0  # a resolved recipe has both
     responses = prompts * group
     costs: dict[str, int] = {}
-    if prompt is not None and spec.model.backend != elsewhere.HERE:
-        costs = elsewhere.find(spec.model.backend).costs(spec, prompt)
+    if prompt is not None and spec.model.backend != companions.HERE:
+        costs = companions.find_backend(spec.model.backend).costs(spec, prompt)
     return {
         "steps": schedule.steps,
         "prompts per step": prompts,

@@ -14,7 +14,7 @@ from pmdkit.envs.math.readers import MathFile
 from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import need, remedy
-from pmdkit.llm import elsewhere
+from pmdkit.llm import companions
 from pmdkit.llm.engines import engine_options
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
@@ -31,11 +31,11 @@ LAG_EXCLUDES = {"old": "rollout", "correction": "none", "environment": None, "ma
 
 def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     """The spec with its defaults filled in; raises UsageError for values and combinations that cannot work."""
-    if spec.model.backend != elsewhere.HERE:
-        spec = elsewhere.find(spec.model.backend).resolve(spec)
+    if spec.model.backend != companions.HERE:
+        spec = companions.find_backend(spec.model.backend).resolve(spec)
     elif spec.server is not None:
         raise UsageError(
-            f"--url is {spec.server} and model.backend is '{elsewhere.HERE}'; name the server's backend with --backend"
+            f"--url is {spec.server} and model.backend is '{companions.HERE}'; name the server's backend with --backend"
         )
     schedule, model, rollout, vllm = spec.schedule, spec.model, spec.rollout, spec.vllm
     prompts = schedule.prompts or PROMPTS

@@ -19,8 +19,8 @@ HERE = "transformers"
 "The backend of a model on this machine."
 
 
-class Elsewhere(Protocol):
-    """What an entry point names, such as a module with these functions. `name` is a value of model.backend."""
+class RemoteBackend(Protocol):
+    """A backend whose model is trained on a server: a module with these functions, named by its entry point."""
 
     def resolve(self, spec: LLMSpec) -> LLMSpec:
         """The spec with the backend's defaults; refuses what it cannot do, before anything is paid for."""
@@ -39,9 +39,9 @@ class Elsewhere(Protocol):
         """Everything that a run needs; `model` has no weights."""
 
 
-def find(name: str) -> Elsewhere:
+def find_backend(name: str) -> RemoteBackend:
     """The backend that model.backend names; raises as `load_entry_point`."""
-    backend: Elsewhere = load_entry_point("backend", name, [HERE])
+    backend: RemoteBackend = load_entry_point("backend", name, [HERE])
     return backend
 
 
