@@ -1,10 +1,14 @@
 """Compare answers: what is wrong with an answer's form, whether two agree, and how to show or paste a value."""
 
 import numbers
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"In the text of an object: another in every run, and a verdict depends on files and seed alone."
 
 
 def form(given: Any, wanted: Any) -> str | None:
@@ -117,7 +121,7 @@ def shown(value: Any) -> str:
         if isinstance(plain, np.ndarray) and plain.dtype.kind in "fiub":
             text = np.array2string(plain, precision=4, threshold=8, separator=", ").replace("\n", "")
         else:
-            text = " ".join(repr(plain).split())
+            text = ADDRESS.sub("", " ".join(repr(plain).split()))
         return text if len(text) <= 120 else text[:117] + "..."
     except Exception:  # a __repr__ that fails
         return f"a value of type {type(value).__name__}"

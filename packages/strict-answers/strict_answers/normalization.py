@@ -40,6 +40,8 @@ PRIMES = re.compile(r"\^ ?(?:\{ ?(?:\\prime ?)+\}|\\prime(?![A-Za-z]))")
 SLANTED = re.compile(r"(?<![0-9A-Za-z)}\]])\^ ?\{?([0-9]+)\}? ?/ ?_ ?(?:\{([0-9]+)\}|([0-9]))")
 INFIX = re.compile(r"\\(over|choose)(?![A-Za-z])")
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+TYPED_TIMES = re.compile(r"(?<=[0-9]) ?[xX] ?(?=10 ?\^)")
+"The letter as a times sign, in 3.2 x 10^5."
 SUPERSCRIPT = re.compile(r"(?<=[0-9A-Za-z)}\]])[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 TIED = re.compile(r"(?<=[0-9])\{([.:])\}(?=[0-9])")
 "0{.}5: a sign in braces, so that TeX puts no space behind it."
@@ -90,6 +92,7 @@ def plain_latex(span: str) -> str:
     if not span.isascii():
         span = SUPERSCRIPT.sub(lambda found: f"^{{{found.group().translate(RAISED)}}}", span)
     if "^" in span:
+        span = TYPED_TIMES.sub(r"\\times ", span)
         span = SLANTED.sub(r"\1/\2\3", PRIMES.sub(lambda found: "'" * found.group().count("prime"), span))
     if "{" in span:
         span = TIED.sub(r"\1", span)

@@ -586,6 +586,7 @@ def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tup
             raise UsageError(unknown("column", name, COLUMNS))
     if not os.path.exists(path):  # Path.exists raises for some impossible names
         raise UsageError(f"{path} does not exist; give a run folder, a folder of dumps, or one file")
+    stepped = False  # whether a row had a step
     for file in dump_files(path):
         if superseded(file, path):
             continue
@@ -609,4 +610,8 @@ def read(path: Path, columns: Mapping[str, str], source: Source) -> Iterator[tup
                 for row in rows_of(record, named, source, f"{file}:{number}"):
                     if row.step is None and numbered:
                         row.step = whole(numbered[-1])
+                    if row.step is None and stepped:  # it would be measured with the first of the other rows
+                        source.leave_out("rows without a step, after rows with one", f"{file}:{number}")
+                        continue
+                    stepped = stepped or row.step is not None
                     yield (len(source.files) - 1, number), row

@@ -253,6 +253,16 @@ def test_hostile_files_are_left_out_in_bounded_memory(verb, tmp_path):
     assert file.exists()
 
 
+def test_a_row_without_a_step_does_not_join_the_first_one(tmp_path):
+    rows = [{"s": step, "r": float(n % 2), "p": "q"} for step in (0, 1) for n in range(4)]
+    rows += [{"s": None, "r": 1.0, "p": "q"}, {"s": float("nan"), "r": 1.0, "p": "q"}, {"r": 1.0, "p": "q"}]
+    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = Source()
+    found = [row for _, row in read(tmp_path, {"step": "s", "reward": "r", "prompt": "p"}, source)]
+    assert [row.step for row in found] == [0] * 4 + [1] * 4
+    assert list(source.left_out.values()) == [(3, f"{tmp_path}/dump.jsonl:9")]
+
+
 def test_a_wrong_type_is_a_missing_value_and_the_report_says_so():
     source = Source()
     row = make_row(
