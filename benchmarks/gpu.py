@@ -197,7 +197,7 @@ def device() -> str:
 
 def card() -> str:
     """The planner's name of the accelerator; an H100 for the miniature runs on a CPU."""
-    from pmdkit_lab.planner.gpus import GPUS
+    from pmdkit_lab.planner.data_sheets import GPUS
 
     name = torch.cuda.get_device_name().replace(" ", "").upper() if CUDA else "H100"
     return next((known for known in sorted(GPUS, key=len, reverse=True) if known.upper() in name), "H100")
@@ -206,7 +206,7 @@ def card() -> str:
 @cache
 def peak_rate() -> float:
     """Peak FLOP/s: dense bfloat16 from the data sheet; on a CPU, the measured rate of its matrix products."""
-    from pmdkit_lab.planner.gpus import GPUS
+    from pmdkit_lab.planner.data_sheets import GPUS
 
     return GPUS[card()].flops if CUDA else gemm_rate(512, 256, 512)
 
@@ -265,13 +265,13 @@ def made(scale: Scale, shape: str, place: Path, size: tuple[int, int, int], **ch
 
 def predicted(spec: Any, tokens: float, prompt: int) -> dict[str, Any]:
     """The report of `pmdkit plan` on a spec and this accelerator, for responses of `tokens` tokens on average."""
-    from pmdkit_lab.planner import hardware, predict, workload
+    from pmdkit_lab.planner import cluster, predict, workload
 
     found = predict.Prediction(
         workload.sizes_of(spec),
         workload.work_of(spec, prompt),
         workload.lengths("direct", spec.rollout.width, tokens),
-        hardware.cluster(f"1x{card()}"),
+        cluster.cluster(f"1x{card()}"),
     )
     return predict.report(spec, found)
 

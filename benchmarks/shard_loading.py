@@ -65,7 +65,7 @@ def in_ranks(size: int, model: Path, out: Path) -> list[dict[str, Any]]:
 def one_rank(folder: Path, out: Path) -> None:
     """Load, and write what this process measured."""
     from pmdkit.llm import weights
-    from pmdkit.llm.collectives import AccelerateGroup
+    from pmdkit.llm.accelerate_group import AccelerateGroup
     from pmdkit.llm.policy import ForwardRoot
     from pmdkit.llm.shard_loading import fill_model, make_empty_model
 

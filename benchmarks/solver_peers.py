@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import lambertw, wrightomega
 
-from pmdkit.theory.inputs import centred
+from pmdkit.theory.checks import centred
 
 BLOCK = 32
 

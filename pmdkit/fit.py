@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.child_processes import handling
 from pmdkit.errors import Diverged, ResumeRefused, Stopped, UsageError, printable
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import checkpoint, files, trackers
-from pmdkit.observe.inputs import Inputs, check_inputs
+from pmdkit.observe.input_digests import Inputs, check_inputs
 from pmdkit.observe.metrics import Measured, own_columns
 from pmdkit.observe.run_folder import RunFolder, locked
 from pmdkit.plugins import class_from_path, code_inputs
-from pmdkit.processes import handling
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs import Spec
 
 Row = dict[str, Any]

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pmdkit import errors
-from pmdkit.calls import Call, CallResult, make_calls, start_process
+from pmdkit.child_processes import MERCY, exit_reason, stop_all, visible_devices
 from pmdkit.extras import need
 from pmdkit.observe import files
-from pmdkit.processes import MERCY, exit_reason, stop_all, visible_devices
+from pmdkit.remote_calls import Call, CallResult, make_calls, start_process
 
 POLL = 0.1  # seconds between looks at the tasks
 SHARES = 4  # for each job, of the calls that need no process of their own: they take different times

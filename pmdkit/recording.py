@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from torch import Tensor
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.fit import RunContext, StepResult, TrainerCallback
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch
 from pmdkit.observe import files
+from pmdkit.process_group import ProcessGroup
 
 RECORDING_FORMAT = 1
 KEY = "pmdkit"  # the only key of the header: safetensors writes several in random order

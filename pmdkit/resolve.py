@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pmdkit.errors import UsageError, short, unknown
 from pmdkit.fit import Backend
 from pmdkit.objectives import TAUS, Objective, load_objective, objective_name, regulariser
-from pmdkit.observe import inputs
+from pmdkit.observe import input_digests
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.optimizer import check_optimizer
 from pmdkit.plugins import Trust, Trusted, code_files, code_inputs
@@ -143,5 +143,5 @@ def stored_spec(folder: RunFolder, trusted: Trusted, accept_changes: bool = Fals
     except (ValidationError, TypeError) as problem:
         raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
     if not accept_changes and any(code_files(spec.record())):
-        inputs.refuse_changes(folder, inputs.read_inputs(folder)["digests"], code_inputs(spec.record()))
+        input_digests.refuse_changes(folder, input_digests.read_inputs(folder)["digests"], code_inputs(spec.record()))
     return spec

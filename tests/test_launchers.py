@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pmdkit.calls import Call
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.launchers import ONE, Launcher, make_launcher
+from pmdkit.remote_calls import Call
 
 LONG = 200
 HERE = "test_launchers"  # as the processes import this file

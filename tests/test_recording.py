@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 
 from pmdkit.bandit.learner import BanditLearner
-from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import UsageError
 from pmdkit.loop import ministeps
 from pmdkit.objectives import Groups, PMDMean, credit
+from pmdkit.process_group import ProcessGroup
 from pmdkit.recording import Recorder, Recording, encode, gather_rows
 from pmdkit_lab.replay.recorded import decode, unpack
 

@@ -29,7 +29,7 @@ import numpy as np
 import pmdkit_course as learn
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
 from pmdkit.resolve import resolve
-from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.cluster import cluster
 from pmdkit_lab.planner.predict import Prediction, best
 from pmdkit_lab.planner.timeline import timeline
 from pmdkit_lab.planner.workload import draw, lengths, sizes_of, work_of

@@ -25,7 +25,7 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit import train
-from pmdkit.evaluation.sampling import load_policy, sample_held_out
+from pmdkit.evaluation.bandit_and_toy import load_policy, sample_held_out
 from pmdkit.figures.style import BLUE, GREY, ORANGE, style
 from pmdkit.stats import (
     GradedDraws,

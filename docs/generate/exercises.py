@@ -38,7 +38,7 @@ def write_judge(path: Path, root: Path) -> int:
     """Write the zip from a checkout; the same files give the same bytes. Returns its size in bytes."""
     course = root / "packages" / "pmdkit-course"
     found = {str(file.relative_to(base)): file for base in (root, course) for glob in JUDGE for file in base.glob(glob)}
-    found["pmdkit_course/exercises/known.json.gz"] = course / "known.json.gz"
+    found["pmdkit_course/exercises/reference_cases.json.gz"] = course / "reference_cases.json.gz"
     found |= {f"pmdkit_course/tutorials/{file.name}": file for file in (root / "tutorials").glob("[0-9]*.ipynb")}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as judge:
         for name, file in sorted(found.items()):

@@ -15,8 +15,8 @@ from pmdkit.resolve import resolve
 from pmdkit.specs import Spec
 from pmdkit_lab.figures.drawing import Drawing
 from pmdkit_lab.figures.looks import LOOKS
-from pmdkit_lab.planner.gpus import GPUS
-from pmdkit_lab.planner.hardware import NODE, PRACTICE
+from pmdkit_lab.planner.cluster import NODE, PRACTICE
+from pmdkit_lab.planner.data_sheets import GPUS
 from pmdkit_lab.planner.model_shapes import SHAPES
 from pmdkit_lab.planner.workload import PROMPT, QUANTILES, sizes_of, work_of
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit_lab.planner.hardware import PRACTICE, Efficiency, cluster
+from pmdkit_lab.planner.cluster import PRACTICE, Efficiency, cluster
 from pmdkit_lab.planner.memory import GIB, trainer_state, update_parts
 from pmdkit_lab.planner.predict import Prediction
-from pmdkit_lab.planner.timing import update
+from pmdkit_lab.planner.step_time import update
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload, lengths
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from pmdkit.processes import python_command
+from pmdkit.child_processes import python_command
 
 TICK = 0.5  # seconds between polls
 FIXED = {

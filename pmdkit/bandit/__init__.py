@@ -9,7 +9,7 @@ from pmdkit.errors import UsageError
 from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
-from pmdkit.population import has_solution
+from pmdkit.population_solution import has_solution
 from pmdkit.specs import BanditSpec
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.errors import Diverged
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.objectives.regulariser import EffectiveSampleSize
 from pmdkit.optimizer import make_optimizer
-from pmdkit.population import solve
+from pmdkit.population_solution import solve
 from pmdkit.randomness import generator
 
 Update = Literal["exact", "regression", "gradient"]
@@ -140,7 +140,7 @@ class BanditLearner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
+        with untrusted.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
             self.policy.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.version = int(state["version"])

@@ -13,7 +13,7 @@ from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import gauge
 from pmdkit.observe.metrics import Measured, metrics_row
-from pmdkit.population import has_solution, solve
+from pmdkit.population_solution import has_solution, solve
 
 
 class ExactStepMetrics(TrainerCallback):

@@ -13,9 +13,9 @@ from cyclopts import App, CycloptsError, Group
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from pmdkit import __version__
+from pmdkit.child_processes import distrust_folder
 from pmdkit.cli import companions
 from pmdkit.errors import PmdkitError, short, unknown
-from pmdkit.processes import distrust_folder
 
 GROUPS = {  # as --help shows them
     "Start here": {

@@ -18,9 +18,9 @@ from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.rank import run_rank
 from pmdkit.cli.run import begin
 from pmdkit.cli.signals import command_context
-from pmdkit.distributed import launched_ranks
 from pmdkit.errors import UsageError
 from pmdkit.llm import ranks
+from pmdkit.process_group import launched_ranks
 
 if TYPE_CHECKING:
     from pmdkit.specs import LLMSpec, Spec

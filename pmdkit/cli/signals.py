@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pmdkit.child_processes import handling
 from pmdkit.errors import Stopped
-from pmdkit.processes import handling
 
 GONE = (errno.EPIPE, errno.EIO)  # errors if the reader closed the pipe; if the terminal hung up
 OUTSIDE = "stopped outside a step, and nothing that was saved is lost; run again with --resume"

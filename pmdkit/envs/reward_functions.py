@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from pmdkit import foreign, plugins
+from pmdkit import plugins, untrusted
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.extras import need
 from strict_answers import Grader, Item, Verdict
@@ -273,13 +273,13 @@ class FunctionGrader(Grader):
             return unscored(request.extracted, message["error"], "own")
         if self.takes != "rows":
             value: Any = message.get("value")
-            if not foreign.is_number(value) or (self.takes == "pair" and not 0 <= value <= 1):
+            if not untrusted.is_number(value) or (self.takes == "pair" and not 0 <= value <= 1):
                 raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
             return own_verdict(value)
         values: Any = message.get("values")
         reasons: Any = message.get("reasons")
         both = [isinstance(x, list) and len(x) == len(request.message["rows"]) for x in (values, reasons)]
-        if not all(both) or not all(value is None or foreign.is_number(value) for value in values):
+        if not all(both) or not all(value is None or untrusted.is_number(value) for value in values):
             raise WorkerFailed(f"the worker sent nonsense: values of {str(values)[:80]}")
         judged = json.dumps([values, [printable(str(reason), REASON) for reason in reasons]])
         some = any(value is not None for value in values)

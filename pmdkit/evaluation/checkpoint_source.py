@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.envs.math.readers import HUB_NAME
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
@@ -66,7 +66,7 @@ def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
         raise UsageError(f"{path}/config.json is neither that of a run nor that of a model; give the folder of one")
     sums = []
     for weights in sorted(path.glob("*.safetensors")):
-        with foreign.open_file(weights, foreign.WEIGHTS) as file:
+        with untrusted.open_file(weights, untrusted.WEIGHTS) as file:
             sums.append(hashlib.file_digest(file, "sha256").hexdigest())
     return CheckpointSource(
         str(path), sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
@@ -103,5 +103,5 @@ def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | 
 
 def read_config(file: Path) -> dict[str, Any]:
     """The object in a config.json."""
-    config = foreign.read_json(file, advice="give the folder of a run or of a model", numbers=False)
+    config = untrusted.read_json(file, advice="give the folder of a run or of a model", numbers=False)
     return config if isinstance(config, dict) else {}

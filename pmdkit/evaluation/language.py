@@ -17,8 +17,8 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, leaks
 from pmdkit.envs.math_answers import FunctionGrader
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
+from pmdkit.evaluation.bandit_and_toy import check_counts
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
-from pmdkit.evaluation.sampling import check_counts
 from pmdkit.fit import Display, stop_at_once
 from pmdkit.llm import grading, prompts
 from pmdkit.llm.callbacks.progress import ProgressCallback

@@ -11,12 +11,11 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.distributed import SINGLE, ProcessGroup, launched_ranks
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import collectives, companions, evaluate, head, lora, shard_loading, weight_sync_check
+from pmdkit.llm import accelerate_group, companions, evaluate, head, lora, shard_loading, weight_sync_check
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -25,11 +24,11 @@ from pmdkit.llm.callbacks.problems import ProblemsCallback
 from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
-from pmdkit.llm.columns import make_metrics, step_extras
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner, Report
+from pmdkit.llm.metrics import make_metrics, step_extras
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.policy import CausalPolicy
@@ -43,8 +42,9 @@ from pmdkit.llm.task_parts import make_turns
 from pmdkit.llm.task_parts import make_verifier as make_verifier
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
-from pmdkit.observe.inputs import digest
+from pmdkit.observe.input_digests import digest
 from pmdkit.observe.metrics import RESCORED, StepMetrics
+from pmdkit.process_group import SINGLE, ProcessGroup, launched_ranks
 from pmdkit.recording import Recorder
 from pmdkit.specs import LLMSpec
 
@@ -61,7 +61,7 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     if spec.model.build == "smollm2" and pick_device(spec.model.device).type == "cpu":
         companions.find_model("smollm2").check_memory(spec.update.token_budget)
     alone = spec.parallel.processes == launched_ranks() == 1
-    process_group = SINGLE if alone else collectives.make_process_group(spec)
+    process_group = SINGLE if alone else accelerate_group.make_process_group(spec)
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)

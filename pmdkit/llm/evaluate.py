@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import TypeAdapter
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
@@ -176,7 +176,7 @@ def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
     done: dict[str, list[Answered]] = {}
     for number, text in enumerate(run_folder.whole_lines(record), 1):
         where = f"{record}, line {number}"
-        with foreign.shaped(where, "a response of an evaluation", "delete the file, and its responses are drawn again"):
+        with untrusted.shaped(where, "an evaluated response", "delete the file, and its responses are drawn again"):
             answer = TypeAdapter(Answered).validate_json(text, strict=True)
         done.setdefault(answer.id, []).append(answer)
     whole = {name: answers for name, answers in done.items() if [a.k for a in answers] == list(range(k))}

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.weights import full_tensor
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.checkpoint import Checkpoints
+from pmdkit.process_group import ProcessGroup
 
 
 class GatheredCheckpoints(Checkpoints):

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math_answers import FunctionGrader, Grader, Item, RewardRow, Verdict, own_verdict
 from pmdkit.envs.reward_functions import takes_gold
@@ -14,6 +13,7 @@ from pmdkit.llm.contrib.turns import FailedEpisode
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Episode
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs.llm import RewardTable, RewardTerm
 
 Reader = Callable[[Tokens], str]

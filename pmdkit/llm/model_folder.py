@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.errors import UsageError
 
 ADVICE = "save the model again, or take another"
@@ -40,7 +40,7 @@ def refuse_code(folder: Path) -> None:
     for path in sorted(folder.glob("*.json")):
         if path.name in ("tokenizer.json", "vocab.json") or path.name.endswith(".index.json"):
             continue  # large, and read as data only
-        for key, value in nested_items(foreign.read_json(path, numbers=False, advice=ADVICE)):
+        for key, value in nested_items(untrusted.read_json(path, numbers=False, advice=ADVICE)):
             if key in MAPS or (key in KERNELS and "/" in str(value)):
                 raise UsageError(
                     f"{path} asks to run code of its own ({key}); pmdkit never does: remove {key} from the file, or "

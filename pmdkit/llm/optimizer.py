@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pmdkit import optimizer as optimizers
-from pmdkit.distributed import ProcessGroup
+from pmdkit.process_group import ProcessGroup
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 

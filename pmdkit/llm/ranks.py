@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pmdkit.child_processes import exit_reason, python_command, python_environment
 from pmdkit.errors import ComponentDied, Stopped
-from pmdkit.processes import exit_reason, python_command, python_environment
 
 DIED, STOPPED = ComponentDied.exit_code, Stopped.exit_code
 GO_ON = "the last checkpoint is intact: go on with --resume"

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from pmdkit.distributed import launched_ranks
 from pmdkit.envs.math import MATH_KINDS, check_math, readers
 from pmdkit.envs.math.readers import MathFile
 from pmdkit.envs.reward_functions import identify
@@ -18,6 +17,7 @@ from pmdkit.llm import companions
 from pmdkit.llm.engines import engine_options
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
+from pmdkit.process_group import launched_ranks
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import ENVIRONMENTS, SHIPPED_REWARDS, RewardTable
 

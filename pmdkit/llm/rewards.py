@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm import grading
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs.llm import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from strict_answers import Grader, Item, Verdict
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence, Sized
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.micro_batches import token_budget_batches, units
+from pmdkit.process_group import ProcessGroup
 
 
 def shard_by_tokens(

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
-from pmdkit import foreign
-from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit import untrusted
 from pmdkit.errors import UsageError, first_line
 from pmdkit.llm.model_folder import ADVICE
 from pmdkit.llm.weights import copy_weights, named_weights
+from pmdkit.process_group import SINGLE, ProcessGroup
 
 
 def make_empty_model(folder: Path) -> PreTrainedModel:
@@ -29,7 +29,7 @@ def make_empty_model(folder: Path) -> PreTrainedModel:
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.tie_weights()  # parameters move to the meta device one by one, so two names of one would part
     if (path := folder / "generation_config.json").exists():
-        model.generation_config = GenerationConfig.from_dict(dict(foreign.read_json(path, numbers=False)))
+        model.generation_config = GenerationConfig.from_dict(dict(untrusted.read_json(path, numbers=False)))
     model.name_or_path = model.config._name_or_path = str(folder)
     return model.eval()
 
@@ -68,7 +68,7 @@ def load_whole(path: Path | str, local: bool, meta: bool = False) -> PreTrainedM
     if missing := sorted(loaded[1]["missing_keys"]):  # they have random values now
         raise UsageError(f"the config.json of {path} asks for weights that no file holds ({missing[0]}); {ADVICE}")
     if not meta:
-        foreign.check_numbers(model.state_dict(), str(path))
+        untrusted.check_numbers(model.state_dict(), str(path))
     return model
 
 

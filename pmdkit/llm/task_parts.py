@@ -6,7 +6,6 @@ A dry run makes them too, so no model class of transformers is imported here: th
 from typing import TYPE_CHECKING
 
 from pmdkit import plugins
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems
@@ -19,6 +18,7 @@ from pmdkit.llm.prompts import Encoder, encoder_of, limit_prompts
 from pmdkit.llm.recipe_checks import PROMPTS
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.randomness import derive
 from pmdkit.specs import LLMSpec
 from strict_answers import Grader

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math_answers import Grader, Item, Verdict, VerdictJournal
+from pmdkit.process_group import ProcessGroup
 
 
 @dataclass

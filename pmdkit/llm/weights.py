@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.observe.checkpoint import check_shapes
+from pmdkit.process_group import SINGLE, ProcessGroup
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:

@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
-from pmdkit.foreign import check_numbers, parse_json
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import flatten
 from pmdkit.specs.llm import SERVERS
+from pmdkit.untrusted import check_numbers, parse_json
 from pmdkit.version import __version__
 
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")  # no other spelling: step-007 is not a step

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, Field
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.theory.binary_rewards import mean_over_successes
 
 EDGES = (0.0, 0.02, 0.1, 0.3, 0.7, 0.98, 1.0)
@@ -63,9 +63,9 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
 class StoredBucket(BaseModel, extra="allow", strict=True):
     """A bucket as a file must have it; further keys are columns."""
 
-    __pydantic_extra__: dict[str, foreign.Number | None] = Field(init=False)
+    __pydantic_extra__: dict[str, untrusted.Number | None] = Field(init=False)
     bucket: int = Field(ge=0, lt=len(EDGES) - 1)
-    prompts: foreign.Count
+    prompts: untrusted.Count
 
 
 def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:

@@ -16,7 +16,7 @@ from pmdkit.loop import Learner, Rollouts
 from pmdkit.objectives import Batch, Groups, Objective, baselines
 from pmdkit.objectives.objective import OwnColumns
 from pmdkit.observe import gauge
-from pmdkit.population import has_solution, solve
+from pmdkit.population_solution import has_solution, solve
 
 KEYS = (
     "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max",

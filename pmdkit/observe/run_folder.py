@@ -16,7 +16,7 @@ from typing import Any
 from filelock import FileLock, SoftFileLock, Timeout
 from pydantic import BaseModel
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
 from pmdkit.extras import version_of
 from pmdkit.observe import files, gauge
@@ -24,21 +24,21 @@ from pmdkit.specs.table import differences
 
 PACKAGES = ("pmdkit", "torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 DEEPEST = 256  # most parts of a path; Python's own functions for whole trees recurse once per level
-OBJECT = foreign.table()
-RESTARTS = foreign.table(steps=list[int])
-ROW = foreign.table(
-    **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), foreign.Number | None),
-    **dict.fromkeys(("seconds_rollout", "seconds_update"), foreign.Number),
+OBJECT = untrusted.table()
+RESTARTS = untrusted.table(steps=list[int])
+ROW = untrusted.table(
+    **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), untrusted.Number | None),
+    **dict.fromkeys(("seconds_rollout", "seconds_update"), untrusted.Number),
     step=int,
-    tokens=foreign.Count,
+    tokens=untrusted.Count,
     gauge=list[gauge.StoredBucket] | None,
 )
-SUMMARY = foreign.table(
+SUMMARY = untrusted.table(
     **dict.fromkeys(("tier", "env", "objective"), str),
-    **dict.fromkeys(("steps", "tokens"), foreign.Count),
-    **dict.fromkeys(("pass_rate_first", "pass_rate_last", "reward_first", "reward_last"), foreign.Number | None),
-    seconds=foreign.Number,
-    tau=foreign.Number | str | foreign.table(rule=str) | None,
+    **dict.fromkeys(("steps", "tokens"), untrusted.Count),
+    **dict.fromkeys(("pass_rate_first", "pass_rate_last", "reward_first", "reward_last"), untrusted.Number | None),
+    seconds=untrusted.Number,
+    tau=untrusted.Number | str | untrusted.table(rule=str) | None,
 )
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # errors of network file systems mounted without locks
 OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
@@ -84,7 +84,7 @@ class RunFolder:
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run, with the keys that every run promises."""
-        return foreign.check_fields(read_json(self.summary), SUMMARY, self.summary, "restore the file")
+        return untrusted.check_fields(read_json(self.summary), SUMMARY, self.summary, "restore the file")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """One dictionary per step, with the columns that every run has; an incomplete last line is ignored."""
@@ -105,14 +105,14 @@ class RunFolder:
         """Steps of the checkpoints from which the run resumed after it was stopped, in chronological order."""
         if not self.restarts.exists():
             return []
-        stored = foreign.check_fields(read_json(self.restarts), RESTARTS, self.restarts, "restore or delete the file")
+        stored = untrusted.check_fields(read_json(self.restarts), RESTARTS, self.restarts, "restore or delete the file")
         return list(stored["steps"])
 
     def rewind(self, step: int) -> None:
         """Drop all rows and records after a step, for the run to compute again; the rows up to it must exist."""
         kept, remedy = whole_lines(self.metrics)[:step], "start again with another --out"
         try:
-            steps = [row["step"] for row in parse_rows(self.metrics, kept, foreign.table(step=int))]
+            steps = [row["step"] for row in parse_rows(self.metrics, kept, untrusted.table(step=int))]
         except UsageError as problem:
             raise ResumeRefused(f"{problem}, or {remedy}") from problem
         if steps != list(range(1, step + 1)):
@@ -168,7 +168,7 @@ def locked(folder: RunFolder) -> Iterator[None]:
     except Timeout as problem:
         owner = ""  # process 17 on host, as the holder of the lock wrote it
         with suppress(UsageError):
-            owner_text = foreign.read_text(folder.path / "run.lock", most=300)
+            owner_text = untrusted.read_text(folder.path / "run.lock", most=300)
             owner = f" ({owner_text})" if OWNER.fullmatch(owner_text) else ""
         # without locks in the file system the file itself is the lock, which a killed process leaves behind
         stale = "; if that has ended, delete run.lock" if isinstance(lock, SoftFileLock) else ""
@@ -199,19 +199,19 @@ def write_owner(folder: RunFolder, owner: str) -> None:
 
 def whole_lines(path: Path) -> list[bytes]:
     """Lines that end in a newline; a last line that a kill cut short is left out. A missing file has none."""
-    return foreign.read_lines(path, advice="restore the file") if os.path.lexists(path) else []
+    return untrusted.read_lines(path, advice="restore the file") if os.path.lexists(path) else []
 
 
 def parse_rows(path: Path, lines: list[bytes], wanted: type[BaseModel]) -> list[dict[str, Any]]:
     """The rows in some lines of metrics.jsonl."""
     named, advice = [(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)], "restore the file"
-    return [foreign.check_fields(foreign.parse_json(line, at, advice), wanted, at, advice) for at, line in named]
+    return [untrusted.check_fields(untrusted.parse_json(line, at, advice), wanted, at, advice) for at, line in named]
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of the run."""
     advice = "this is not a run folder of pmdkit"
-    return foreign.check_fields(foreign.read_json(path, foreign.LARGE, advice), OBJECT, path, advice)
+    return untrusted.check_fields(untrusted.read_json(path, untrusted.LARGE, advice), OBJECT, path, advice)
 
 
 def flatten(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

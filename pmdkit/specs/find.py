@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.errors import UsageError, unknown
 
 SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
@@ -40,7 +40,7 @@ def spec_file(name: str, tier: str) -> Path:
 def read(path: Path) -> dict[str, Any]:
     """Read the tables of a TOML file. A leading byte order mark, as written on Windows, is dropped."""
     ours = path.is_relative_to(root())
-    data = path.read_bytes() if ours else foreign.read_bytes(path, LARGEST, "give another .toml file")
+    data = path.read_bytes() if ours else untrusted.read_bytes(path, LARGEST, "give another .toml file")
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:

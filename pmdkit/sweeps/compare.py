@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit import foreign, stats
+from pmdkit import stats, untrusted
 from pmdkit.errors import UsageError, printable, short, unknown
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.specs.spec import SHORT
@@ -88,7 +88,7 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
             Whatever else varies within an arm is averaged for each seed, whose runs are not independent draws.
     """
     for entry in entries:
-        numbers = [key for key, value in entry["summary"].items() if foreign.is_number(value)]
+        numbers = [key for key, value in entry["summary"].items() if untrusted.is_number(value)]
         if metric not in entry["summary"]:
             raise UsageError(unknown("metric", metric, numbers))
         if metric not in numbers:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.observe import files, gauge, run_folder
 from pmdkit.sweeps.grid import SEED, Trial
 
@@ -18,9 +18,9 @@ POINTS = 40  # per curve, as many as a figure can show
 DIGITS = 6  # significant digits of a summary
 CURVE_DIGITS = 4
 
-FINISHED = foreign.table(name=str, state=Literal["finished"], config=dict, summary=dict)
-OTHER = foreign.table(name=str, state=Literal["failed", "waiting"])
-SWEEP = foreign.table(format=Literal[1], config=dict, runs=list[FINISHED | OTHER])  # type: ignore[valid-type]
+FINISHED = untrusted.table(name=str, state=Literal["finished"], config=dict, summary=dict)
+OTHER = untrusted.table(name=str, state=Literal["failed", "waiting"])
+SWEEP = untrusted.table(format=Literal[1], config=dict, runs=list[FINISHED | OTHER])  # type: ignore[valid-type]
 
 Entry = dict[str, Any]
 
@@ -92,7 +92,7 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
 
 def read(path: Path) -> Entry:
     """Read the record of a sweep, with the complete `config` of each finished run."""
-    sweep = foreign.check_fields(run_folder.read_json(path), SWEEP, path, "give a file that pmdkit sweep wrote")
+    sweep = untrusted.check_fields(run_folder.read_json(path), SWEEP, path, "give a file that pmdkit sweep wrote")
     common = sweep["config"]
     whole = [{**run, "config": common | run["config"]} if "config" in run else run for run in sweep["runs"]]
     return {**sweep, "runs": whole}

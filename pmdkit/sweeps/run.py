@@ -10,11 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pmdkit.calls import Call
+from pmdkit.child_processes import MERCY, exit_reason, sigterm_interrupts
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, Stopped, UsageError
 from pmdkit.launchers import ONE, POLL, Launcher
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
-from pmdkit.processes import MERCY, exit_reason, sigterm_interrupts
+from pmdkit.remote_calls import Call
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit.sweeps import grid, record

@@ -9,7 +9,7 @@ from torch import Tensor
 from pmdkit.objectives import Batch, Groups, Objective, expect, row_weight, temperature, traits
 from pmdkit.objectives.credit import apart, coefficient, credit, cut, parts, total
 from pmdkit.objectives.objective import OwnColumns, group_weight
-from pmdkit.population import solve
+from pmdkit.population_solution import solve
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below
 

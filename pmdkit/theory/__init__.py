@@ -9,7 +9,7 @@ from pmdkit.theory.bounds import (
     mean_bound,
     part_bound,
 )
-from pmdkit.theory.inputs import METHODS
+from pmdkit.theory.checks import METHODS
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed
 from pmdkit.theory.pmd_mean_update import MeanSolution, pmd_mean
 from pmdkit.theory.pmd_part_update import PartSolution, pmd_part

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from pmdkit.theory.between_update import shares
 from pmdkit.theory.binary_rewards import mean_over_successes
-from pmdkit.theory.inputs import Array, group_sizes, numbers, pass_rates, require, temperatures, together
+from pmdkit.theory.checks import Array, group_sizes, numbers, pass_rates, require, temperatures, together
 from pmdkit.theory.target_errors import leave_one_out_targets, log_partition_estimate
 
 

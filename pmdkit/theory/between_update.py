@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.inputs import Array, centred, leading_shape, lengths, numbers, problem, ratio, require
+from pmdkit.theory.checks import Array, centred, leading_shape, lengths, numbers, problem, ratio, require
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
 

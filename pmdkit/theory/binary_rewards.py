@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.inputs import Array, known_method, numbers, pass_rates, require, temperatures, together
+from pmdkit.theory.checks import Array, known_method, numbers, pass_rates, require, temperatures, together
 from pmdkit.theory.pmd_mean_update import pmd_mean
 from pmdkit.theory.pmd_part_update import pmd_part
 

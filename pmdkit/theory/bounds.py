@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory import inputs
+from pmdkit.theory import checks
 from pmdkit.theory.binary_rewards import lambert_terms
-from pmdkit.theory.inputs import Array
+from pmdkit.theory.checks import Array
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
 # The error of leave-one-out targets, rewards {0, 1}.
@@ -19,8 +19,8 @@ def epsilon(p: ArrayLike, n: ArrayLike, delta: ArrayLike) -> Array:
     Source: arXiv:2602.05933, Proposition tgt_err_clean. Shapes broadcast.
     Watch: very loose; at n = 16 and delta = 0.05 it is 0.42 at p = 0.01 and 0.81 at p = 0.5 (`epsilon_miss`).
     """
-    p, n, delta = inputs.pass_rates(p), inputs.group_sizes(n), inputs.confidences(delta)
-    inputs.together(p=p, n=n, delta=delta)
+    p, n, delta = checks.pass_rates(p), checks.group_sizes(n), checks.confidences(delta)
+    checks.together(p=p, n=n, delta=delta)
     logs = np.log(4 * n / delta)
     return np.sqrt(2 * p * (1 - p) * logs / (n - 1)) + 2 * logs / (3 * (n - 1))
 
@@ -35,7 +35,7 @@ def mean_bound(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> 
     Differs: the paper goes on to p (1 + epsilon), which is smaller than p + epsilon, and drops w_-, which is not
     small unless tau is far below p (`mean_bound_as_stated` of pmdkit-lab). Shapes broadcast.
     """
-    p, tau, limit = inputs.pass_rates(p), inputs.temperatures(tau), epsilon(p, n, delta)
+    p, tau, limit = checks.pass_rates(p), checks.temperatures(tau), epsilon(p, n, delta)
     w_plus, w_minus = lambert_terms(p, tau)
     return 2 * limit**2 / tau**2 + 2 * (np.minimum(1, p + limit) * (w_plus**2 - w_minus**2) + w_minus**2)
 
@@ -47,7 +47,7 @@ def part_bound(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> 
 
     Source: arXiv:2602.05933, eq. tgt_err_part_clean. Shapes broadcast.
     """
-    p, tau, limit = inputs.pass_rates(p), inputs.temperatures(tau), epsilon(p, n, delta)
+    p, tau, limit = checks.pass_rates(p), checks.temperatures(tau), epsilon(p, n, delta)
     inverse_a = 1 / np.expm1(np.minimum(1 / tau, 700.0))
     below = np.maximum(p - limit, 0)
     return np.minimum(limit / (inverse_a + below), 1 / tau) ** 2
@@ -66,7 +66,7 @@ def lambda_bounds(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> tuple[Arr
     Watch: within 20 % for tau above the reward gap and 0.3 % at ten times it; at a twentieth of it, p = 0.01, they are
     off by factors of 43 and 36.
     """
-    pi, reward, tau = inputs.problem(pi, reward, tau)
-    target = inputs.centred(pi, reward) / tau[..., None]
+    pi, reward, tau = checks.problem(pi, reward, tau)
+    target = checks.centred(pi, reward) / tau[..., None]
     log_a, log_b = log_mean_exp(pi, target), log_mean_exp(pi, 2 * target)
     return tau**2 * -np.expm1(-log_a) * np.exp(2 * log_a - log_b), tau**2 * log_a

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.inputs import Array, centred, excess, leading_shape, policy, problem, ratio, together, weights
+from pmdkit.theory.checks import Array, centred, excess, leading_shape, policy, problem, ratio, together, weights
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
 

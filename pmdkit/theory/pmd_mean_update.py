@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.inputs import Array, centred, excess, leading_shape, lengths, problem, ratio
+from pmdkit.theory.checks import Array, centred, excess, leading_shape, lengths, problem, ratio
 
 Reals = NDArray[np.floating]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.inputs import Array, centred, excess, problem, ratio
+from pmdkit.theory.checks import Array, centred, excess, problem, ratio
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ equal answers runs ahead, under every loss (`benchmarks/distinct_answers.py`).
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.inputs import Array, numbers, pass_rates, policy, together
+from pmdkit.theory.checks import Array, numbers, pass_rates, policy, together
 
 
 def at_minimum(pi: ArrayLike, log_ratio: ArrayLike) -> NDArray[np.bool_]:

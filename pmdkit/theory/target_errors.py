@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pmdkit.theory.binary_rewards import lambert_terms, mean_over_successes
 from pmdkit.theory.bounds import mean_bound, part_bound
-from pmdkit.theory.inputs import Array, group_sizes, known_method, numbers, pass_rates, rewards, temperatures, together
+from pmdkit.theory.checks import Array, group_sizes, known_method, numbers, pass_rates, rewards, temperatures, together
 
 
 def leave_one_out_targets(reward: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> Array:

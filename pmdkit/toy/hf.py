@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.toy.model import ModelConfig, Transformer
 
 EOS = "<eos>"
@@ -72,8 +72,8 @@ def load_pretrained(folder: str | Path) -> tuple[Transformer, tuple[str, ...]]:
         ValueError: a file is absent, damaged or of another architecture.
     """
     folder = Path(folder)
-    with foreign.shaped(folder, "a folder that save_pretrained wrote", "save the model again"):
-        table, tokenizer = (foreign.read_json(folder / name) for name in ("config.json", "tokenizer.json"))
+    with untrusted.shaped(folder, "a folder that save_pretrained wrote", "save the model again"):
+        table, tokenizer = (untrusted.read_json(folder / name) for name in ("config.json", "tokenizer.json"))
         sizes = {ours: table[theirs] for ours, theirs in SIZES.items()}
         config = ModelConfig(**sizes, theta=table["rope_parameters"]["rope_theta"])
         expected = config_to_llama(config, table["eos_token_id"])
@@ -85,7 +85,7 @@ def load_pretrained(folder: str | Path) -> tuple[Transformer, tuple[str, ...]]:
         if [numbers[word] for word in vocabulary] != list(range(config.vocabulary)):
             raise ValueError(f"its tokenizer does not have one word for each of {config.vocabulary} tokens")
         model = Transformer(config)
-        with foreign.open_file(folder / "model.safetensors", foreign.WEIGHTS):
+        with untrusted.open_file(folder / "model.safetensors", untrusted.WEIGHTS):
             try:
                 weights = load_file(folder / "model.safetensors")
             except SafetensorError as problem:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_prompts
 from pmdkit.errors import PmdkitError, UsageError
 from pmdkit.loop import LogpHook, Rollouts
@@ -139,7 +139,7 @@ class ToyLearner:
         self.model.load_state_dict(weights)
         if self.reference is not None:
             self.reference.load_state_dict({k: found[f"reference.{k}"] for k in weights})
-        with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
+        with untrusted.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
             self.optimizer.load_state_dict(state["optimizer"])
             self.version = int(state["version"])
 

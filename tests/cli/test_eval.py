@@ -8,7 +8,7 @@ import torch
 
 from pmdkit import train
 from pmdkit.envs.tokens import make_tokens
-from pmdkit.evaluation.sampling import answer_rows, load_policy, sample_held_out
+from pmdkit.evaluation.bandit_and_toy import answer_rows, load_policy, sample_held_out
 
 SMALL = {"prompts": 8, "group": 4, "steps": 2, "seed": 3}
 
@@ -56,8 +56,8 @@ def test_draws_beyond_one_batch_stay_with_their_problem(tmp_path, monkeypatch):
     """Drawn a few problems at a time, or many: each problem's pass rate stays what the policy gives it."""
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL)
     spec, setup, _, _ = load_policy(run.path)
-    monkeypatch.setattr("pmdkit.evaluation.sampling.ROWS", 3000)
-    monkeypatch.setattr("pmdkit.evaluation.sampling.BLOCKS", 20_000)
+    monkeypatch.setattr("pmdkit.evaluation.bandit_and_toy.ROWS", 3000)
+    monkeypatch.setattr("pmdkit.evaluation.bandit_and_toy.BLOCKS", 20_000)
     draws = sample_held_out(spec, setup, 5, 30, seed=0)
     rollouts = setup.learner.rollout(setup.task.held_out(30), None, 0)
     p = (rollouts.mass * setup.task.reward(rollouts)).sum(1).numpy()

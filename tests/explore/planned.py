@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from pmdkit.resolve import resolve
-from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.cluster import cluster
 from pmdkit_lab.planner.predict import Prediction, best
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 

@@ -1,7 +1,7 @@
 """Files from elsewhere: whatever is in them, a command ends with a documented exit code and one line, and in time.
 
 Each kind of file is read by the commands that read it, with a hundred changes: of values inside a structure that stays
-whole, and of bytes. Unchanged, the same commands end with 0. What is no file at all is in tests/test_foreign.py.
+whole, and of bytes. Unchanged, the same commands end with 0. What is no file at all is in tests/test_untrusted.py.
 """
 
 import json

@@ -19,7 +19,7 @@ from accelerate.state import AcceleratorState
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from pmdkit.llm.collectives import AccelerateGroup
+from pmdkit.llm.accelerate_group import AccelerateGroup
 from pmdkit.llm.ranks import RankLost
 from pmdkit.llm.weights import full_tensor
 from pmdkit.observe import checkpoint

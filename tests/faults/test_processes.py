@@ -141,7 +141,7 @@ def test_a_rank_is_killed_and_all_listened_on_loopback_only(two):
 
 @pytest.mark.nightly
 def test_the_launcher_is_killed(two):
-    """In a step without end: nobody asks the ranks, the kernel ends them. Of any child: tests/test_processes.py."""
+    """In a step without end: nobody asks the ranks, the kernel ends them. Any child: tests/test_child_processes.py."""
     launcher, _ = held(two)
     launcher.kill()
     two.end(launcher, -9)

@@ -20,7 +20,7 @@ STARTERS = {"multiprocessing", "torch.multiprocessing", "concurrent.futures.proc
 START = re.compile(r"subprocess\.(run|call|check_\w+|Popen|get\w+)|asyncio\.create_subprocess_\w+")
 START_BY_OS = re.compile(r"os\.(system|popen|startfile|fork\w*|(exec|spawn|posix_spawn)\w*)")
 MAY_START = {  # any other program
-    "pmdkit/processes.py",
+    "pmdkit/child_processes.py",
     "packages/strict-answers/strict_answers/process.py",
     "packages/pmdkit-course/pmdkit_course/sandbox.py",  # bubblewrap
     "llm/cluster/on_ray.py",
@@ -29,7 +29,7 @@ MAY_START = {  # any other program
     "packages/pmdkit-lab/pmdkit_lab/rehearsal/rank.py",  # its forks: torch is imported once
     "packages/pmdkit-adapters/pmdkit_adapters/trl/config.py",  # the golden vectors, by the one command again
 }
-MAY_START_PYTHON = {"pmdkit/processes.py", "packages/strict-answers/strict_answers/process.py"}
+MAY_START_PYTHON = {"pmdkit/child_processes.py", "packages/strict-answers/strict_answers/process.py"}
 
 
 def findings(path: Path) -> list[str]:

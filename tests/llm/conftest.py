@@ -24,12 +24,12 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm.engines.base import Engine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Batch, Groups, Objective, credit
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs.llm import RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 

@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.llm import lora
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -26,6 +25,7 @@ from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor, named_weights
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, traits
+from pmdkit.process_group import ProcessGroup
 from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
@@ -206,7 +206,7 @@ def judged(process_group: ProcessGroup) -> list[bool | None]:
 
 def main(out: Path) -> None:
     """Every case as one of two processes; each writes what it found."""
-    from pmdkit.llm.collectives import AccelerateGroup
+    from pmdkit.llm.accelerate_group import AccelerateGroup
 
     torch.set_num_threads(1)
     for strategy in STRATEGIES:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from torch import distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pmdkit.distributed import ProcessGroup
 from pmdkit.llm.engines.base import Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.fsdp2 import shard
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weights import named_weights
+from pmdkit.process_group import ProcessGroup
 
 from .conftest import build
 

@@ -8,10 +8,10 @@ import torch
 from transformers import get_scheduler
 
 from pmdkit import train
-from pmdkit.distributed import ProcessGroup
 from pmdkit.llm import dynamic_sampling
 from pmdkit.llm.optimizer import LRScheduler
 from pmdkit.loop import Schedule
+from pmdkit.process_group import ProcessGroup
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 

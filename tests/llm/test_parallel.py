@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pmdkit.distributed import SINGLE
 from pmdkit.observe import checkpoint
+from pmdkit.process_group import SINGLE
 
 from .ranks import CASES, STRATEGIES, WRITERS, go_on, learner, one_case, run_two, trained
 

@@ -17,13 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from pmdkit.distributed import SINGLE
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.policy import ForwardRoot
 from pmdkit.llm.precision import cast_model
+from pmdkit.process_group import SINGLE
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
@@ -202,7 +202,7 @@ def test_two_processes_compute_what_one_does(tmp_path):
 
 def main(out: Path) -> None:
     """A traced step as one of two processes, first with weights that it casts itself."""
-    from pmdkit.llm.collectives import AccelerateGroup
+    from pmdkit.llm.accelerate_group import AccelerateGroup
     from pmdkit.llm.weights import full_tensor
 
     torch.set_num_threads(1)

@@ -13,7 +13,6 @@ from functools import partial
 import pytest
 import torch
 
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculate
 from pmdkit.envs.math import make_math
 from pmdkit.errors import ComponentDied
@@ -33,6 +32,7 @@ from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs.llm import RewardTable, RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Verdict

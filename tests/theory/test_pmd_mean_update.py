@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit import theory
-from pmdkit.theory.inputs import centred
+from pmdkit.theory.checks import centred
 from pmdkit.theory.pmd_mean_update import FEWEST, LARGE, SMALL, FastSolver, pairs, solve
 
 TAUS = (1e-4, 1e-3, 0.05, 1.0, 30.0, 1e4)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pmdkit import train
-from pmdkit.evaluation.sampling import load_policy
+from pmdkit.evaluation.bandit_and_toy import load_policy
 from pmdkit.observe.checkpoint import steps
 from pmdkit.observe.metrics import KEYS
 from pmdkit.toy.hf import load_pretrained, save_pretrained

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, style
 from pmdkit.resolve import resolve
 from pmdkit_lab.figures.looks import shades
-from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.cluster import cluster
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 

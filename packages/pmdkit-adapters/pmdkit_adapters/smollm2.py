@@ -23,11 +23,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from pmdkit.child_processes import python_command
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.hub import cache_folder
 from pmdkit.llm.model import load_model
 from pmdkit.observe.telemetry import quietly
-from pmdkit.processes import python_command
 from pmdkit_adapters.gguf import GGUF
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -17,7 +17,7 @@ import pmdkit_course
 from pmdkit.cli.options import Flag, Texts, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
-from pmdkit_course import answers, exercises, grading, known, lesson_files, notebooks, sandbox
+from pmdkit_course import answers, exercises, grading, lesson_files, notebooks, reference_cases, sandbox
 from pmdkit_course.exercises import AnswerVerdict, Exercise, exercise, ids
 
 learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
@@ -210,8 +210,8 @@ def grade(
         log(f"note: --unsafe: the answers run without a sandbox, as account {account}, which reads what all can read")
     else:
         log("WARNING: --unsafe: the answers run as you, and can read and change all that you can, these grades too")
-    seed = known.SEED if seed is None else seed
-    known.known(wanted[0], seed)  # not every install has every seed, and that is no fault of an answer
+    seed = reference_cases.SEED if seed is None else seed
+    reference_cases.reference_cases(wanted[0], seed)  # an install may lack this seed, which is no answer's fault
     options: dict[str, Any] = {
         "sandboxed": not unsafe,
         "account": account,

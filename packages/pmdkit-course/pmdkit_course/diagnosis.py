@@ -1,9 +1,9 @@
 """Slips possible in any exercise: sign, order, off by one, a missing square.
 
 They are tried if none of an exercise's usual mistakes fits: an identity between the wrong answer and the right one; the
-right answer to other arguments, or by a solution with one thing changed (known.py, variants.py); two mistakes at once;
-a special input. Each is reported only if it holds on every input and changes the right answer on at least two of them,
-since a single number satisfies many identities by chance. Of two that explain the same, both are named.
+right answer to other arguments, or by a solution with one thing changed (reference_cases.py, variants.py); two mistakes
+at once; a special input. Each is reported only if it holds on every input and changes the right answer on at least two
+of them, since a single number satisfies many identities by chance. Of two that explain the same, both are named.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit_course.comparison import as_numbers, as_parts, form, is_parts, same, to_numpy
-from pmdkit_course.known import Known
+from pmdkit_course.reference_cases import ReferenceCases
 
 NEAR = 0.05
 "Relative error: an answer that is nowhere farther off was probably rounded, or found on a coarse grid."
@@ -42,10 +42,10 @@ class Diagnosis:
     says: str
 
 
-Test = Callable[[Known, Numbers, Numbers], Diagnosis | None]
+Test = Callable[[ReferenceCases, Numbers, Numbers], Diagnosis | None]
 
 
-def diagnose(about: Known, given: Sequence[Any]) -> Diagnosis | None:
+def diagnose(about: ReferenceCases, given: Sequence[Any]) -> Diagnosis | None:
     """The slip that explains a wrong answer on every input, or on all but those that are special in one way."""
     if found := slip_of(about, given, WEAK):
         return found
@@ -59,7 +59,7 @@ def diagnose(about: Known, given: Sequence[Any]) -> Diagnosis | None:
     return None
 
 
-def slip_of(about: Known, given: Sequence[Any], weak: Sequence[Test]) -> Diagnosis | None:
+def slip_of(about: ReferenceCases, given: Sequence[Any], weak: Sequence[Test]) -> Diagnosis | None:
     """The slip behind some answers; the weak tests are asked last."""
     wanted = about.wanted
     if is_parts(wanted[0]):
@@ -80,7 +80,9 @@ def slip_of(about: Known, given: Sequence[Any], weak: Sequence[Test]) -> Diagnos
     )
 
 
-def of_parts(about: Known, given: list[list[Any]], wanted: list[list[Any]], tests: Sequence[Test]) -> Diagnosis | None:
+def of_parts(
+    about: ReferenceCases, given: list[list[Any]], wanted: list[list[Any]], tests: Sequence[Test]
+) -> Diagnosis | None:
     """Several values: in another order, or with a slip in some of them."""
     count = len(wanted[0])
     if any(len(g) != len(w) for g, w in zip(given, wanted, strict=True)):
@@ -110,7 +112,7 @@ def of_parts(about: Known, given: list[list[Any]], wanted: list[list[Any]], test
     return Diagnosis(found.kind, says) if found else None
 
 
-def of_mistakes(about: Known, given: Sequence[Any], part: int | None = None) -> Diagnosis | None:
+def of_mistakes(about: ReferenceCases, given: Sequence[Any], part: int | None = None) -> Diagnosis | None:
     """The known mistake that explains an answer or one part of it; of two that do so alike, both."""
 
     def of_part(answer: Any) -> Any:
@@ -133,7 +135,7 @@ def of_mistakes(about: Known, given: Sequence[Any], part: int | None = None) -> 
     return Diagnosis(found[0].kind, f"One of {number} mistakes that come to the same. Either: {says[0]} Or: {says[1]}")
 
 
-def of_two_mistakes(about: Known, given: Sequence[Any]) -> Diagnosis | None:
+def of_two_mistakes(about: ReferenceCases, given: Sequence[Any]) -> Diagnosis | None:
     """A known mistake, and a general one on top of it; of answers that are whole or words, a slip of the exercise."""
     exact, wanted = about.exercise.exact, about.wanted
     if sum(not about.agree([g], [w]) for g, w in zip(given, wanted, strict=True)) < 2:
@@ -151,7 +153,9 @@ def of_two_mistakes(about: Known, given: Sequence[Any]) -> Diagnosis | None:
     return None
 
 
-def of_values(about: Known, given: Sequence[Any], wanted: Sequence[Any], tests: Sequence[Test]) -> Diagnosis | None:
+def of_values(
+    about: ReferenceCases, given: Sequence[Any], wanted: Sequence[Any], tests: Sequence[Test]
+) -> Diagnosis | None:
     """The first of some tests of numbers that finds a slip."""
     numbers = [x for x in map(as_numbers, (*given, *wanted)) if x is not None]
     if any(isinstance(x, str | bool) for x in wanted) or len(numbers) < len(given) + len(wanted):
@@ -162,7 +166,7 @@ def of_values(about: Known, given: Sequence[Any], wanted: Sequence[Any], tests: 
         return next((each for each in found if each is not None), None)
 
 
-def identity(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def identity(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """An identity between the wrong answer and the right one."""
     for kind, says, found in candidates(about, given, wanted):
         if about.explains(given, wanted, found.__getitem__):
@@ -199,7 +203,7 @@ ENTRY_BY_ENTRY = (
 )
 
 
-def candidates(about: Known, given: Numbers, wanted: Numbers) -> Iterator[Candidate]:
+def candidates(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Iterator[Candidate]:
     """What the right answers become by a slip: entry by entry, by a factor, in another place, as a mean or a sum."""
     for kind, says, function in IDENTITIES:
         yield kind, says, [np.asarray(function(w)) for w in wanted]
@@ -268,7 +272,7 @@ def sizes(name: str, values: tuple[Any, ...]) -> Iterator[tuple[str, str, np.nda
             yield "off-by-one", f"With n for {length}: this divides by {says} is right.", factor
 
 
-def of_form(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def of_form(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """The wrong shape: many numbers instead of one, or one instead of many."""
     if any(x.size == 0 for x in (*given, *wanted)):  # which has no last and no largest number
         return None
@@ -281,7 +285,7 @@ def of_form(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     return None
 
 
-def proportion(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def proportion(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """On each input all entries are off by one factor that no argument explains."""
     pairs = list(zip(given, wanted, strict=True))
     if any(g.shape != w.shape or not g.any() for g, w in pairs) or sum(np.ptp(w) > 0 for w in wanted if w.size) < 2:
@@ -292,7 +296,7 @@ def proportion(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | Non
     return Diagnosis("scale", "The proportions are right, the size is not.")
 
 
-def of_range(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def of_range(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """Right or nearly so within a range, and one and the same number for all that lies beyond an end of it."""
     if any(g.shape != w.shape for g, w in zip(given, wanted, strict=True)):
         return None
@@ -319,7 +323,7 @@ def of_range(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     )
 
 
-def constant(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def constant(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """One and the same number for all inputs, or one of two for many."""
     if any(g.ndim or not np.isfinite(g) for g in given):
         return None
@@ -339,7 +343,7 @@ def constant(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     )
 
 
-def counted(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def counted(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """Whole numbers: one too many or too few, not rounded, or rounded the other way."""
     if not about.exercise.exact and not all(isinstance(w, int | np.integer) for w in about.wanted):
         return None  # by type, not by chance
@@ -371,7 +375,7 @@ def counted(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     return None
 
 
-def at_the_edge(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def at_the_edge(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """Right except where an input is special."""
     whole = [about.agree([g], [w]) for g, w in zip(given, wanted, strict=True)]
     failing = [n for n, right in enumerate(whole) if not right]
@@ -419,7 +423,7 @@ SPECIAL: tuple[tuple[str, Callable[[Any], bool]], ...] = (
 )
 
 
-def edge_entries(about: Known, given: Numbers, wanted: Numbers) -> str | None:
+def edge_entries(about: ReferenceCases, given: Numbers, wanted: Numbers) -> str | None:
     """The same entries are wrong in every array: the first, the last, or those where an argument is 0."""
     pairs = list(zip(given, wanted, strict=True))
     if any(w.ndim == 0 or g.shape != w.shape for g, w in pairs):
@@ -445,7 +449,7 @@ def wrong_entries(given: np.ndarray, wanted: np.ndarray, tolerance: float) -> np
     return ~np.isclose(given, wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
-def nearly(about: Known, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def nearly(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """Close to the right answer on every input, but not close enough."""
     if about.exercise.exact:
         return None

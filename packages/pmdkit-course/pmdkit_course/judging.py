@@ -16,7 +16,7 @@ from pmdkit.errors import printable
 from pmdkit_course import diagnosis
 from pmdkit_course.comparison import form, pasted, shown
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise
-from pmdkit_course.known import SEED, Known, known
+from pmdkit_course.reference_cases import SEED, ReferenceCases, reference_cases
 
 
 class TooLong(BaseException):
@@ -115,7 +115,7 @@ def judge(exercise: Exercise, answer: Answer, seed: int = SEED) -> AnswerVerdict
             f"Got a value of type {type(answer).__name__}; expected the function `{exercise.name}` itself, not called."
         )
         return untouched if answer is ... else AnswerVerdict(False, says, exercise=exercise.id)
-    about = known(exercise, seed)
+    about = reference_cases(exercise, seed)
     answers, trouble = answered(exercise, answer, about)
     given = list(answers.values())
     if not trouble and all(one is ... for one in given):
@@ -124,7 +124,7 @@ def judge(exercise: Exercise, answer: Answer, seed: int = SEED) -> AnswerVerdict
     return dataclasses.replace(verdict, exercise=exercise.id)
 
 
-def compared(about: Known, given: list[Any]) -> AnswerVerdict:
+def compared(about: ReferenceCases, given: list[Any]) -> AnswerVerdict:
     """The verdict on an answer to every input: right, a usual mistake, a slip possible in any exercise, or its form.
 
     Of what is no usual mistake, it includes the shortest input on which the answer is wrong, as a call to paste.
@@ -154,7 +154,7 @@ def compared(about: Known, given: list[Any]) -> AnswerVerdict:
     return AnswerVerdict(False, f"{says} {call} should be {shown(due)}, but it is {but}.", kind=kind, case=cases[n])
 
 
-def answered(exercise: Exercise, answer: Answer, about: Known) -> tuple[dict[int, Any], str]:
+def answered(exercise: Exercise, answer: Answer, about: ReferenceCases) -> tuple[dict[int, Any], str]:
     """The answers to those inputs that it has an answer to, and why it has none to the first of the others."""
     answers, trouble = {}, ""
     try:
@@ -171,7 +171,7 @@ def answered(exercise: Exercise, answer: Answer, about: Known) -> tuple[dict[int
     return answers, trouble
 
 
-def of_the_others(about: Known, answers: dict[int, Any], trouble: str) -> AnswerVerdict:
+def of_the_others(about: ReferenceCases, answers: dict[int, Any], trouble: str) -> AnswerVerdict:
     """The verdict on an answer that has none to some inputs, with what is wrong with those that it has."""
     part, given = about.only(list(answers)), list(answers.values())
     # small counts and words agree by chance, unless there are many of them

@@ -8,7 +8,7 @@ from pmdkit.extras import EXTRAS, remedy
 from pmdkit_course import source
 from pmdkit_course.exercises import Answer, AnswerVerdict, Text, exercise
 from pmdkit_course.judging import judge
-from pmdkit_course.known import SEED
+from pmdkit_course.reference_cases import SEED
 
 
 def check(which: str, answer: Answer, seed: int = SEED) -> AnswerVerdict:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pmdkit_course import lesson_files, notebooks, worker
 from pmdkit_course.answers import Code, answer_to
 from pmdkit_course.exercises import exercise, in_html
-from pmdkit_course.known import SEED, known
+from pmdkit_course.reference_cases import SEED, reference_cases
 from pmdkit_course.sandbox import judge_replies, question
 
 
@@ -48,7 +48,7 @@ def check(
     asked = exercise(which)
     replies = [] if stopped is None else list(stopped)
     if stopped is None:
-        request, cases = question(asked, code_of(which, cell)), known(asked, SEED).cases
+        request, cases = question(asked, code_of(which, cell)), reference_cases(asked, SEED).cases
         worker.import_known(request)
         send("clock", asked.deadline)
         for reply in worker.replies_to(request, cases):

@@ -24,13 +24,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pmdkit.child_processes import python_command
 from pmdkit.errors import EnvironmentLacks, printable
-from pmdkit.processes import python_command
 from pmdkit_course import serialization
 from pmdkit_course.answers import Code
 from pmdkit_course.exercises import AnswerVerdict, Exercise
 from pmdkit_course.judging import LESSONS, Failed, TooLong, judge, within
-from pmdkit_course.known import SEED, known
+from pmdkit_course.reference_cases import SEED, reference_cases
 
 MEMORY_MB = 2048
 PROCESSES = 32
@@ -48,8 +48,8 @@ NOBODY = "65534"
 ACCOUNTS = range(60600, 60700)
 "Numbers that no distribution gives to an account."
 MODULES = (
-    "__init__", "comparison", "diagnosis", "exercises/__init__", "judging", "known", "lesson_files", "notebooks",
-    "serialization", "source", "variants", "worker",
+    "__init__", "comparison", "diagnosis", "exercises/__init__", "judging", "lesson_files", "notebooks",
+    "reference_cases", "serialization", "source", "variants", "worker",
 )  # fmt: skip
 """What the process needs of this package, and all that it sees of it.
 
@@ -311,7 +311,7 @@ def judge_code(
         exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, seconds))
     request = {
         **question(exercise, code),
-        "cases": [serialization.encode(case) for case in known(exercise, seed).cases],
+        "cases": [serialization.encode(case) for case in reference_cases(exercise, seed).cases],
         "memory_mb": memory_mb,
         "seconds": exercise.deadline,
         # of one's own account, everything that it runs would count

@@ -1,4 +1,5 @@
-"""What a wheel has in place of solutions: `python -m pmdkit_course.stored` writes it, in a checkout, to known.json.gz.
+"""What a wheel has in place of solutions: `python -m pmdkit_course.stored` writes it to
+reference_cases.json.gz, in a checkout.
 
 It holds inputs, right answers, and those of every known mistake: numbers, and no code.
 """
@@ -12,24 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit_course.exercises import Exercise, exercise, ids
-from pmdkit_course.known import SEED, known
+from pmdkit_course.reference_cases import SEED, reference_cases
 from pmdkit_course.serialization import encode
 from pmdkit_course.variants import slips
 
 PACKAGE = Path(__file__).parent
-OUT = PACKAGE.parent / "known.json.gz"
+OUT = PACKAGE.parent / "reference_cases.json.gz"
 
 
 def sources() -> str:
     """A digest of the code that the numbers come from; comments and line breaks do not count."""
-    paths = [*sorted((PACKAGE / "exercises").glob("lesson_*.py")), PACKAGE / "known.py", PACKAGE / "variants.py"]
+    paths = [
+        *sorted((PACKAGE / "exercises").glob("lesson_*.py")),
+        PACKAGE / "reference_cases.py",
+        PACKAGE / "variants.py",
+    ]
     trees = "".join(ast.dump(ast.parse(path.read_text("utf-8"))) for path in paths)
     return hashlib.sha256(f"{trees}{slips()}".encode()).hexdigest()
 
 
 def entry(e: Exercise) -> dict[str, Any]:
     """An exercise as a wheel has it: numbers, and no code."""
-    found, mistakes = known(e, SEED), []
+    found, mistakes = reference_cases(e, SEED), []
     for mistake in found.mistakes:
         answers = [encode(mistake.answer(n)) for n in range(len(found.cases))]
         if None not in answers:  # else it explains nothing

@@ -10,7 +10,7 @@ import pytest
 
 from pmdkit_course import AnswerVerdict, cli, exercise, grading, ids, worker
 from pmdkit_course.answers import Code
-from pmdkit_course.known import SEED, known
+from pmdkit_course.reference_cases import SEED, reference_cases
 from pmdkit_course.sandbox import judge_replies, question
 
 SAMPLE = ("100.2", "201.2", "202.1", "302.2", "304.3", "401.1")
@@ -82,7 +82,7 @@ def cells_for(asked, rng, count):
 
 def verdict_on(asked, cell):
     """The verdict on code, which runs here as it does in its own process, but for the limits."""
-    about = known(asked, SEED)
+    about = reference_cases(asked, SEED)
     global right, count
     right, count = list(about.wanted), itertools.count()
     request = question(asked, Code((HELPERS, f"from {__name__} import right, count"), cell))

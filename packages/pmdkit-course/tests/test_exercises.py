@@ -13,9 +13,9 @@ import pytest
 import pmdkit_course as learn
 from pmdkit_course.exercises import lessons, of_lesson
 from pmdkit_course.judging import RIGHT, UNTOUCHED
-from pmdkit_course.known import SEED
 from pmdkit_course.nbgrader import TO_FILL, bound_in, filled_in
 from pmdkit_course.notebooks import parsed
+from pmdkit_course.reference_cases import SEED
 from pmdkit_course.serialization import encode
 from pmdkit_course.source import solution_source
 

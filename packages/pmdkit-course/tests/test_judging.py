@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pmdkit_course import Exercise, check, exercise, hint, ids, judge, solution
 from pmdkit_course.comparison import same
-from pmdkit_course.known import rounded
+from pmdkit_course.reference_cases import rounded
 from pmdkit_course.serialization import Other, decode, encode
 
 

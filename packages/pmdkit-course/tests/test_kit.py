@@ -64,7 +64,7 @@ def imports_of(notebook):
 
 @pytest.mark.slow
 def test_a_wheel_has_numbers_in_place_of_solutions(monkeypatch):
-    """As in pyproject.toml: no lesson_*.py, and known.json.gz beside the definition of an exercise."""
+    """As in pyproject.toml: no lesson_*.py, and reference_cases.json.gz beside the definition of an exercise."""
     for cached in (exercises.stored, exercises.of_lesson, exercises.lessons):
         cached.cache_clear()
     right, wrong = learn.exercise("101.1").solution, next(iter(learn.exercise("103.1").slips.values()))

@@ -74,8 +74,9 @@ for path in (NEIGHBOUR, GRADES, FOLDER + "/new.py", "/usr/new", beside, "/new", 
     tries(f"chmod {path}", lambda: libc.chmod(path.encode(), 0o777))
     tries(f"touch {path}", lambda: libc.utime(path.encode(), None))
 course = os.path.dirname(pmdkit_course.__file__)
-secrets = ("exercises/lesson_103.py", "exercises/known.json.gz", "exam.toml", "homework.md", "slips.toml")
-secrets += (f"exercises/__pycache__/lesson_103.{sys.implementation.cache_tag}.pyc", "kit.py", "../known.json.gz")
+secrets = ("exercises/lesson_103.py", "exercises/reference_cases.json.gz", "../reference_cases.json.gz", "slips.toml")
+secrets += (f"exercises/__pycache__/lesson_103.{sys.implementation.cache_tag}.pyc", "exam.toml", "homework.md")
+secrets += ("kit.py",)
 secrets = [f"{course}/{name}" for name in (*secrets, "../tests", "../../../tutorials", "../../../tests")]
 for path in (NEIGHBOUR, GRADES, SOLUTIONS, FOLDER, "/home", "/etc/passwd", "/root/.bashrc", *secrets):
     tries(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))

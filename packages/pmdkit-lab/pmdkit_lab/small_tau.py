@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory import BinarySolution, inputs
-from pmdkit.theory.inputs import Array
+from pmdkit.theory import BinarySolution, checks
+from pmdkit.theory.checks import Array
 
 
 def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolution:
@@ -22,10 +22,10 @@ def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> 
     Watch: PMD-mean's need tau far below p: eta is off by 1 % at tau = 0.0037 (p = 0.01) or 0.038 (p = 0.1), and by a
     factor of 2 at tau = 0.05, p = 0.01. PMD-part's rho_+ is negative, and the result NaN, above tau = 1 / log((1-p)/p).
     """
-    p, tau = np.broadcast_arrays(inputs.pass_rates(p), inputs.temperatures(tau))
+    p, tau = np.broadcast_arrays(checks.pass_rates(p), checks.temperatures(tau))
     sentence = "p is {}; expected pass rates inside (0, 1): the expansions are singular at the ends"
-    inputs.require((p > 0) & (p < 1), p, sentence)
-    if inputs.known_method(method) == "pmd-mean":
+    checks.require((p > 0) & (p < 1), p, sentence)
+    if checks.known_method(method) == "pmd-mean":
         negative, lam, bound = -p / tau, tau * p * (1 - p), p / tau
     else:
         negative, lam, bound = -1 / tau - np.log(p), np.full(p.shape, np.nan)[()], 1 / tau + np.log(p)
@@ -61,8 +61,8 @@ def hard_prompt(p: ArrayLike, tau: ArrayLike) -> HardPrompt:
     Good values: eta within 1 % for p <= 1e-4 and p/tau >= 0.1.
     Watch: it needs e^(-1/tau) far below p; at p = 0.01, tau = 0.5 it is off by a factor of 2.7.
     """
-    p, tau = inputs.pass_rates(p), inputs.temperatures(tau)
-    inputs.together(p=p, tau=tau)
+    p, tau = checks.pass_rates(p), checks.temperatures(tau)
+    checks.together(p=p, tau=tau)
     # Newton on y (1 - e^-y) - s = 0; the slope is 1 - e^-y + y e^-y.
     s = p / tau
     y = np.sqrt(s) + s  # above the root, where Newton falls towards it

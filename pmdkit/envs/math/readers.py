@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.envs.build import Kind
 from pmdkit.envs.math.problem import MathProblems, Problem, check_held_out, collect, merge_duplicates
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line, short
@@ -298,7 +298,7 @@ def raw_rows(source: MathFile) -> Iterator[Row]:
 
 def json_lines(file: Path) -> Iterator[Row]:
     """One object per line."""
-    with foreign.open_file(file, LARGEST) as lines:
+    with untrusted.open_file(file, LARGEST) as lines:
         for line in lines:
             try:
                 text = line.decode("utf-8-sig").strip()  # a byte order mark, as written on Windows
@@ -311,7 +311,7 @@ def json_lines(file: Path) -> Iterator[Row]:
 
 def json_rows(file: Path) -> Iterator[Row]:
     """The objects of a JSON list; a file that is actually JSON Lines is read as such."""
-    text = foreign.read_text(file, foreign.LARGE)
+    text = untrusted.read_text(file, untrusted.LARGE)
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError):
@@ -326,7 +326,7 @@ def json_rows(file: Path) -> Iterator[Row]:
 def parquet_rows(file: Path) -> Iterator[Row]:
     """Rows of a Parquet file, read in batches: the public copy of DAPO-Math-17k has two million."""
     pyarrow, parquet = (need(module, f"reading {file}") for module in ("pyarrow", "pyarrow.parquet"))
-    with foreign.open_file(file, LARGEST) as opened:
+    with untrusted.open_file(file, LARGEST) as opened:
         try:
             for batch in parquet.ParquetFile(opened, page_checksum_verification=True).iter_batches(BATCH):
                 yield from batch.to_pylist()

@@ -4,20 +4,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pmdkit import foreign
-from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit import untrusted
 from pmdkit.errors import printable
 from pmdkit.fit import Display, RunContext, StepResult, TrainerCallback
 from pmdkit.llm.evaluate import Answered, Evaluation, encode_answers, read_record
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files, run_folder
+from pmdkit.process_group import SINGLE, ProcessGroup
 from strict_answers import Item, audit
 
 AUDITED = 200  # answers
 SHOWN, LETTERS = 4, 120  # problems whose answers are shown at the end, and characters of each
-RATES = dict.fromkeys(("pass_rate", "reward"), foreign.Number | None)
-SCORES = foreign.table(step=foreign.Count, scores=foreign.table(**RATES))
+RATES = dict.fromkeys(("pass_rate", "reward"), untrusted.Number | None)
+SCORES = untrusted.table(step=untrusted.Count, scores=untrusted.table(**RATES))
 
 
 @dataclass
@@ -130,4 +130,4 @@ class EvaluationCallback(TrainerCallback):
 def read_scores(path: Path) -> dict[str, Any]:
     """Step and scores of a finished evaluation."""
     advice = "delete the file, and the evaluation is repeated"
-    return foreign.check_fields(foreign.read_json(path, advice=advice), SCORES, path, advice)
+    return untrusted.check_fields(untrusted.read_json(path, advice=advice), SCORES, path, advice)

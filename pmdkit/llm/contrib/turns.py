@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied, UsageError, short
 from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
@@ -24,6 +23,7 @@ from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.prompts import PLACE, Encoder, split_at
 from pmdkit.loop import Episode
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import RolloutTable
 

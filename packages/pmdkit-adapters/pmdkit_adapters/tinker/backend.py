@@ -5,13 +5,13 @@ from urllib.parse import urlsplit
 
 from transformers import PreTrainedModel
 
-from pmdkit.distributed import launched_ranks
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.errors import UsageError, short
 from pmdkit.fit import Backend
 from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.prompts import Encoder, encode_numbers
 from pmdkit.objectives import Objective, traits
+from pmdkit.process_group import launched_ranks
 from pmdkit.specs import LLMSpec
 from pmdkit_adapters.tinker.costs import CostCallback
 from pmdkit_adapters.tinker.costs import token_costs as costs

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.distributed import SINGLE
 from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
 from pmdkit.llm import optimizer
 from pmdkit.llm.engines.base import NO_WEIGHTS, Phase, Progress, ResponseCheck, Responses, Sampling, Tokens
@@ -29,6 +28,7 @@ from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.objectives.credit import RoundingCheck
 from pmdkit.objectives.regulariser import EffectiveSampleSize
+from pmdkit.process_group import SINGLE
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import trl
 from trl import GRPOConfig
 
+from pmdkit.child_processes import python_command, python_environment
 from pmdkit.errors import EnvironmentLacks, UsageError, printable
 from pmdkit.objectives import Objective, load_objective, objective_name, traits
 from pmdkit.objectives.regulariser import added_terms
-from pmdkit.processes import python_command, python_environment
 
 KNOWN = "1.16."  # the trainer overrides methods that TRL may change from one minor version to the next
 SECONDS = 900.0  # for the golden vectors, which take a quarter of a minute on an idle machine

@@ -174,7 +174,7 @@ def tasks(lesson: str) -> dict[str, dict[str, str]]:
     return {found["id"]: found.groupdict() for found in TASK.finditer(head)}
 
 
-STORED = Path(__file__).parent / "known.json.gz"
+STORED = Path(__file__).parent / "reference_cases.json.gz"
 "In a wheel, what answers are compared with, in place of the files with the solutions: stored.py writes it."
 NO_SOLUTIONS = "this install has no solutions; `pmdkit learn course` in a checkout writes a kit that has them"
 

@@ -1,7 +1,7 @@
 """Read the dumps of trainers, one response at a time. formats.toml names the source, version and columns of each
 format; this file holds the formats that need more than a table of names. `read` is the entrance.
 
-Dumps come from strangers. Every file is opened by `pmdkit.foreign`, every record is checked in `rows_of`, and every
+Dumps come from strangers. Every file is opened by `pmdkit.untrusted`, every record is checked in `rows_of`, and every
 value in `typed`: a bad file, record or value costs itself alone, and the report counts it.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.cli.output import shown
 from pmdkit.errors import PmdkitError, UsageError, first_line, short, unknown
 from pmdkit.extras import need
@@ -27,14 +27,14 @@ Record = dict[str, Any]
 Place = tuple[int, int]
 KNOWN = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
 METRICS: dict[str, list[str]] = KNOWN["metrics"]
-MAX_LINE = 64 * foreign.MIB  # bytes: a response of a million tokens with two log-probabilities each has half of it
+MAX_LINE = 64 * untrusted.MIB  # bytes: a response of a million tokens with two log-probabilities each has half of it
 MAX_VALUES = 2**24  # values and characters of a record: the same response has 6 million; as Python objects, 0.5 GB
 MAX_STREAM = 2**40  # bytes of a file that is read line by line: 17 hours at a minute a gigabyte
 MAX_STEPS = 2**16  # steps of a run: their measures take 0.3 GB
 MAX_REASONS = 20  # different reasons for leaving something out; more are counted together
 MAX_NUMBER = 1e30  # the product of two squares of it is a number in float64, and it is a number in float32
 MAX_WHOLE = 2**53  # larger whole numbers are not exact as a float
-PROGRESS_SIZE = 256 * foreign.MIB  # a file of this size takes ten seconds or more
+PROGRESS_SIZE = 256 * untrusted.MIB  # a file of this size takes ten seconds or more
 PARQUET_ROWS = 256  # rows of a Parquet file in memory at a time, fewer where the cells may be large
 MAX_RATIO = 200  # bytes of a Parquet file that is unpacked, for each byte on disk; text is packed ten to one
 
@@ -207,7 +207,7 @@ def recording(file: Path) -> Iterator[Record]:
     it has texts and rewards."""
     from pmdkit_lab.replay.recorded import RecordingText, decode
 
-    step = decode(foreign.read_bytes(file, foreign.LARGE), str(file))
+    step = decode(untrusted.read_bytes(file, untrusted.LARGE), str(file))
     elsewhere, words, mass = file.with_suffix(".jsonl").exists(), RecordingText(step, file.parents[1]), step["mass"]
     old, engine = step["logp_old"], step.get("logp_engine")
     policies = {
@@ -342,7 +342,7 @@ def check_record(record: Any) -> Record:
         raise ValueError("not an object with names")
     count = 0
     layer: list[Any] = [record]
-    for _ in range(foreign.DEEPEST):
+    for _ in range(untrusted.DEEPEST):
         values = [value for outer in layer for value in (outer.values() if isinstance(outer, dict) else outer)]
         layer = []
         for value in values:
@@ -356,7 +356,7 @@ def check_record(record: Any) -> Record:
                 raise ValueError(f"it holds more than {MAX_VALUES:,} values and characters")
         if not layer:
             return record
-    raise ValueError(f"nested more than {foreign.DEEPEST} deep")
+    raise ValueError(f"nested more than {untrusted.DEEPEST} deep")
 
 
 def check_tensor(tensor: Any) -> int:
@@ -410,7 +410,7 @@ def parquet_records(file: Path, source: Source) -> Iterator[Any]:
     """The records of a Parquet file, streamed. A few bytes of Parquet can stand for gigabytes of equal values.
     So the sizes in its footer are checked first, and large cells are unpacked a row at a time."""
     parquet = need("pyarrow.parquet", f"reading {file}")
-    with foreign.open_file(file, MAX_STREAM) as stream, parquet.ParquetFile(stream) as table:
+    with untrusted.open_file(file, MAX_STREAM) as stream, parquet.ParquetFile(stream) as table:
         size = max(os.fstat(stream.fileno()).st_size, 1)
         number = 0
         for group in range(table.num_row_groups):
@@ -441,13 +441,13 @@ def torch_records(file: Path) -> Iterator[Any]:
     """The records of a dump of slime, loaded as a whole: only tensors and plain values."""
     import torch
 
-    with foreign.open_file(file) as stream:
+    with untrusted.open_file(file) as stream:
         # torch reads older files too, and packed ones, whose size says nothing of the memory that they take
         with zipfile.ZipFile(stream) as archive:
             parts = archive.infolist()
             pickled = b"".join(archive.read(part) for part in parts if part.filename.endswith("data.pkl"))
             packed = any(part.compress_type != zipfile.ZIP_STORED for part in parts)
-        if packed or sum(part.file_size for part in parts) > foreign.LARGE or ALLOCATES.search(pickled):
+        if packed or sum(part.file_size for part in parts) > untrusted.LARGE or ALLOCATES.search(pickled):
             raise UsageError("a .pt file is not as torch.save writes it; save it again")
         stream.seek(0)
         try:
@@ -467,7 +467,7 @@ ALLOCATES = re.compile(
 
 def json_records(file: Path, source: Source) -> Iterator[Any]:
     """The records of a file of JSON Lines, streamed."""
-    with foreign.open_file(file, MAX_STREAM) as stream, with_progress(stream, file) as shown_stream:
+    with untrusted.open_file(file, MAX_STREAM) as stream, with_progress(stream, file) as shown_stream:
         for number, line in enumerate(iter(lambda: shown_stream.readline(MAX_LINE), b""), 1):
             try:
                 record = json.loads(line)
@@ -513,7 +513,7 @@ def read_config(path: Path, source: Source) -> None:
     file = path / "config.json"
     if os.path.lexists(file):
         with leaving_out(source, str(file)):
-            config = foreign.read_json(file)
+            config = untrusted.read_json(file)
             if not (isinstance(config, dict) and isinstance(config.get("objective", {}), dict)):
                 raise UsageError("a config.json that is not of pmdkit")
             source.config = config
@@ -521,7 +521,7 @@ def read_config(path: Path, source: Source) -> None:
 
 def read_trainer_state(file: Path, source: Source) -> None:
     """Read the metrics of TRL's trainer_state.json (transformers, `TrainerState.log_history`)."""
-    for logged in foreign.read_json(file, MAX_LINE, numbers=False)["log_history"]:
+    for logged in untrusted.read_json(file, MAX_LINE, numbers=False)["log_history"]:
         step = whole(logged.get("step")) if isinstance(logged, dict) else None
         if step is None:
             source.leave_out("entries of log_history without a step", str(file))

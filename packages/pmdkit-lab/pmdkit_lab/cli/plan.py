@@ -48,10 +48,10 @@ def plan(
         json: print one JSON value.
     """
     from pmdkit.llm.recipe_checks import check_requirements
-    from pmdkit_lab.planner import hardware, workload
+    from pmdkit_lab.planner import cluster, workload
 
     if gpus is not None:
-        hardware.cluster(gpus, tp or 1)
+        cluster.cluster(gpus, tp or 1)
     check_requirements()
     from pmdkit.resolve import resolve
     from pmdkit_lab.planner import predict
@@ -60,8 +60,8 @@ def plan(
     spec, _ = resolve("llm", recipe, options.changes())
     tensor, asked = workload.serving(spec)
     gpus = gpus or f"{spec.parallel.processes}xH100"
-    where = hardware.cluster(gpus, tp or tensor)
-    apart = hardware.divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
+    where = cluster.cluster(gpus, tp or tensor)
+    apart = cluster.divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
     work = workload.work_of(spec, prompt_length)
     found = predict.Prediction(
         workload.sizes_of(spec),

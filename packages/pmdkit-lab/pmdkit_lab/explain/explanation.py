@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit import population
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Objective, load_objective, objective_name, traits
+from pmdkit.population_solution import PopulationSolution, has_solution, solve
 from pmdkit.randomness import generator
 from pmdkit.testing.objectives import CHECKS
 from pmdkit_lab.explain import tabular
@@ -229,13 +229,13 @@ def explain(objective: Objective | str, **options: Any) -> Explanation:
     )
 
 
-def known_solution(objective: Objective, problem: tabular.TabularPrompt) -> population.PopulationSolution | None:
+def known_solution(objective: Objective, problem: tabular.TabularPrompt) -> PopulationSolution | None:
     """The theory's solution of one problem; None if there is none, or no temperature to compare at."""
-    if not (population.has_solution(objective) and hasattr(objective, "tau")):
+    if not (has_solution(objective) and hasattr(objective, "tau")):
         return None
     log_pi = torch.from_numpy(np.log(problem.pi))[None]
     tau = tabular.with_fixed_tau(objective, problem).tau  # type: ignore[attr-defined]
-    return population.solve(
+    return solve(
         objective,
         log_pi,
         log_pi,

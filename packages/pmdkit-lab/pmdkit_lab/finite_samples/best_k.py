@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory.between_update import shares
-from pmdkit.theory.inputs import Array
+from pmdkit.theory.checks import Array
 from pmdkit_lab.finite_samples.sampled_steps import sampled_step
 
 KS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)

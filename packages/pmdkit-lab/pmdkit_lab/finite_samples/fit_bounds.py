@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory import inputs
-from pmdkit.theory.inputs import Array
+from pmdkit.theory import checks
+from pmdkit.theory.checks import Array
 
 
 def erm_bound(
@@ -32,10 +32,10 @@ def erm_bound(
         policies: size of the policy class, >= 1.
         slack: epsilon_opt, how far the fit is from the minimum of its loss.
     """
-    n, delta = inputs.group_sizes(n), inputs.confidences(delta)
-    width = inputs.numbers("bound", bound) + inputs.numbers("bound_plus", bound_plus)
+    n, delta = checks.group_sizes(n), checks.confidences(delta)
+    width = checks.numbers("bound", bound) + checks.numbers("bound_plus", bound_plus)
     fast = 5 * width**2 * np.log(2 * class_size(policies) / delta) / (3 * n)
-    return 4 * inputs.numbers("error", error) + 4 * inputs.numbers("slack", slack) + fast
+    return 4 * checks.numbers("error", error) + 4 * checks.numbers("slack", slack) + fast
 
 
 def one_step_bound(p: ArrayLike, eta: ArrayLike, bound_plus: ArrayLike, distance: ArrayLike) -> Array:
@@ -54,8 +54,8 @@ def one_step_bound(p: ArrayLike, eta: ArrayLike, bound_plus: ArrayLike, distance
     Watch: with `erm_bound` as the distance and a group of 16 it is above 10, and says nothing, at every pass rate of
     the paper's figures (tau = 0.05).
     """
-    ideal = (1 - inputs.numbers("eta", eta)) * (1 - inputs.pass_rates(p))
-    growth, gap = np.exp(inputs.numbers("bound_plus", bound_plus) / 2), inputs.numbers("distance", distance)
+    ideal = (1 - checks.numbers("eta", eta)) * (1 - checks.pass_rates(p))
+    growth, gap = np.exp(checks.numbers("bound_plus", bound_plus) / 2), checks.numbers("distance", distance)
     return ideal + growth * np.sqrt(2 * gap)
 
 
@@ -63,5 +63,5 @@ def class_size(policies: float) -> float:
     """The number of policies the fit chooses from."""
     size = np.asarray(policies, float)
     sentence = "policies is {}; expected the size of a finite policy class, >= 1"
-    inputs.require(np.isfinite(size) & (size >= 1), size, sentence)
+    checks.require(np.isfinite(size) & (size >= 1), size, sentence)
     return float(size)

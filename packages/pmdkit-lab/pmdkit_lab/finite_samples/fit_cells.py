@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from pmdkit.theory.between_update import fit_over, log_sum
-from pmdkit.theory.inputs import Array
+from pmdkit.theory.checks import Array
 
 GRID = 96  # points at which a root is searched for; the roots are then bisected
 

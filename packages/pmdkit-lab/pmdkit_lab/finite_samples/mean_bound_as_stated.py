@@ -3,8 +3,8 @@
 from numpy.typing import ArrayLike
 
 from pmdkit import theory
-from pmdkit.theory import inputs
-from pmdkit.theory.inputs import Array
+from pmdkit.theory import checks
+from pmdkit.theory.checks import Array
 
 
 def mean_bound_as_stated(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> Array:
@@ -16,5 +16,5 @@ def mean_bound_as_stated(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: Arra
     Watch: take p = 2 delta/n. One success in the group has probability above delta and lies within epsilon, yet costs
     about 1/(n tau^2) where the bound is of order 2 delta/(n tau^2). At delta = 0.001, n = 1e5: 250 times the bound.
     """
-    p, tau = inputs.pass_rates(p), inputs.temperatures(tau)
+    p, tau = checks.pass_rates(p), checks.temperatures(tau)
     return (theory.epsilon(p, n, delta) ** 2 + p * (1 - p) ** 2) / tau**2

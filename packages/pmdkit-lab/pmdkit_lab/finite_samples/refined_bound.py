@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit import theory
-from pmdkit.theory import inputs
-from pmdkit.theory.inputs import Array
+from pmdkit.theory import checks
+from pmdkit.theory.checks import Array
 from pmdkit_lab.finite_samples.fit_bounds import class_size
 
 
@@ -37,11 +37,11 @@ def refined_bound(
 
     Watch: the main text puts B = p/tau here (`refined_order`), which is too small unless tau is far below p / log(1/p).
     """
-    p, tau, n, delta = inputs.pass_rates(p), inputs.temperatures(tau), inputs.group_sizes(n), inputs.confidences(delta)
-    bound, limit = inputs.numbers("bound", bound), theory.epsilon(p, n, delta / 2)
+    p, tau, n, delta = checks.pass_rates(p), checks.temperatures(tau), checks.group_sizes(n), checks.confidences(delta)
+    bound, limit = checks.numbers("bound", bound), theory.epsilon(p, n, delta / 2)
     fast = 14 / 3 * (bound + 1 / tau) ** 2 * np.log(2 * class_size(policies) / delta) / n
     shift = 4 * limit / tau * (bound + (2 * p + limit + 1 / n) / tau) + 2 * limit**2 / tau**2
-    return 2 * inputs.numbers("slack", slack) + fast + shift
+    return 2 * checks.numbers("slack", slack) + fast + shift
 
 
 def refined_bound_sharper(
@@ -70,7 +70,7 @@ def refined_bound_sharper(
     Watch: it falls as 1/n where `refined_bound` falls as 1/sqrt(n); in small groups its constants make it the
     larger.
     """
-    tau, n, delta, width = inputs.temperatures(tau), inputs.group_sizes(n), np.asarray(delta), np.asarray(bound)
+    tau, n, delta, width = checks.temperatures(tau), checks.group_sizes(n), np.asarray(delta), np.asarray(bound)
     limit = theory.epsilon(p, n, delta / 3)
     fast = (28 / 3 * (width + 1 / tau) ** 2 + 32 / 3 * width**2) * np.log(3 * policies / delta) / n
     return 4 * np.asarray(slack) + 14 * limit**2 / tau**2 + fast

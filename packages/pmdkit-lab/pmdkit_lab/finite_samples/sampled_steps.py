@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.inputs import Array, group_sizes, known_method, pass_rates, problem, temperatures, together
+from pmdkit.theory.checks import Array, group_sizes, known_method, pass_rates, problem, temperatures, together
 from pmdkit.theory.pmd_part_update import pmd_part
 from pmdkit.theory.target_errors import leave_one_out_targets, log_partition_estimate
 from pmdkit_lab.finite_samples.fit_cells import fit_cells

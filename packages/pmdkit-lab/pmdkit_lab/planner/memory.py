@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pmdkit_lab.planner.hardware import Cluster
-from pmdkit_lab.planner.timing import EngineSize, peak_tokens
+from pmdkit_lab.planner.cluster import Cluster
+from pmdkit_lab.planner.step_time import EngineSize, peak_tokens
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
 
 GIB = 2**30

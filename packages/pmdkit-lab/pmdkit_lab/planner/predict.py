@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Any
 
 from pmdkit.specs import LLMSpec
-from pmdkit_lab.planner.gpus import GPUS
-from pmdkit_lab.planner.hardware import NODE, PRACTICE, Cluster, Efficiency
+from pmdkit_lab.planner.cluster import NODE, PRACTICE, Cluster, Efficiency
+from pmdkit_lab.planner.data_sheets import GPUS
 from pmdkit_lab.planner.memory import GIB, Memory, memory
-from pmdkit_lab.planner.timing import EngineSize, Generation, Update, generation, scoring, update
+from pmdkit_lab.planner.step_time import EngineSize, Generation, Update, generation, scoring, update
 from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
 
 MOST = 4096  # accelerators; advice to rent more would not help anybody

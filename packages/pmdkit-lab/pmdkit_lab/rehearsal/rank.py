@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import PmdkitError, first_line
-from pmdkit.llm import backend, collectives, old_logprobs, shard_loading
+from pmdkit.llm import accelerate_group, backend, old_logprobs, shard_loading
 from pmdkit.llm.engines import ENGINES
 from pmdkit.llm.engines import transformers as transformers_engine
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
@@ -39,6 +38,7 @@ from pmdkit.llm.weights import full_tensor
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe import checkpoint
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import ParallelTable
@@ -52,7 +52,7 @@ SHORT = 16  # tokens of a response in the first step
 PHASES = {"sync_weights": "publish", "score": "score", "with_reference": "score", "update": "update"}  # of the learner
 
 
-class FakeGroup(collectives.AccelerateGroup):
+class FakeGroup(accelerate_group.AccelerateGroup):
     """A process group without real peers: a gather returns this process's own tensor `size` times."""
 
     def __init__(self, table: ParallelTable, rank: int) -> None:
@@ -78,7 +78,7 @@ def summed(
     state: None,
     bucket: torch.distributed.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    """`collectives.summed` for a group that sends nothing, so its future has no value."""
+    """`accelerate_group.summed` for a group that sends nothing, so its future has no value."""
     torch.distributed.all_reduce(bucket.buffer())
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(bucket.buffer())
@@ -227,7 +227,7 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
     spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update=changes)})
     engine = make_engine(spec, model, task, group)
     spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"lag": 0})})
-    collectives.summed = summed
+    accelerate_group.summed = summed
     old_logprobs.SAMPLE = 2**30  # score all rows: a sample would leave some processes without rows
     policy = make_policy(spec, objective, model, group)
     learner = backend.make_learner(spec, policy, task, task, engine)

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
+from pmdkit.child_processes import exit_reason, python_command, python_environment
 from pmdkit.cli.options import RunOptions
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import cache_folder
 from pmdkit.llm.engines import engine_traits
 from pmdkit.plugins import is_path
-from pmdkit.processes import exit_reason, python_command, python_environment
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
-from pmdkit_lab.planner.gpus import GPU, GPUS, parse_gpus
-from pmdkit_lab.planner.hardware import PRACTICE, Cluster
+from pmdkit_lab.planner.cluster import PRACTICE, Cluster
+from pmdkit_lab.planner.data_sheets import GPU, GPUS, parse_gpus
 from pmdkit_lab.planner.memory import GIB
 from pmdkit_lab.planner.model_shapes import shape_of
 from pmdkit_lab.planner.predict import Prediction, advice

@@ -12,25 +12,25 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.errors import UsageError, first_line, short
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.recording import KEY, MACHINES, RECORDING_FORMAT, TOKENS, Recording, checksum
 
 AGAIN = "record the step again"
 ROUNDING = 1e-3  # nats by which rounding may lift a log-probability above 0; sums over responses included
-MAX_TOKENIZER = 128 * foreign.MIB  # bytes; the largest on the hub have 35 MB
+MAX_TOKENIZER = 128 * untrusted.MIB  # bytes; the largest on the hub have 35 MB
 MAX_NUMBERS = 2**28  # in all tensors of a step, 2 GB: 4,096 responses of 8,192 tokens have 2**25 for each policy
 
 
-ABOUT = foreign.table(
+ABOUT = untrusted.table(
     **dict.fromkeys(("tier", "env"), str),
-    **dict.fromkeys(("step", "version", "width", "ministeps"), foreign.Count),
+    **dict.fromkeys(("step", "version", "width", "ministeps"), untrusted.Count),
     **dict.fromkeys(("sampled", "drop_equal_groups"), bool),
     seed=int,
-    objective=foreign.table(name=str),
-    updates=list[foreign.table(loss=foreign.Number)],  # type: ignore[misc]
-    passed=foreign.Number | None,
+    objective=untrusted.table(name=str),
+    updates=list[untrusted.table(loss=untrusted.Number)],  # type: ignore[misc]
+    passed=untrusted.Number | None,
 )
 
 
@@ -63,15 +63,15 @@ def open_step(run: Path, step: int | None = None) -> Recording:
     if step not in steps:
         raise UsageError(f"step {step} of {run} was not recorded; recorded are {short(steps)}: choose one with --step")
     path = folder.rollouts / f"step-{step}.safetensors"
-    return decode(foreign.read_bytes(path, foreign.LARGE, "record the step again"), str(path))
+    return decode(untrusted.read_bytes(path, untrusted.LARGE, "record the step again"), str(path))
 
 
 def decode(data: bytes, where: str) -> Recording:
     """A recording from the bytes of a file; a UsageError if it is damaged, of another version, or not of a step."""
     recording = unpack(data, where)
-    with foreign.shaped(where, "a recording of a step", AGAIN):
+    with untrusted.shaped(where, "a recording of a step", AGAIN):
         # the checksum finds damage, not a file that somebody forged; "passed" is absent if nothing passes or fails
-        foreign.check_fields({"passed": None, **recording.about}, ABOUT, where, AGAIN)
+        untrusted.check_fields({"passed": None, **recording.about}, ABOUT, where, AGAIN)
         check_tensors(recording)
         check_texts(recording)
     return recording
@@ -87,7 +87,7 @@ def unpack(data: bytes, where: str) -> Recording:
         whole = checksum(MACHINES.encode(about), bits) == header["sha256"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as problem:
         raise UsageError(f"{where} is not a recording of a step ({first_line(problem)}); record it again") from problem
-    with foreign.shaped(where, "a recording of a step", AGAIN):
+    with untrusted.shaped(where, "a recording of a step", AGAIN):
         if about["format"] != RECORDING_FORMAT:
             raise UsageError(f"{where} has format {short(about['format'])}; this pmdkit reads {RECORDING_FORMAT}")
         if not whole:
@@ -189,7 +189,7 @@ class RecordingText:
                 from tokenizers import Tokenizer
 
                 file = steps[newest]
-                data = foreign.read_text(file, MAX_TOKENIZER, "restore the file")
+                data = untrusted.read_text(file, MAX_TOKENIZER, "restore the file")
                 try:
                     self.tokenizer = Tokenizer.from_str(data)
                 except Exception as problem:  # tokenizers raises no other kind

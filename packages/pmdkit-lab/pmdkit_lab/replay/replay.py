@@ -15,7 +15,7 @@ import torch
 from pmdkit.errors import UsageError
 from pmdkit.objectives import OBJECTIVES, Groups, Objective, load_objective, temperature, traits
 from pmdkit.plugins import Trust, Trusted, is_path
-from pmdkit.population import has_solution, solve
+from pmdkit.population_solution import has_solution, solve
 from pmdkit.recording import Recording
 from pmdkit_lab.replay.gradient import POINTS, Gradient, NotRecorded, batch_of, gradient, log_ratio, point
 

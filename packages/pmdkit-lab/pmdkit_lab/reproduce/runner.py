@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pmdkit.child_processes import sigterm_interrupts
 from pmdkit.errors import PmdkitError, ResumeRefused, Stopped, UsageError
 from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
-from pmdkit.processes import sigterm_interrupts
 from pmdkit_lab.durations import clock
 from pmdkit_lab.reproduce.part import RESERVED, Part, PartContext, Result, budget_of, choose, cores
 from pmdkit_lab.reproduce.report import write_report

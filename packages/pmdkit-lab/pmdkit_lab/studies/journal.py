@@ -9,17 +9,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pmdkit import foreign
-from pmdkit.calls import Call
+from pmdkit import untrusted
+from pmdkit.child_processes import sigterm_interrupts
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
-from pmdkit.processes import sigterm_interrupts
+from pmdkit.remote_calls import Call
 from pmdkit.sweeps import run
 
 JOURNAL = "runs.jsonl"
 ADVICE = "restore the file, or give another --out"
-OUTCOME = foreign.table(key=str, auc=foreign.Number, final=foreign.Number, drop=foreign.Number)
+OUTCOME = untrusted.table(key=str, auc=untrusted.Number, final=untrusted.Number, drop=untrusted.Number)
 Outcome = dict[str, Any]
 
 
@@ -52,13 +52,13 @@ def read_journal(path: Path) -> dict[str, Outcome]:
     """Finished runs by key. A last line cut off by a killed process is dropped, also from the file."""
     if not path.exists():
         return {}
-    lines = foreign.read_lines(path, advice=ADVICE)
+    lines = untrusted.read_lines(path, advice=ADVICE)
     if sum(map(len, lines)) < path.stat().st_size:
         files.replace(path, b"".join(lines))
     done = {}
     for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
-        row = foreign.check_fields(foreign.parse_json(line, where, ADVICE), OUTCOME, where, ADVICE)
+        row = untrusted.check_fields(untrusted.parse_json(line, where, ADVICE), OUTCOME, where, ADVICE)
         done[str(row.pop("key"))] = row
     return done
 

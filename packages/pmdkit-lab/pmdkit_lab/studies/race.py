@@ -20,10 +20,10 @@ import torch
 from filelock import FileLock
 
 from pmdkit import errors
-from pmdkit.calls import Call
 from pmdkit.errors import Diverged, UsageError
 from pmdkit.launchers import ONE, Launcher
 from pmdkit.observe import files, run_folder
+from pmdkit.remote_calls import Call
 from pmdkit.resolve import resolve
 from pmdkit.start import train
 from pmdkit.sweeps import record

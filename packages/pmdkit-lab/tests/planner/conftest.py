@@ -2,7 +2,7 @@
 
 import pytest
 
-from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.cluster import cluster
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import Sizes, Workload, lengths
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pmdkit.resolve import resolve
-from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.cluster import cluster
 from pmdkit_lab.planner.memory import GIB
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of

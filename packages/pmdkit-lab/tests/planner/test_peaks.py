@@ -13,7 +13,7 @@ from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.specs.llm import HEAD_TOKENS, RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
-from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.cluster import cluster
 from pmdkit_lab.planner.memory import trainer_state, update_parts
 from pmdkit_lab.planner.model_size import activations, count
 from pmdkit_lab.planner.workload import Sizes, Workload

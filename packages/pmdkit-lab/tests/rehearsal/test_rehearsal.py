@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pmdkit.child_processes import python_environment
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.processes import python_environment
 from pmdkit.resolve import resolve
-from pmdkit_lab.planner.gpus import GPUS
+from pmdkit_lab.planner.data_sheets import GPUS
 from pmdkit_lab.planner.model_shapes import SHAPES
 from pmdkit_lab.rehearsal.rehearse import compile_device, rehearse, verdict
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.cluster import cluster
 
 
 @pytest.mark.parametrize(

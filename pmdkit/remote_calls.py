@@ -1,6 +1,6 @@
 """A call that is made in another process: a function by its name, JSON arguments, and a result that is a file.
 
-`python -P -m pmdkit.calls FILE` makes the calls in a file, one after another, with one thread.
+`python -P -m pmdkit.remote_calls FILE` makes the calls in a file, one after another, with one thread.
 """
 
 import json
@@ -15,8 +15,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from pmdkit import errors
+from pmdkit.child_processes import MERCY, distrust_folder, exit_reason, sigterm_interrupts, start_python, stop_all
 from pmdkit.observe import files
-from pmdkit.processes import MERCY, distrust_folder, exit_reason, sigterm_interrupts, start_python, stop_all
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class CallResult:
 
 def start_process(calls: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start the process that makes the calls in a file; it is asked to stop when this one ends, however it ends."""
-    return start_python("-m", "pmdkit.calls", calls, OMP_NUM_THREADS="1", **environment)
+    return start_python("-m", "pmdkit.remote_calls", calls, OMP_NUM_THREADS="1", **environment)
 
 
 def make_calls(calls: str, cwd: str) -> str:

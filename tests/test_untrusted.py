@@ -6,10 +6,10 @@ import os
 import pytest
 import torch
 
-from pmdkit import foreign
+from pmdkit import untrusted
 from pmdkit.errors import UsageError
 
-READERS = (foreign.read_bytes, foreign.read_text, foreign.read_json, foreign.read_lines)
+READERS = (untrusted.read_bytes, untrusted.read_text, untrusted.read_json, untrusted.read_lines)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "loop", "hole", "nothing", "x" * 5000])
@@ -33,26 +33,26 @@ def test_a_link_to_a_file_is_read(tmp_path):
     """The cache of the hub is made of them."""
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to("file")
-    assert foreign.read_text(tmp_path / "link") == "text"
+    assert untrusted.read_text(tmp_path / "link") == "text"
 
 
 def test_what_our_own_files_hold_is_read(tmp_path):
     value = {"a": [1, -0.5, 2**63, -(2**63), 1e-300, 1e300, None, True, "é \u202e", 0.00012345678901234567], "b": {}}
     (tmp_path / "file").write_text(json.dumps(value))
-    assert foreign.read_json(tmp_path / "file") == value
-    deep = json.loads("[" * foreign.DEEPEST + "]" * foreign.DEEPEST)
+    assert untrusted.read_json(tmp_path / "file") == value
+    deep = json.loads("[" * untrusted.DEEPEST + "]" * untrusted.DEEPEST)
     (tmp_path / "file").write_text(json.dumps(deep))
-    assert foreign.read_json(tmp_path / "file") == deep
+    assert untrusted.read_json(tmp_path / "file") == deep
 
 
 def test_lines_end_in_a_newline(tmp_path):
     (tmp_path / "file").write_bytes(b"1\n2\ntorn")
-    assert foreign.read_lines(tmp_path / "file") == [b"1\n", b"2\n"]
+    assert untrusted.read_lines(tmp_path / "file") == [b"1\n", b"2\n"]
 
 
 def test_weights_that_are_not_numbers_are_named_as_that():
     weights = {"a": torch.ones(2), "n": torch.ones(2, dtype=torch.int64), "b": torch.tensor([1.0, torch.nan])}
     with pytest.raises(UsageError, match="NaN in b"):
-        foreign.check_numbers(weights, "here")
+        untrusted.check_numbers(weights, "here")
     del weights["b"]
-    foreign.check_numbers(weights, "here")
+    untrusted.check_numbers(weights, "here")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pmdkit import train
 from pmdkit.errors import ResumeRefused
 from pmdkit.fit import Display
-from pmdkit.observe import inputs
+from pmdkit.observe import input_digests
 from pmdkit.observe.checkpoint import read_manifest
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.plugins import code_inputs
@@ -132,8 +132,8 @@ def test_an_accepted_change_is_written_down(place):
 @pytest.mark.slow
 def test_the_same_inputs_are_no_change_and_weights_are_read_once(place, monkeypatch):
     hashed = []
-    real = inputs.sha256_of
-    monkeypatch.setattr(inputs, "sha256_of", lambda path: hashed.append(path.name) or real(path))
+    real = input_digests.sha256_of
+    monkeypatch.setattr(input_digests, "sha256_of", lambda path: hashed.append(path.name) or real(path))
     record = json.loads((place / "run" / "inputs.json").read_text())
     kept = record["files"]["weights"]["model/model.safetensors"]
     assert set(kept) == {"bytes", "mtime_ns", "inode", "sha256"}
@@ -155,12 +155,12 @@ def test_a_lost_record_is_in_the_checkpoint(place):
 def test_an_input_that_is_missing_once_is_compared_when_it_is_back(tmp_path):
     """The first resume is without an input; the next one has another in its place."""
     folder = RunFolder(tmp_path)
-    inputs.check_inputs(folder, {"rows": "a" * 64, "weights": "b" * 64}, False, print)
+    input_digests.check_inputs(folder, {"rows": "a" * 64, "weights": "b" * 64}, False, print)
     folder.begin({"tier": "bandit"})
-    inputs.check_inputs(folder, {"rows": "a" * 64}, False, print)
+    input_digests.check_inputs(folder, {"rows": "a" * 64}, False, print)
     with pytest.raises(ResumeRefused, match="weights"):
-        inputs.check_inputs(folder, {"rows": "a" * 64, "weights": "c" * 64}, False, print)
-    inputs.check_inputs(folder, {"rows": "a" * 64, "weights": "b" * 64}, False, print)
+        input_digests.check_inputs(folder, {"rows": "a" * 64, "weights": "c" * 64}, False, print)
+    input_digests.check_inputs(folder, {"rows": "a" * 64, "weights": "b" * 64}, False, print)
 
 
 def test_a_file_of_an_environment_is_an_input(tmp_path, monkeypatch):
@@ -171,9 +171,9 @@ def test_a_file_of_an_environment_is_an_input(tmp_path, monkeypatch):
     (tmp_path / "data.csv").write_text("2")
     second = code_inputs(record)
     assert list(first) == list(second) == ["file data.csv"]
-    assert inputs.changed_inputs(first, second) == ["file data.csv"]
+    assert input_digests.changed_inputs(first, second) == ["file data.csv"]
 
 
 @given(st.lists(st.binary(max_size=4), max_size=4), st.lists(st.binary(max_size=4), max_size=4))
 def test_a_digest_is_of_the_parts(one, other):
-    assert (inputs.digest(one) == inputs.digest(other)) == (one == other)
+    assert (input_digests.digest(one) == input_digests.digest(other)) == (one == other)

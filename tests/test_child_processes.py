@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pmdkit.processes import start_child, stop_all
+from pmdkit.child_processes import start_child, stop_all
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 BEGIN = "import pathlib, signal, subprocess, sys, time; "
@@ -15,7 +15,7 @@ READY = "pathlib.Path(sys.argv[1]).write_text('0'); time.sleep(60)"
 FAMILY = BEGIN + "pathlib.Path(sys.argv[1]).write_text(str(subprocess.Popen(['sleep', '60']).pid)); time.sleep(60)"
 DEAF = BEGIN + "signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
 POLITE = BEGIN + "signal.signal(signal.SIGTERM, lambda *_: exit(75)); " + READY
-PARENT = "from pmdkit.processes import start_child; print(start_child(['sleep', '60']).pid, flush=True); input()"
+PARENT = "from pmdkit.child_processes import start_child; print(start_child(['sleep', '60']).pid, flush=True); input()"
 
 
 def started(code, place):

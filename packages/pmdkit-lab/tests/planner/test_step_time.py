@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pmdkit_lab.planner.gpus import GPUS
-from pmdkit_lab.planner.hardware import PRACTICE, Cluster, Efficiency, cluster
-from pmdkit_lab.planner.timing import (
+from pmdkit_lab.planner.cluster import PRACTICE, Cluster, Efficiency, cluster
+from pmdkit_lab.planner.data_sheets import GPUS
+from pmdkit_lab.planner.step_time import (
     EngineSize,
     decoding,
     generation,

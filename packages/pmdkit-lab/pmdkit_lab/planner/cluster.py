@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pmdkit.errors import UsageError
-from pmdkit_lab.planner.gpus import GPU, parse_gpus
+from pmdkit_lab.planner.data_sheets import GPU, parse_gpus
 
 NODE = 8  # accelerators in one machine, as in every vendor's reference machine below
 

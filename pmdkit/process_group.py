@@ -1,6 +1,6 @@
 """Process groups, which take the same steps and share the work: the interface and the group of one.
 
-Groups of several processes are in `pmdkit.llm.collectives`. The trainer and the learners work with both.
+Groups of several processes are in `pmdkit.llm.accelerate_group`. The trainer and the learners work with both.
 """
 
 import os

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pmdkit.distributed import ProcessGroup, launched_ranks
+from pmdkit.child_processes import die_with_parent
 from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.llm import ranks
 from pmdkit.llm.gathered_checkpoints import GatheredCheckpoints
 from pmdkit.llm.recipe_checks import check_processes
 from pmdkit.observe.checkpoint import Checkpoints
-from pmdkit.processes import die_with_parent
+from pmdkit.process_group import ProcessGroup, launched_ranks
 from pmdkit.specs import LLMSpec
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")

@@ -44,7 +44,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Known:
+class ReferenceCases:
     """An exercise with cases, its inputs; wanted, the right answers; mistakes, the exercise's own slips first."""
 
     exercise: Exercise
@@ -57,13 +57,13 @@ class Known:
         """Names of the arguments."""
         return list(inspect.signature(self.exercise.solution).parameters)
 
-    def only(self, places: Sequence[int]) -> "Known":
+    def only(self, places: Sequence[int]) -> "ReferenceCases":
         """Restrict to some of the inputs, by their numbers."""
 
         def at(answer: Callable[[int], Any]) -> Callable[[int], Any]:
             return lambda n: answer(places[n])
 
-        return Known(
+        return ReferenceCases(
             self.exercise,
             tuple(self.cases[n] for n in places),
             tuple(self.wanted[n] for n in places),
@@ -90,7 +90,7 @@ class Known:
 
 
 @functools.lru_cache(4)
-def known(exercise: Exercise, seed: int) -> Known:
+def reference_cases(exercise: Exercise, seed: int) -> ReferenceCases:
     """Reference cases of an exercise for the inputs of a seed. Wrong answers are computed when first used.
 
     Raises:
@@ -101,7 +101,7 @@ def known(exercise: Exercise, seed: int) -> Known:
             raise EnvironmentLacks(f"other inputs than those of seed {SEED}: {NO_SOLUTIONS}")
         entry = stored()[exercise.id]
         found = ((m[0], m[1], [decode(one) for one in m[4]].__getitem__, m[2], m[3]) for m in entry["mistakes"])
-        return Known(
+        return ReferenceCases(
             exercise, decode(entry["cases"]), decode(entry["wanted"]), tuple(itertools.starmap(Mistake, found))
         )
     cases = tuple(rounded(case) for case in exercise.inputs(np.random.default_rng(seed)))
@@ -119,7 +119,7 @@ def known(exercise: Exercise, seed: int) -> Known:
         answers = of(solution, changed, turned_back) if kind == "axis" else of(solution, changed)
         mistakes.append(Mistake(kind, says, answers, arguments=True))
     mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise, cases[0])]
-    return Known(exercise, cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
+    return ReferenceCases(exercise, cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
 
 
 def rounded(value: Any) -> Any:

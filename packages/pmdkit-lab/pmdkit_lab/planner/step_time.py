@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pmdkit_lab.planner.gpus import GPU
-from pmdkit_lab.planner.hardware import Cluster, Efficiency
+from pmdkit_lab.planner.cluster import Cluster, Efficiency
+from pmdkit_lab.planner.data_sheets import GPU
 from pmdkit_lab.planner.workload import Array, ResponseLengths, Sizes, Workload, any_alive
 
 
