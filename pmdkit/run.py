@@ -86,19 +86,19 @@ class Run:
             return language.evaluate(
                 find_source(self.path, self.trusted), config, place, resume, console.default_display()
             )
-        from pmdkit.evaluation import sampling
+        from pmdkit.evaluation import bandit_and_toy
 
         for name, value in (("data", data), ("out", out)):
             if value is not None:
                 raise UsageError(f"{name} is for language models, and this is a {self.spec.tier} run; leave it out")
         backend, step = self.load_policy()
-        return sampling.evaluate(self.spec, backend, step, k, problems, seed)
+        return bandit_and_toy.evaluate(self.spec, backend, step, k, problems, seed)
 
     def load_policy(self) -> tuple[Backend, int]:
         """A backend with the policy of the newest whole checkpoint, and its step."""
-        from pmdkit.evaluation import sampling
+        from pmdkit.evaluation import bandit_and_toy
 
-        _, backend, step, damage = sampling.load_policy(self.path, self.trusted)
+        _, backend, step, damage = bandit_and_toy.load_policy(self.path, self.trusted)
         for sentence in damage:
             warnings.warn(sentence, stacklevel=3)
         return backend, step

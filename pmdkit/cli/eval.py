@@ -101,12 +101,12 @@ def eval(  # the verb's name
 
 def small(run: Path, trusted: Trusted, k: int, problems: int | None, seed: int, json: bool) -> None:
     """Evaluate a bandit or toy run."""
-    from pmdkit.evaluation import sampling
+    from pmdkit.evaluation import bandit_and_toy
 
-    spec, backend, step, warnings = sampling.load_policy(run, trusted)
+    spec, backend, step, warnings = bandit_and_toy.load_policy(run, trusted)
     for warning in warnings:
         print(f"pmdkit: warning: {printable(warning)}", file=sys.stderr)
-    found = sampling.evaluate(spec, backend, step, k, problems, seed)
+    found = bandit_and_toy.evaluate(spec, backend, step, k, problems, seed)
     if json:
         print_json(found)
         return
