@@ -78,8 +78,10 @@ def cpu_builds(pin: str, before: str) -> str:
 
 
 def needed(constraints: dict[str, str]) -> list[str]:
-    """Pins of what the four packages need for a language model, read from .venv, but torch."""
-    site = str(next((HERE.parent / ".venv" / "lib").glob("python*/site-packages")))
+    """Pins of what the five packages need for a language model, read from .venv, but torch."""
+    site = str(next((HERE.parent / ".venv" / "lib").glob("python*/site-packages"), ""))
+    if not site:
+        sys.exit("image.txt is read from .venv, and there is none here; run sh tools/install-locked.sh first")
     requires = {canonicalize_name(each.name): each.requires or [] for each in distributions(path=[site])}
     reached, ahead = set[str](), [(name, "llm") for name in ("hatchling", *OURS)]
     while ahead:
