@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from pmdkit.objectives import (
+    BAPO,
     CISPO,
     DAPO,
     DRO,
     GRPO,
+    GRPOKL,
     GSPO,
     REBEL,
+    REC,
     RLOO,
     TB,
     Chi2PO,
@@ -133,7 +136,47 @@ def test_clips_by_hand():
     cispo = CISPO(clip_high=0.2)
     first, second, third = -1 + math.log(1.5), -2 + math.log(0.5), -0.5 + math.log(1.5)
     expected = torch.tensor([[-1.2 * first, 0.0], [0.5 * second, 1.2 * third]], dtype=torch.float64)
-    torch.testing.assert_close(cispo.loss(two_rows(cispo, ratios)), expected, **EXACT)
+    batch = two_rows(cispo, ratios)
+    logp = batch.logp.requires_grad_()
+    loss = cispo.loss(batch)
+    torch.testing.assert_close(loss.detach(), expected, **EXACT)
+    (slope,) = torch.autograd.grad(loss.sum(), logp)  # the weights are held fixed
+    torch.testing.assert_close(slope, torch.tensor([[-1.2, 0.0], [0.5, 1.2]], dtype=torch.float64), **EXACT)
+    # DAPO clips at 1.28; the length rules of both are their own, and Dr. GRPO's advantages are +-1/2
+    assert DAPO().loss(two_rows(DAPO(), ratios))[0, 0].item() == pytest.approx(-1.28, abs=1e-12)
+    assert DrGRPO().loss(two_rows(DrGRPO(), ratios))[1].tolist() == pytest.approx([0.4, 0.75], abs=1e-12)
+    assert (GRPO().norm, DAPO().norm, DrGRPO().norm) == ("length", "tokens", "max")
+
+
+@pytest.mark.parametrize(("balance", "expected"), [(0.6, [-1.1, 1.0, 0.7]), (0.7, [-1.35, 1.0, 0.9])])
+def test_bapo_by_hand(balance, expected):
+    """A = +-1, ratios 1.4 | 1, 0.7. The gain min(1.4, h) must reach the balance times the loss 1 + max(0.7, l).
+
+    At l, h = 0.6, 1.1: 1.1 >= 0.6 * 1.7, but not 0.7 * 1.7. There l rises to its end, 0.9, and h to the first of 1.15,
+    1.2, ... with h >= 0.7 * 1.9: 1.35.
+    """
+    objective = BAPO(clip_high=0.1, clip_low_least=0.1, clip_high_most=0.5, balance=balance)
+    loss = objective.loss(two_rows(objective, [[math.log(1.4), 0.0], [0.0, math.log(0.7)]]))
+    assert [loss[0, 0].item(), *loss[1].tolist()] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_band_and_a_kl_term_by_hand():
+    """Ratios 1.4 | 0.5, 1.6. A two-sided band of [0.8, 1.5] leaves A times the ratio of the first token alone.
+
+    The KL term is 0.04 times s^2 / 2, or e^-s - 1 + s, of s = 0.2 to the reference on each of three tokens.
+    """
+    ratios = [[math.log(1.4), 0.0], [math.log(0.5), math.log(1.6)]]
+    band = REC(clip_mode="two-side", importance_sampling=True, clip_low=0.2, clip_high=0.5)
+    batch = two_rows(band, ratios)
+    batch.logp.requires_grad_()
+    (slope,) = torch.autograd.grad(band.loss(batch).sum(), batch.logp)
+    torch.testing.assert_close(slope, torch.tensor([[-0.7, 0.0], [0.0, 0.0]], dtype=torch.float64), **EXACT)
+    for kind, pull in (("k2", 0.2**2 / 2), ("k3", math.exp(-0.2) - 1 + 0.2)):
+        objective = GRPOKL(kl_loss_type=kind)
+        batch = two_rows(objective, ratios)
+        added = objective.loss(replace(batch, logp_ref=batch.logp - 0.2)) - GRPO().loss(batch)
+        expected = 0.04 * pull * batch.mask.double()
+        torch.testing.assert_close(added, expected, **EXACT)
 
 
 def test_what_verl_adds_to_the_losses_of_the_appendix():

@@ -1,11 +1,10 @@
-"""The neighbours of PMD: the limits where one is another, and loops of equations that have no golden vector.
+"""The neighbours of PMD: the limits where one is another, and where each comes to rest.
 
-tests/testing/golden_reference.py has the equations of all others, with their gradients.
+tests/testing/golden_reference.py has their equations with gradients; test_hand_worked.py has those without a vector.
 """
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,19 +13,14 @@ from scipy.optimize import brentq
 
 from pmdkit import theory
 from pmdkit.objectives import (
-    BAPO,
-    CISPO,
-    DAPO,
     GRPO,
     GRPOKL,
     QRPO,
-    REC,
     RLOO,
     SAPO,
     SPPO,
     TOPR,
     AsymRE,
-    DrGRPO,
     Groups,
     PMDPart,
     PMDScore,
@@ -39,7 +33,6 @@ from pmdkit.objectives import (
 )
 from pmdkit.objectives.trust_region import keep
 from pmdkit.testing.objectives import RaggedDraws, bandit, ragged_draws, same, value_and_gradient
-from tests.objectives.loops import ragged, standard, tensors
 
 EXACT = 1e-12  # relative: some hundred float64 terms
 
@@ -49,147 +42,11 @@ def it(request):
     return ragged_draws(request.param)
 
 
-def check(objective, case, row_loss, share, gradient_only=False):
-    """Value and gradient of the package against the loop `row_loss(x, i, new)`, differentiated by central differences.
-
-    Args:
-        row_loss: of response i of prompt x with token log-probabilities `new`; it sees nothing of the package.
-        share: (x, i) -> weight of the row in the mean.
-        gradient_only: where the value of the source holds a factor back, only slopes can be compared.
-    """
-    reward, new, old, ref = case
-    r, (logp, logp_old, logp_ref), mask = tensors(reward, new, old, ref)
-    logp.requires_grad_()
-    value = response_loss(objective, r, logp, logp_old, mask, logp_ref, width=9)
-    (gradient,) = torch.autograd.grad(value, logp)
-    rows = [(x, i) for x in range(len(reward)) for i in range(len(reward[0]))]
-    if not gradient_only:
-        expected = sum(share(x, i) * row_loss(x, i, list(new[x][i])) for x, i in rows)
-        assert value.item() == pytest.approx(expected, rel=EXACT, abs=EXACT)
-    for n, (x, i) in enumerate(rows):
-        for t in range(len(new[x][i])):
-            if gradient_only:
-                slope = row_loss(x, i, list(new[x][i]))[t]
-            else:
-                up, down = (list(new[x][i]) for _ in range(2))
-                up[t] += 1e-5
-                down[t] -= 1e-5
-                slope = (row_loss(x, i, up) - row_loss(x, i, down)) / 2e-5
-            tolerance = EXACT if gradient_only else 1e-7  # of central differences
-            assert gradient[n, t].item() == pytest.approx(share(x, i) * slope, rel=tolerance, abs=tolerance)
-
-
-def mean_share(case, norm):
-    """1 / rows, divided by the length rule."""
-    lengths = [[len(row) for row in prompt] for prompt in case[1]]
-    rows, tokens = sum(map(len, lengths)), sum(map(sum, lengths))
-    return {
-        "none": lambda x, i: 1 / rows,
-        "length": lambda x, i: 1 / rows / lengths[x][i],
-        "max": lambda x, i: 1 / rows / 9,
-        "tokens": lambda x, i: 1 / tokens,
-    }[norm]
-
-
-def clipped(ratio, advantage, low, high):
-    return min(ratio * advantage, min(max(ratio, 1 - low), 1 + high) * advantage)
-
-
-@pytest.mark.parametrize("seed", range(3))
-class TestLoops:
-    @pytest.mark.parametrize(
-        ("objective", "low", "high", "norm"),
-        [
-            (GRPO(clip_low=0.1, clip_high=0.3, std="sample"), 0.1, 0.3, "length"),
-            (DAPO(), 0.2, 0.28, "tokens"),
-            (DrGRPO(), 0.2, 0.2, "max"),
-        ],
-    )
-    def test_the_family_of_grpo(self, seed, objective, low, high, norm):
-        case = reward, _, old, _ = ragged(seed, size=4, tokens=7)
-        size = len(reward[0])
-        scale = {"length": math.sqrt((size - 1) / size), "tokens": 1.0, "max": 0.0}[norm]  # of a sample's variance
-
-        def row(x, i, new):
-            advantage = standard(reward[x], i) * scale if scale else reward[x][i] - sum(reward[x]) / size
-            ratios = [math.exp(n - o) for n, o in zip(new, old[x][i], strict=True)]
-            return -sum(clipped(ratio, advantage, low, high) for ratio in ratios)
-
-        check(objective, case, row, mean_share(case, norm))
-
-    def test_cispo(self, seed):
-        case = reward, _, old, _ = ragged(seed, tokens=7)
-
-        def slopes(x, i, new):
-            ratios = [math.exp(n - o) for n, o in zip(new, old[x][i], strict=True)]
-            return [-min(ratio, 1.2) * standard(reward[x], i) for ratio in ratios]
-
-        check(CISPO(clip_high=0.2), case, slopes, mean_share(case, "tokens"), gradient_only=True)
-
-    @pytest.mark.parametrize("kind", ["k3", "k2"])
-    def test_grpo_kl(self, seed, kind):
-        case = reward, _, old, ref = ragged(seed)
-
-        def row(x, i, new):
-            advantage, value = standard(reward[x], i), 0.0
-            for n, o, f in zip(new, old[x][i], ref[x][i], strict=True):
-                value -= clipped(math.exp(n - o), advantage, 0.2, 0.2)
-                value += 0.04 * (math.exp(f - n) - (f - n) - 1 if kind == "k3" else (n - f) ** 2 / 2)
-            return value
-
-        check(GRPOKL(kl_loss_type=kind), case, row, mean_share(case, "length"))
-
-    def test_icepop_is_a_band_on_both_sides(self, seed):
-        case = reward, _, old, _ = ragged(seed, tokens=9)
-
-        def slopes(x, i, new):
-            advantage = reward[x][i] - sum(reward[x]) / len(reward[x])
-            ratios = [math.exp(n - o) for n, o in zip(new, old[x][i], strict=True)]
-            return [-advantage * (ratio if 0.8 <= ratio <= 1.5 else 0.0) for ratio in ratios]
-
-        objective = REC(clip_mode="two-side", importance_sampling=True, clip_low=0.2, clip_high=0.5)
-        check(objective, case, slopes, mean_share(case, "tokens"), gradient_only=True)
-
-    def test_bapo(self, seed):
-        """The search of the authors' code, over the responses to one prompt."""
-        case = reward, policy, old, _ = ragged(seed, tokens=9)
-        ends = set()
-
-        def row(x, i, new, balance):
-            rows = [new if j == i else list(policy[x][j]) for j in range(len(reward[x]))]
-            parts = [
-                (standard(list(reward[x]), j), [math.exp(n - o) for n, o in zip(rows[j], old[x][j], strict=True)])
-                for j in range(len(rows))
-            ]
-
-            def balanced(low, high):
-                up = sum(a * min(ratio, high) for a, ratios in parts if a > 0 for ratio in ratios)
-                down = sum(-a * max(ratio, low) for a, ratios in parts if a < 0 for ratio in ratios)
-                return up >= balance * down
-
-            low, high = 0.6, 1.1
-            while not balanced(low, high) and low < 0.9:
-                low = min(low + 0.05, 0.9)
-            while not balanced(low, high) and high < 1.5:
-                high = min(high + 0.05, 1.5)
-            ends.add((low, high))
-            a, ratios = parts[i]
-            return -sum(min(a * ratio, a * min(max(ratio, low), high)) for ratio in ratios)
-
-        for balance in (0.4, 0.8, 1.2):
-            objective = BAPO(clip_high=0.1, clip_low_least=0.1, clip_high_most=0.5, balance=balance)
-            check(objective, case, partial(row, balance=balance), mean_share(case, "length"))
-        assert len(ends) > 1
-
-
 def test_ipo_keeps_the_tokens_whose_probability_has_hardly_moved(it):
     batch = it.batch(PMDToken())
     near = (batch.logp.exp() - batch.logp_old.exp()).abs() <= 0.05
     assert torch.equal(keep(batch, "ipo", 0.05)[batch.mask], near[batch.mask])
     assert 0 < near[batch.mask].double().mean() < 1
-
-
-# Identities and limits.
 
 
 def full_support(reward, policy):
