@@ -158,9 +158,10 @@ class StepMetrics:
         change = torch.where(rollouts.mask, logp - rollouts.logp_old, 0.0).double().sum(1).view(mass.shape)
         change = torch.where(mass > 0, change, 0.0)
         length = rollouts.mask.sum(1).view(mass.shape)
+        moves = change[mass > 0] if bool(scored.any()) else torch.zeros(1)  # responses with a verdict
         columns = {
-            "log_ratio_min": change.min().item(),
-            "log_ratio_max": change.max().item(),
+            "log_ratio_min": moves.min().item(),
+            "log_ratio_max": moves.max().item(),
             "abs_log_ratio_median": gauge.abs_median(change[mass > 0].numpy()),
             "kl": expect(change.exp() * change - change.exp() + 1, mass, scored),
             **self.gauge(rollouts, mass, reward, change, length, tau[taken]),

@@ -1,5 +1,7 @@
 """The gauge of a bandit against the theory at the exact pass rates, and its noise against the binomial."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -72,13 +74,67 @@ def test_the_exact_update_is_measured_as_predicted():
             assert entry[key] == pytest.approx(entry[f"theory_{key}"], abs=1e-9)
 
 
-def test_ess_is_one_over_one_plus_chi2():
-    ((row,), before, after) = measured(OBJECTIVES["pmd-mean"](tau=0.2), bandit(), 16, lr=0.5)
-    wanted = 1 / (1 + theory.chi2(after.exp().numpy(), before.exp().numpy()))
-    assert wanted.min() < 0.9
-    assert row["ess"] == pytest.approx(wanted.mean(), abs=1e-12)
-    for entry in row["gauge"]:
-        assert entry["ess"] == pytest.approx(wanted[members(entry["bucket"])].mean(), abs=1e-12)
+@pytest.mark.parametrize("group", [None, 16])
+def test_the_row_by_hand(group):
+    """Every key of the third step: two right arms, a verifier that errs in one of ten, two ministeps."""
+    tau, steps = 0.05, 3
+    policy = np.stack([0.7 * RATES, 0.3 * RATES, 0.6 * (1 - RATES), 0.4 * (1 - RATES)], -1)
+    right = np.array([True, True, False, False])
+    problem = Bandit("test", np.tile(0.1 + 0.8 * right, (8, 1)), np.log(policy), np.tile(1.0 * right, (8, 1)))
+    objective, seen = OBJECTIVES["pmd-mean"](tau=tau), {}
+    learner = BanditLearner(torch.tensor(problem.log_policy), update="gradient", lr=0.05)
+    meter = ExactStepMetrics(problem, objective, learner)
+    policies = [learner.log_policy()]
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        seen.update(rollouts=rollouts, groups=groups, updates=updates)
+        seen["row"] = meter.measure(step, learner, rollouts, groups, batch, updates).row
+        policies.append(learner.log_policy())
+
+    run(objective, learner, BanditTask(problem), Schedule(steps, group, 2), [keep])
+    rollouts, updates = seen["rollouts"], seen["updates"]
+    old, new = (each[rollouts.prompts].numpy() for each in policies[-2:])
+    arms = rollouts.responses.view(rollouts.mass.shape).numpy()
+    reward, mass = seen["groups"].reward.numpy(), seen["groups"].mass.numpy()
+    change = np.take_along_axis(new - old, arms, 1)
+    pi, rewards = np.exp(old), problem.reward[rollouts.prompts]
+    exact, rate = theory.pmd_mean(pi, rewards, tau), (pi * rewards).sum(1)
+
+    def of_class(values, arms):
+        return ((pi * values)[:, arms].sum(1) / pi[:, arms].sum(1)).mean()
+
+    if group:
+        shares = []
+        for row in arms:
+            twins = [a == b for a, b in itertools.permutations(row[right[row]], 2)]
+            shares += [1 - np.mean(twins)] if twins else []
+        anchor = theory.group_anchor(reward, tau) / tau
+    else:
+        q = pi[:, right] / pi[:, right].sum(1, keepdims=True)
+        shares, anchor = 1 - (q**2).sum(1), theory.baseline_value(pi, rewards, tau, 1.0) / tau - rate / tau
+    wanted = {
+        "step": steps, "policy_version": steps - 1, "staleness": 1,  # one update before the last of two
+        "reward_mean": (mass * reward).sum(1).mean(), "pass_rate": (mass * right[arms]).sum(1).mean(),
+        "loss": np.mean([u["loss"] for u in updates]), "grad_norm": np.mean([u["grad_norm"] for u in updates]),
+        "log_ratio_min": change.min(), "log_ratio_max": change.max(),
+        "abs_log_ratio_median": np.median(np.abs(change)),
+        "kl": (np.exp(new) * (new - old)).sum(1).mean(), "entropy": -(np.exp(new) * new).sum(1).mean(),
+        "ess": (1 / (1 + theory.chi2(np.exp(new), pi))).mean(),
+        "tokens": 8 * 16 if group else 0, "response_length": 1,
+        "zero_variance_groups": sum(len(set(row)) == 1 for row in reward.tolist()),
+        "theory_log_ratio_neg": of_class(exact.log_ratio, ~right), "log_ratio_neg": of_class(new - old, ~right),
+        "theory_log_ratio_pos": of_class(exact.log_ratio, right), "log_ratio_pos": of_class(new - old, right),
+        "tau": tau, "theory_lambda": exact.lam.mean(), "theory_lambda_over_tau": exact.lam.mean() / tau,
+        "noise_share": (reward.sum(1) <= 1).mean() if group else None,
+        "theory_noise_share": binom.cdf(1, 16, rate).mean() if group else None,
+        "anchor": np.maximum(anchor, 0).mean(), "distinct_right": np.mean(shares),
+        "seconds_rollout": rollouts.seconds, "seconds_update": sum(u["seconds"] for u in updates),
+    }  # fmt: skip
+    buckets = seen["row"].pop("gauge")  # tested above
+    assert sum(entry["prompts"] for entry in buckets) == 8
+    assert wanted.keys() == set(KEYS) - {"gauge"}
+    for key, value in wanted.items():
+        assert seen["row"][key] == (None if value is None else pytest.approx(value, rel=1e-8, abs=1e-10)), key
 
 
 def test_the_reward_scale_moves_units_only():

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from scipy.stats import binom
 
 from pmdkit import theory
 from pmdkit.envs.tokens import TokenTask, make_tokens
-from pmdkit.loop import Rollouts, Schedule, run
-from pmdkit.objectives import OBJECTIVES
+from pmdkit.loop import Rollouts, Schedule, graded, run
+from pmdkit.objectives import OBJECTIVES, credit
 from pmdkit.observe import gauge
 from pmdkit.observe.metrics import KEYS, StepMetrics, distinct_right
 from pmdkit.toy.learner import ToyLearner
@@ -136,8 +137,8 @@ def test_the_row_by_hand(group):
         "pass_rate": mean(list(rates.values())),
         "loss": mean([update["loss"] for update in learner.updates]),
         "grad_norm": mean([update["grad_norm"] for update in learner.updates]),
-        "log_ratio_min": min(0.0, *moves),  # a response without a verdict counts as one that stays
-        "log_ratio_max": max(0.0, *moves),
+        "log_ratio_min": min(moves),
+        "log_ratio_max": max(moves),
         "abs_log_ratio_median": np.median(np.abs(moves)),
         "kl": average(ratio * change - ratio + 1),
         "ess": mean([(mass[p] @ ratio[p]) ** 2 / (mass[p] @ ratio[p] ** 2) for p in there]),
@@ -166,6 +167,21 @@ def test_the_row_by_hand(group):
     assert {*wanted, "gauge"} == set(KEYS)
     for key, value in wanted.items():
         assert row[key] == (None if value is None else pytest.approx(value, rel=1e-8, abs=1e-9)), key
+
+
+@pytest.mark.parametrize(("unscored", "expected"), [((), (-0.2, 0.3)), ((0, 1), (-0.2, -0.2)), ((0, 1, 2), (0, 0))])
+def test_extreme_log_ratios_are_those_of_responses_with_a_verdict(unscored, expected):
+    """Three responses of one token move by 0.3, 0.1 and -0.2 nats."""
+    change = torch.tensor([[0.3], [0.1], [-0.2]], dtype=torch.float64)
+    reward = torch.tensor([[math.nan if n in unscored else 1.0 for n in range(3)]], dtype=torch.float64)
+    mass = torch.full((1, 3), 1 / 3, dtype=torch.float64)
+    shape = change.long(), torch.zeros_like(change), torch.ones(3, 1, dtype=torch.bool)
+    rollouts = Rollouts(torch.zeros(1, dtype=torch.long), *shape, mass, True, seed=0, version=0, width=1)
+    groups = graded(reward, rollouts)
+    batch = credit(OBJECTIVES["rloo"](), groups, rollouts.logp_old, rollouts.mask)
+    learner = SimpleNamespace(logp=lambda rollouts: change)
+    columns, _ = StepMetrics(OBJECTIVES["rloo"]()).movement(learner, rollouts, groups, batch)
+    assert (columns["log_ratio_min"], columns["log_ratio_max"]) == pytest.approx(expected)
 
 
 def test_the_share_of_kl_that_one_response_makes():

@@ -99,7 +99,7 @@ def test_advantages_and_metrics_are_those_of_pmdkit(case):
     wanted = torch.tensor(case["advantage"], dtype=torch.float64)
     torch.testing.assert_close(batch.advantage.view(wanted.shape), wanted, atol=1e-12, rtol=0)
     change = torch.where(mask_of(case), rows_of(case, "logp") - rows_of(case, "logp_old"), 0.0).sum(1)
-    change = torch.where(groups.present.flatten(), change, 0.0)
+    change = change[groups.present.flatten()]
     assert case["metrics"]["log_ratio_min"] == pytest.approx(change.min().item(), abs=1e-12)
     assert case["metrics"]["log_ratio_max"] == pytest.approx(change.max().item(), abs=1e-12)
     assert case["metrics"]["unscored"] == int((~groups.present).sum())
