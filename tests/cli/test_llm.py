@@ -11,8 +11,6 @@ from pmdkit.specs import LLMSpec
 from pmdkit.specs.find import names
 from pmdkit.specs.toml import to_toml
 
-TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
-
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):

@@ -73,8 +73,6 @@ def test_what_does_not_fit_is_refused():
 
 # The bandit as a Task: endless shuffled epochs that can be entered anywhere, and rewards that follow their seed.
 
-PLAIN = make({"kind": "shared-features", "contexts": 5, "arms": 6, "false_positive": 0.05, "false_negative": 0.2})
-
 
 def task_of(contexts, prompts, seed=0):
     return BanditTask(make({"kind": "needle", "contexts": contexts, "arms": 2}), prompts, seed)

@@ -119,17 +119,3 @@ def test_the_program_on_the_shelf_takes_an_environment_of_a_file_beside_the_user
     words = [sys.executable, str(SHELF / "own_gymnasium.py"), "my:Walk-v0", "--steps", "1", "--group", "2"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert "return 7.000" in done.stdout, done.stderr
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_program_on_the_shelf_learns_to_cross_a_lake():
-    """From 1 in 100 for random moves to the goal in nearly every episode."""
-    program = [sys.executable, str(SHELF / "own_gymnasium.py"), "FrozenLake-v1", "--steps", "12", "--starts", "4"]
-    done = subprocess.run(
-        [*program, "--options", '{"is_slippery": false}'], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
-    returns = [float(line.partition("return ")[2].partition(",")[0]) for line in done.stdout.splitlines()]
-    assert returns[0] < 0.1
-    assert returns[-1] > 0.5

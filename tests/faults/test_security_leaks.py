@@ -35,16 +35,11 @@ TOKENS = [
 ]  # fmt: skip
 SECRET = "correct-horse-1"
 NAMED = [
-    ["--api-key", SECRET],
-    [f"--hf-token={SECRET}"],
-    ["--set", f"vllm.options.api_key={SECRET}"],
-    ["--set", f'run.password="{SECRET}"', "x=1"],
-    [f"https://me:{SECRET}@example.org/x"],
-    ["--set", f'vllm.urls=["http://{SECRET}@10.0.0.1:8000"]'],
-    [f"https://example.org/?a=1&access_token={SECRET}"],
-    [f"Authorization: Bearer {SECRET}-{SECRET}"],
-    [f"AWS_SECRET_ACCESS_KEY={SECRET}"],
-]
+    ["--api-key", SECRET], [f"--hf-token={SECRET}"], ["--set", f"vllm.options.api_key={SECRET}"],
+    ["--set", f'run.password="{SECRET}"', "x=1"], [f"https://me:{SECRET}@example.org/x"],
+    ["--set", f'vllm.urls=["http://{SECRET}@10.0.0.1:8000"]'], [f"https://example.org/?a=1&access_token={SECRET}"],
+    [f"Authorization: Bearer {SECRET}-{SECRET}"], [f"AWS_SECRET_ACCESS_KEY={SECRET}"],
+]  # fmt: skip
 ORDINARY = [
     "--set", "update.token_budget=4096", "rollout.max_prompt=1024", "vllm.cache_tokens=3", "eos_token=</s>",
     "model.path=Qwen/Qwen2.5-7B", "env.kind=two-hills", "--steps", "3", "tokens=7", "https://example.org/a?b=c#d",

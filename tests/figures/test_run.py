@@ -12,15 +12,10 @@ from pmdkit.figures.run import came_undone
 from pmdkit.observe import gauge
 
 LEARN, FAR, WHICH, BRAKE, BELIEF, CHANGE, LENGTHS, AGREE = QUESTIONS = (
-    "Does it learn?",
-    "How far does one step go?",
-    "Which prompts move?",
-    "How strong is the hidden brake?",
-    "Which groups can be believed?",
-    "How much does the policy change?",
-    "How long are the responses?",
+    "Does it learn?", "How far does one step go?", "Which prompts move?", "How strong is the hidden brake?",
+    "Which groups can be believed?", "How much does the policy change?", "How long are the responses?",
     "Do engine and trainer agree?",
-)
+)  # fmt: skip
 LEFT = "How much of the old policy still counts?"
 
 

@@ -36,17 +36,10 @@ from pmdkit.specs.spec import ScheduleTable
 EOS = 2
 VOCABULARY = 97
 SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": EOS,
-    "pad_token_id": None,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": None,
+    "eos_token_id": EOS, "pad_token_id": None,
+}  # fmt: skip
 SPARSE = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
 KINDS = {
     "qwen2": (Qwen2ForCausalLM, lambda: Qwen2Config(**SIZES)),

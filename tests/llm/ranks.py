@@ -104,16 +104,10 @@ def learner(
                 layer.lora_B[lora.ADAPTER].weight.fill_(0.05)  # or A would have no gradient in the first update
     supervised = given or (engine if process_group.size == 1 else DistributedEngine(engine, process_group, EOS))
     return learner_of(
-        model,
-        supervised,
-        lambda number: PROMPTS[number],
-        6,
-        ScheduleTable(lr=1e-2, optimizer=optimizer),
-        UpdateTable(token_budget=14, clip=0.5),
-        reference=traits(OBJECTIVES[objective]()).uses_reference,
-        process_group=process_group,
-        **more,
-    )
+        model, supervised, lambda number: PROMPTS[number], 6, ScheduleTable(lr=1e-2, optimizer=optimizer),
+        UpdateTable(token_budget=14, clip=0.5), reference=traits(OBJECTIVES[objective]()).uses_reference,
+        process_group=process_group, **more,
+    )  # fmt: skip
 
 
 def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:

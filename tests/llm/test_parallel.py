@@ -3,7 +3,6 @@
 import json
 import shutil
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ pytestmark = [
     pytest.mark.slow,  # two processes that import transformers
     pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning"),
 ]
-ROOT = Path(__file__).parents[2]
 SAVED = (*STRATEGIES, "hsdp")
 RUNS = [*product(STRATEGIES, CASES), ("hsdp", "fused")]
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}

@@ -28,15 +28,9 @@ def learner(engine=None, lag=0, **more):
     own = TransformersEngine(build("qwen2"), EOS) if engine is None else engine
     supervised = DistributedEngine(own, end=EOS)
     return learner_of(
-        model,
-        supervised,
-        lambda number: PROMPTS[number],
-        6,
-        ScheduleTable(lr=1e-2, optimizer="adamw"),
-        UpdateTable(token_budget=40),
-        queue=RolloutQueue(supervised) if lag else None,
-        **more,
-    )
+        model, supervised, lambda number: PROMPTS[number], 6, ScheduleTable(lr=1e-2, optimizer="adamw"),
+        UpdateTable(token_budget=40), queue=RolloutQueue(supervised) if lag else None, **more,
+    )  # fmt: skip
 
 
 def trained(mine, lag, steps=STEPS, start=0, observers=()):

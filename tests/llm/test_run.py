@@ -106,15 +106,11 @@ class Killed(BaseException):
 
 
 PLACES = {
-    "phase 0": (EvaluationCallback, "draw"),
-    "rollout": (TransformersEngine, "generate"),
-    "reward": (MathTask, "reward"),
-    "update": (CausalLearner, "loss_of_rows"),
-    "measurement": (CausalLearner, "logp"),
-    "record": (ResponsesCallback, "record"),
-    "evaluation": (EvaluationCallback, "evaluate"),
+    "phase 0": (EvaluationCallback, "draw"), "rollout": (TransformersEngine, "generate"),
+    "reward": (MathTask, "reward"), "update": (CausalLearner, "loss_of_rows"), "measurement": (CausalLearner, "logp"),
+    "record": (ResponsesCallback, "record"), "evaluation": (EvaluationCallback, "evaluate"),
     "checkpoint": (checkpoint.os, "rename"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow  # two runs for each place

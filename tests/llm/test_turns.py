@@ -216,15 +216,9 @@ def test_rewards_of_environment_and_grader(cut_off, model, encoder):
     if cut_off == "mask":
         sums = RewardSum(RewardTable(), (), mask_cut_off=True)
     task = MathTask(
-        PROBLEMS,
-        3,
-        0,
-        grader,
-        mine.turns.encoder.decode,
-        ends_of(encoder.tokenizer),
-        rows=make_rows(encoder.messages),
-        rewards=sums,
-    )
+        PROBLEMS, 3, 0, grader, mine.turns.encoder.decode, ends_of(encoder.tokenizer),
+        rows=make_rows(encoder.messages), rewards=sums,
+    )  # fmt: skip
     reward = task.reward(rollouts).flatten()
     episodes = rollouts.episodes
     said = [episode for episode in episodes if episode.reward is not None]

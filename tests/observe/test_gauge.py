@@ -1,15 +1,12 @@
 """Buckets of the gauge: means over prompts, and merging many steps is the same as one large step."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pmdkit import theory
 from pmdkit.observe import gauge
-
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def columns(rng, count):

@@ -145,18 +145,10 @@ def case(
     new = [[value - chance.uniform(-0.4, 0.4) for value in row] for row in old]
     new = [[x if on else -40.0 for x, on in zip(*rows, strict=True)] for rows in zip(new, mask, strict=True)]
     inputs = {
-        "name": name,
-        "objective": objective,
-        "options": options or {},
-        "norm": norm or NORMS.get(objective, "length"),
-        "width": length_max,
-        "ministeps": ministeps,
-        "tau": [tau] * prompts if isinstance(tau, float) else tau,
-        "reward": reward,
-        "mask": mask,
-        "logp": new,
-        "logp_old": old,
-    }
+        "name": name, "objective": objective, "options": options or {}, "norm": norm or NORMS.get(objective, "length"),
+        "width": length_max, "ministeps": ministeps, "tau": [tau] * prompts if isinstance(tau, float) else tau,
+        "reward": reward, "mask": mask, "logp": new, "logp_old": old,
+    }  # fmt: skip
     credit, loss, gradient = compute(inputs)
     return inputs | {
         "advantage": [[float(value) for value in row] for row in credit],

@@ -336,13 +336,3 @@ def test_rows_of_other_scales_after_verdicts():
         np.testing.assert_allclose(new.log_ratio, slow, rtol=1e-11, atol=1e-13)
         np.testing.assert_allclose(new.lam, np.exp(log_x) * 0.05**2, rtol=1e-11)
         np.testing.assert_allclose(new.probs[7:9], pi[7:9], rtol=1e-12)
-
-
-def test_a_reward_without_mass_and_a_row_of_one_reward():
-    pi = np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
-    reward = np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
-    with np.errstate(all="raise", under="ignore"):
-        new = theory.pmd_mean(pi, reward, 1e-3)
-    np.testing.assert_array_equal(new.log_ratio[1], 0)
-    np.testing.assert_array_equal(new.probs, pi)
-    np.testing.assert_array_equal(new.lam, 0)

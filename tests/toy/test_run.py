@@ -1,10 +1,6 @@
 """Whole runs of the toy tier: they learn, they go on from a model; kills are in tests/faults."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -63,21 +59,3 @@ def test_the_seed_is_all_the_randomness_there_is(tmp_path):
         outcomes.append(outcome(tmp_path / name))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][1] != outcomes[2][1]
-
-
-@pytest.mark.slow
-def test_sigterm_in_the_warm_start_leaves_with_75_and_resumes(tmp_path):
-    """Phase 0 is not checkpointed half way: it is left at once, nothing is lost, and --resume begins it again."""
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "pmdkit", "toy", "addition", "--steps", "1", "--out", str(out)]
-    with open(tmp_path / "log", "w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
-    deadline = time.monotonic() + 60
-    while not (out / "config.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.5)  # into the warm start, which takes seconds
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 75
-    last = (tmp_path / "log").read_text().splitlines()[-1]
-    assert last == "pmdkit: error: stopped between two steps, nothing was lost; run again with --resume"
-    assert not list((out / "checkpoints").iterdir())

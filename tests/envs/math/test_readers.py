@@ -101,15 +101,11 @@ def test_gsm8k_and_math(tmp_path):
 
 def test_copies_are_merged_and_conflicts_dropped(tmp_path):
     rows = [
-        {"id": "a", "problem": "One  way?", "answer": "1"},
-        {"id": "a", "problem": "One  way?", "answer": "1"},
-        {"id": "b", "problem": "One\nway?", "answer": "1"},
-        {"id": "c", "problem": "Which?", "answer": "1"},
-        {"id": "d", "problem": " Which?", "answer": "2"},
-        {"id": "e", "problem": "Which?", "answer": "1"},
-        {"id": "f", "problem": "x - 3", "answer": "1"},
-        {"id": "g", "problem": "x + 3", "answer": "2"},
-    ]
+        {"id": "a", "problem": "One  way?", "answer": "1"}, {"id": "a", "problem": "One  way?", "answer": "1"},
+        {"id": "b", "problem": "One\nway?", "answer": "1"}, {"id": "c", "problem": "Which?", "answer": "1"},
+        {"id": "d", "problem": " Which?", "answer": "2"}, {"id": "e", "problem": "Which?", "answer": "1"},
+        {"id": "f", "problem": "x - 3", "answer": "1"}, {"id": "g", "problem": "x + 3", "answer": "2"},
+    ]  # fmt: skip
     problems = MathFile(write(tmp_path / "a.jsonl", rows)).build()
     assert [id for id, _, _ in content(problems)] == ["a", "f", "g"]
     assert problems.counts == {

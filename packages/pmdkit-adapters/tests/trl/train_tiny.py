@@ -29,17 +29,10 @@ def model_and_tokenizer():
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(
         Qwen2Config(
-            vocab_size=WORDS,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            initializer_range=0.3,
-            eos_token_id=END,
-            pad_token_id=0,
+            vocab_size=WORDS, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, initializer_range=0.3, eos_token_id=END, pad_token_id=0,
         )
-    )
+    )  # fmt: skip
     return model, tokenizer
 
 
@@ -100,27 +93,12 @@ def train(prompts, micro, accumulation, per_rollout, updates, lr=0.0, objective=
     watch = Watch(model)
     with tempfile.TemporaryDirectory() as folder:
         config = kind(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=False,
-            per_device_train_batch_size=micro,
-            gradient_accumulation_steps=accumulation,
-            steps_per_generation=per_rollout,
-            num_generations=SIZE,
-            max_steps=updates,
-            max_completion_length=8,
-            learning_rate=lr,
-            max_grad_norm=0.0,
-            optim="sgd",
-            lr_scheduler_type="constant",
-            shuffle_dataset=False,
-            gradient_checkpointing=False,
-            save_strategy="no",
-            logging_steps=1,
-            report_to="none",
-            disable_tqdm=True,
-            **settings,
-        )
+            output_dir=folder, use_cpu=True, bf16=False, per_device_train_batch_size=micro,
+            gradient_accumulation_steps=accumulation, steps_per_generation=per_rollout, num_generations=SIZE,
+            max_steps=updates, max_completion_length=8, learning_rate=lr, max_grad_norm=0.0, optim="sgd",
+            lr_scheduler_type="constant", shuffle_dataset=False, gradient_checkpointing=False, save_strategy="no",
+            logging_steps=1, report_to="none", disable_tqdm=True, **settings,
+        )  # fmt: skip
         made = trainer(
             model,
             lambda row, **_: [reward(one) for one in row],

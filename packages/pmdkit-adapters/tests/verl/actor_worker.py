@@ -75,15 +75,9 @@ def main(folder, rank, world):
     )
     data = TensorDict(fields, batch_size=len(mine))
     tu.assign_non_tensor(
-        data,
-        global_batch_size=len(rows["lengths"]),
-        temperature=1.0,
-        use_remove_padding=False,
-        calculate_entropy=False,
-        use_fused_kernels=False,
-        use_dynamic_bsz=True,
-        max_token_len_per_gpu=asked["tokens"],
-    )
+        data, global_batch_size=len(rows["lengths"]), temperature=1.0, use_remove_padding=False,
+        calculate_entropy=False, use_fused_kernels=False, use_dynamic_bsz=True, max_token_len_per_gpu=asked["tokens"],
+    )  # fmt: skip
     config = omega_conf_to_dataclass(composed(asked["overrides"]).actor_rollout_ref.actor)
     gradients = {}
     with engine.train_mode():  # on leaving it, verl drops the gradients

@@ -26,16 +26,9 @@ BASE = ["actor_rollout_ref.rollout.n=4", "actor_rollout_ref.actor.use_dynamic_bs
 def tiny_model(folder):
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=32,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        tie_word_embeddings=False,
-        attn_implementation="eager",
-    )
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False, attn_implementation="eager",
+    )  # fmt: skip
     model = Qwen2ForCausalLM(config)
     model.save_pretrained(folder)
     from tokenizers import Tokenizer, models

@@ -13,38 +13,18 @@ def dense(layers, dimension, inner, heads, head, kv_heads, vocabulary, tied):
     ends = vocabulary * dimension
     total = layers * block + ends * (1 if tied else 2)
     return Sizes(
-        weights=total,
-        active=total,
-        experts=0,
-        choices=1,
-        chosen=1,
-        lookup=0 if tied else ends,
-        layers=layers,
-        vocabulary=vocabulary,
-        dimension=dimension,
-        attention=heads * head,
-        kv_bytes=2 * layers * kv_heads * head * 2,
-        kv_heads=kv_heads,
-        kept_bytes=2 * layers * (10 * dimension + 4 * inner),
-        head_tokens=1024,
-        width_bytes=2,
+        weights=total, active=total, experts=0, choices=1, chosen=1, lookup=0 if tied else ends, layers=layers,
+        vocabulary=vocabulary, dimension=dimension, attention=heads * head, kv_bytes=2 * layers * kv_heads * head * 2,
+        kv_heads=kv_heads, kept_bytes=2 * layers * (10 * dimension + 4 * inner), head_tokens=1024, width_bytes=2,
         trained=total,
-    )
+    )  # fmt: skip
 
 
 SEVEN = dense(28, 3584, 18_944, 28, 128, 4, 152_064, tied=False)
 PAPER = Workload(
-    prompts=512,
-    group=16,
-    ministeps=16,
-    passes=1,
-    token_budget=20_480,
-    prompt=170,
-    longest=10_240,
-    checkpointing=True,
-    fsdp2=True,
-    recompute=True,
-)
+    prompts=512, group=16, ministeps=16, passes=1, token_budget=20_480, prompt=170, longest=10_240, checkpointing=True,
+    fsdp2=True, recompute=True,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

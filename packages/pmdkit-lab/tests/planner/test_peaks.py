@@ -20,15 +20,9 @@ from pmdkit_lab.planner.workload import Sizes, Workload
 from tests.nightly import mostly_nightly
 
 SHAPE = {
-    "vocab_size": 2048,
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 1024,
-    "tie_word_embeddings": True,
-}
+    "vocab_size": 2048, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 1024, "tie_word_embeddings": True,
+}  # fmt: skip
 SPARSE = {"moe_intermediate_size": 64, "num_experts": 8, "num_experts_per_tok": 2, "head_dim": 32}
 MODELS = {
     "dense": (Qwen2ForCausalLM, Qwen2Config(**SHAPE)),
@@ -73,23 +67,11 @@ def predicted(config, width, checkpointing):
     """The same by shapes."""
     weights, active = count(config)
     sizes = Sizes(
-        weights=weights,
-        active=active,
-        experts=0,
-        choices=1,
-        chosen=1,
-        lookup=0,
-        layers=config.num_hidden_layers,
-        vocabulary=config.vocab_size,
-        dimension=config.hidden_size,
-        attention=128,
-        kv_bytes=0,
-        kv_heads=2,
-        kept_bytes=activations(config, width),
-        head_tokens=min(HEAD_TOKENS, TOKENS),
-        width_bytes=width,
+        weights=weights, active=active, experts=0, choices=1, chosen=1, lookup=0, layers=config.num_hidden_layers,
+        vocabulary=config.vocab_size, dimension=config.hidden_size, attention=128, kv_bytes=0, kv_heads=2,
+        kept_bytes=activations(config, width), head_tokens=min(HEAD_TOKENS, TOKENS), width_bytes=width,
         trained=weights,
-    )
+    )  # fmt: skip
     work = Workload(1, GROUP, 1, 1, TOKENS, len(PROMPT), LENGTH, checkpointing, False, False)
     alone = cluster("1xH100")
     return sum(trainer_state(sizes, work, alone).values()) + sum(update_parts(sizes, work, alone).values())

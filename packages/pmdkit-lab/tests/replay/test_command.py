@@ -11,15 +11,10 @@ def test_the_tables(call, toy, capsys):
 @pytest.mark.parametrize(
     "words",
     [
-        "nowhere",
-        "RUN --step 9",
-        "RUN --objective pmd-meen",
-        "RUN --objective grpo --tau 0.1",
-        "RUN --tau 0",
-        "RUN --set nrom=none",
-        "RUN --set schedule.lr=1",
+        "nowhere", "RUN --step 9", "RUN --objective pmd-meen", "RUN --objective grpo --tau 0.1", "RUN --tau 0",
+        "RUN --set nrom=none", "RUN --set schedule.lr=1",
     ],
-)
+)  # fmt: skip
 def test_mistakes(call, toy, capsys, words):
     assert call("replay", *words.replace("RUN", str(toy.path)).split()) == 2
     said = capsys.readouterr()

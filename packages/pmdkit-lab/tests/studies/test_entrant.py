@@ -94,18 +94,12 @@ def test_an_entrant_is_tuned_over_tau_or_over_more_learning_rates(own):
 @pytest.mark.parametrize(
     "words",
     [
-        ["own.py:Nobody"],
-        ["nowhere.py:Own"],
-        ["nothing"],
-        ["own.py:NoLoss"],
-        ["own.py:Raises"],
-        ["own.py:Own", "--budget", "1s"],
-        ["own.py:Own", "--budget", "soon"],
-        ["own.py:Own", "--short"],
+        ["own.py:Nobody"], ["nowhere.py:Own"], ["nothing"], ["own.py:NoLoss"], ["own.py:Raises"],
+        ["own.py:Own", "--budget", "1s"], ["own.py:Own", "--budget", "soon"], ["own.py:Own", "--short"],
         ["own.py:Own", "--resume"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_what_cannot_race_is_exit_2_and_leaves_nothing(words, own, call):
     out = [] if "--resume" in words else ["--out", "out"]
     assert call("race", *words, *out) == 2

@@ -59,26 +59,6 @@ def test_every_method_has_as_many_settings_between_the_same_learning_rates(short
 
 
 @pytest.mark.slow
-def test_the_recorded_race_was_begun_under_the_protocol_that_is_here():
-    protocol = read_protocol()
-    begun = json.loads((RECORD / race.BEGUN).read_text(encoding="utf-8"))
-    assert begun == {"sha256": protocol.sha256, "short": False}
-    recorded = [json.loads(line)["key"] for line in (RECORD / JOURNAL).read_text(encoding="utf-8").splitlines()]
-    assert len(set(recorded)) == len(recorded)
-    compared = set(recorded) - {job.key for job in race.tuning(protocol)}
-    done = read_journal(RECORD / JOURNAL)
-    for task in protocol.tasks:  # all of the tuning, and nothing but the tuned settings on the seeds of the comparison
-        if own := {key for key in compared if json.loads(key)[0] == task.name}:
-            part = replace(protocol, tasks=(task,))
-            wanted = {job.key for job in race.comparison(part, race.tuned(part, done))}
-            assert own <= wanted
-            compared -= wanted
-    assert not compared
-    for change in protocol.changes:
-        assert change.keys() == {"date", "what", "why"}
-
-
-@pytest.mark.slow
 def test_the_record_of_the_race_is_made_of_its_journal():
     found = json.loads((RECORD / "race.json").read_text(encoding="utf-8"))
     protocol = read_protocol()

@@ -119,21 +119,8 @@ def answers(seed: int) -> Iterator[tuple[str, str]]:
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[0-9]+|[A-Za-z]+|\s+|.", re.DOTALL)
 JUNK = (r"\approx", "≈", "=", "^", "_", "{", "}", "(", "]", ",", ".", "/", "-", "%", "°", "'", ":", "|", "e9", r"\frac")
 JUNK += (
-    r"\sqrt",
-    r"\pm",
-    r"^\circ",
-    r"\overline",
-    r"\cup",
-    r"\in",
-    "<",
-    "!",
-    " or ",
-    " and ",
-    "1e999",
-    "½",
-    "⁻",
-    "\x00",
-)
+    r"\sqrt", r"\pm", r"^\circ", r"\overline", r"\cup", r"\in", "<", "!", " or ", " and ", "1e999", "½", "⁻", "\x00",
+)  # fmt: skip
 ENDING = 200
 "Characters at the end of a long response that are cut off and changed."
 
