@@ -18,9 +18,9 @@ from torch import Tensor
 from pmdkit.errors import explain_out_of_memory
 from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
+from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
 from pmdkit.llm.mismatch import mismatch_metrics
 from pmdkit.llm.old_logprobs import SAMPLE
-from pmdkit.llm.weight_sync_check import ExpectedLogp
 from pmdkit.loop import Rollouts, Schedule, Stream, Task
 from pmdkit.randomness import derive
 

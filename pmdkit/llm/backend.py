@@ -15,7 +15,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
-from pmdkit.llm import accelerate_group, companions, evaluate, head, lora, shard_loading, weight_sync_check
+from pmdkit.llm import accelerate_group, companions, evaluate, head, lora, shard_loading
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
@@ -25,7 +25,7 @@ from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
-from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits
+from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits, weight_sync_check
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner, Report
 from pmdkit.llm.metrics import make_metrics, step_extras

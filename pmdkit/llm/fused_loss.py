@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import ChunkedHead, chunks, head_weight, matmul_operands
 from pmdkit.llm.logprobs import hidden_at_targets, scored_tokens
+from pmdkit.llm.tokens import Tokens
 from pmdkit.objectives import Batch, Objective, coefficient, total, traits
 from pmdkit.specs.llm import HEAD_TOKENS
 

@@ -10,7 +10,7 @@ from pmdkit.envs.math_answers import FunctionGrader, Grader, Item, RewardRow, Ve
 from pmdkit.envs.reward_functions import takes_gold
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.contrib.turns import FailedEpisode
-from pmdkit.llm.engines.base import Tokens
+from pmdkit.llm.tokens import Tokens
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Episode
 from pmdkit.process_group import SINGLE, ProcessGroup

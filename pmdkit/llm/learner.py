@@ -20,12 +20,12 @@ from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, RolloutReque
 from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
+from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
 from pmdkit.llm.logprobs import scored_places
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
-from pmdkit.llm.weight_sync_check import ExpectedLogp
 from pmdkit.loop import Episode, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.objectives.credit import RoundingCheck

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import head_logp, head_weight
 from pmdkit.llm.packing import forward_packed, pack
+from pmdkit.llm.tokens import Tokens
 from pmdkit.specs.llm import HEAD_TOKENS
 
 

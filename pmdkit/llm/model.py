@@ -12,7 +12,6 @@ import torch
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 from pmdkit.llm.model_folder import check_folder
-from pmdkit.llm.recipe_checks import parse_device
 from pmdkit.observe.telemetry import quietly
 
 if TYPE_CHECKING:
@@ -85,6 +84,14 @@ def prepare_model(
         enable({"use_reentrant": False, "preserve_rng_state": False})
     model.train(checkpointing)  # transformers recomputes only in training mode; packed attention refuses dropout
     return model if device is None else model.to(device)  # type: ignore[arg-type]
+
+
+def parse_device(name: str) -> torch.device | None:
+    """The device that model.device names; None for auto."""
+    try:
+        return None if name == "auto" else torch.device(name)
+    except RuntimeError as problem:
+        raise UsageError(f"model.device is '{name}'; expected auto, cpu, cuda or cuda:1") from problem
 
 
 def pick_device(name: str) -> torch.device:

@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import head_weight
 from pmdkit.llm.packed_attention import ATTENTION, Layout, LayoutMissing, PackedLayout
+from pmdkit.llm.tokens import Tokens
 
 
 def use_packing(model: PreTrainedModel) -> None:

@@ -15,6 +15,7 @@ from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import need, remedy
 from pmdkit.llm import companions
 from pmdkit.llm.engines import engine_options
+from pmdkit.llm.model import parse_device
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 from pmdkit.process_group import launched_ranks
@@ -128,14 +129,6 @@ def check_model(spec: LLMSpec) -> None:
             "adapter needs a fixed base; build the starter with `pmdkit export starter DIR`, then --set "
             "model.path=DIR, without model.build, and warm_start.pass_rate=0"
         )
-
-
-def parse_device(name: str) -> torch.device | None:
-    """The device that model.device names; None for auto."""
-    try:
-        return None if name == "auto" else torch.device(name)
-    except RuntimeError as problem:
-        raise UsageError(f"model.device is '{name}'; expected auto, cpu, cuda or cuda:1") from problem
 
 
 def check_rewards(table: RewardTable, width: int) -> None:

@@ -8,8 +8,8 @@ from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.engines.weight_sync_check import WeightSyncCheck
 from pmdkit.llm.rollouts import row_seeds
-from pmdkit.llm.weight_sync_check import WeightSyncCheck
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive

@@ -17,8 +17,8 @@ import torch
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.vllm.server import ServerEngine
+from pmdkit.llm.engines.weight_sync_check import TOLERANCE, WeightSyncCheck
 from pmdkit.llm.logprobs import response_logp
-from pmdkit.llm.weight_sync_check import TOLERANCE, WeightSyncCheck
 from pmdkit.testing import check_engine
 
 from .conftest import make_starter

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pmdkit.errors import ComponentDied, UsageError
+from pmdkit.llm.tokens import Tokens as Tokens
 from pmdkit.specs.llm import RolloutTable
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 CPU = torch.device("cpu")
 NO_WEIGHTS = -1  # version of an engine without weights
-Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]
 "Called now and then with the tokens written and the rows finished so far; may raise to stop."

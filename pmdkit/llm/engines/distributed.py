@@ -14,7 +14,7 @@ from torch import Tensor
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import NO_WEIGHTS, Engine, Phase, Progress, Responses, Sampling, Tokens
-from pmdkit.llm.weight_sync_check import ExpectedLogp, WeightSyncCheck
+from pmdkit.llm.engines.weight_sync_check import ExpectedLogp, WeightSyncCheck
 from pmdkit.process_group import SINGLE, ProcessGroup
 
 
