@@ -494,7 +494,7 @@ def vllm(scale: Scale, place: Path) -> Iterator[Measured]:
             wait()
             began = time.perf_counter()
             learner.engine.enter("update")
-            learner.stale = True
+            learner.sync_metrics = None
             learner.sync_weights()
             wait()
             published = time.perf_counter()

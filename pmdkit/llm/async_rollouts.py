@@ -62,7 +62,7 @@ class RolloutRequest:
         version: of the weights that generate it.
         prompts: [P] numbers of the problems.
         responses: of all processes, once they have arrived; `share` are those of this process.
-        found: measurements of the weight-sync check under these weights.
+        measured: measurements under these weights: the weight-sync check, the mismatch.
         awaited: the trainer waits for this rollout and does nothing else.
     """
 
@@ -70,7 +70,7 @@ class RolloutRequest:
     version: int
     prompts: Tensor
     responses: Responses | None = None
-    found: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
     share: Future[Responses | None] = field(default_factory=Future)
     awaited: bool = False
 
@@ -130,7 +130,7 @@ class RolloutQueue:
         self.restored: dict[int, RolloutRequest] = {}  # generated before an interruption, not yet requested again
         self.newest: tuple[int, PolicySnapshot] | None = None  # the last version that was requested: several may be
         self.sample: SampleRows | None = None
-        self.mismatch: dict[str, float] = {}  # under the engine's weights
+        self.measured: dict[str, float] = {}  # under the engine's weights: the sync check, the mismatch
         self.jobs: SimpleQueue[tuple[RolloutRequest, Callable[[], Responses | None]] | None] = SimpleQueue()
         self.closing = False
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
@@ -181,6 +181,12 @@ class RolloutQueue:
             request.responses = self.engine.gather(request.share.result())
         return request.responses
 
+    def publish(self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None) -> dict[str, float]:
+        """Give the engine weights while it does not generate; returns what the sync check measured."""
+        synced = self.engine.publish(weights, version, expected)
+        self.measured = self.measured | synced  # the rollouts of these weights carry it
+        return synced
+
     def drain(self) -> None:
         """Wait until every requested rollout has arrived, in every process."""
         for request in self.in_flight.values():
@@ -216,11 +222,11 @@ class RolloutQueue:
 
         progress(0, 0)
         if self.engine.version != request.version:
-            self.engine.publish(snapshot.weights, request.version, snapshot.expected)
+            self.publish(snapshot.weights, request.version, snapshot.expected)
         if self.engine.engine is not None and snapshot.weights:  # the first request of this version
             snapshot.weights.clear()
-            self.mismatch = snapshot.mismatch(self.engine.engine)
-        request.found = self.engine.found | self.mismatch
+            self.measured = self.measured | snapshot.mismatch(self.engine.engine)
+        request.measured = self.measured
         with explain_out_of_memory("rollout", "rollout.cache_tokens"):
             return self.engine.generate_share(replace(call, progress=progress))
 
@@ -240,7 +246,7 @@ class RolloutQueue:
                 tensors[f"{seed}.{name}"] = value.to(torch.uint8) if name in FLAGS else value
             tensors[f"{seed}.version"] = torch.tensor([request.version])
             # one tensor for each number: the first requests lack some, and NaN in a checkpoint is damage
-            for key, value in request.found.items():
+            for key, value in request.measured.items():
                 tensors[f"{seed}.found.{key}"] = torch.tensor([value], dtype=torch.float64)
         return {"pending": tensors}
 

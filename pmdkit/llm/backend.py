@@ -27,7 +27,7 @@ from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits, weight_sync_check
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.learner import CausalLearner, Report
+from pmdkit.llm.learner import CausalLearner, EngineLearner, Report
 from pmdkit.llm.metrics import make_metrics, step_extras
 from pmdkit.llm.mismatch import MismatchMonitor
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
@@ -194,7 +194,7 @@ def make_learner(
     encoder: Encoder,
     problems: MathProblems,
     engine: DistributedEngine,
-    report: Report | None = None,
+    report: Report = lambda phase, done, total, tokens: None,
 ) -> CausalLearner:
     """The learner that trains the policy. With a lag it has a queue of rollouts."""
     rollout = spec.rollout
@@ -208,14 +208,14 @@ def make_learner(
         spec.update,
         turns=make_turns(spec, policy.model, encoder, problems, policy.process_group),
         queue=RolloutQueue(engine) if rollout.lag else None,
-        **({} if report is None else {"report": report}),
+        report=report,
     )
 
 
 def assemble(
     spec: LLMSpec,
     objective: Objective,
-    learner: CausalLearner,
+    learner: EngineLearner,
     task: MathTask,
     evaluation: evaluate.Evaluation,
     progress: ProgressCallback | None = None,
@@ -263,7 +263,7 @@ def assemble(
 
 
 def run_inputs(
-    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
+    spec: LLMSpec, learner: EngineLearner, task: MathTask, evaluation: evaluate.Evaluation
 ) -> dict[str, str | Sequence[Path]]:
     """Digests of rows, template and tokenizer, and files of weights. Of generated rows only the first count."""
     problems, tokenizer = task.problems, learner.tokenizer
@@ -292,7 +292,7 @@ def digest_rows(problems: Iterable[Problem]) -> str:
 
 
 def make_warm_start(
-    spec: LLMSpec, learner: CausalLearner, task: MathTask, evaluations: EvaluationCallback
+    spec: LLMSpec, learner: EngineLearner, task: MathTask, evaluations: EvaluationCallback
 ) -> Callable[[Callable[[str], None]], None] | None:
     """Phase 0: teach the starter until it passes the target share of the evaluation's problems.
 
@@ -301,6 +301,7 @@ def make_warm_start(
     options, size = spec.warm_start, learner.process_group.size
     if options.pass_rate == 0:
         return None
+    assert isinstance(learner, CausalLearner), "only a starter, which is built here, has a phase 0"
 
     def teach(note: Callable[[str], None]) -> None:
         from pmdkit.llm.starter.warm_start import warm_start

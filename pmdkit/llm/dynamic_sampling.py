@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.learner import EngineLearner
 from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, graded, inline
@@ -31,7 +31,7 @@ def dynamic_sampling(most: int) -> Stream:
     """
 
     def stream(learner: Learner, task: Task, schedule: Schedule, start: int) -> Iterator[tuple[int, Rollouts]]:
-        assert isinstance(learner, CausalLearner)
+        assert isinstance(learner, EngineLearner)
         assert isinstance(task, MathTask)
         for step, rollouts in inline(learner, task, schedule, start):
             assert isinstance(rollouts, EngineRollouts)
@@ -41,7 +41,7 @@ def dynamic_sampling(most: int) -> Stream:
 
 
 def resampled(
-    learner: CausalLearner, task: MathTask, schedule: Schedule, step: int, rollouts: EngineRollouts, most: int
+    learner: EngineLearner, task: MathTask, schedule: Schedule, step: int, rollouts: EngineRollouts, most: int
 ) -> EngineRollouts:
     """The rollouts of a step, with as many groups of differing rewards as `most` generations give."""
     began = perf_counter()

@@ -1,10 +1,12 @@
-"""The learner for language models, from top to bottom: rollout, log-probabilities, update, checkpoint.
+"""The learners of language models, from top to bottom: rollout; log-probabilities, update, checkpoint.
 
-An engine writes the responses, the policy scores them in packed forward passes, and an optimizer follows the gradient.
-`llm/train.py` shows the same step in one process, as a program to change.
+An engine writes the responses of any of them. The model of `CausalLearner` is here: its policy scores them in packed
+forward passes, and an optimizer follows the gradient. `llm/train.py` shows the same step in one process, as a program
+to change.
 """
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -18,7 +20,7 @@ from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
 from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, RolloutRequest, SampleRows
 from pmdkit.llm.contrib.turns import Turns
-from pmdkit.llm.engines.base import Engine, Sampling, Tokens
+from pmdkit.llm.engines.base import Engine, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
 from pmdkit.llm.logprobs import scored_places
@@ -26,25 +28,26 @@ from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
-from pmdkit.loop import Episode, LogpHook, Rollouts
+from pmdkit.llm.tokens import Tokens
+from pmdkit.loop import Episode, Learner, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.objectives.credit import RoundingCheck
 from pmdkit.objectives.regulariser import EffectiveSampleSize
+from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs.llm import RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
 Report = Callable[[str, float, float, int], None]
 "Takes the phase, how much of it is done, how much there is in all, and the tokens written so far."
 
-
 INTACT = "the last checkpoint is intact: lower lr, or raise tau"
 
 
-class CausalLearner:
-    """A Learner whose policy is a causal language model of transformers.
+class EngineLearner(Learner):
+    """A Learner whose responses an engine writes. A subclass publishes weights, scores, steps and saves.
 
     Args:
-        policy: trained in place.
+        model: of transformers; on the meta device where its weights are elsewhere.
         encode: prompt number to the tokens of the prompt.
         engine: writes responses; it gets the weights before each rollout that follows an update.
         rollout: width and temperature of responses, and whose log-probabilities pi_old are.
@@ -55,6 +58,108 @@ class CausalLearner:
     Attributes:
         version: completed steps.
         on_logp: called with the log-probabilities of each forward pass of an update, in its first pass over the data.
+        sync_metrics: what the last publish measured; None if the engine has not been given the current weights.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        encode: Callable[[int], Tokens],
+        engine: DistributedEngine,
+        rollout: RolloutTable,
+        schedule: ScheduleTable,
+        process_group: ProcessGroup = SINGLE,
+        turns: Turns | None = None,
+        queue: RolloutQueue | None = None,
+        report: Report = lambda phase, done, total, tokens: None,
+    ) -> None:
+        self.version = 0
+        self.model, self.tokenizer, self.encode = model, tokenizer, encode
+        self.engine, self.process_group = engine, process_group
+        self.options, self.passes = rollout, schedule.passes
+        self.sampling = Sampling(rollout.width, rollout.temperature)
+        self.turns, self.queue, self.report = turns, queue, report
+        self.on_logp: LogpHook | None = None
+        self.sync_metrics: Mapping[str, float] | None = None
+
+    @abstractmethod
+    def publish(self) -> Mapping[str, float]:
+        """Give the engine the current weights; returns what the sync check measured."""
+
+    @abstractmethod
+    def score(self, rollouts: Rollouts) -> Tensor:
+        """Like `logp`, in the precision in which the policy computes them: half the memory for a whole step."""
+
+    @abstractmethod
+    def with_reference(self, rollouts: EngineRollouts) -> EngineRollouts:
+        """The rollouts with log-probabilities under the reference policy, if there is one."""
+
+    def rollout(self, prompts: Tensor, group: int | None, seed: int) -> EngineRollouts:
+        """`group` responses to each prompt, given by number, seeded by (seed, prompt, k)."""
+        request = self.generate_request(prompts, group, seed)
+        measured = self.sync_weights()
+        episodes: list[Episode] | None = None
+        with explain_out_of_memory("rollout", "rollout.cache_tokens"):
+            if self.turns is not None:
+                responses, episodes = self.turns.generate(self.engine, prompts, request)
+            else:
+                responses = self.engine.generate(
+                    request.prompts, request.group, request.seeds, request.sampling, request.progress
+                )
+        self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
+        self.engine.enter("update")  # it sleeps while the trainer scores and updates; the next publish wakes it
+        rollouts = make_rollouts(prompts, seed, responses, self.version, self.sampling.width)
+        rollouts = replace(rollouts, episodes=episodes, measured=measured)
+        old, correction, cap = self.options.old, self.options.correction, self.options.correction_cap
+        return self.with_reference(resolve_old_logprobs(rollouts, self.score, old, correction, cap))
+
+    def sync_weights(self) -> Mapping[str, float]:
+        """Give the engine the current weights, if it does not have them; returns what the sync check measured."""
+        if self.queue is not None:
+            self.queue.drain()
+        if self.sync_metrics is None or self.engine.version != self.version:
+            self.sync_metrics = self.publish()
+        return self.sync_metrics
+
+    def generate_request(self, prompts: Tensor, group: int | None, seed: int) -> GenerateRequest:
+        """The request to an engine for a rollout; each response is seeded by (seed, prompt, k)."""
+        if group is None:
+            raise UsageError("schedule.group is not set; a language model has no support to enumerate: give --group")
+        rows = len(prompts) * group
+        return GenerateRequest(
+            self.prompt_tokens(prompts),
+            group,
+            row_seeds(prompts, group, seed),
+            self.sampling,
+            lambda tokens, ended: self.report("rollout", ended, rows, tokens),
+        )
+
+    def logp(self, rollouts: Rollouts) -> Tensor:
+        """[N, T] log-probabilities under the current policy, float64, with gradient unless it is disabled.
+
+        The policy is the one that draws: its logits are the model's divided by rollout.temperature, for pi_old, the
+        reference and the current policy alike.
+        """
+        return self.score(rollouts).double()
+
+    def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tensor], int]:
+        """N prompts, of which those of a group are one object, N responses [T_n], and the size G of a group."""
+        size = rollouts.mass.shape[1]
+        prompts = [prompt for prompt in self.prompt_tokens(rollouts.prompts) for _ in range(size)]
+        return prompts, response_tokens(rollouts), size
+
+    def prompt_tokens(self, prompts: Tensor) -> list[Tokens]:
+        """The tokens of each prompt."""
+        return [self.encode(number) for number in prompts.tolist()]
+
+
+class CausalLearner(EngineLearner):
+    """A Learner whose model, a causal language model of transformers, is trained here, in place.
+
+    Args:
+        policy: the model, scored by all processes.
+        tokenizer, encode, engine, rollout, schedule, turns, queue, report: as for `EngineLearner`.
     """
 
     def __init__(
@@ -71,43 +176,19 @@ class CausalLearner:
         queue: RolloutQueue | None = None,
         report: Report = lambda phase, done, total, tokens: None,
     ) -> None:
-        self.version = 0
-        self.policy, self.model, self.process_group = policy, policy.model, policy.process_group
-        self.tokenizer = tokenizer
-        self.encode = encode
-        self.engine = engine if isinstance(engine, DistributedEngine) else DistributedEngine(engine, self.process_group)
-        self.options = rollout
-        self.sampling = Sampling(rollout.width, rollout.temperature)
-        self.passes, self.clip = schedule.passes, update.clip
+        group = policy.process_group
+        engine = engine if isinstance(engine, DistributedEngine) else DistributedEngine(engine, group)
+        super().__init__(policy.model, tokenizer, encode, engine, rollout, schedule, group, turns, queue, report)
+        self.policy, self.clip = policy, update.clip
         self.optimizer = optimizer.make_optimizer(policy.model, schedule, update)
-        plain = update.lr_scheduler_type == "constant" and update.warmup_steps == 0
-        self.lr_scheduler = None if plain else optimizer.LRScheduler(self.optimizer, schedule, update)
-        self.turns = turns
-        self.queue = queue
-        self.report = report
-        self.on_logp: LogpHook | None = None
-        self.stale = True  # the engine has not been given these weights yet
+        rates = [param_group["lr"] for param_group in self.optimizer.param_groups]
+        self.lr_scheduler = optimizer.make_lr_scheduler(rates, schedule, update)
 
-    # Rollout: weights to the engine, responses from it, and whose log-probabilities count as pi_old.
+    # Weights to the engine, and rollouts ahead of the updates.
 
-    def rollout(self, prompts: Tensor, group: int | None, seed: int) -> EngineRollouts:
-        """`group` responses to each prompt, given by number, seeded by (seed, prompt, k)."""
-        request = self.generate_request(prompts, group, seed)
-        self.sync_weights()
-        episodes: list[Episode] | None = None
-        with explain_out_of_memory("rollout", "rollout.cache_tokens"):
-            if self.turns is not None:
-                responses, episodes = self.turns.generate(self.engine, prompts, request)
-            else:
-                responses = self.engine.generate(
-                    request.prompts, request.group, request.seeds, request.sampling, request.progress
-                )
-        self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
-        self.engine.enter("update")  # it sleeps while the trainer scores and updates; the next publish wakes it
-        rollouts = make_rollouts(prompts, seed, responses, self.version, self.sampling.width)
-        rollouts = replace(rollouts, episodes=episodes, measured=self.engine.found)
-        old, correction, cap = self.options.old, self.options.correction, self.options.correction_cap
-        return self.with_reference(resolve_old_logprobs(rollouts, self.score, old, correction, cap))
+    def publish(self) -> Mapping[str, float]:
+        """Give the engine the current weights; returns what the sync check measured."""
+        return (self.queue or self.engine).publish(self.gathered_weights(), self.version, self.expected_logp())
 
     def submit(self, prompts: Tensor, group: int | None, seed: int) -> RolloutRequest:
         """Request a rollout by the current weights, which is drawn while the trainer updates; there must be a queue."""
@@ -134,29 +215,7 @@ class CausalLearner:
         responses = self.queue.collect(request)
         self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
         rollouts = make_rollouts(request.prompts, request.seed, responses, request.version, self.sampling.width)
-        return self.with_reference(replace(rollouts, measured=request.found))
-
-    def generate_request(self, prompts: Tensor, group: int | None, seed: int) -> GenerateRequest:
-        """The request to an engine for a rollout; each response is seeded by (seed, prompt, k)."""
-        if group is None:
-            raise UsageError("schedule.group is not set; a language model has no support to enumerate: give --group")
-        rows = len(prompts) * group
-        return GenerateRequest(
-            self.prompt_tokens(prompts),
-            group,
-            row_seeds(prompts, group, seed),
-            self.sampling,
-            lambda tokens, ended: self.report("rollout", ended, rows, tokens),
-        )
-
-    def sync_weights(self) -> None:
-        """Give the engine the current weights, if it does not have them."""
-        if self.queue is not None:
-            self.queue.drain()
-        if not self.stale and self.engine.version == self.version:
-            return
-        self.engine.publish(self.gathered_weights(), self.version, self.expected_logp())
-        self.stale = False
+        return self.with_reference(replace(rollouts, measured=request.measured))
 
     def gathered_weights(self) -> weights.GatheredWeights:
         """The weights as engines take them; each is gathered when it is accessed."""
@@ -180,14 +239,6 @@ class CausalLearner:
 
     # Log-probabilities.
 
-    def logp(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] log-probabilities under the current policy, float64, with gradient unless it is disabled.
-
-        The policy is the one that draws: its logits are the model's divided by rollout.temperature, for pi_old, the
-        reference and the current policy alike.
-        """
-        return self.score(rollouts).double()
-
     def score(self, rollouts: Rollouts) -> Tensor:
         """Like `logp`, in the precision in which the policy computes them: half the memory for a whole step."""
         return self.policy.logp(*self.rows(rollouts), rollouts.mask, self.sampling.temperature)
@@ -200,16 +251,6 @@ class CausalLearner:
         with torch.no_grad(), lora.adapters_disabled(self.model) if policy.adapters else nullcontext():
             logp_ref = policy.logp(*self.rows(rollouts), *how, policy.reference_root)
         return replace(rollouts, logp_ref=logp_ref.double())
-
-    def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tensor], int]:
-        """N prompts, of which those of a group are one object, N responses [T_n], and the size G of a group."""
-        size = rollouts.mass.shape[1]
-        prompts = [prompt for prompt in self.prompt_tokens(rollouts.prompts) for _ in range(size)]
-        return prompts, response_tokens(rollouts), size
-
-    def prompt_tokens(self, prompts: Tensor) -> list[Tokens]:
-        """The tokens of each prompt."""
-        return [self.encode(number) for number in prompts.tolist()]
 
     # Update: one ministep, split by the token budget. The parts add up to the same gradient whatever the budget.
 
@@ -247,8 +288,11 @@ class CausalLearner:
             norm = weights.full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)).item()
             if not np.isfinite(norm):
                 raise Diverged(f"the gradient's norm is {norm}, and no step was taken; {INTACT}")
-            if self.lr_scheduler is not None:
-                self.lr_scheduler.step(self.version)  # a function of the step alone: a skipped step counts as taken
+            if self.lr_scheduler is not None:  # a function of the step alone: a skipped step counts as taken
+                for param_group, lr in zip(
+                    self.optimizer.param_groups, self.lr_scheduler.step(self.version), strict=True
+                ):
+                    param_group["lr"] = lr
             # Where all rewards of a batch agree, the gradient is 0 up to rounding, and Adam would scale that up to a
             # step of full size.
             if group.any_rank(rounding.signal):
@@ -262,7 +306,7 @@ class CausalLearner:
             self.optimizer.zero_grad(set_to_none=True)  # the engine needs the memory until the next update
             report = report or {"loss": loss, "grad_norm": norm}
         self.report("update", len(plan), len(plan), 0)
-        self.stale = True
+        self.sync_metrics = None
         rate = {} if self.lr_scheduler is None else {"lr": self.optimizer.param_groups[0]["lr"]}
         return {**report, "skipped": skipped, **rate}
 
@@ -331,10 +375,10 @@ class CausalLearner:
         self.version = state["version"]
         if self.queue is not None:
             self.queue.load_state_dict(state)
-        self.stale = True
+        self.sync_metrics = None
 
     def load_weights(self, model: PreTrainedModel) -> None:
         """Take over the weights of a model that others changed; it may be the learner's own."""
         if model is not self.model:
             weights.load_weights(self.model, weights.named_weights(model), self.process_group)
-        self.stale = True
+        self.sync_metrics = None

@@ -8,7 +8,7 @@ import torch
 
 from pmdkit.fit import StepResult
 from pmdkit.llm.contrib.turns import gauges
-from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.learner import EngineLearner
 from pmdkit.llm.mismatch import target_bias
 from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.task import MathTask
@@ -53,7 +53,7 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
     return measure
 
 
-def step_extras(learner: CausalLearner, task: MathTask, passed: float, result: StepResult) -> StepExtras:
+def step_extras(learner: EngineLearner, task: MathTask, passed: float, result: StepResult) -> StepExtras:
     """Additions of this tier to a recorded step: prompts as tokens and by id, and whose numbers pi_old are."""
     rollouts = result.rollouts
     assert isinstance(rollouts, EngineRollouts)

@@ -1,5 +1,6 @@
 """The optimizer of a run, its learning rate at every step, and its state on the process that needs it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,18 +37,23 @@ def place_optimizer_state(
     return {**state, "state": slots}
 
 
-class LRScheduler:
-    """Sets the learning rate of each optimizer step, with the formulas of transformers.
+def make_lr_scheduler(lrs: Sequence[float], schedule: ScheduleTable, update: UpdateTable) -> "LRScheduler | None":
+    """The scheduler of [update] for the learning rates of some parameter groups; None if they are constant."""
+    plain = update.lr_scheduler_type == "constant" and update.warmup_steps == 0
+    return None if plain else LRScheduler(lrs, schedule, update)
 
-    The rate depends only on the number of the optimizer step, counted as if every step of the run had all of its
+
+class LRScheduler:
+    """The learning rates of each optimizer step, with the formulas of transformers; `lrs` are their largest values.
+
+    They depend only on the number of the optimizer step, counted as if every step of the run had all of its
     ministeps and passes. So there is no state to save: a resumed run has the rates of an uninterrupted one.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, schedule: ScheduleTable, update: UpdateTable) -> None:
+    def __init__(self, lrs: Sequence[float], schedule: ScheduleTable, update: UpdateTable) -> None:
         from transformers import get_scheduler  # half a second, since it imports peft
 
-        self.optimizer = optimizer
-        self.lrs = [group["lr"] for group in optimizer.param_groups]
+        self.lrs = lrs
         self.per_step = schedule.ministeps * schedule.passes
         stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # a scheduler gives the formula
         name = "constant_with_warmup" if update.lr_scheduler_type == "constant" else update.lr_scheduler_type
@@ -60,11 +66,9 @@ class LRScheduler:
         self.factor = made.lr_lambdas[0]
         self.version, self.turn = -1, 0
 
-    def step(self, version: int) -> float:
-        """Set the rate of each group for the next optimizer step after `version` complete steps; returns the first."""
+    def step(self, version: int) -> list[float]:
+        """The rate of each group for the next optimizer step after `version` complete steps."""
         self.turn = self.turn + 1 if version == self.version else 0
         self.version = version
         factor = self.factor(version * self.per_step + self.turn)
-        for group, lr in zip(self.optimizer.param_groups, self.lrs, strict=True):
-            group["lr"] = lr * factor
-        return self.lrs[0] * factor
+        return [lr * factor for lr in self.lrs]

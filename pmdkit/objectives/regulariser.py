@@ -151,13 +151,19 @@ class EffectiveSampleSize:
         mass = torch.where(some.mask.any(1), some.mass, 0.0).double()
         self.sums += torch.stack([mass.sum(), (mass * weight).sum(), (mass * weight**2).sum()])
 
+    @property
+    def factor(self) -> float:
+        """rho to the power c, by which a step is shortened."""
+        if not self.power:
+            return 1.0
+        total, first, second = self.sums.tolist()
+        return float((first**2 / (total * second)) ** self.power)
+
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """A step of the optimizer at the shortened learning rate, which is as it was afterwards."""
         rates = [group["lr"] for group in optimizer.param_groups]
-        if self.power:
-            total, first, second = self.sums.tolist()
-            for group in optimizer.param_groups:
-                group["lr"] *= (first**2 / (total * second)) ** self.power
+        for group in optimizer.param_groups:
+            group["lr"] *= self.factor
         optimizer.step()
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate

@@ -104,9 +104,9 @@ def watched(engine, lag=0):
 @pytest.mark.parametrize("lag", [0, 2])
 def test_the_canary_compares_the_weights_that_were_published(lag):
     mine = watched(TransformersEngine(build("qwen2"), EOS), lag)
-    trained(mine, lag)
-    assert 0 <= mine.engine.found["canary_mean"] <= mine.engine.found["canary_max"] < 1e-5
-    assert mine.engine.found["canary_own"] < 1e-5
+    for _, rollouts in trained(mine, lag):
+        assert 0 <= rollouts.measured["canary_mean"] <= rollouts.measured["canary_max"] < 1e-5
+        assert rollouts.measured["canary_own"] < 1e-5
 
 
 class OldWeights(TransformersEngine):

@@ -8,7 +8,7 @@ from pmdkit import untrusted
 from pmdkit.errors import printable
 from pmdkit.fit import Display, RunContext, StepResult, TrainerCallback
 from pmdkit.llm.evaluate import Answered, Evaluation, encode_answers, read_record
-from pmdkit.llm.learner import CausalLearner, Report
+from pmdkit.llm.learner import EngineLearner, Report
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files, run_folder
 from pmdkit.process_group import SINGLE, ProcessGroup
@@ -27,7 +27,7 @@ class EvaluationCallback(TrainerCallback):
     `every` is in steps between evaluations; 0 for the first and last only.
     """
 
-    learner: CausalLearner
+    learner: EngineLearner
     task: MathTask
     evaluation: Evaluation
     progress: Report

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pmdkit.envs.math_answers import open_journal
 from pmdkit.fit import RunContext, TrainerCallback
-from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.learner import EngineLearner
 from pmdkit.llm.task import MathTask
 
 
@@ -12,7 +12,7 @@ from pmdkit.llm.task import MathTask
 class ResourcesCallback(TrainerCallback):
     """Opens the journal of verdicts, and closes the verifier's processes and the engine."""
 
-    learner: CausalLearner
+    learner: EngineLearner
     task: MathTask
 
     def on_init_end(self, run: RunContext) -> None:

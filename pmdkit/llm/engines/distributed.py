@@ -42,7 +42,6 @@ class DistributedEngine:
         span: number of consecutive processes that form one engine, its tensor-parallel ranks.
         sync_check: compares engine and trainer after every publish.
         version: of the weights that the engines have.
-        found: measurements of the last sync check.
     """
 
     engine: Engine | None
@@ -54,7 +53,6 @@ class DistributedEngine:
     sync_check: WeightSyncCheck | None = None
     response_check: base.ResponseCheck = base.ANY_RESPONSES
     version: int = field(default=NO_WEIGHTS, init=False)
-    found: dict[str, float] = field(default_factory=dict, init=False)
 
     def generate(
         self,
@@ -125,17 +123,20 @@ class DistributedEngine:
             raise ComponentDied("only the main process has an engine to score with")
         return self.engine.score(prompts, responses)
 
-    def publish(self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None = None) -> None:
-        """Load these weights, then run the sync check if there is one and the trainer's numbers are given."""
-        self.version = NO_WEIGHTS
+    def publish(
+        self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None = None
+    ) -> dict[str, float]:
+        """Load these weights; returns what the sync check measures, if there is one and `expected` is given."""
+        self.version, measured = NO_WEIGHTS, {}
         if self.engine is None:
             for name in weights:
                 weights[name]  # an access gathers a weight from the shards of all processes: each has to take part
         else:
             self.engine.publish(weights, version)
             if self.sync_check is not None and expected is not None:
-                self.found = self.sync_check.check(self.engine, expected, self.response_check)
+                measured = self.sync_check.check(self.engine, expected, self.response_check)
         self.version = version
+        return measured
 
     def enter(self, phase: Phase) -> None:
         """Prepare for the next phase."""

@@ -4,7 +4,6 @@ The loop, the objective, grading and metrics are those of every run of a languag
 and the model's configuration, no weights.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,42 +16,24 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
-from pmdkit.llm import optimizer
 from pmdkit.llm.engines.base import NO_WEIGHTS, Phase, Progress, ResponseCheck, Responses, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.head import head_weight
-from pmdkit.llm.learner import INTACT, CausalLearner, Report
+from pmdkit.llm.learner import INTACT, EngineLearner, Report
 from pmdkit.llm.model import end_tokens
+from pmdkit.llm.optimizer import make_lr_scheduler
 from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.objectives.credit import RoundingCheck
 from pmdkit.objectives.regulariser import EffectiveSampleSize
-from pmdkit.process_group import SINGLE
 from pmdkit.specs import LLMSpec
-from pmdkit.specs.llm import UpdateTable
-from pmdkit.specs.spec import ScheduleTable
 from pmdkit_adapters.tinker import certificate, service
 from pmdkit_adapters.tinker.replies import check_logps, check_samples
 from pmdkit_adapters.tinker.server import LONGEST, WRITTEN
 
 EPS = 1e-8  # of Adam, torch's; the SDK's default is 1e-12
 RESTORED = 0.05  # nats by which a restored log-probability may differ: more than rounding, less than a few updates
-
-
-class RemoteAdam(torch.optim.Optimizer):
-    """The optimizer on the server: a step here is a step there, at the learning rate of its one group."""
-
-    def __init__(self, client: service.TrainingClient, schedule: ScheduleTable, update: UpdateTable) -> None:
-        super().__init__([torch.zeros(1, requires_grad=True)], {"lr": schedule.lr})
-        self.client, self.norm = client, math.nan
-        decay = update.weight_decay if schedule.optimizer == "adamw" else 0.0
-        self.options = {"beta1": update.betas[0], "beta2": update.betas[1], "eps": EPS, "weight_decay": decay}
-        self.options["grad_clip_norm"] = update.clip
-
-    def step(self, closure: Any = None) -> Any:
-        """Step with the gradient that the server has accumulated; `norm` is then the gradient's, NaN if unknown."""
-        self.norm = self.client.step(learning_rate=self.param_groups[0]["lr"], **self.options)
 
 
 class SamplerEngine:
@@ -131,17 +112,17 @@ class SamplerEngine:
         """The server ends the session when this process does."""
 
 
-class TinkerLearner(CausalLearner):
+class TinkerLearner(EngineLearner):
     """A Learner whose model is on a Tinker server.
 
     Args:
         client: its model there, certified.
         model: on the meta device: its configuration alone is read.
-        encode, report: as for `CausalLearner`.
+        tokenizer, encode, report: as for `EngineLearner`.
         text: tokens whose log-probabilities are kept in a checkpoint, to see that the server restores its weights.
         reference: score responses under the model without adapters too.
 
-    What the service has no answer to is refused, mostly before a run (`recipe_checks`): gradients outside an update,
+    What the service has no answer to is refused, mostly before a run (`backend.resolve`): gradients outside an update,
     logits and what needs all of them, weights of an earlier version.
     """
 
@@ -157,33 +138,31 @@ class TinkerLearner(CausalLearner):
         *,
         reference: bool = False,
     ) -> None:
-        self.version = 0
-        self.client, self.model, self.text, self.process_group = client, model, text, SINGLE
-        self.tokenizer, self.encode, self.report = tokenizer, encode, report
-        self.options, self.passes = spec.rollout, spec.schedule.passes
-        self.sampling = Sampling(spec.rollout.width, spec.rollout.temperature)
-        ends = end_tokens(model, tokenizer)
-        self.engine = DistributedEngine(
+        schedule, update, ends = spec.schedule, spec.update, end_tokens(model, tokenizer)
+        engine = DistributedEngine(
             SamplerEngine(client, ends, client.sampler),
             end=ends[0],
             response_check=ResponseCheck(ends, head_weight(model).shape[0]),
         )
+        super().__init__(model, tokenizer, encode, engine, spec.rollout, schedule, report=report)
+        self.client, self.text = client, text
         self.base: SamplerEngine | None = None
         if reference:
             name = str(spec.tinker.model or spec.model.path)
             self.base = SamplerEngine(client, ends, lambda: client.base_sampler(name))
             self.base.publish({}, 0)
-        self.optimizer = self.adam = RemoteAdam(client, spec.schedule, spec.update)
-        plain = spec.update.lr_scheduler_type == "constant" and spec.update.warmup_steps == 0
-        self.lr_scheduler = None if plain else optimizer.LRScheduler(self.adam, spec.schedule, spec.update)
-        self.turns = self.queue = self.on_logp = None
-        self.stale = True
+        self.lr, self.lr_scheduler = schedule.lr, make_lr_scheduler([schedule.lr], schedule, update)
+        self.adam = {
+            "beta1": update.betas[0],
+            "beta2": update.betas[1],
+            "eps": EPS,
+            "weight_decay": update.weight_decay if schedule.optimizer == "adamw" else 0.0,
+            "grad_clip_norm": update.clip,
+        }
 
-    def sync_weights(self) -> None:
-        """Take a sampler of the current weights, if there is none."""
-        if self.stale or self.engine.version != self.version:
-            self.engine.publish({}, self.version)
-            self.stale = False
+    def publish(self) -> Mapping[str, float]:
+        """Take a sampler of the current weights."""
+        return self.engine.publish({}, self.version)
 
     def score(self, rollouts: Rollouts) -> Tensor:
         """[N, T] log-probabilities under the current policy, float32, without gradient.
@@ -218,6 +197,7 @@ class TinkerLearner(CausalLearner):
         for turn in range(self.passes):
             rounding, ess = RoundingCheck(objective), EffectiveSampleSize(objective)
             losses: list[float] = []
+            norm = 0.0
 
             def loss_of(
                 logps: list[Tensor],
@@ -238,15 +218,15 @@ class TinkerLearner(CausalLearner):
             self.report("update", turn, self.passes, 0)
             self.client.backward(sequences, loss_of)
             if self.lr_scheduler is not None:
-                self.lr_scheduler.step(self.version)
+                (self.lr,) = self.lr_scheduler.step(self.version)
             if rounding.signal:
-                ess.step(self.adam)
+                norm = self.client.step(learning_rate=self.lr * ess.factor, **self.adam)
             else:
                 skipped += 1
-            report = report or {"loss": losses[0], "grad_norm": self.adam.norm if rounding.signal else 0.0}
+            report = report or {"loss": losses[0], "grad_norm": norm}
         self.report("update", self.passes, self.passes, 0)
-        self.stale = True
-        rate = {} if self.lr_scheduler is None else {"lr": self.adam.param_groups[0]["lr"]}
+        self.sync_metrics = None
+        rate = {} if self.lr_scheduler is None else {"lr": self.lr}
         return {**report, "skipped": skipped, **rate}
 
     def state_dict(self) -> dict[str, Any]:
@@ -271,7 +251,7 @@ class TinkerLearner(CausalLearner):
                 f"the server restores {path} with log-probabilities that differ by {moved:.2g} nats from those saved; "
                 "start again with another --out"
             )
-        self.version, self.stale = state["version"], True
+        self.version, self.sync_metrics = state["version"], None
 
 
 def rectangle(logps: Sequence[Tensor], mask: Tensor) -> Tensor:
