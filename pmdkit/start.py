@@ -19,7 +19,6 @@ from pmdkit.plugins import Trust, Trusted
 from pmdkit.resolve import build, describe, read_spec, resolve_spec, stored_spec
 from pmdkit.run import Run
 from pmdkit.specs import LLMSpec, Spec
-from pmdkit.specs.llm import SERVERS
 from pmdkit.specs.table import differences
 
 OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
@@ -181,7 +180,7 @@ def check_same_run(stored: Spec, spec: Spec, folder: RunFolder, display: Display
     """Refuse to continue a run with other options; only more steps, limits and [parallel] may differ."""
     refused = []
     for key, (was, now) in differences(stored.record(), spec.record()).items():
-        if key in ("run.max_time", *[f"{table}.url" for table in SERVERS]):  # a server that moved still has its states
+        if key in ("run.max_time", "remote.url"):  # a server that moved still has its states
             continue
         if key == "schedule.steps" and now > was:
             # the learning rate of every step depends on the number of steps, unless it is constant

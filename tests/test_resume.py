@@ -42,7 +42,7 @@ def test_resume_starts_what_never_started(tmp_path):
     assert train(out=tmp_path / "empty", steps=2, resume=True, **RECIPE).summary["steps"] == 2
 
 
-MAY_DIFFER = {"schedule.steps", "run.max_time", "tinker.url"}
+MAY_DIFFER = {"schedule.steps", "run.max_time", "remote.url"}
 
 
 @pytest.mark.parametrize("name", ["bandit needle", "toy modular-sum", "llm qwen2.5-7b"])

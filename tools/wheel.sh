@@ -91,7 +91,7 @@ together() {
   [ "$code" = 3 ] || { echo "learn solution 103.2 left with $code, not 3"; cat solution.txt; exit 1; }
   "$bin/pmdkit" doctor --parity >parity.txt
   code=0; "$bin/pmdkit" llm starter --backend tinker >tinker.txt 2>&1 || code=$?
-  [ "$code" = 2 ] && grep -q tinker.url tinker.txt || { echo "llm --backend tinker without --url left with $code, not 2"; cat tinker.txt; exit 1; }
+  [ "$code" = 2 ] && grep -q remote.url tinker.txt || { echo "llm --backend tinker without --url left with $code, not 2"; cat tinker.txt; exit 1; }
   echo "wheel: all five: llm, ledger, explain, figure, learn, golden vectors"
 }
 

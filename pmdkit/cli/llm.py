@@ -50,9 +50,9 @@ class LLMOptions(RunOptions):
     max_time: float | None = None
     "Seconds after which the run stops, once a step and its checkpoint are complete, with exit 75."
     backend: str | None = None
-    "transformers, or tinker: the model is trained and sampled on a server, and no accelerator is needed here."
+    "transformers, or another package's, whose server trains and samples the model: no accelerator is needed here."
     url: str | None = None
-    "With --backend tinker: address of the server; the key is in TINKER_API_KEY."
+    "Address of the server of such a backend; its key is never an option."
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
     rehearse: Flag = False
@@ -63,7 +63,7 @@ class LLMOptions(RunOptions):
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""
         short: dict[str, Any] = {"model.path": self.model, "env.path": self.data, "reward.grade": self.reward}
-        short |= {"run.max_time": self.max_time, "model.backend": self.backend, "tinker.url": self.url}
+        short |= {"run.max_time": self.max_time, "model.backend": self.backend, "remote.url": self.url}
         options_set = {key: value for key, value in short.items() if value is not None}
         return merged([*super().changes().items(), *options_set.items()])
 

@@ -81,8 +81,8 @@ def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | 
     """
     spec = stored_spec(folder, trusted)
     assert isinstance(spec, LLMSpec), "the caller has looked at the tier"
-    if spec.server is not None:
-        raise UsageError(f"the weights of {folder.path} are on the server at {spec.server}; give a run that has them")
+    if (url := spec.remote.url) is not None:
+        raise UsageError(f"the weights of {folder.path} are on the server at {url}; give a run that has them")
     warnings: list[str] = []
     for step in reversed(checkpoint.steps(folder.checkpoints) if only is None else [only]):
         place = given if only is not None else folder.checkpoints / f"step-{step}"

@@ -34,9 +34,9 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     """The spec with its defaults filled in; raises UsageError for values and combinations that cannot work."""
     if spec.model.backend != companions.HERE:
         spec = companions.find_backend(spec.model.backend).resolve(spec)
-    elif spec.server is not None:
+    elif (url := spec.remote.url) is not None:
         raise UsageError(
-            f"--url is {spec.server} and model.backend is '{companions.HERE}'; name the server's backend with --backend"
+            f"--url is {url} and model.backend is '{companions.HERE}'; name the server's backend with --backend"
         )
     schedule, model, rollout, vllm = spec.schedule, spec.model, spec.rollout, spec.vllm
     prompts = schedule.prompts or PROMPTS

@@ -27,7 +27,6 @@ from safetensors.torch import load, load_file, save
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import flatten
-from pmdkit.specs.llm import SERVERS
 from pmdkit.untrusted import check_numbers, parse_json
 from pmdkit.version import __version__
 
@@ -358,7 +357,7 @@ def run_identity(checkpoints: Path) -> dict[str, Any]:
         return {}
     schedule = {key: value for key, value in dict(config.get("schedule") or {}).items() if key != "steps"}
     seed = {"seed": dict(config.get("run") or {}).get("seed")}
-    kept = {key: value for key, value in config.items() if key not in ("parallel", *SERVERS)}  # a server may move
+    kept = {key: value for key, value in config.items() if key not in ("parallel", "remote")}  # a server may move
     return kept | {"schedule": schedule, "run": seed}
 
 

@@ -25,7 +25,7 @@ class LanguageModelTable(Strict):
     dtype: Literal["float32", "bfloat16"] = "float32"
     "Precision of forward passes. Weights and optimizer stay in float32: steps of 1e-6 vanish in bfloat16."
     backend: str = "transformers"
-    "transformers: the model is here. tinker, of pmdkit-adapters: a server trains and samples it, see [tinker]."
+    "transformers: the model is here. Or the name of another package's backend: a server trains it, see [remote]."
     device: str = "auto"
     "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
     checkpointing: bool = False
@@ -36,7 +36,7 @@ class LoraTable(Strict):
     """[lora]: train low-rank adapters instead of all weights. Needs peft."""
 
     rank: int = Field(default=0, ge=0)
-    "Rank of each adapter, W + alpha / rank B A; 0 trains all weights, on a Tinker server 32. Small ones do for RL."
+    "Rank of each adapter, W + alpha / rank B A; small ones do for RL. 0: all weights, or a remote backend's own rank."
     alpha: Positive = 32.0
     "Scale of the adapters. They learn best at ten times the usual rate: Schulman et al. 2025, LoRA Without Regret."
     targets: list[str] | None = None
@@ -168,15 +168,11 @@ class EngineTable(Strict):
     "[engine.options]: the fields of the dataclass `Options` of your class; without one, whatever it reads."
 
 
-SERVERS = ("tinker",)
-"Tables that hold the address of a server, which may move between two starts of a run."
-
-
-class TinkerTable(Strict):
-    """[tinker]: the server of model.backend = "tinker". The key is in TINKER_API_KEY, never in a recipe."""
+class RemoteTable(Strict):
+    """[remote]: the server of a backend that trains the model elsewhere. Its key is never in a recipe."""
 
     url: str | None = None
-    "Address of the server, such as http://127.0.0.1:8000."
+    "Address of the server, such as http://127.0.0.1:8000; it may move between two starts of a run."
     model: str | None = None
     "Name of the model on the server; by default model.path, whose tokenizer and configuration are read here."
 
@@ -284,17 +280,12 @@ class LLMSpec(Spec):
     evaluation: EvaluationTable = EvaluationTable()
     parallel: ParallelTable = ParallelTable()
     lora: LoraTable = LoraTable()
-    tinker: TinkerTable = TinkerTable()
+    remote: RemoteTable = RemoteTable()
 
     @classmethod
     def build(cls, tables: dict[str, Any], name: str, origin: Path | str = "spec") -> Self:
         """A spec from plain tables, every key checked; there may be several [[reward]] tables."""
         return super().build(joined_rewards(tables), name, origin)
-
-    @property
-    def server(self) -> str | None:
-        """Address of the server that trains the model, if one does."""
-        return self.tinker.url
 
     @property
     def staleness(self) -> int:

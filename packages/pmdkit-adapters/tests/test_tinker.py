@@ -59,7 +59,7 @@ def serve(folder, monkeypatch):
 
 
 def options(folder, **more):
-    on_server = {"model.backend": "tinker", "tinker.url": URL, "model.build": None, "model.path": str(folder)}
+    on_server = {"model.backend": "tinker", "remote.url": URL, "model.build": None, "model.path": str(folder)}
     short = {"evaluation.problems": 2, "rollout.width": 8, "prompts": 2, "reward.grade": "my.py:fn"}
     return {**on_server, **short, **{key.replace("__", "."): value for key, value in more.items()}}
 
@@ -153,7 +153,7 @@ def test_a_killed_run_resumes_from_the_state_on_the_server(serve, folder, tmp_pa
     with pytest.raises(ResumeRefused):  # it restores another state under that name
         train("pmd-mean", "llm", TINY, out="cut", resume=True, options=options(folder))
     server.states[kept] = before[kept]
-    moved = options(folder, tinker__url="http://127.0.0.2:9")
+    moved = options(folder, remote__url="http://127.0.0.2:9")
     cut = train("pmd-mean", "llm", TINY, out="cut", resume=True, options=moved)
     rows = [[{k: v for k, v in row.items() if "seconds" not in k} for row in run.metrics] for run in (whole, cut)]
     assert rows[0] == rows[1]
@@ -202,7 +202,7 @@ def test_a_server_that_is_not_there_or_refuses(serve, folder, call, capsys, monk
     asked = ["llm", TINY, "--backend", "tinker", "--url", URL, "--set", "model.build=null", f"model.path={folder}"]
     there = service.urlopen
     serve()
-    assert call(*asked, "tinker.model=other") == 2
+    assert call(*asked, "remote.model=other") == 2
     assert str(folder) in capsys.readouterr().err
     monkeypatch.setattr(service, "urlopen", there)
     assert call(*asked) == 3

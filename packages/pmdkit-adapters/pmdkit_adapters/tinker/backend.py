@@ -33,12 +33,12 @@ RANK = 32  # the SDK's default
 
 
 def resolve(spec: LLMSpec) -> LLMSpec:
-    """The spec with the rank of its adapters; refuses what a Tinker server cannot give."""
-    url = spec.tinker.url
+    """The spec with the rank of its adapters, by default RANK; refuses what a Tinker server cannot give."""
+    url = spec.remote.url
     parts = urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         raise UsageError(
-            f"tinker.url is {short(url)} with the tinker backend; expected the address of a server, such as "
+            f"remote.url is {short(url)} with the tinker backend; expected the address of a server, such as "
             "--url http://127.0.0.1:8000"
         )
     for key, (usual, why) in EXCLUDES.items():

@@ -148,7 +148,7 @@ class TinkerLearner(EngineLearner):
         self.client, self.text = client, text
         self.base: SamplerEngine | None = None
         if reference:
-            name = str(spec.tinker.model or spec.model.path)
+            name = str(spec.remote.model or spec.model.path)
             self.base = SamplerEngine(client, ends, lambda: client.base_sampler(name))
             self.base.publish({}, 0)
         self.lr, self.lr_scheduler = schedule.lr, make_lr_scheduler([schedule.lr], schedule, update)

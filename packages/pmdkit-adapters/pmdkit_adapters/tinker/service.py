@@ -139,13 +139,13 @@ def patience(sequences: Sequence[Tokens]) -> float:
 
 
 def connect(spec: LLMSpec) -> Callable[[], TrainingClient]:
-    """What makes new models with adapters on the server of [tinker], all equal.
+    """What makes new models with adapters on the server of [remote], all equal.
 
     Raises:
         UsageError: the server does not have the model.
         EnvironmentLacks: the SDK, a key or the server is missing, or the server refuses to train the model.
     """
-    url, model = spec.tinker.url, spec.tinker.model or spec.model.path
+    url, model = spec.remote.url, spec.remote.model or spec.model.path
     os.environ.setdefault("TINKER_TELEMETRY", "0")
     no_telemetry()
     tinker = sdk()
@@ -161,7 +161,7 @@ def connect(spec: LLMSpec) -> Callable[[], TrainingClient]:
         held = ", ".join(str(name) for name in models[:5]) or "none"
         raise UsageError(
             f"the server at {url} does not have the model {short(model)} (it has {held}); give --model, "
-            "or tinker.model if the server has another name for it"
+            "or remote.model if the server has another name for it"
         )
 
     def make() -> TrainingClient:
