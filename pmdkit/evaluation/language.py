@@ -6,6 +6,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,25 +15,28 @@ from typing import Any
 import torch
 
 from pmdkit.envs.math import make_math
-from pmdkit.envs.math.problem import MathProblems, leaks
-from pmdkit.envs.math_answers import FunctionGrader
+from pmdkit.envs.math.problem import MathProblems, Problem, leaks
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.evaluation.bandit_and_toy import check_counts
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.fit import Display, stop_at_once
-from pmdkit.llm import grading, prompts
+from pmdkit.llm.backend import make_model
 from pmdkit.llm.callbacks.progress import ProgressCallback
-from pmdkit.llm.engines.base import Sampling, check_context
+from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.evaluate import Evaluation, graded_draws, held_out_problems, other_problems
-from pmdkit.llm.model import end_tokens, load_model, pick_device
+from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws
+from pmdkit.llm.grading import needs_gold
+from pmdkit.llm.model import end_tokens
 from pmdkit.llm.precision import cast_model
+from pmdkit.llm.prompts import encoder_of, limit_prompts
 from pmdkit.llm.recipe_checks import check_evaluated
+from pmdkit.llm.task_parts import choose_problems, make_evaluation, make_verifier
+from pmdkit.llm.tokens import Tokens
 from pmdkit.observe import files, run_folder
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
 from pmdkit.specs import LLMSpec
-from pmdkit.specs.llm import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable
+from pmdkit.specs.llm import EvaluationTable, RolloutTable
 from pmdkit.specs.table import differences
 from pmdkit.stats import measure_at_k
 
@@ -101,122 +105,130 @@ def evaluate(
         display: shows warnings and progress.
         device, dtype: as in [model]; by default those of the run.
     """
-    spec = source.spec
-    config = config.resolve(spec)
-    assert config.data is not None
-    assert config.width is not None
-    assert config.top_p is not None
-    reward, rollout = (RewardTable(), RolloutTable()) if spec is None else (spec.reward, spec.rollout)
-    gold = grading.needs_gold(reward)
-    train: MathProblems | None = None  # the run's training problems
-    if spec is not None:
-        try:
-            train = make_math(spec.env, gold)
-        except (UsageError, EnvironmentLacks) as problem:
-            if config.data == HELD_OUT:
-                raise
-            display.warn(f"it is not known whether the run was trained on these problems: {problem}")
+    config = config.resolve(source.spec)
+    spec = recipe(source, config, device, dtype)
+    if source.spec is not None:
         torch.set_num_threads(spec.run.threads)
-    if config.data != HELD_OUT:  # read before the model, which takes longer
-        name, problems = other_problems(config.data, config.problems, gold)
-    table = LanguageModelTable() if spec is None else spec.model
-    model, tokenizer = load_model(source.place, pick_device(device or table.device))
-    dtype = dtype or table.dtype
-    if dtype == "bfloat16":
-        cast_model(model, torch.bfloat16)
-    encoder = prompts.encoder_of(None if spec is None else spec.prompt, tokenizer)
-    if config.data == HELD_OUT:
-        assert spec is not None
-        assert train is not None
-        short = prompts.limit_prompts(train, encoder, rollout.max_prompt)
-        name, problems = HELD_OUT, held_out_problems(short, config.problems, spec.run.seed)
-    grader = grading.make_grader(reward)
-    evaluation = Evaluation(
-        name=name,
-        problems=problems,
-        encode=encoder.encode,
-        read=encoder.decode,
-        grader=grader,
-        k=config.k,
-        sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy=config.temperature == 0),
-        seed=derive(config.seed, "eval"),
-        rows=grading.make_rows(encoder.messages) if isinstance(grader, FunctionGrader) else None,
-    )
+    problems = training_problems(source.spec, config, display)
+    engine, evaluation = build(spec, config, problems)
     pace = ProgressCallback(display)
     try:
-        longest = max(len(evaluation.encode(problem)) for problem in problems)
-        check_context(longest, config.width, getattr(model.config, "max_position_embeddings", None))
-        asked = [[problem.id, problem.answer, list(encoder.encode(problem))] for problem in problems]
-        description = {  # everything that determines the responses, and the versions for later readers
-            "kind": "eval",
-            "model": str(Path(source.place).absolute()) if Path(source.place).exists() else source.place,
-            "step": source.step,
-            "weights_sha256": source.weights,
-            "dtype": dtype,
-            **asdict(config),
-            "problems": len(problems),
-            "prompts_sha256": hashlib.sha256(json.dumps(asked).encode()).hexdigest(),
-            "grade": reward.grade,
-            "boxed": reward.boxed,
-            **run_folder.describe_machine(),
-        }
-        folder = open_folder(out, resume, f"eval-{source.name}-{Path(config.data).stem}", description)
+        asked = evaluation.problems
+        encoded = [list(evaluation.encode(problem)) for problem in asked]
+        context = getattr(engine.model.config, "max_position_embeddings", None)
+        check_context(max(map(len, encoded)), evaluation.sampling.width, context)
+        folder = open_folder(out, resume, source, config, spec, asked, encoded)
         for warning in source.warnings:
             display.warn(warning)
         leaked: int | None = None
-        if train is not None:
-            texts = (train.problem(int(number)).problem for number in train.train)
-            leaked = leaks(texts, (problem.problem for problem in problems))
+        if problems is not None:
+            texts = (problems.problem(int(number)).problem for number in problems.train)
+            leaked = leaks(texts, (problem.problem for problem in asked))
         if leaked:
-            display.warn(f"{leaked} of {len(problems)} problems are in the run's training set, judging by their text")
-        engine = TransformersEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
+            display.warn(f"{leaked} of {len(asked)} problems are in the run's training set, judging by their text")
         with run_folder.locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
             answers = evaluation(engine, folder.path / RECORD, partial(pace.progress, "evaluation"))
     finally:
         display.end()
-        grader.close()
+        evaluation.grader.close()
+    summary = summarise(answers, config, display) | {"model": source.name, "step": source.step}
+    summary |= {"leaked": leaked, "out": str(folder.path)}
+    files.replace(folder.summary, files.encode(summary))
+    return summary
+
+
+def recipe(source: CheckpointSource, config: EvalConfig, device: str | None, dtype: str | None) -> LLMSpec:
+    """The recipe of the model to evaluate, the run's or the defaults, with the options of the evaluation."""
+    spec = source.spec or LLMSpec(name="model", env={}, objective={})
+    model = {"path": source.place, "build": None, "checkpointing": False}
+    model |= {key: value for key, value in (("device", device), ("dtype", dtype)) if value is not None}
+    table = {key: value for key, value in asdict(config).items() if key != "seed"}
+    evaluation = spec.evaluation.model_copy(update=table)
+    return spec.model_copy(update={"model": spec.model.model_copy(update=model), "evaluation": evaluation})
+
+
+def training_problems(run: LLMSpec | None, config: EvalConfig, display: Display) -> MathProblems | None:
+    """The problems that a run was trained on; None where they are unknown, and not needed."""
+    try:
+        return None if run is None else make_math(run.env, needs_gold(run.reward))
+    except (UsageError, EnvironmentLacks) as problem:
+        if config.data == HELD_OUT:
+            raise
+        display.warn(f"it is not known whether the run was trained on these problems: {problem}")
+        return None
+
+
+def build(spec: LLMSpec, config: EvalConfig, problems: MathProblems | None) -> tuple[TransformersEngine, Evaluation]:
+    """The model as an engine, and the evaluation of a recipe, from the parts of a run."""
+    own = problems if config.data == HELD_OUT else None
+    chosen = choose_problems(spec, None) if own is None else None  # before the model, which takes longer
+    model, tokenizer = make_model(spec)
+    if spec.model.dtype == "bfloat16":
+        cast_model(model, torch.bfloat16)
+    encoder = encoder_of(spec.prompt, tokenizer)
+    short = None if own is None else limit_prompts(own, encoder, spec.rollout.max_prompt)
+    evaluation = make_evaluation(spec, encoder, short, make_verifier(spec), chosen=chosen)
+    evaluation = replace(
+        evaluation,
+        seed=derive(config.seed, "eval"),
+        sampling=replace(evaluation.sampling, greedy=config.temperature == 0),
+        most_unscored=Evaluation.most_unscored,
+    )
+    return TransformersEngine(model, end_tokens(model, tokenizer), cache_tokens=spec.rollout.cache_tokens), evaluation
+
+
+def summarise(answers: Sequence[Answered], config: EvalConfig, display: Display) -> dict[str, Any]:
+    """The three shares with intervals, how the responses were drawn, and how many were not graded, or cut off."""
     shares = measure_at_k(graded_draws(answers, config.k), generator(config.seed, "eval", "votes"))
     unscored = [answer for answer in answers if not answer.verdict.scored]
     if unscored:
         reason = unscored[0].verdict.reason
         display.warn(f"{len(unscored)} of {len(answers)} responses have no verdict and count as not right ({reason})")
-    summary: dict[str, Any] = {
+    return {
         **{name: asdict(share) for name, share in shares.items()},
+        **asdict(config),
         "problems": len(answers) // config.k,
-        "k": config.k,
         "draws": config.k,
-        "data": config.data,
-        "model": source.name,
-        "step": source.step,
-        "seed": config.seed,
-        "temperature": config.temperature,
-        "top_p": config.top_p,
-        "width": config.width,
-        "leaked": leaked,
         "unscored": len(unscored),
         "unanswered": sum(answer.verdict.path == "none" for answer in answers),
         "cut_off": sum(not answer.ended for answer in answers),
         "tokens": sum(answer.tokens for answer in answers),
-        "out": str(folder.path),
     }
-    files.replace(folder.summary, files.encode(summary))
-    return summary
 
 
-def open_folder(out: Path | None, resume: bool, name: str, description: dict[str, Any]) -> RunFolder:
-    """The folder of this evaluation, new or resumed."""
+def open_folder(
+    out: Path | None,
+    resume: bool,
+    source: CheckpointSource,
+    config: EvalConfig,
+    spec: LLMSpec,
+    problems: Sequence[Problem],
+    encoded: Sequence[Tokens],
+) -> RunFolder:
+    """The folder of this evaluation, new or resumed; its config.json says what determines the responses."""
     if resume and out is None:
         raise UsageError("--resume got no evaluation; give its folder with --out")
+    asked = [[problem.id, problem.answer, tokens] for problem, tokens in zip(problems, encoded, strict=True)]
+    decisive = {
+        "kind": "eval",
+        "model": str(Path(source.place).absolute()) if Path(source.place).exists() else source.place,
+        "step": source.step,
+        "weights_sha256": source.weights,
+        "dtype": spec.model.dtype,
+        **asdict(config),
+        "problems": len(problems),
+        "prompts_sha256": hashlib.sha256(json.dumps(asked).encode()).hexdigest(),
+        "grade": spec.reward.grade,
+        "boxed": spec.reward.boxed,
+    }
     if resume and out is not None and (out / "config.json").exists():
-        decisive = description.keys() - run_folder.describe_machine().keys()
         stored = run_folder.read_json(out / "config.json")
         if stored.get("kind") != "eval":
             raise ResumeRefused(f"{out} holds a run, not an evaluation; nothing was changed: give another --out")
-        old, new = ({key: table.get(key) for key in decisive} for table in (stored, description))
-        if changed := differences(old, new):
+        if changed := differences({key: stored.get(key) for key in decisive}, decisive):
             listed = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in changed.items())
             raise ResumeRefused(f"{out} holds another evaluation: {listed}; leave that out, or give another --out")
         return RunFolder(run_folder.make_writable(out))
-    folder = run_folder.new_folder(out, name)
-    files.replace(folder.config, files.encode(description))
+    folder = run_folder.new_folder(out, f"eval-{source.name}-{Path(str(config.data)).stem}")
+    files.replace(folder.config, files.encode({**decisive, **run_folder.describe_machine()}))  # versions for readers
     return folder

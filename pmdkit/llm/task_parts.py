@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pmdkit import plugins
 from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math import make_math
-from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm import evaluate, rewards
 from pmdkit.llm.contrib import turns
 from pmdkit.llm.engines.base import Sampling
@@ -97,28 +97,33 @@ def make_turns(
     return turns.Turns(environment, rollout, encoder, ends, problems.problem, process_group)
 
 
+def choose_problems(spec: LLMSpec, problems: MathProblems | None) -> tuple[str, list[Problem]]:
+    """The name and the problems of [evaluation]; `problems` are the run's own, of which some may be held out."""
+    table = spec.evaluation
+    if table.data == "held-out" and problems is not None:
+        return table.data, evaluate.held_out_problems(problems, table.problems, spec.run.seed)
+    return evaluate.other_problems(table.data, table.problems, needs_gold(spec.reward))
+
+
 def make_evaluation(
     spec: LLMSpec,
     encoder: Encoder,
-    problems: MathProblems,
+    problems: MathProblems | None,
     verifier: Grader | SharedGrader,
     episodes: turns.Turns | None = None,
+    chosen: tuple[str, list[Problem]] | None = None,
 ) -> evaluate.Evaluation:
-    """The fixed evaluation of [evaluation]: the same problems and seeds at every call."""
-    table, seed = spec.evaluation, spec.run.seed
-    if table.data == "held-out":
-        name, chosen = table.data, evaluate.held_out_problems(problems, table.problems, seed)
-    else:
-        name, chosen = evaluate.other_problems(table.data, table.problems, needs_gold(spec.reward))
+    """The fixed evaluation of [evaluation], by default on `choose_problems`: the same seeds at every call."""
+    table, (name, asked) = spec.evaluation, chosen or choose_problems(spec, problems)
     return evaluate.Evaluation(
         name=name,
-        problems=chosen,
+        problems=asked,
         encode=encoder.encode,
         read=encoder.decode,
         grader=verifier,
         k=table.k,
         sampling=Sampling(table.width or spec.rollout.width, table.temperature or 1.0, table.top_p),
-        seed=derive(seed, "evaluation"),
+        seed=derive(spec.run.seed, "evaluation"),
         most_unscored=spec.reward.most_unscored,
         rows=reward_rows(spec, encoder),
         turns=episodes,
