@@ -23,7 +23,7 @@ KEYS = (
     "abs_log_ratio_median", "kl", "ess", "entropy", "tokens", "response_length", "zero_variance_groups",
     "policy_version", "staleness", "theory_log_ratio_neg", "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos",
     "tau", "theory_lambda", "theory_lambda_over_tau", "noise_share", "theory_noise_share", "anchor",
-    "distinct_right", "gauge", "seconds_rollout", "seconds_update",
+    "distinct_right", "theory_distinct_lost", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
 
 RESCORED = 128  # responses of each step that tier 3 scores again after it, at least two groups
@@ -76,6 +76,7 @@ def metrics_row(
         **movement,
         "anchor": anchor(groups, batch.tau.view(mass.shape)[:, 0]),
         "distinct_right": None if right is None else distinct_right(rollouts, right & groups.present),
+        "theory_distinct_lost": distinct_lost(right & groups.present) if right is not None and groups.sampled else None,
         "entropy": entropy,
         "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
         "response_length": response_length,
@@ -266,3 +267,14 @@ def distinct_right(rollouts: Rollouts, right: Tensor) -> float | None:
         pairs = (rollouts.mass * right).sum(1).double() ** 2
     known = pairs > 0
     return float((1 - same[known] / pairs[known]).mean()) if bool(known.any()) else None
+
+
+def distinct_lost(right: Tensor) -> float | None:
+    r"""The share of `distinct_right` that a solved batch loses on average: mean of 1/k, from rewards alone.
+
+    k is how many of a group's draws are right; groups without any are left out. Few right draws stand for all answers.
+
+    Source: `pmdkit.theory.drift_law`. Shapes: right [P, G] boolean. Returns: None if no draw is right.
+    """
+    k = right.sum(1).double()
+    return float((1 / k[k > 0]).mean()) if bool(right.any()) else None

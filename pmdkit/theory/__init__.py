@@ -1,6 +1,13 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
-from pmdkit.theory.anchor_law import anchor, anchor_growth, anchor_threshold, group_anchor
+from pmdkit.theory.anchor_law import (
+    anchor,
+    anchor_growth,
+    anchor_threshold,
+    group_anchor,
+    sampled_policy,
+    sampler_push,
+)
 from pmdkit.theory.between_update import BetweenSolution, baseline_value, between
 from pmdkit.theory.binary_rewards import BinarySolution, binary, tau_for_eta, trajectory
 from pmdkit.theory.bounds import (
@@ -10,6 +17,7 @@ from pmdkit.theory.bounds import (
     part_bound,
 )
 from pmdkit.theory.checks import METHODS
+from pmdkit.theory.drift_law import resampling_threshold
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed
 from pmdkit.theory.pmd_mean_update import MeanSolution, pmd_mean
 from pmdkit.theory.pmd_part_update import PartSolution, pmd_part
@@ -51,6 +59,9 @@ __all__ = [
     "part_bound",  # target-error bound (b)
     "pmd_mean",  # PMD-mean: Theorem 1, and its form with lengths
     "pmd_part",  # PMD-part: the Boltzmann update
+    "resampling_threshold",  # the tau below which a solved batch keeps drawn answers only
+    "sampled_policy",  # a policy at a temperature and a top_p, as an engine draws from it
+    "sampler_push",  # the push on the logits if that is not the policy that learns
     "simulate_target_error",  # target error of simulated groups
     "target_error",  # target error, exactly over the binomial
     "tau_for_eta",  # the temperature that contracts by eta, in closed form

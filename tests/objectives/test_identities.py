@@ -88,11 +88,14 @@ def test_float32_agrees_with_float64(it):
 @pytest.mark.parametrize("scale", ["half", "paper"])
 @pytest.mark.parametrize("norm", ["none", "length"])
 @pytest.mark.parametrize("k", [0.4, 1.0])
-def test_a_higher_baseline_is_an_anti_anchor_on_the_full_support(k, norm, scale):
-    """L_k = L_mean - c KL(pi_old || pi) + const for every pi, c = V_k - E r; lengths weigh the KL as the loss."""
+@pytest.mark.parametrize("sampler", [(1.0, 1.0), (0.9, 0.8)])
+def test_a_higher_baseline_is_an_anti_anchor_on_the_full_support(k, norm, scale, sampler):
+    """L_k = L_mean - c KL(q || pi) + const for every pi, c = V_k - E_q r; q is pi_old, or a sampler that the loss does
+    not know of; lengths weigh the KL as the loss."""
     tau, logits, reward = 0.3, *bandit(0)
     old = logits.log_softmax(1)
-    c = torch.tensor(theory.baseline_value(old.exp(), reward, tau, k)) - (old.exp() * reward).sum(1)
+    q = torch.tensor(theory.sampled_policy(old.exp(), *sampler))
+    c = torch.tensor(theory.baseline_value(q, reward, tau, k)) - (q * reward).sum(1)
     assert bool((c > 0.01).all())
     mask = torch.arange(5) < torch.arange(1, 6).repeat(3)[:, None]
     length = mask.sum(1).view(3, 5) if norm == "length" else 1
@@ -104,11 +107,51 @@ def test_a_higher_baseline_is_an_anti_anchor_on_the_full_support(k, norm, scale)
         for objective in (higher, PMDMean(tau, norm, scale=scale)):
             # the first token has all of the log-probability
             first, last = (torch.where(torch.arange(5) == 0, x.reshape(-1, 1), 0.0) for x in (old, new))
-            batch = credit(objective, Groups(reward, old.exp(), sampled=False), first, mask)
+            batch = credit(objective, Groups(reward, q, sampled=False), first, mask)
             value.append(total(objective, replace(batch, logp=last)))
-        divergence = (old.exp() / length * (old - new)).sum(1)
+        divergence = (q / length * (old - new)).sum(1)  # KL(q || pi) - KL(q || pi_old)
         rests.append(value[0] - value[1] + (2 if scale == "paper" else 1) * (c * divergence).mean())
     same(torch.stack(rests), rests[0].expand(4), "the rest depends on the policy")
+
+
+@pytest.mark.parametrize(
+    ("objective", "k"),
+    [
+        *((objective, 0.0) for objective in (PMDMean(0.3), REBEL(0.3), RLOO(), GRPO(), AsymRE(-0.1))),
+        (PMDBetween(0.6, 0.3), 0.6),
+        (PMDPart(0.3), 1.0),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+@pytest.mark.parametrize("n", [4, None])
+def test_draws_from_another_policy_push_the_first_step(objective, k, n):
+    """By autograd at pi_old, over q or over all groups of four draws: with c = 0 the first step leaves what is never
+    drawn, and a baseline that is c too high adds c (pi - q) to descent."""
+    logits, reward = (x[0] for x in bandit(0))
+    reward = (reward > reward.median()).double()
+    pi = logits.softmax(0)
+    q = torch.tensor(theory.sampled_policy(pi, 0.9, 0.8))
+    p = q @ reward
+    rows = torch.cartesian_prod(*[torch.arange(5)] * n) if n else torch.arange(5)[None]
+    mass = torch.full(rows.shape, 1 / n, dtype=torch.float64) if n else q[None]
+    chance = q[rows].prod(1) if n else torch.ones(1)
+    leaf = logits.clone().requires_grad_()
+    logp = leaf.log_softmax(0)[rows].view(-1, 1)
+    groups, mask = Groups(reward[rows], mass, sampled=n is not None), torch.ones(logp.shape, dtype=torch.bool)
+    batch = credit(objective, groups, logp.detach(), mask, width=1, prompts_apart=True)
+    # `credit` averages over the groups; here each counts with its chance
+    weight = batch.weight * chance.repeat_interleave(rows.shape[1]) * len(rows)
+    (gradient,) = torch.autograd.grad(total(objective, replace(batch, logp=logp, weight=weight)), leaf)
+    if isinstance(objective, AsymRE):
+        c = -0.1
+    else:
+        c = theory.anchor(p, 0.3, n, k) if n else theory.baseline_value(q, reward, 0.3, k) - p
+    plain = -gradient - torch.tensor(theory.sampler_push(pi, q, c))
+    assert int((q == 0).sum()) == 2
+    same(plain[q == 0], 0 * q[q == 0], "what is never drawn moves")
+    scale = plain @ reward / (q * (reward - p) @ reward)  # 1, but for GRPO's deviation and means with the own draw
+    assert scale > 0.5
+    same(plain, scale * q * (reward - p), "beside the push it is not the policy gradient under q")
 
 
 @pytest.mark.parametrize(

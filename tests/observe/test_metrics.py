@@ -158,6 +158,7 @@ def test_the_row_by_hand(group, name):
         "theory_noise_share": mean(expected) if group else None,
         "anchor": mean(above),
         "distinct_right": mean([1 - same_answer(p) for p in pairs]),
+        "theory_distinct_lost": mean([1 / right[p] for p in there if right[p]]) if group else None,
         "seconds_rollout": rollouts.seconds,
         "seconds_update": sum(update["seconds"] for update in learner.updates),
     }
