@@ -32,6 +32,7 @@ def explain(
     """
     from pmdkit.objectives import OBJECTIVES
     from pmdkit_lab.explain import explain as ask
+    from pmdkit_lab.explain.report import to_json
 
     options = {key.removeprefix("objective."): value for key, value in assignments(set or []).items()}
     if tau is not None:
@@ -44,7 +45,7 @@ def explain(
             print(f"asking {key}", file=sys.stderr, flush=True)
         found.append(ask(key, **options))
     if json:
-        told = [each.to_json() for each in found]
+        told = [to_json(each) for each in found]
         print_json(told if name is None else told[0], allow_nan=False)
     elif name is None:
         overview(found)

@@ -27,7 +27,7 @@ class Curves:
     Attributes:
         objective, problem: whose curves these are.
         u: [K, A] log ratios, ascending, from where the loss is finite up to probability 1.
-        slope: [K, A] d h / d u. The derivative by the ratio is slope e^-u, the price of probability.
+        slope: [K, A] d h / d u. The derivative by the ratio is slope e^-u.
         value: [K, A] h; the integral of `slope` if the objective's loss is something else.
         tail: what each curve does as the ratio goes to 0: rises forever, levels off, falls forever, or unclear.
         limit: [A] h as the ratio goes to 0, for the level ones; else +inf or -inf, or NaN if unclear.
@@ -55,25 +55,25 @@ class Curves:
         slopes: Array = population_loss(self.objective, self.problem, u).pull / self.pi
         return slopes
 
-    def prices(self, u: Array) -> Array:
+    def derivatives(self, u: Array) -> Array:
         """[K, A] d h / d z at other log ratios."""
-        return price_of(self.slopes(u), u)
+        return by_ratio(self.slopes(u), u)
 
     @property
-    def price(self) -> Array:
+    def derivative(self) -> Array:
         """[K, A] d h / d z."""
-        return price_of(self.slope, self.u)
+        return by_ratio(self.slope, self.u)
 
     @property
     def scale(self) -> float:
-        """The largest price near pi_old: the scale on which differences of prices are measured."""
+        """The largest derivative by a ratio near pi_old: the scale on which their differences are measured."""
         near, wide = ((self.u > low) & (self.u < share * self.u[-1]) for low, share in ((-1, 0.5), (-10, 0.9)))
-        return float(np.abs(self.price[near]).max()) or float(np.abs(self.price[wide]).max())
+        return float(np.abs(self.derivative[near]).max()) or float(np.abs(self.derivative[wide]).max())
 
     @property
     def convex(self) -> bool:
         """Whether the slope of every h by the ratio never falls, so that the problem is convex in pi."""
-        seen = np.where(self.u > LOW, self.price, np.nan)
+        seen = np.where(self.u > LOW, self.derivative, np.nan)
         with np.errstate(invalid="ignore"):
             drop = np.diff(seen, axis=0) < -1e-9 * (self.scale + np.abs(seen[1:]))
         return not bool(drop.any())
@@ -182,8 +182,8 @@ def tail(
     return "unclear", np.nan, 0.0
 
 
-def price_of(slope: Array, u: Array) -> Array:
+def by_ratio(slope: Array, u: Array) -> Array:
     """d h / d z from d h / d u; where the ratio underflows only the sign is left."""
     with np.errstate(over="ignore", invalid="ignore"):
-        price = np.where(slope == 0, 0.0, slope * np.exp(-u))
-    return np.clip(price, -1e300, 1e300)
+        derivative = np.where(slope == 0, 0.0, slope * np.exp(-u))
+    return np.clip(derivative, -1e300, 1e300)

@@ -1,6 +1,6 @@
 """`explain`: what an objective solves, as data. report.py puts it into words."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from pmdkit_lab.explain import tabular
 from pmdkit_lab.explain.dynamics import ExactSteps, FirstStep, Force, exact_steps, first_step, force
 from pmdkit_lab.explain.regulariser import RATIOS, RegulariserCurve, regulariser_curve
 from pmdkit_lab.explain.solver import StationaryPoint, stationary_point
-from pmdkit_lab.json_values import plain
 
 RATES = np.array([0.01, 0.1, 0.5, 0.9])
 SAME = 1e-6  # share of the largest f': curves closer than this are the same
@@ -147,30 +146,6 @@ class Explanation:
             return None
         found = {" + ".join(curve.weights) for curve in self.curves.values()}
         return "other" if "" in found or len(found) > 1 else found.pop()
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values: arrays as lists, NaN as null."""
-        from pmdkit_lab.explain.report import caveats, certificate, facts, headline, solves
-
-        derived = {
-            "name": self.name,
-            "kind": self.kind,
-            "regulariser": self.regulariser,
-            "ratio_only": self.ratio_only,
-            "spread": self.spread,
-            "solutions": {name: rest.to_json(tabular.GRADED_PROMPTS[name]) for name, rest in self.rests.items()},
-            "unique": self.unique,
-            "reward_effect": self.reward_effect,
-            "headline": headline(self),
-            "certificate": certificate(self),
-            "solves": solves(self),
-            "facts": facts(self),
-            "caveats": caveats(self),
-            "ratios": RATIOS,
-            "eta": dict(zip((f"{p:g}" for p in self.steps.p), self.steps.eta.tolist(), strict=True)),
-        }
-        value: dict[str, Any] = plain(derived | {k: v for k, v in asdict(self).items() if k not in derived})
-        return value
 
 
 def explain(objective: Objective | str, **options: Any) -> Explanation:

@@ -1,15 +1,43 @@
 """An explanation in words: what is solved, what follows, and caveats. Every sentence follows from a number."""
 
+from dataclasses import asdict
+from typing import Any
+
 import numpy as np
 
 from pmdkit_lab.explain.explanation import Explanation
-from pmdkit_lab.explain.tabular import LONG, REWARDS
+from pmdkit_lab.explain.regulariser import RATIOS
+from pmdkit_lab.explain.tabular import GRADED_PROMPTS, LONG, REWARDS
+from pmdkit_lab.json_values import plain
 
 TERMS = {  # of f': its name, the divergence, the weight of that in a weight of f', and f' itself
     "kl": ("KL", "{} KL(pi||pi_old)", 1.0, "{} log z"),
     "chi2": ("chi2", "{} chi2(pi||pi_old)", 0.5, "{} (z - 1)"),
     "reverse_kl": ("reverse KL", "{} KL(pi_old||pi)", 1.0, "{} (1 - 1/z)"),
 }
+
+
+def to_json(e: Explanation) -> dict[str, Any]:
+    """Everything as JSON values: arrays as lists, NaN as null."""
+    derived = {
+        "name": e.name,
+        "kind": e.kind,
+        "regulariser": e.regulariser,
+        "ratio_only": e.ratio_only,
+        "spread": e.spread,
+        "solutions": {name: rest.to_json(GRADED_PROMPTS[name]) for name, rest in e.rests.items()},
+        "unique": e.unique,
+        "reward_effect": e.reward_effect,
+        "headline": headline(e),
+        "certificate": certificate(e),
+        "solves": solves(e),
+        "facts": facts(e),
+        "caveats": caveats(e),
+        "ratios": RATIOS,
+        "eta": dict(zip((f"{p:g}" for p in e.steps.p), e.steps.eta.tolist(), strict=True)),
+    }
+    value: dict[str, Any] = plain(derived | {k: v for k, v in asdict(e).items() if k not in derived})
+    return value
 
 
 def headline(e: Explanation) -> str:
@@ -139,7 +167,7 @@ def solves(e: Explanation) -> list[str]:
 
 
 def regularised(e: Explanation) -> list[str]:
-    """The regulariser, and which part of it is the price of normalisation."""
+    """The regulariser, and which part of it normalisation adds."""
     if any(rest.certificate.kinks for rest in e.rests.values()):
         why = "At a kink a response rests for a whole range of rewards, so there is no one reward for a ratio."
         return [why, best_ratios(e, ".5g")]
@@ -270,12 +298,12 @@ def stretching(e: Explanation) -> str:
         return f"Length: {rule}."
     if abs(e.lengths.short_over_long - 1) < 1e-6:
         return f"Length: {rule} at first; the solution does not look at it."
-    price = ""
+    cost = ""
     if "chi2" in e.lengths.short and "chi2" in e.lengths.long:
         factor = e.lengths.long["chi2"] / e.lengths.short["chi2"]
-        price = f"; chi2 costs {factor:.3g} times as much at {LONG} tokens"
+        cost = f"; chi2 costs {factor:.3g} times as much at {LONG} tokens"
     return (
-        f"Length: {rule}{price}, so at equal reward 1 a response of 1 token ends with "
+        f"Length: {rule}{cost}, so at equal reward 1 a response of 1 token ends with "
         f"{e.lengths.short_over_long:.3g} times the ratio of one of {LONG}."
     )
 

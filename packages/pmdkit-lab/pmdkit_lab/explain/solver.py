@@ -102,7 +102,7 @@ def stationary_point(objective: Objective, problem: TabularPrompt, starts: int =
     found = curves.curves(objective, problem)
     if isinstance(found, str):
         return at(objective, problem, "not settled", np.zeros(len(problem.pi)), replace(nothing, why=found))
-    best = separable.split(found)
+    best = separable.minimise(found)
     kind, unique, why = best.kind, best.unique, best.certificate
     far = np.maximum(best.log_ratio, -300)
     if why.proof == "enumeration" and found.integrable and beaten(objective, problem, far):

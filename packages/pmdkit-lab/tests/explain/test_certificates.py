@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pmdkit.objectives import BAPO, GRPO, OBJECTIVES, PMDMean, expect, traits
-from pmdkit_lab.explain import explain, population_loss, solver, stationary_point
+from pmdkit_lab.explain import explain, population_loss, report, solver, stationary_point
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 
 BASE = GRADED_PROMPTS["graded rewards"]
@@ -64,13 +64,13 @@ LOSSES = {
 }
 
 
-def shares(price_to_ratio):
-    """The ratios at the price at which all probability is given, by bisection: a solver of its own."""
+def shares(ratio_at):
+    """The ratios at the multiplier at which all probability is used, by bisection: a solver of its own."""
     low, high = -5.0, 5.0
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if BASE.pi @ price_to_ratio(middle) < 1 else (low, middle)
-    return price_to_ratio(low)
+        low, high = (middle, high) if BASE.pi @ ratio_at(middle) < 1 else (low, middle)
+    return ratio_at(low)
 
 
 def test_clip_plus_kl_has_one_interior_minimiser_at_its_kinks():
@@ -97,7 +97,7 @@ def test_what_is_flat_lowers_or_ignores_the_reward_is_named():
     assert (told.regulariser, told.reward_effect) == ("kl", "lowers")
     exact = BASE.pi * np.exp(-BASE.reward / 0.1)
     np.testing.assert_allclose(
-        told.to_json()["solutions"]["graded rewards"]["probabilities"], exact / exact.sum(), atol=1e-12
+        report.to_json(told)["solutions"]["graded rewards"]["probabilities"], exact / exact.sum(), atol=1e-12
     )
     assert stationary_point(Made("trust region"), BASE).kind == "plateau"
     np.testing.assert_allclose(stationary_point(Made("old policy"), BASE).log_ratio, 0, atol=1e-9)
@@ -116,7 +116,7 @@ def test_a_value_that_is_not_what_the_gradient_descends_is_named():
 
 
 def test_a_probability_too_small_for_a_number_is_still_above_0():
-    """A weak KL leaves ratios of e^-2000: the logarithm in its price, and no zero."""
+    """A weak KL leaves ratios of e^-2000: the logarithm in its derivative, and no zero."""
     found = stationary_point(Made("token kl"), BASE)
     assert (found.kind, found.exists) == ("minimiser", True)
     exact = (BASE.reward - BASE.reward[-1]) / 0.0003
@@ -151,7 +151,7 @@ STEPS = 400
 def shared_out(objective, problem):
     """The lowest loss of a separable objective over all policies with probabilities in steps of 1/STEPS.
 
-    A dynamic programme over the responses: no curves, no prices, no gradient.
+    A dynamic programme over the responses: no curves, no multipliers, no gradient.
     """
     mass = np.arange(STEPS + 1) / STEPS
     with np.errstate(divide="ignore"):
@@ -183,8 +183,8 @@ def check_against_programme(objective, problem, found):
     ("name", "options"), [("pmd-token", {}), ("pmd-token", {"clip_low": 5.0}), ("grpo-kl", {}), ("sapo", {})]
 )
 def test_a_dynamic_programme_finds_nothing_better(name, options):
-    """Losses that are not convex, on a prompt where no price alone fits; with the wide band one response holds a
-    falling price while others rest at a kink."""
+    """Losses that are not convex, on a prompt where no multiplier alone fits; with the wide band one response holds a
+    falling derivative while others rest at a kink."""
     objective, problem = OBJECTIVES[name](**options), GRADED_PROMPTS["other rewards" if options else "graded rewards"]
     found = stationary_point(objective, problem)
     assert found.certificate.proof == "enumeration"

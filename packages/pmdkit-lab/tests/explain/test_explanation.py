@@ -7,7 +7,7 @@ import pytest
 
 from pmdkit.errors import UsageError
 from pmdkit.objectives import OBJECTIVES, PMDMean
-from pmdkit_lab.explain import explain, regulariser_curve, stationary_point
+from pmdkit_lab.explain import explain, regulariser_curve, report, stationary_point
 from pmdkit_lab.explain.report import headline
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 from tests.nightly import mostly_nightly
@@ -153,7 +153,7 @@ def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
 @pytest.mark.slow
 def test_one_json_value_with_everything(explained):
     for name, e in explained.items():
-        value = json.loads(json.dumps(e.to_json(), allow_nan=False))
+        value = json.loads(json.dumps(report.to_json(e), allow_nan=False))
         assert value["name"] == name
         assert value["headline"] == headline(e)
         assert all(solution["settled"] and solution["certificate"]["proof"] for solution in value["solutions"].values())

@@ -128,7 +128,7 @@ def test_a_tau_rule_is_read_at_each_problem():
 
 def test_a_value_above_the_log_partition_is_not_settled():
     """DRO at value 1 on rewards up to 1: pulled up against the normalisation, the loss is no longer convex, and the
-    best policy is held by one response whose price of probability falls."""
+    best policy is held by one response whose derivative by the ratio falls."""
     far = stationary_point(DRO(tau=0.05, value=1.0), BASE)
     assert far.kind == "not settled"
     assert far.exists is None
