@@ -177,6 +177,37 @@ SLIPS = {
         "pmd-mean",
         "outside [0, 1]",
     ),
+    "mean for sum": (square(lambda a, s, n, case: pmd(a, s / n, n)), "pmd-mean", "the mean over its tokens, not the sum"),
+    "mean over padding": (
+        square(lambda a, s, n, case: pmd(a, s / case[3].shape[1], n)),
+        "pmd-mean",
+        "averaged over the padded width",
+    ),
+    "pi_ref": (
+        lambda logp, old, reward, mask, logp_ref: RIGHT["pmd-mean"](logp, logp_ref, reward, mask),
+        "pmd-mean",
+        "pi_ref stands in the place of pi_old",
+    ),
+    "one token late": (
+        lambda logp, old, reward, mask: RIGHT["grpo"](logp, old.nan_to_num().roll(1, 1), reward, mask),
+        "grpo",
+        "logp_old is one token late",
+    ),
+    "temperature": (
+        lambda logp, old, reward, mask: RIGHT["grpo"](logp / 0.8, old, reward, mask),
+        "grpo",
+        "logp is divided by a temperature of 0.8",
+    ),
+    "clip in nats": (
+        grpo(lambda ratio, mask, r: bounded(standard(r, correction=0), ratio, 0.81873, 1.22140)),
+        "grpo",
+        "the log ratio is clipped, not the ratio",
+    ),
+    "ratio squared": (
+        grpo(lambda ratio, mask, r: clipped(standard(r, correction=0), ratio) * ratio.detach()),
+        "grpo",
+        "once more by the detached ratio",
+    ),
     "no constant": (
         grpo(lambda ratio, mask, r: clipped(((r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)).flatten(), ratio)),
         "grpo",

@@ -72,6 +72,7 @@ def divergences(logp: Tensor, ref: Tensor, old: Tensor) -> dict[str, Tensor]:
         "KL(ref||pi)": (-reference * s).sum(),
         "1/2 chi2(pi||ref)": ((pi - reference) ** 2 / reference).sum() / 2,
         "1/2 chi2(ref||pi)": ((pi - reference) ** 2 / pi).sum() / 2,
+        "the total variation": (pi - reference).abs().sum() / 2,
     }
     # the probability of a prefix under pi_old, then the next token enumerated: sum over responses of
     # pi_old(prefix) * f(token | prefix) / V^(tokens after it)
@@ -83,6 +84,7 @@ def divergences(logp: Tensor, ref: Tensor, old: Tensor) -> dict[str, Tensor]:
         "KL(ref||pi)": -q * d,
         "1/2 chi2(pi||ref)": (p - q) ** 2 / q / 2,
         "1/2 chi2(ref||pi)": (p - q) ** 2 / p / 2,
+        "the total variation": (p - q).abs() / 2,
     }
     by_token = {f"{name}, token by token": (weight * each).sum() for name, each in steps.items()}
     return whole | by_token

@@ -1,5 +1,6 @@
 """Slips: usual mistakes of one kind each, as a change of the batch that an objective sees, or of the objective."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache, partial
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.objectives import CISPO, GMPO, GSPO, SAPO, Batch, Groups, Objective, baselines, credit
+from pmdkit.objectives import CISPO, GMPO, GRPO, GSPO, SAPO, Batch, Groups, Objective, PMDPart, baselines, credit
 from pmdkit.objectives.pmd_token import PMDToken
 from pmdkit_lab.certify.probes import Probe, ordinary
 
@@ -35,16 +36,24 @@ class Slip:
 
 def slips(objective: Objective, tau: float) -> Iterator[Slip]:
     """The slips that can be made in an objective."""
-    for words, advantage in (ADVANTAGES | (log_partitions(tau) if hasattr(objective, "tau") else {})).items():
+    for words, advantage in (ADVANTAGES | (log_partitions(tau) if isinstance(objective, PMDPart) else {})).items():
         yield Slip(words, partial(with_advantage, advantage))
     for words, twist in TWISTS.items():
         yield Slip(words, twist)
     if hasattr(objective, "tau"):
         yield Slip("the pull has the wrong sign: it pushes away from pi_old", partial(with_tau, -tau))
+        yield Slip(
+            "the advantage is twice as large: are the rewards +-1, and not 0 and 1?",
+            partial(with_rows, torch.Tensor.mul, 2),
+        )
     if objective.loss(at_old(objective, ordinary()[0], False)).ndim == 1:
         yield Slip("per token, where it should be per response", by_token)
-        if not isinstance(objective, GSPO):
+        padded = "the log ratio of a response is averaged over the padded width"
+        if isinstance(objective, GSPO):
+            yield Slip(padded, partial(padded_mean, True))
+        else:
             yield Slip("the log ratio of a response is the mean over its tokens, not the sum", mean_log_ratio)
+            yield Slip(padded, partial(padded_mean, False))
     else:
         yield Slip("per response, where it should be per token", lambda batch, probe: batch.folded())
         yield Slip("the ratio of a token is the ratio of its whole response up to there", prefix_ratio)
@@ -55,10 +64,17 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
         yield Slip(
             "the clip applies whatever the sign of the advantage: no minimum", None, objective=plain_clip(objective)
         )
+        if isinstance(objective, GRPO | GSPO):
+            yield Slip(
+                "where the advantage is negative, the maximum is taken: nothing bounds a ratio that falls",
+                objective=larger_below(objective),
+            )
     if isinstance(objective, GSPO):
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", sum_for_mean)
     if isinstance(objective, GMPO):
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", objective=SumGMPO)
+    for cap, words in ((float("inf"), ""), (2.0, ", capped at 2")):
+        yield Slip(f"it is multiplied once more by the detached ratio{words}", objective=weighted(objective, cap))
     kind = type(objective)
     for option, values in CREDIT_OPTIONS.items():
         if isinstance(own := getattr(objective, option, None), float):
@@ -168,7 +184,13 @@ class Dial:
         own = self.start(objective)
         if len(values) == 2 and values == own[::-1] and own[0] != own[1]:
             return f"{self.names[0]} and {self.names[1]} are swapped: they are {values[0]:g} and {values[1]:g}"
+        if isinstance(objective, CISPO) and values == (0.0, 0.0):
+            return "the ratio is always 1: logp_old is logp itself, detached, or there is none"
         nats = isinstance(objective, PMDToken | GMPO)
+        if len(values) == 2 and not nats and max(own) < 1 and values != own:
+            in_nats = -math.log1p(-min(values[0], 0.99)), math.log1p(values[1])
+            if all(abs(x / y - 1) < 0.02 for x, y in zip(in_nats, own, strict=True)):
+                return f"the log ratio is clipped, not the ratio: at -{own[0]:g} and {own[1]:g} nats"
         said = []
         for name, value, before in zip(self.names, values, own, strict=True):
             gone, was_gone = is_open(name, value, nats), is_open(name, before, nats)
@@ -228,9 +250,10 @@ def with_advantage(advantage: Callable[[Groups], Tensor], batch: Batch, probe: P
     return replace(batch, advantage=advantage(probe.groups).flatten())
 
 
-def with_rows(change: Callable[[Tensor], Tensor], batch: Batch, probe: Probe) -> Batch:
-    """The batch with its advantage changed row by row."""
-    return replace(batch, advantage=change(batch.advantage))
+def with_rows(change: Callable[..., Tensor], *given: Any) -> Batch:
+    """The batch with its advantage changed: `given` is what `change` also takes, then batch and probe."""
+    *more, batch, _ = given
+    return replace(batch, advantage=change(batch.advantage, *more))
 
 
 def with_tau(tau: float, batch: Batch, probe: Probe) -> Batch:
@@ -308,6 +331,44 @@ def cap_ratio(cap: float, batch: Batch, probe: Probe) -> Batch:
     return with_ratio(batch, batch.log_ratio.clamp_max(float(torch.tensor(cap).double().log())))
 
 
+def padded_mean(of_mean: bool, batch: Batch, probe: Probe) -> Batch:
+    """The log ratios of a response divided by the padded width; `of_mean`: an objective takes their mean itself."""
+    scale = batch.length[:, None] if of_mean else 1.0
+    return with_ratio(batch, batch.log_ratio * scale / batch.mask.shape[1])
+
+
+def by_prompt(batch: Batch, probe: Probe) -> Batch:
+    """Each prompt with the same weight, and in it each token."""
+    prompts, size = probe.reward.shape
+    tokens = batch.length.view(prompts, size).sum(1, keepdim=True).expand(-1, size).flatten()
+    return replace(batch, weight=1 / (prompts * tokens))
+
+
+def shifted_old(by: int, fill: float | None, batch: Batch, probe: Probe) -> Batch:
+    """logp_old moved by so many columns, around the end or with `fill` in the column that becomes free."""
+    old = batch.logp_old.roll(by, 1)
+    if fill is not None:
+        old = torch.cat([torch.full_like(old[:, :by], fill), old[:, by:]], 1)
+    return replace(batch, logp_old=old)
+
+
+def shifted_mask(by: int, batch: Batch, probe: Probe) -> Batch:
+    """The mask moved by one column; what leaves the row is lost."""
+    mask = batch.mask.roll(by, 1)
+    mask[:, 0 if by > 0 else -1] = False
+    return replace(batch, mask=mask)
+
+
+def tempered(scale: float, scale_old: float, batch: Batch, probe: Probe) -> Batch:
+    """Log-probabilities multiplied by these."""
+    return replace(batch, logp=batch.logp * scale, logp_old=batch.logp_old * scale_old)
+
+
+def at_reference(batch: Batch, probe: Probe) -> Batch:
+    """The reference in place of pi_old."""
+    return replace(batch, logp_old=probe.logp_ref)
+
+
 TWISTS: dict[str, Twist] = {
     "the log ratio, or the reward, has the wrong sign": lambda batch, probe: replace(
         batch, logp=2 * batch.logp_old - batch.logp
@@ -324,6 +385,30 @@ TWISTS: dict[str, Twist] = {
     "the reference is another: logp_old of the next response": lambda batch, probe: replace(
         batch, logp_old=batch.logp_old.roll(-1, 0)
     ),
+    "pi_old is subtracted twice": lambda batch, probe: replace(batch, logp_old=2 * batch.logp_old),
+    "logp_old is one token late": partial(shifted_old, 1, None),
+    "logp_old is one token late, and 0 for the first": partial(shifted_old, 1, 0.0),
+    "logp_old is one token early": partial(shifted_old, -1, None),
+    "the mask is one token late: it leaves out the first and counts one after the last": partial(shifted_mask, 1),
+    "the mask is one token early: it leaves out the last": partial(shifted_mask, -1),
+    "the mean over tokens is taken within each prompt, then over the prompts": by_prompt,
+    "the advantage is divided by the length of the response": lambda batch, probe: replace(
+        batch, advantage=batch.advantage / batch.length
+    ),
+    "the advantage is multiplied by the length of the response": lambda batch, probe: replace(
+        batch, advantage=batch.advantage * batch.length
+    ),
+    "negative advantages are set to 0": partial(with_rows, partial(torch.clamp, min=0.0)),
+    "positive advantages are set to 0": partial(with_rows, partial(torch.clamp, max=0.0)),
+    "the advantages are those of the next row": partial(with_rows, partial(torch.roll, shifts=-1)),
+    "the advantages are those of the row before": partial(with_rows, partial(torch.roll, shifts=1)),
+    **{
+        f"{which} is divided by a temperature of {t:g}, and {other} is not": partial(
+            tempered, *((1 / t, 1.0) if which == "logp" else (1.0, 1 / t))
+        )
+        for t in (0.6, 0.7, 0.8, 0.9)
+        for which, other in (("logp", "logp_old"), ("logp_old", "logp"))
+    },
     "the last token of each response is left out": lambda batch, probe: replace(batch, mask=without_last(batch.mask)),
     "the first token of each response is left out": lambda batch, probe: replace(
         batch, mask=without_last(batch.mask.flip(1)).flip(1)
@@ -343,6 +428,17 @@ def of_batch(groups: Groups, std: bool) -> Tensor:
     """Reward minus the mean of the batch, over its std or not."""
     centred = groups.reward - groups.reward.mean()
     return centred / groups.reward.std(correction=0) if std else centred
+
+
+def of_group_over_batch(groups: Groups, correction: int) -> Tensor:
+    """Reward minus the mean of its group, over the std of the batch."""
+    return (groups.reward - groups.reward.mean(1, keepdim=True)) / groups.reward.std(correction=correction)
+
+
+def whitened_again(groups: Groups, correction: int) -> Tensor:
+    """The standardised reward, once more standardised over the batch."""
+    advantage = baselines.standardised(groups, std="population")
+    return (advantage - advantage.mean()) / advantage.std(correction=correction)
 
 
 def with_constant(groups: Groups, constant: float, correction: int) -> Tensor:
@@ -387,6 +483,10 @@ def log_partitions(tau: float) -> dict[str, Callable[[Groups], Tensor]]:
         "tau is missing before log Z, which includes the own draw": lambda g: g.reward - (every(g) - count(g)),
         "log Z has the wrong sign": lambda g: g.reward + tau * (others(g) - less(g)),
         "the reward is not divided by tau in log Z": lambda g: g.reward - tau * peers_log_mean_exp(g.reward),
+        "log Z is that of the whole batch, not of the group": lambda g: (
+            g.reward
+            - tau * ((g.reward / tau).flatten().logsumexp(0) - torch.tensor(float(g.reward.numel())).double().log())
+        ),
         "the sum over the n - 1 others is divided by n in log Z": lambda g: g.reward - tau * (others(g) - count(g)),
     }
 
@@ -413,6 +513,21 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
     "the baseline is the sum over the others divided by n, not n - 1": lambda groups: (
         groups.reward - (groups.reward.sum(1, keepdim=True) - groups.reward) / groups.reward.shape[1]
     ),
+    "the baseline is the mean of all other responses of the batch": lambda groups: (
+        (groups.reward - groups.reward.mean()) * groups.reward.numel() / (groups.reward.numel() - 1)
+    ),
+    "the baseline is the sum over all responses divided by n - 1": lambda groups: (
+        groups.reward - groups.reward.sum(1, keepdim=True) / (groups.reward.shape[1] - 1)
+    ),
+    "the mean is that of the group, the population std that of the batch": partial(of_group_over_batch, correction=0),
+    "the mean is that of the group, the sample std that of the batch": partial(of_group_over_batch, correction=1),
+    "the std is the mean of those of the groups": lambda groups: (
+        (groups.reward - groups.reward.mean(1, keepdim=True)) / groups.reward.std(1, correction=0).mean()
+    ),
+    "the advantages are whitened once more over the batch, by the population std": partial(
+        whitened_again, correction=0
+    ),
+    "the advantages are whitened once more over the batch, by the sample std": partial(whitened_again, correction=1),
     "the reward is divided by the std without a baseline": lambda groups: (
         groups.reward / groups.reward.std(1, keepdim=True, correction=0).clamp_min(1e-12)
     ),
@@ -472,6 +587,33 @@ class SquareOfSum(PMDToken):
         gain = super().loss(replace(batch, tau=torch.zeros_like(batch.tau)))
         pull = batch.tau / 2 * batch.log_ratio.sum(1) ** 2 / batch.length
         return gain + torch.where(batch.mask, pull[:, None], 0.0)
+
+
+def larger_below(objective: Objective) -> Any:
+    """A class of the objective's kind that takes the larger gain where the advantage is negative."""
+
+    class Larger(type(objective)):  # type: ignore[misc]
+        def loss(self, batch: Batch) -> Tensor:
+            """-max(gain, clipped gain) = min(-gain, -clipped gain), which is the loss at the negative of both."""
+            below = replace(batch, advantage=-batch.advantage)
+            up, down = super().loss(batch), -super().loss(below)
+            sign = batch.advantage >= 0
+            return torch.where(sign if up.ndim == 1 else sign[:, None], up, down)
+
+    return Larger
+
+
+def weighted(objective: Objective, cap: float) -> Any:
+    """A class of the objective's kind whose loss is multiplied by the ratio, without gradient and at most `cap`."""
+
+    class Weighted(type(objective)):  # type: ignore[misc]
+        def loss(self, batch: Batch) -> Tensor:
+            """The loss times the ratio of a token, or of a response."""
+            found = super().loss(batch)
+            log_ratio = batch.seq_log_ratio if found.ndim == 1 else batch.log_ratio
+            return found * log_ratio.exp().clamp_max(cap).detach()
+
+    return Weighted
 
 
 def plain_clip(objective: Objective) -> Any:
