@@ -177,7 +177,7 @@ SLIPS = {
         "pmd-mean",
         "outside [0, 1]",
     ),
-    "mean for sum": (square(lambda a, s, n, case: pmd(a, s / n, n)), "pmd-mean", "the mean over its tokens, not the sum"),
+    "mean for sum": (square(lambda a, s, n, case: pmd(a, s / n, n)), "pmd-mean", "the mean over its tokens, not"),
     "mean over padding": (
         square(lambda a, s, n, case: pmd(a, s / case[3].shape[1], n)),
         "pmd-mean",
