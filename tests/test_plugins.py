@@ -13,7 +13,7 @@ from pmdkit.cli import main
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.resolve import resolve
-from pmdkit_lab.replay.recorded import open_step
+from pmdkit_lab.dumps.recorded import open_step
 from pmdkit_lab.replay.replay import make_request
 
 CODE = """

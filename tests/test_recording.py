@@ -11,7 +11,7 @@ from pmdkit.loop import ministeps
 from pmdkit.objectives import Groups, PMDMean, credit
 from pmdkit.process_group import ProcessGroup
 from pmdkit.recording import Recorder, Recording, encode, gather_rows
-from pmdkit_lab.replay.recorded import decode, unpack
+from pmdkit_lab.dumps.recorded import decode, unpack
 
 NUMBERS = {
     torch.float64: st.floats(allow_nan=True, allow_infinity=True),

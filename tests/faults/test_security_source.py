@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LOADERS = {"pickle", "cPickle", "joblib", "dill", "cloudpickle", "shelve", "marshal", "yaml"}
-MAY_LOAD_TENSORS = "packages/pmdkit-lab/pmdkit_lab/autopsy/readers.py"  # dumps of slime; pickle only for its exception
+MAY_LOAD_TENSORS = "packages/pmdkit-lab/pmdkit_lab/dumps/readers.py"  # dumps of slime; pickle only for its exception
 MAKE_CODE = {"eval", "exec", "compile", "__import__"}
 MAY_MAKE_CODE = {
     "packages/pmdkit-course/pmdkit_course/worker.py",  # a learner's cell, in a process of its own

@@ -16,7 +16,7 @@ from pmdkit import train
 from pmdkit.errors import UsageError
 from pmdkit.observe import files
 from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums
-from pmdkit_lab.replay.recorded import decode
+from pmdkit_lab.dumps.recorded import decode
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.objectives import PMDMean
 from pmdkit_adapters.trl import PMDRecorder
 from pmdkit_lab.autopsy.report import autopsy
+from pmdkit_lab.dumps.recorded import RecordingText, open_step, recorded_steps
 from pmdkit_lab.replay import replay
-from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
 
 from . import train_tiny as tiny
 

@@ -15,8 +15,8 @@ from verl_rows import config
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit_adapters.verl import PMDRecorder
 from pmdkit_lab.autopsy.report import autopsy
+from pmdkit_lab.dumps.recorded import RecordingText, open_step, recorded_steps
 from pmdkit_lab.replay import replay
-from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
 
 SCRIPT = Path(__file__).with_name("trainer_run.py")
 

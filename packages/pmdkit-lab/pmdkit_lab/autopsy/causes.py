@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
-from pmdkit_lab.autopsy.readers import Place, Source
+from pmdkit_lab.dumps.readers import Place, Source
 
 ABOUT: dict[str, Any] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text(encoding="utf-8"))
 PHASES = 3  # of a report

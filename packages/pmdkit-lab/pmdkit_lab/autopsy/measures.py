@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pmdkit.observe import gauge
 from pmdkit.theory import group_anchor
-from pmdkit_lab.autopsy.readers import Place, Row
+from pmdkit_lab.dumps.readers import Place, Row
 from strict_answers.extraction import answer_line, last_box
 
 Values = NDArray[np.float64]

@@ -14,7 +14,7 @@ from pmdkit.errors import UsageError
 from pmdkit.observe import gauge
 from pmdkit_lab.autopsy.causes import Run, causes
 from pmdkit_lab.autopsy.measures import Measures, by_step, merged
-from pmdkit_lab.autopsy.readers import MAX_STEPS, METRICS, Source, read, read_config
+from pmdkit_lab.dumps.readers import MAX_STEPS, METRICS, Source, read, read_config
 
 MIN_STEPS = 3  # a shorter run is not called healthy
 FALL = 0.5  # of the best reward; a reward below it is a collapse

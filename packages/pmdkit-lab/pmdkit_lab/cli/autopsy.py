@@ -30,7 +30,7 @@ def autopsy(
     """
     from pmdkit_lab import json_values
     from pmdkit_lab.autopsy import report as reports
-    from pmdkit_lab.autopsy.readers import column_names
+    from pmdkit_lab.dumps.readers import column_names
 
     if group is not None and group < 2:
         raise UsageError(f"--group got {group}; expected the number of responses to a prompt, at least 2")

@@ -43,10 +43,10 @@ def replay(
         web: write all recorded steps to FOLDER/biography.json, which the page "Biography of a prompt" opens.
         json: print one JSON value.
     """
-    from pmdkit_lab.autopsy.readers import column_names
+    from pmdkit_lab.dumps.as_recording import open_dump
+    from pmdkit_lab.dumps.readers import column_names
+    from pmdkit_lab.dumps.recorded import RecordingText, holds_run, open_step
     from pmdkit_lab.replay import replay
-    from pmdkit_lab.replay.dumps import open_dump
-    from pmdkit_lab.replay.recorded import RecordingText, holds_run, open_step
 
     if web or folder is not None:
         others = {"--step": step, "--objective": objective, "--tau": tau, "--set": set, "--columns": columns}

@@ -20,8 +20,8 @@ from pmdkit.observe import files
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.recording import Recording
 from pmdkit_lab import json_values
+from pmdkit_lab.dumps.recorded import RecordingText, open_step, recorded_steps
 from pmdkit_lab.replay.gradient import NotRecorded, log_ratio, point, rollouts_of
-from pmdkit_lab.replay.recorded import RecordingText, open_step, recorded_steps
 
 WEB_FORMAT = 1
 NAME = "biography.json"

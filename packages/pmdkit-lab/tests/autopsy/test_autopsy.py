@@ -11,7 +11,7 @@ from pmdkit.errors import UsageError
 from pmdkit.theory import group_anchor
 from pmdkit_lab.autopsy import report
 from pmdkit_lab.autopsy.measures import Pairs, agrees, answer_of, by_step, effective
-from pmdkit_lab.autopsy.readers import Source, read, read_config
+from pmdkit_lab.dumps.readers import Source, read, read_config
 
 TRL = Path(__file__).parent / "trl"  # one step that TRL 1.16.0 wrote with log_completions, a random model of two layers
 
@@ -171,7 +171,7 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path):
 def test_a_large_file_reads_the_same_with_its_progress(tmp_path, monkeypatch):
     path = lines(tmp_path / "dump.jsonl", records(1))
     plain, _ = rows_of(path, PLAIN)
-    monkeypatch.setattr("pmdkit_lab.autopsy.readers.PROGRESS_SIZE", 0)
+    monkeypatch.setattr("pmdkit_lab.dumps.readers.PROGRESS_SIZE", 0)
     assert rows_of(path, PLAIN)[0] == plain
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from pmdkit_lab.autopsy import causes
 from pmdkit_lab.autopsy.causes import RULES, Run
-from pmdkit_lab.autopsy.readers import Source
+from pmdkit_lab.dumps.readers import Source
 
 COUNTS = ("right_known", "right_unpaid", "paid_known", "paid_wrong")
 USUAL = {"rewarded": 8, "reward": 0.4, "reward_low": 0.0, "reward_high": 1.0} | dict.fromkeys(COUNTS, 0)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pmdkit_lab.autopsy.readers import Source, make_row, read, typed, whole
+from pmdkit_lab.dumps.readers import Source, make_row, read, typed, whole
 from tests.nightly import mostly_nightly
 
 DEEP = "[" * 500 + "]" * 500

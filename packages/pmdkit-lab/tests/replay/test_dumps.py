@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pmdkit.errors import UsageError
-from pmdkit_lab.replay.dumps import open_dump
-from pmdkit_lab.replay.recorded import RecordingText, open_step
+from pmdkit_lab.dumps.as_recording import open_dump
+from pmdkit_lab.dumps.recorded import RecordingText, open_step
 from pmdkit_lab.replay.replay import BESIDE, make_request, make_requests, replay
 
 TRL = Path(__file__).parents[1] / "autopsy" / "trl"

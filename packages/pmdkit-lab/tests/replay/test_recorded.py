@@ -8,7 +8,7 @@ import torch
 
 from pmdkit.errors import UsageError
 from pmdkit.recording import encode
-from pmdkit_lab.replay.recorded import decode, open_step
+from pmdkit_lab.dumps.recorded import decode, open_step
 
 TENSORS = {
     "a log-probability above 0": ("logp_old", lambda x: -x),

@@ -5,8 +5,8 @@ import torch
 
 from pmdkit.objectives import coefficient, cut, total
 from pmdkit.recording import Recording
+from pmdkit_lab.dumps.recorded import open_step
 from pmdkit_lab.replay.gradient import NotRecorded, batch_of, gradient, point
-from pmdkit_lab.replay.recorded import open_step
 from pmdkit_lab.replay.replay import make_request, make_requests, replay
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pmdkit.observe.checkpoint import steps
+from pmdkit_lab.dumps.recorded import open_step, recorded_steps
 from pmdkit_lab.replay.gradient import point
-from pmdkit_lab.replay.recorded import open_step, recorded_steps
 from pmdkit_lab.replay.replay import make_request, replay
 
 from .conftest import toy_run

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pmdkit.objectives import parts
+from pmdkit_lab.dumps.recorded import RecordingText, open_step
 from pmdkit_lab.replay import web
 from pmdkit_lab.replay.gradient import POINTS, NotRecorded, batch_of, gradient, point
-from pmdkit_lab.replay.recorded import RecordingText, open_step
 from pmdkit_lab.replay.replay import make_request
 from tests.explore.by_torch import SHOWN
 from tests.explore.in_node import in_node

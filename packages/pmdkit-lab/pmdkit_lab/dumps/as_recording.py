@@ -1,4 +1,4 @@
-"""A step of another trainer's dump as a recording, through the readers of `pmdkit_lab.autopsy`."""
+"""A step of another trainer's dump as a recording, which a replay takes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ import torch
 
 from pmdkit.errors import UsageError, short
 from pmdkit.recording import Recording
-from pmdkit_lab.autopsy.readers import KNOWN, Row, Source, read
-from pmdkit_lab.replay.recorded import ROUNDING
+from pmdkit_lab.dumps.readers import KNOWN, Row, Source, read
+from pmdkit_lab.dumps.recorded import ROUNDING
 
 POLICIES = {"logp_engine": "the engine that drew", "logp": "the trainer", "logp_after": "the policy after the step"}
 MAX_HELD = 2**25  # log-probabilities and characters of a step, and places of its rectangle: about 1 GB

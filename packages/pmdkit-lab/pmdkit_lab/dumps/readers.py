@@ -205,7 +205,7 @@ SPECIAL: dict[str, Callable[[Record, Record], Iterator[Record]]] = {
 def recording(file: Path) -> Iterator[Record]:
     """The rows of a recorded step of pmdkit (pmdkit/recording.py), rollouts/step-N.safetensors. A step-N.jsonl beside
     it has texts and rewards."""
-    from pmdkit_lab.replay.recorded import RecordingText, decode
+    from pmdkit_lab.dumps.recorded import RecordingText, decode
 
     step = decode(untrusted.read_bytes(file, untrusted.LARGE), str(file))
     elsewhere, words, mass = file.with_suffix(".jsonl").exists(), RecordingText(step, file.parents[1]), step["mass"]
