@@ -1,6 +1,7 @@
 """The report of an autopsy: its numbers, one picture, and the page that shows both."""
 
 import base64
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from io import BytesIO
@@ -12,8 +13,19 @@ import numpy as np
 
 from pmdkit.errors import UsageError
 from pmdkit.observe import gauge
-from pmdkit_lab.autopsy.causes import Run, causes
+from pmdkit_lab.autopsy.causes import ABOUT, Cause, Run, causes
 from pmdkit_lab.autopsy.measures import Measures, by_step, merged
+from pmdkit_lab.autopsy.scalar_causes import (
+    JUMP,
+    MIN_POINTS,
+    SMALL_GAIN,
+    Curves,
+    notes,
+    points_that_would_tell,
+    scalar_causes,
+    trend,
+)
+from pmdkit_lab.autopsy.scalars import Log, read_logs
 from pmdkit_lab.dumps.readers import MAX_STEPS, METRICS, Source, read, read_config
 
 MIN_STEPS = 3  # a shorter run is not called healthy
@@ -30,7 +42,10 @@ SHOWN = (
     ("anchor", "anchor c / tau", ".2f"), ("drift", "log-ratio to the reference, per token", ".3f"),
     ("repeated", "repeated prompts", ".0%"), ("repeated_at_least", "repeated prompts, at least", ".0%"),
     ("one_answer", "groups with one response", ".0%"),
-    ("contradictions", "groups with contradictions paid", ".0%"), ("grad_norm", "gradient norm", ".3g"),
+    ("contradictions", "groups with contradictions paid", ".0%"), ("reward_std", "std inside groups", ".3f"),
+    ("kl", "KL to the reference", ".4f"), ("kl_step", "KL of a step", ".4f"), ("held_out", "held-out reward", ".3f"),
+    ("lr", "learning rate", ".2g"), ("loss", "loss", ".3g"), ("ratio_max", "largest weight", ".3g"),
+    ("grad_norm", "gradient norm", ".3g"),
 )  # fmt: skip
 # what a dump may lack: measure, values that it needs, what they would tell
 NEEDS = (
@@ -96,6 +111,111 @@ def autopsy(
         "missing": [{"needs": needs, "for": tells} for key, needs, tells in NEEDS if key not in known],
         "phases": phases, "events": events(steps, collapse), "causes": [cause.as_json(where) for cause in named],
     }, steps  # fmt: skip
+
+
+SCALARS = {
+    "reward": "rewards", "entropy": "entropy", "length": "lengths", "cut": "cut-offs", "grad_norm": "gradient norms",
+    "silent": "the share of silent groups", "reward_std": "the std inside groups", "kl": "a KL to the reference",
+    "lr": "learning rates",
+}  # fmt: skip
+
+
+def scalar_autopsy(path: Path, columns: Mapping[str, str]) -> tuple[dict[str, Any], list[Measures]]:
+    """The report of a log without responses, as of `autopsy`: of its longest run, with the others in `runs`.
+
+    Raises:
+        UsageError: nothing could be read; the message says which columns were there.
+    """
+    source = Source()
+    logs = [log for log in read_logs(path, columns, source) if log.get("reward") is not None]
+    judged = [judge_scalars(Curves(log)) for log in logs]
+    main = max(range(len(logs)), key=lambda n: len(logs[n].step))
+    report, steps = judged[main]
+    report["runs"] = [
+        {"name": log.name, "steps": each["steps"], "verdict": each["verdict"], "reward": each["phases"][-1]["reward"]}
+        for log, (each, _) in zip(logs, judged, strict=True)
+    ]
+    if (cause := starts_differ(logs)) is not None:
+        report["verdict"], report["causes"] = "causes", [cause.as_json(str), *report["causes"]]
+    left_out = [{"what": why, "count": n, "first": at} for why, (n, at) in source.left_out.items()]
+    return {"path": str(path), "door": "scalars", "left_out": left_out} | report, steps
+
+
+def starts_differ(logs: list[Log]) -> Cause | None:
+    """A change of the grader between two starts of one log: a policy without updates cannot have two pass rates."""
+    starts = [c for c in map(Curves, logs) if c.steps[0] == logs[0].step[0] and c.log.name == logs[0].name]
+    first = [float(c.reward[0]) for c in starts]
+    if max(first, default=0.0) - min(first, default=0.0) < SMALL_GAIN * 5 * max(c.scale for c in starts):
+        return None
+    says = (
+        f"this log has {len(starts)} starts, which begin at rewards of {', '.join(f'{each:.3g}' for each in first)}: a "
+        "policy without updates has one, so the grader or its prompts changed between them"
+    )
+    about = ABOUT["grader-changed"]
+    return Cause("grader-changed", says, 2.0, (starts[0].step(0),) * 2, [], about["confirm"], about["remedy"])
+
+
+def judge_scalars(curves: Curves) -> tuple[dict[str, Any], list[Measures]]:
+    """The report of one run, without the facts about its file."""
+    log, named = curves.log, scalar_causes(curves)
+    needed = points_that_would_tell(curves)
+    if named:
+        verdict = "causes"
+    elif curves.learned and len(curves.reward) >= MIN_POINTS // 2:
+        verdict = "healthy"
+    else:
+        verdict = "too few steps" if len(curves.reward) < max(needed, MIN_POINTS) else "cannot tell"
+    table = {key: values for key in log.columns if (values := log.get(key)) is not None}
+    thirds = np.array_split(np.arange(len(log.step)), min(3, len(log.step)))
+    phases = []
+    for third in thirds:
+        means = {key: float(np.nanmean(x)) for key in table if not np.isnan(x := log.columns[key][third]).all()}
+        phases.append({"steps": [int(log.step[third[0]]), int(log.step[third[-1]])], "forms": {}, **means})
+    steps = [
+        {"step": int(step)} | {key: float(log.columns[key][n]) for key in table if not np.isnan(log.columns[key][n])}
+        for n, step in enumerate(log.step)
+    ]
+    report = {
+        "verdict": verdict, "read": {"scalars": len(log.step)}, "rows": len(log.step),
+        "steps": [int(log.step[0]), int(log.step[-1]), len(log.step)],
+        "missing": [
+            {"needs": words, "for": "what rests on them"} for key, words in SCALARS.items() if key not in table
+        ],
+        "phases": phases, "events": [], "causes": [cause.as_json(str) for cause in named], "notes": notes(curves),
+        "points": [len(curves.reward), needed], "gain": curves.trend.last - curves.trend.first,
+    }  # fmt: skip
+    return report, steps
+
+
+def departure(ours: Log, theirs: Log) -> list[dict[str, Any]]:
+    """For each column that both runs log, the first step where they part for good, in order.
+
+    Runs part where the difference of their means over eight points is more than six standard errors of their noise.
+    """
+    found = []
+    for key in ours.columns.keys() & theirs.columns.keys() & {*SCALARS, "loss", "prompt_length"}:
+        if ours.get(key) is None or theirs.get(key) is None:
+            continue
+        one, two = (dict(zip(log.steps_of(key), log.get(key), strict=True)) for log in (ours, theirs))  # type: ignore[arg-type]
+        steps = sorted(one.keys() & two.keys())
+        if len(steps) < MIN_POINTS:
+            continue
+        a, b = (np.array([run[step] for step in steps]) for run in (one, two))
+        noise = max(math.hypot(trend(a).noise, trend(b).noise), 1e-6 * float(np.abs(a).max()), 1e-12)
+        width = 8 if noise > 1e-3 * float(np.abs(a).mean()) else 1
+        apart = np.abs(np.convolve(a - b, np.full(width, 1 / width), "valid")) > JUMP * noise / math.sqrt(width)
+        if apart[-1]:
+            at = len(apart) - int((~apart[::-1]).argmax()) if not apart.all() else 0
+            at = min(at + width // 2, len(steps) - 1) if at else 0
+            values = [float(run[at : at + 8].mean()) for run in (a, b)]
+            found.append({"column": key, "step": int(steps[at]), "first": values[0], "second": values[1]})
+    return sorted(found, key=lambda each: each["step"])
+
+
+def compared(path: Path, other: Path, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Where a second log leaves a first one, see `departure`; of logs with several runs, the longest."""
+    both = [max(read_logs(each, columns, Source()), key=lambda log: len(log.step)) for each in (path, other)]
+    return departure(*both)
 
 
 def read_steps(
@@ -215,8 +335,18 @@ def headline(report: dict[str, Any]) -> str:
     """The verdict as one sentence."""
     if report["verdict"] == "causes":
         return f"{report['causes'][0]['name']}: {report['causes'][0]['says']}."
+    if report["verdict"] == "too few steps":
+        points, needed = report["points"]
+        gain = f"its reward changes by {report['gain']:+.2g} from the first to the last third"
+        return f"Nothing is wrong in this log, but its {points} points are too few: {gain}; {needed} would show 0.1."
     if report["verdict"] == "healthy":
-        return "Nothing is wrong in what these dumps show."
+        return (
+            "Nothing is wrong in what is logged here."
+            if "door" in report
+            else ("Nothing is wrong in what these dumps show.")
+        )
+    if "door" in report:
+        return "The reward does not rise, and nothing in this log explains it: an autopsy of the responses may."
     return "These dumps do not tell: " + (
         "the run collapses, and no measure explains it." if report["events"] else "too little is in them."
     )

@@ -1,6 +1,7 @@
 """`pmdkit autopsy`: what happened in somebody's run, from the dumps of its trainer."""
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -11,6 +12,7 @@ from pmdkit.errors import UsageError
 
 def autopsy(
     path: Path,
+    other: Path | None = None,
     *,
     columns: str | None = None,
     tau: float | None = None,
@@ -21,8 +23,10 @@ def autopsy(
     """Read what TRL, verl, prime-rl, slime, torchtitan, open-instruct or pmdkit wrote; say what may be wrong with it.
 
     Args:
-        path: a run folder, a folder of dumps, or one file. Nothing in it runs.
-        columns: for other JSONL or Parquet, our names and theirs: reward=score,prompt=question,response=text.
+        path: a run folder, a folder of dumps, or one file: responses, or only a log (CSV, trainer_state.json, JSON
+            Lines, events of TensorBoard, a console). Nothing in it runs.
+        other: the log of a second run; the answer is then where it leaves the first one.
+        columns: for other files, our names and theirs: reward=score,prompt=question,response=text.
         tau: temperature of PMD in reward units, for the anchor; by default that of a run of pmdkit.
         group: responses of a group, where a dump names no groups (TRL, verl): to know which prompts are repeated.
         out: folder for the page autopsy.html.
@@ -30,11 +34,19 @@ def autopsy(
     """
     from pmdkit_lab import json_values
     from pmdkit_lab.autopsy import report as reports
+    from pmdkit_lab.autopsy.scalars import holds_scalars
     from pmdkit_lab.dumps.readers import column_names
 
+    names = column_names(columns)
+    if other is not None:
+        show_departure(reports.compared(path, other, names), path, other, json)
+        return
     if group is not None and group < 2:
         raise UsageError(f"--group got {group}; expected the number of responses to a prompt, at least 2")
-    report, steps = reports.autopsy(path, column_names(columns), tau, group)
+    if holds_scalars(path, names):
+        report, steps = reports.scalar_autopsy(path, names)
+    else:
+        report, steps = reports.autopsy(path, names, tau, group)
     if out is not None:
         from pmdkit.observe import files
         from pmdkit.observe.run_folder import make_writable
@@ -58,11 +70,19 @@ def autopsy(
         console.print(f"{number}. [bold]{cause['name']}[/bold], steps {cause['steps'][0]} to {cause['steps'][1]}")
         console.print(f"   {shown(cause['says'])}", soft_wrap=True)
         console.print(f"   confirm: {shown(cause['confirm'])}; try: {shown(cause['remedy'])}", soft_wrap=True)
-        console.print(f"   rows: {shown(' '.join(cause['rows']))}", soft_wrap=True)
+        if cause["rows"]:
+            console.print(f"   rows: {shown(' '.join(cause['rows']))}", soft_wrap=True)
     table = simple_table("measure", *(f">{a['steps'][0]} to {a['steps'][1]}" for a in report["phases"]))
     for row in reports.rows_of_phases(report):
         table.add_row(*row)
     console.print(table)
+    for note in report.get("notes", ()):
+        console.print(f"note: {shown(note)}", soft_wrap=True)
+    for run in report.get("runs", ()) if len(report.get("runs", ())) > 1 else ():
+        console.print(
+            f"run {shown(run['name'])}, steps {run['steps'][0]} to {run['steps'][1]}: {run['verdict']}, "
+            f"reward {run['reward']:.3g} at the end"
+        )
     for event in report["events"]:
         console.print(f"step {event['step']}: {event['what']}")
     for each in report["missing"]:
@@ -71,3 +91,18 @@ def autopsy(
         console.print(f"left out: {each['count']} {shown(each['what'])}, first {shown(each['first'])}", soft_wrap=True)
     if "page" in report:
         console.print(shown(report["page"]), soft_wrap=True)
+
+
+def show_departure(found: list[dict[str, Any]], path: Path, other: Path, json: bool) -> None:
+    """Print where a run leaves another, the first column first."""
+    from pmdkit_lab import json_values
+
+    if json:
+        print_json(json_values.plain(found))
+        return
+    console = Console(highlight=False)
+    if not found:
+        console.print(f"{shown(other)} does not leave {shown(path)} in any column that both log", soft_wrap=True)
+    for each in found:
+        values = f"{each['first']:.4g} there, {each['second']:.4g} here"
+        console.print(f"step {each['step']}: {shown(other)} leaves in {each['column']} ({values})", soft_wrap=True)

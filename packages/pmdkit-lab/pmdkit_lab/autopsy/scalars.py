@@ -1,0 +1,374 @@
+"""Read the scalars that a run logged: CSV, JSON Lines, trainer_state.json, TensorBoard's events, the text of a console.
+
+scalars.toml has the names of the columns. Every file is streamed, and what cannot be read costs its own line.
+"""
+
+import csv
+import json
+import math
+import os
+import re
+import struct
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pmdkit import untrusted
+from pmdkit.errors import UsageError, short, unknown
+from pmdkit_lab.dumps.readers import COLUMNS, KNOWN, MAX_NUMBER, MAX_STEPS, MAX_STREAM, Source, leaving_out
+
+Values = NDArray[np.float64]
+Entries = Iterator[tuple[str, Mapping[str, Any]]]  # the run's name and what was logged together
+NAMES: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "scalars.toml").read_text(encoding="utf-8"))[
+    "names"
+]
+OURS = {theirs: ours for ours, names in NAMES.items() for theirs in names}
+MAX_LINE = untrusted.MIB  # bytes of a line or an event; a step with a thousand metrics has a twentieth of it
+MAX_PARTS = 20  # components of the reward
+MAX_RUNS = 64  # in one log
+SNIFFED = 50  # records that decide whether a file holds responses or scalars
+NOT_MEASURED = ("entropy", "kl", "kl_step", "kl_engine", "loss", "lr", "ratio_mean", "ratio_max")  # if always 0
+PART = re.compile(r"rewards?/(?!(?:all|mean|std|min|max|avg_)(?:/|$))([^/]+)(?:/mean)?|avg_(.+)_reward|(.+_reward)_avg")
+PAIR = re.compile(r"'([\w/.\- ]{1,99})': '?(-?(?:\d[\d.eE+-]{0,30}|nan|inf))'?")  # of a dict as Python prints it
+METRIC = re.compile(r"([\w/.@-]{1,99}):(-?\d[\d.eE+-]{0,30})(?=\s|$)")  # of verl's console: step:34 - a:1.0
+
+
+@dataclass
+class Log:
+    """The scalars of one run: `step` and, by our names, columns of equal length with NaN where nothing was logged.
+
+    `parts` holds the components of the reward, by their own names.
+    """
+
+    name: str
+    step: Values
+    columns: dict[str, Values]
+    parts: dict[str, Values]
+
+    def get(self, key: str) -> Values | None:
+        """A column at its logged steps, None if nothing was measured: a constant 0 is not, where 0 cannot last."""
+        values = self.columns.get(key)
+        if key == "silent" and values is None and (mixed := self.get("mixed")) is not None:
+            return 1 - mixed
+        if values is None:
+            return None
+        known = values[~np.isnan(values)]
+        return None if not len(known) or (key in NOT_MEASURED and not known.any()) else known
+
+    def steps_of(self, key: str) -> Values:
+        """The steps at which a column was logged."""
+        values = self.columns["mixed" if key == "silent" and key not in self.columns else key]
+        return self.step[~np.isnan(values)]
+
+
+@dataclass
+class Growing:
+    """A run while it is read: a row for each step. Beyond MAX_STEPS every second row is dropped, again and again."""
+
+    rows: dict[float, dict[str, float]] = field(default_factory=dict)
+    stride: int = 1
+    last: float = -math.inf
+
+    def take(self, step: float, values: dict[str, float]) -> bool:
+        """Add what was logged at a step; False if the step counter began anew, so this is another run."""
+        row = self.rows.get(step)
+        if step < self.last or (row is not None and row.keys() & values.keys()):
+            return False
+        self.last = step
+        self.rows.setdefault(step, {}).update(values)
+        if len(self.rows) > MAX_STEPS:
+            self.rows = dict(list(self.rows.items())[::2])
+        return True
+
+    def log(self, name: str) -> Log:
+        """The columns of the run."""
+        keys = dict.fromkeys(key for row in self.rows.values() for key in row)
+        table = {key: np.array([row.get(key, math.nan) for row in self.rows.values()]) for key in keys}
+        parts = {key.removeprefix("part "): x for key, x in table.items() if key.startswith("part ")}
+        return Log(
+            name, np.array(list(self.rows)), {k: x for k, x in table.items() if not k.startswith("part ")}, parts
+        )
+
+
+def number(value: Any) -> float | None:
+    """A finite number, also as text; None if it is something else."""
+    if isinstance(value, str):
+        try:
+            value = float(value[:40])
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_NUMBER:
+        return None
+    return float(value)
+
+
+def named(entry: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, float]:
+    """The numbers of an entry under our names; a component of the reward under `part NAME`."""
+    found: dict[str, tuple[int, float]] = {}
+    for key, given in flat(entry):
+        plain = key.rpartition(" - ")[2].removeprefix("train/")
+        ours = columns.get(key) or columns.get(plain) or OURS.get(plain)
+        if ours is None and (part := PART.fullmatch(plain)):
+            ours = f"part {next(filter(None, part.groups()))[:60]}"
+        value = None if ours is None else number(given)
+        if ours is not None and value is not None:
+            rank = -1 if key in columns or plain in columns else NAMES[ours].index(plain) if ours in NAMES else 0
+            if ours not in found or rank < found[ours][0]:
+                found[ours] = (rank, value)
+    return {ours: value for ours, (_, value) in found.items()}
+
+
+def flat(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys and values of an entry; a nested object counts both with its name and, if it is `data`, without."""
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            inside = "" if key in ("data", "metrics", "logs") else f"{key}/"
+            yield from ((f"{inside}{name}", inner) for name, inner in value.items() if isinstance(name, str))
+        elif isinstance(key, str):
+            yield key, value
+
+
+# ---- Formats: each yields what was logged together
+
+
+def lines(stream: BufferedReader, source: Source, where: str) -> Iterator[str]:
+    """The lines of a text; one that is too long is left out as a whole."""
+    skipping = False
+    for line in iter(lambda: stream.readline(MAX_LINE), b""):
+        ended = line.endswith(b"\n")
+        if not skipping and (ended or len(line) < MAX_LINE):
+            yield line.decode(errors="replace")
+        elif not skipping:
+            source.leave_out(f"lines longer than {MAX_LINE:,} bytes", where)
+        skipping = not ended
+
+
+def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
+    """A table with a row for each step, or with columns `metric`, `step`, `value` and a row for each number."""
+    text = lines(stream, source, where)
+    head = next(text, "").lstrip("\ufeff")
+    table = csv.reader(text, delimiter="\t" if head.count("\t") > head.count(",") else ",")
+    titles = next(csv.reader([head], table.dialect), [])
+    long = {"metric", "value"} <= set(titles)
+    run = next((title for title in titles if title in ("run", "run_name", "run_id")), None)
+    while True:
+        try:
+            cells = next(table)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            source.leave_out(f"rows that are no CSV ({problem})", where)
+            continue
+        row = dict(zip(titles, cells, strict=False))
+        if not long:
+            yield row.get(run or "", ""), row
+        elif "metric" in row and "value" in row:
+            step = next((row[name] for name in NAMES["step"] if name in row), None)
+            yield row.get(run or "", ""), {row["metric"]: row["value"], "step": step}
+
+
+def from_json_lines(stream: BufferedReader, source: Source, where: str) -> Entries:
+    """An object for each step."""
+    for line in lines(stream, source, where):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if isinstance(entry, dict):
+            yield "", entry
+        else:
+            source.leave_out("lines that are not JSON objects", where)
+
+
+def from_json(stream: BufferedReader, source: Source, where: str) -> Entries:
+    """trainer_state.json of transformers, or a list of objects."""
+    value = untrusted.parse_json(stream.read(64 * untrusted.MIB), where, numbers=False)
+    entries = value.get("log_history", value.get("history")) if isinstance(value, dict) else value
+    if not isinstance(entries, list):
+        raise UsageError(f"{where} has no log_history; expected trainer_state.json, or a list of objects")
+    for entry in entries:
+        if isinstance(entry, dict):
+            yield "", entry
+        else:
+            source.leave_out("entries that are not objects", where)
+
+
+def from_text(stream: BufferedReader, source: Source, where: str) -> Entries:
+    """The console of a trainer: dicts as Python prints them, by the number of the bar before, or `step:1 - a:2`."""
+    for line in lines(stream, source, where):
+        if "': " in line and (pairs := dict(PAIR.findall(line))):
+            numbered = re.findall(r"\| (\d{1,9})/\d", line.partition("{")[0])  # of the bar before it
+            yield "", ({"step": numbered[-1]} if numbered else {}) | pairs
+        elif "step:" in line and (pairs := dict(METRIC.findall(line))):
+            yield "", pairs
+
+
+def from_events(stream: BufferedReader, source: Source, where: str) -> Entries:
+    """TensorBoard's events: records of a length (8 bytes), its checksum (4), a protocol buffer and its checksum (4)."""
+    while len(head := stream.read(12)) == 12:
+        size = struct.unpack("<Q", head[:8])[0]
+        if size > MAX_LINE:
+            if size > MAX_STREAM:
+                raise UsageError(f"{where} is damaged: an event of {size:,} bytes")
+            source.leave_out(f"events longer than {MAX_LINE:,} bytes", where)
+            stream.seek(size + 4, os.SEEK_CUR)
+            continue
+        event = stream.read(size + 4)[:size]
+        try:
+            fields = list(protobuf(event))
+            step = next((value for key, value in fields if key == 2 and isinstance(value, int)), 0)
+            for key, summary in fields:
+                for each, value in protobuf(summary) if key == 5 and isinstance(summary, bytes) else ():
+                    if each == 1 and isinstance(value, bytes) and (scalar := summary_value(value)) is not None:
+                        yield "", {scalar[0]: scalar[1], "step": step}
+        except (ValueError, IndexError, struct.error):
+            source.leave_out("events that are no protocol buffer", where)
+
+
+def summary_value(data: bytes) -> tuple[str, float] | None:
+    """Tag and number of a `Summary.Value`, some of which hold a tensor; None if it holds something else."""
+    parts = dict(protobuf(data))
+    tag, plain, tensor = parts.get(1), parts.get(2), parts.get(8)
+    if plain is None and isinstance(tensor, bytes):
+        inside = dict(protobuf(tensor))
+        plain = inside.get(5, inside.get(4)) if inside.get(1) == 1 else None  # float_val or tensor_content of float32
+    if not isinstance(tag, bytes) or not isinstance(plain, bytes) or len(plain) != 4:
+        return None
+    return tag.decode(errors="replace"), struct.unpack("<f", plain)[0]
+
+
+def protobuf(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Numbers and values of the fields of a protocol buffer: whole numbers, and bytes for everything else."""
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = data[place]
+            place += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise ValueError("a number of more than 64 bits")
+
+    while place < len(data):
+        tag = varint()
+        kind = tag & 7
+        if kind == 0:
+            yield tag >> 3, varint()
+            continue
+        size = {1: 8, 5: 4}.get(kind) or (varint() if kind == 2 else -1)
+        if not 0 <= size <= len(data) - place:
+            raise ValueError("a field longer than its message")
+        yield tag >> 3, data[place : place + size]
+        place += size
+
+
+def reader_of(file: Path) -> Callable[[BufferedReader, Source, str], Entries] | None:
+    """The reader of a file by its name; None for a file that holds no scalars."""
+    if "tfevents" in file.name:
+        return from_events
+    kinds: dict[str, Any] = {
+        ".csv": from_csv, ".tsv": from_csv, ".jsonl": from_json_lines, ".ndjson": from_json_lines, ".json": from_json,
+        ".log": from_text, ".txt": from_text, ".out": from_text,
+    }  # fmt: skip
+    return kinds.get(file.suffix)
+
+
+# ---- The entrance
+
+
+def holds_scalars(path: Path, columns: Mapping[str, str]) -> bool:
+    """Whether a path holds scalars and no responses, by the names of its files and their first records."""
+    if columns.keys() - NAMES.keys():
+        return False
+    return bool(files := scalar_files(path)) and not any(holds_responses(file, columns) for file in files)
+
+
+def scalar_files(path: Path) -> list[Path]:
+    """The files of scalars below a path; none beside files of responses, and the last of several trainer_state.json."""
+    if not path.is_dir():
+        return [path] if reader_of(path) else []
+    below = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+    if any(file.suffix in (".parquet", ".pt", ".safetensors") and "checkpoint" not in str(file) for file in below):
+        return []
+    states = [file for file in below if file.name == "trainer_state.json"]
+    last = max(states, key=lambda file: int(("".join(re.findall(r"\d+", file.parent.name)) or "0")[:15]), default=None)
+    logs = [file for file in below if "tfevents" in file.name or file.suffix in (".csv", ".jsonl", ".ndjson")]
+    return [last] if last is not None and not any(file.suffix == ".jsonl" for file in logs) else sorted(logs)
+
+
+def holds_responses(file: Path, columns: Mapping[str, str]) -> bool:
+    """Whether the first records of a JSON Lines file are responses: they have their keys, or one step has several."""
+    if file.suffix not in (".jsonl", ".ndjson") or not file.is_file():
+        return False
+    with untrusted.open_file(file, MAX_STREAM) as stream:
+        entries = [entry for (_, entry), _ in zip(from_json_lines(stream, Source(), ""), range(SNIFFED), strict=False)]
+    if any(
+        entry.keys() >= set(known["keys"]) - {"rollout_id_of_file"} for entry in entries for known in KNOWN["format"]
+    ):
+        return True
+    if not columns:
+        return False
+    keys = [str(entry.get(columns.get("step", ""))) for entry in entries]
+    return len(entries) > 1 and (bool(columns.keys() - {"step"} <= set(COLUMNS)) and len(set(keys)) < len(keys))
+
+
+def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Log]:
+    """All runs in a log, in order: a run ends where the step counter does not grow.
+
+    Args:
+        path: a file, or a folder with scalars.
+        columns: our name of a column to theirs, before the names that are known.
+        source: filled with what is left out.
+
+    Raises:
+        UsageError: there is no such path, a name is not ours, or no column is known.
+    """
+    for name in columns:
+        if name not in NAMES:
+            raise UsageError(unknown("column", name, tuple(NAMES)))
+    if not os.path.exists(path):
+        raise UsageError(f"{path} does not exist; give a log, a run folder, or a folder of dumps")
+    theirs, runs, seen = (
+        {value: ours for ours, value in columns.items()},
+        list[tuple[str, Growing]](),
+        dict[str, None](),
+    )
+    for file in scalar_files(path):
+        reader, current = reader_of(file), dict[str, Growing]()
+        with leaving_out(source, str(file)), untrusted.open_file(file, MAX_STREAM) as stream:
+            for count, (run, entry) in enumerate(reader(stream, source, str(file)) if reader else ()):
+                seen |= dict.fromkeys(list(map(str, entry))[:50] if len(seen) < 50 else ())
+                values = named(entry, theirs)
+                step = values.pop("step", None)
+                if not values:
+                    continue
+                growing = current.get(run)
+                at = step if step is not None else growing.last + 1 if growing and growing.rows else float(count)
+                if growing is None or not growing.take(at, values):
+                    if len(runs) >= MAX_RUNS:
+                        source.leave_out(f"entries after {MAX_RUNS} starts of the step counter", str(file))
+                        continue
+                    growing = current[run] = Growing()
+                    growing.take(at, values)
+                    runs.append((run or file.name, growing))
+    logs = [growing.log(name) for name, growing in runs]
+    if not any("reward" in log.columns or log.parts for log in logs):
+        raise UsageError(
+            f"{path} logs no reward under a known name; it has {short(list(seen))} ({source.reasons}): name it with "
+            "--columns reward=...,step=..."
+        )
+    for log in logs:
+        if "reward" not in log.columns and log.parts:
+            log.columns["reward"] = np.sum(list(log.parts.values())[:MAX_PARTS], 0)
+    return logs

@@ -1,0 +1,298 @@
+"""The door for scalars: one run in every format, logs that nobody would write, and each cause from its curves.
+
+The curves are means over groups that are drawn here from a pass rate, so laws hold for them because they do for draws.
+"""
+
+import csv
+import itertools
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from pmdkit.errors import UsageError
+from pmdkit_lab.autopsy import report
+from pmdkit_lab.autopsy.scalar_causes import Curves, group_std, jump, trend
+from pmdkit_lab.autopsy.scalars import holds_scalars, read_logs
+from pmdkit_lab.dumps.readers import Source
+
+STEPS = 60
+
+
+def curves(rate, spread=0.25, prompts=32, seed=0, **columns):
+    """Logged rows of a run whose prompts have pass rates around `rate`, one value for each step; groups of eight."""
+    rng, rows = np.random.default_rng(seed), []
+    steps = np.arange(1, len(rate) + 1)
+    for n, p in enumerate(rate):
+        each = np.clip(p + spread * rng.uniform(-1.7, 1.7, prompts), 0, 1)
+        drawn = (rng.random((prompts, 8)) < each[:, None]).astype(float)
+        std = drawn.std(1, ddof=1)
+        row = {"step": int(steps[n]), "reward": drawn.mean(), "reward_std": std.mean(), "entropy": 0.8, "kl": 0.02}
+        row |= {"frac_reward_zero_std": np.mean(std == 0), "completions/mean_length": 200.0, "grad_norm": 0.3}
+        row |= {"learning_rate": 1e-6} | {key: (x[n] if np.ndim(x) else x) for key, x in columns.items()}
+        for key in ("entropy", "kl", "completions/mean_length", "grad_norm"):
+            row[key] *= 1 if key in columns else 1 + 0.03 * rng.normal()
+        rows.append(row)
+    return rows
+
+
+def state(folder, rows):
+    path = folder / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": rows}))
+    return path
+
+
+# ---- Formats
+
+
+def tensorboard(rows, newer):
+    """Events as TensorBoard frames them; newer writers put the value into a tensor."""
+
+    def field(number, kind, data):
+        return bytes([number << 3 | kind]) + (bytes([len(data)]) if kind == 2 else b"") + data
+
+    out = b""
+    for row in rows:
+        for tag, value in row.items():
+            number = struct.pack("<f", value)
+            held = field(8, 2, field(1, 0, b"\x01") + field(5, 2, number)) if newer else field(2, 5, number)
+            summary = field(5, 2, field(1, 2, field(1, 2, tag.encode()) + held))
+            event = field(1, 1, struct.pack("<d", 1.0)) + field(2, 0, bytes([row["step"]])) + summary
+            out += struct.pack("<QI", len(event), 0) + event + struct.pack("<I", 0)
+    return out
+
+
+def table(rows, prefix="", **more):
+    return [dict(more) | {key if key == "step" else prefix + key: x for key, x in row.items()} for row in rows]
+
+
+def write_csv(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def as_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+FORMATS = {
+    "trainer_state.json": lambda path, rows: path.write_text(json.dumps({"log_history": rows})),
+    "list.json": lambda path, rows: path.write_text(json.dumps(rows)),
+    "wide.csv": write_csv,
+    "wandb.csv": lambda path, rows: write_csv(path, table(rows, "clean-sun-7 - train/")),
+    "long.csv": lambda path, rows: write_csv(
+        path,
+        [
+            {"run_name": "a", "metric": key, "step": row["step"], "value": x}
+            for row in rows
+            for key, x in row.items()
+            if key != "step"
+        ],
+    ),
+    "verl.jsonl": lambda path, rows: path.write_text(
+        as_lines({"step": row["step"], "data": {"critic/score/mean": row["reward"], "kl": row["kl"]}} for row in rows)
+    ),
+    "text.jsonl": lambda path, rows: path.write_text(as_lines({k: str(x) for k, x in row.items()} for row in rows)),
+    "console.log": lambda path, rows: path.write_text(
+        "".join(f" {row['step']}/60 | {row['step']}/60 [0:1, 2s/it] {row}\n" for row in rows)
+    ),
+    "verl.log": lambda path, rows: path.write_text(
+        "".join(
+            f"(Task pid=9) step:{r['step']} - critic/score/mean:{r['reward']} - actor/kl_loss:{r['kl']}\n" for r in rows
+        )
+    ),
+    "events.out.tfevents.1.host": lambda path, rows: path.write_bytes(tensorboard(rows, False)),
+    "new.tfevents": lambda path, rows: path.write_bytes(tensorboard(rows, True)),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_run_reads_the_same_from_every_format(name, tmp_path):
+    rows = [{"step": n, "reward": n / 64, "kl": 0.5**n} for n in range(1, 9)]
+    FORMATS[name](tmp_path / name, rows)
+    source = Source()
+    (log,) = read_logs(tmp_path / name, {}, source)
+    assert not source.left_out
+    assert log.step.tolist() == list(range(1, 9))
+    np.testing.assert_allclose(log.get("reward"), np.arange(1, 9) / 64)
+    np.testing.assert_allclose(log.get("kl"), 0.5 ** np.arange(1, 9), rtol=1e-6)
+    assert holds_scalars(tmp_path / name, {})
+
+
+def test_names_of_ones_own(tmp_path):
+    (tmp_path / "a.jsonl").write_text(as_lines({"t": n, "score_mean": n / 8} for n in range(8)))
+    with pytest.raises(UsageError, match="score_mean"):
+        read_logs(tmp_path / "a.jsonl", {}, Source())
+    (log,) = read_logs(tmp_path / "a.jsonl", {"reward": "score_mean", "step": "t"}, Source())
+    assert log.get("reward").tolist() == [n / 8 for n in range(8)]
+
+
+def test_a_step_counter_that_begins_anew_is_another_run(tmp_path):
+    rows = [{"step": n, "reward": 0.5} for n in (*range(9), 0, *range(4))]
+    rows.insert(5, {"step": 4, "eval_reward": 0.25})  # logged apart, at the same step
+    (tmp_path / "a.jsonl").write_text(as_lines(rows))
+    logs = read_logs(tmp_path / "a.jsonl", {}, Source())
+    assert [len(log.step) for log in logs] == [9, 1, 4]
+    assert logs[0].get("held_out").tolist() == [0.25]
+
+
+def test_a_constant_zero_is_not_measured_where_zero_cannot_last(tmp_path):
+    rows = curves(np.full(STEPS, 0.4), entropy=0.0, loss=0.0, grad_norm=0.0)
+    (log,) = read_logs(state(tmp_path, rows), {}, Source())
+    assert log.get("entropy") is None
+    assert log.get("loss") is None
+    assert not log.get("grad_norm").any()
+
+
+# ---- Logs that nobody would write
+
+
+def test_bad_lines_cost_themselves(tmp_path):
+    good = as_lines({"step": n, "reward": 0.5} for n in range(8))
+    odd = [
+        '"' + "a" * 2**21 + '"',
+        "[" * 10**5,
+        "{",
+        '{"step": {"a": 1}, "reward": [1]}',
+        '{"step": 1e999, "reward": NaN}',
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(odd) + "\n" + good + '{"step": 9, "rew')
+    source = Source()
+    (log,) = read_logs(tmp_path / "a.jsonl", {}, source)
+    assert len(log.step) == 8
+    assert sum(count for count, _ in source.left_out.values()) == 4
+
+    (tmp_path / "b.csv").write_text("step,reward\n1,0.5\n2,x\n" + '3,"' + "a" * 2**18 + '"\n4,0.25\n')
+    (log,) = read_logs(tmp_path / "b.csv", {}, Source())
+    assert log.get("reward").tolist() == [0.5, 0.25]
+
+    whole = tensorboard([{"step": n, "reward": 0.5} for n in range(1, 5)], False)
+    (tmp_path / "tfevents").write_bytes(whole + struct.pack("<QI", 9, 0) + b"\xff" * 13 + whole[:30])
+    source = Source()
+    (log,) = read_logs(tmp_path / "tfevents", {}, source)
+    assert len(log.step) == 4
+    assert list(source.left_out) == ["events that are no protocol buffer"]
+
+
+def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("pmdkit_lab.autopsy.scalars.MAX_STEPS", 100)
+    (tmp_path / "a.jsonl").write_text(as_lines({"step": n, "reward": n / 1000} for n in range(1000)))
+    (log,) = read_logs(tmp_path / "a.jsonl", {}, Source())
+    assert 50 <= len(log.step) <= 100
+    assert log.step[0] == 0
+    assert log.step[-1] >= 980
+
+
+# ---- Laws
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.93])
+def test_std_of_a_group_is_its_mean_over_all_outcomes(rate):
+    outcomes = np.array(list(itertools.product((0, 1), repeat=5)))
+    chance = (rate**outcomes * (1 - rate) ** (1 - outcomes)).prod(1)
+    assert group_std(np.array(rate), 5) == pytest.approx(chance @ outcomes.std(1, ddof=1), abs=1e-12)
+
+
+def test_noise_of_a_trend_is_that_of_its_draws_and_a_trend_is_no_jump():
+    rng = np.random.default_rng(0)
+    values = np.linspace(0, 5, 400) + 0.1 * rng.normal(size=400)
+    assert trend(values).noise == pytest.approx(0.1, rel=0.15)
+    assert jump(values) is None
+    found = jump(values + 2.0 * (np.arange(400) >= 250))
+    assert abs(found.at - 250) <= 1
+    assert found.size == pytest.approx(2.0, abs=0.2)
+
+
+# ---- Causes
+
+UP, FLAT = np.linspace(0.2, 0.7, STEPS), np.full(STEPS, 0.4)
+LEAPS = {"rate": np.where(np.arange(STEPS) > 1, 0.05, 0.4), "entropy": np.where(np.arange(STEPS) > 0, 5, 0.8)}
+SHORT = {"completions/mean_length": np.geomspace(440, 16, STEPS)}
+NONE = {"rate": np.zeros(STEPS), "spread": 0}
+LATE = np.arange(STEPS) >= 30
+GROWS = np.geomspace(0.8, 6, STEPS)
+
+# the cause, and options of `curves`; None is a healthy run
+CASES = [
+    (None, {"rate": UP}),
+    (None, {"rate": np.minimum(3 * UP, 0.97), "entropy": 0.8 * np.geomspace(1, 0.1, STEPS)}),
+    (None, {"rate": UP, "rewards/strict_format/mean": 0.0, "rewards/right/mean": UP}),
+    ("too-hard", {"rate": np.full(STEPS, 0.004), "spread": 0.002}),
+    ("too-easy", {"rate": np.full(STEPS, 0.99), "spread": 0.005}),
+    ("format-never-found", {**NONE, "rewards/format/mean": 0.0, "rewards/right/mean": 0.0}),
+    ("component-constant", {"rate": FLAT, "reward": 1.4, "rewards/language/mean": 1.0, "rewards/b/mean": UP}),
+    ("equal-rewards", {**NONE, "reward": 0.5}),
+    ("rate-too-small", {"rate": FLAT, "learning_rate": 1e-8}),
+    ("rate-too-small", {"rate": FLAT, "kl": 1e-4}),
+    ("rate-too-large", LEAPS),
+    ("rate-too-large", {"rate": np.where(LATE, 0.05, UP), "entropy": np.where(LATE, 4, 0.8)}),
+    ("cut-off", {"rate": FLAT, "completions/clipped_ratio": 0.6}),
+    ("reward-noise", {"rate": FLAT, "spread": 0.0}),
+    ("kl-pushes", {"rate": FLAT, "entropy": GROWS, "kl": GROWS}),
+    ("uniform-policy", {**NONE, "entropy": np.log(151_936)}),
+    ("grader-changed", {"rate": np.where(LATE, 0.0, UP), "spread": 0.0}),
+    ("grader-changed", {"rate": np.where(LATE, 0.1, UP)}),
+    ("verdicts-shuffled", {"rate": UP, "spread": 0.3 * ~LATE}),
+    ("std-without-reason", {"rate": UP, "reward_std": np.geomspace(0.4, 1e-4, STEPS)}),
+    ("weights-below-one", {"rate": FLAT, "sampling/importance_sampling_ratio/max": 0.6}),
+    ("right-per-token", {"rate": np.linspace(0.35, 0.2, STEPS), **SHORT}),
+    ("proxy-paid", {"rate": UP, "rewards/correct/mean": 0.002, "rewards/compiles/mean": UP}),
+    ("reward-falls", {"rate": UP[::-1]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "options"), CASES, ids=[f"{n}-{case[0]}" for n, case in enumerate(CASES)])
+def test_a_planted_fault_is_named_first_and_a_healthy_log_has_none(cause, options, tmp_path):
+    given = dict(options)
+    spread = given.pop("spread", 0.25)
+    rates = given.pop("rate")
+    if np.ndim(spread):  # of each step
+        rows = [curves(rates[n : n + 1], spread=x, seed=n)[0] | {"step": n + 1} for n, x in enumerate(spread)]
+    else:
+        rows = curves(rates, spread=spread, **given)
+    found, _ = report.scalar_autopsy(state(tmp_path, rows), {})
+    assert [each["name"] for each in found["causes"]][:1] == ([cause] if cause else [])
+    assert found["verdict"] == ("causes" if cause else "healthy")
+    if cause in ("grader-changed", "verdicts-shuffled"):
+        assert abs(found["causes"][0]["steps"][0] - 31) <= 2
+
+
+def test_too_few_steps_are_told_and_how_many_would_do(tmp_path):
+    found, _ = report.scalar_autopsy(state(tmp_path, curves(FLAT[:9])), {})
+    assert found["verdict"] == "too few steps"
+    points, needed = found["points"]
+    assert points == 9
+    assert needed > 9
+    noise = Curves(read_logs(tmp_path / "trainer_state.json", {}, Source())[0]).trend.noise
+    assert 0.1 >= 3 * noise * np.sqrt(2 / (needed / 3)) >= 0.09  # three standard errors of means over thirds
+
+
+def test_two_starts_of_one_log_with_two_pass_rates(tmp_path):
+    rows = [{"step": n, "reward": 0.0} for n in range(10)] + [{"step": n, "reward": 0.97} for n in range(3)]
+    (tmp_path / "a.jsonl").write_text(as_lines(rows))
+    found, _ = report.scalar_autopsy(tmp_path / "a.jsonl", {})
+    assert [each["name"] for each in found["causes"]] == ["grader-changed", "equal-rewards"]
+    assert [run["steps"][2] for run in found["runs"]] == [10, 3]
+
+
+def test_where_a_run_leaves_another(tmp_path, call, capsys):
+    a, b = curves(UP, seed=1), curves(UP, seed=2, grad_norm=np.where(LATE, 3.0, 0.3))
+    for name, rows in (("a", a), ("b", b)):
+        (tmp_path / f"{name}.jsonl").write_text(as_lines(rows))
+    assert call("autopsy", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--json") == 0
+    (left,) = json.loads(capsys.readouterr().out)
+    assert left["column"] == "grad_norm"
+    assert abs(left["step"] - 31) <= 4
+    assert call("autopsy", tmp_path / "a.jsonl", tmp_path / "a.jsonl") == 0
+    assert "does not leave" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_command_prints_and_writes_the_page_of_a_log(call, tmp_path, capsys):
+    path = state(tmp_path, curves(FLAT, learning_rate=1e-8))
+    assert call("autopsy", path, "--out", tmp_path / "page") == 0
+    assert "rate-too-small" in capsys.readouterr().out
+    assert "rate-too-small" in (tmp_path / "page" / "autopsy.html").read_text()
