@@ -15,7 +15,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.llm import grading
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
-from pmdkit.llm.engines.distributed import GenerateRequest
+from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
@@ -27,7 +27,7 @@ from strict_answers.numerals import parse_number
 if TYPE_CHECKING:
     from pmdkit.llm.contrib.turns import Turns
 
-ROWS = 2048  # most responses between two writes
+ROWS = 2048  # most responses of an engine between two writes
 TOKENS = 2**20  # that they may have; about four times what is generated at a time, so that few wait for the last one
 
 
@@ -82,7 +82,8 @@ class Evaluation:
         total, tokens = len(self.problems) * self.k, 0
         # The boundaries of turns do not depend on progress: the composition of a batch changes log-probabilities by
         # rounding, and an interrupted evaluation should give the responses of an uninterrupted one.
-        together = max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)  # drawn, graded and written
+        engines = engine.count() if isinstance(engine, DistributedEngine) else 1
+        together = max(1, engines * min(ROWS, TOKENS // self.sampling.width) // self.k)  # drawn, graded and written
         for start in range(0, len(self.problems), together):
             some = [problem for problem in self.problems[start : start + together] if problem.id not in done]
             if not some:

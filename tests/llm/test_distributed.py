@@ -1,5 +1,6 @@
 """The processes of a group: every row is scored once, in equally many passes of about equal work, with one answer."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,8 +9,8 @@ from hypothesis import strategies as st
 from torch import distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pmdkit.llm.engines.base import Responses
-from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.engines.base import Responses, Sampling
+from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.fsdp2 import shard
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weights import named_weights
@@ -100,6 +101,44 @@ def test_responses_are_sent_without_padding_and_arrive_as_one_rectangle(lengths)
         assert getattr(found, name).dtype == wanted.dtype
     assert found.version == 7
     assert found.ended.all()
+
+
+class Drawn:
+    """An engine that answers a row with its seed."""
+
+    version = 0
+
+    def enter(self, phase):
+        pass
+
+    def generate(self, prompts, group, seeds, sampling, progress=None):
+        assert len(seeds) == len(prompts) * group
+        return Responses.from_rows([([int(seed), END], [0.0, 0.0]) for seed in seeds], [END], 0)
+
+
+class Counts(Of):
+    """One of several processes that hears nothing from the others."""
+
+    def broadcast_object(self, value):
+        return value
+
+    def gather(self, tensor):
+        return [tensor]
+
+
+@pytest.mark.parametrize(
+    ("problems", "k", "size", "span"), [(30, 32, 32, 1), (8, 4, 64, 2), (33, 2, 32, 1), (1, 3, 2, 1)]
+)
+def test_an_evaluation_keeps_every_engine_busy(problems, k, size, span):
+    """No engine has more than 1.25 times the mean or one row too many; together they draw each row once, in order."""
+    seeds = np.arange(3, 3 + problems * k, dtype=np.uint64)
+    request = GenerateRequest([[5]] * problems, k, seeds, Sampling(8192))
+    engines = [DistributedEngine(Drawn(), Counts(rank, size), END, span=span) for rank in range(0, size, span)]
+    shares = [engine.generate_share(request) for engine in engines]
+    rows = [[] if share is None else share.tokens[:, 0].tolist() for share in shares]
+    assert [row for some in rows for row in some] == seeds.tolist()
+    assert max(map(len, rows)) <= max(1.25 * problems * k / len(engines), -(-problems * k // len(engines)))
+    assert {engine.count() for engine in engines} == {size // span}
 
 
 def test_a_second_replica_is_sharded_like_the_first():

@@ -7,7 +7,9 @@ from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied
 from pmdkit.llm import evaluate
 from pmdkit.llm.engines.base import Responses, Sampling
+from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws
+from pmdkit.process_group import ProcessGroup
 from pmdkit.randomness import derive
 from strict_answers import Grader, Verdict
 
@@ -104,6 +106,17 @@ def test_the_record_is_continued_and_nothing_is_asked_twice(tmp_path, small_turn
         assert make()(engine, record) == whole
         assert engine.asked == asked
         assert record.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_turn_has_room_for_all_engines(monkeypatch, small_turns):
+    """Two problems a turn for one engine, five for the three of three processes."""
+    for size, turns in ((1, [2, 2, 1]), (3, [5])):
+        group, parrot = ProcessGroup(), Parrot()
+        group.size = size
+        engine = DistributedEngine(None, group)
+        engine.generate = parrot.generate
+        make()(engine)
+        assert [len(asked) for asked in parrot.asked] == turns
 
 
 def answered(*verdicts):

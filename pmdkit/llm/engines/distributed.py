@@ -17,6 +17,10 @@ from pmdkit.llm.engines.base import NO_WEIGHTS, Engine, Phase, Progress, Respons
 from pmdkit.llm.engines.weight_sync_check import ExpectedLogp, WeightSyncCheck
 from pmdkit.process_group import SINGLE, ProcessGroup
 
+UNEVEN = (
+    1.25  # work of the busiest engine over the mean, above which a group is divided: each then reads its prompt again
+)
+
 
 @dataclass(frozen=True)
 class GenerateRequest:
@@ -65,6 +69,11 @@ class DistributedEngine:
         """`group` responses to each of P prompts, prompt-major, in every process."""
         return self.gather(self.generate_share(GenerateRequest(prompts, group, seeds, sampling, progress)))
 
+    def count(self) -> int:
+        """Number of engines that generate side by side; all processes call this together."""
+        here = getattr(self.engine, "replicas", 1) if self.central else self.process_group.size // self.span
+        return int(self.process_group.broadcast_object(here))
+
     def prompts_here(self, count: int) -> range:
         """Which of `count` prompts this process answers."""
         if self.central:
@@ -76,20 +85,23 @@ class DistributedEngine:
 
     def generate_share(self, request: GenerateRequest) -> Responses | None:
         """Responses of this process's share; None in a process without a share."""
-        mine = self.prompts_here(len(request.prompts))
+        prompts, group, engines = request.prompts, request.group, self.process_group.size // self.span
+        if not self.central and -(-len(prompts) // engines) * engines > UNEVEN * len(prompts):
+            prompts, group = [prompt for prompt in prompts for _ in range(group)], 1  # share out rows, not groups
+        mine = self.prompts_here(len(prompts))
         if not mine or self.engine is None:
             return None
         self.engine.enter("rollout")
-        times, progress = len(request.prompts) / len(mine), request.progress
+        times, progress = len(prompts) / len(mine), request.progress
         drawn = self.engine.generate(
-            request.prompts[mine.start : mine.stop],
-            request.group,
-            request.seeds[mine.start * request.group : mine.stop * request.group],
+            prompts[mine.start : mine.stop],
+            group,
+            request.seeds[mine.start * group : mine.stop * group],
             request.sampling,
             # one process shows the progress of all: it takes its own share as typical
             None if progress is None else lambda tokens, ended: progress(int(tokens * times), int(ended * times)),
         )
-        self.response_check.check(drawn, len(mine), request.group, request.sampling)
+        self.response_check.check(drawn, len(mine), group, request.sampling)
         return drawn
 
     def gather(self, drawn: Responses | None) -> Responses:

@@ -151,10 +151,12 @@ def time(told: dict[str, Any]) -> dict[str, str]:
     if told["seconds_scoring"]:
         seconds = f"{number(told['seconds_scoring'])} s per step"
         rows["scoring by the trainer"] = f"{seconds}, {ms['scoring']:.4f} ms per token"
+    seconds = f"{told['evaluations']}, {number(told['seconds_evaluation'])} s each"
+    rows["evaluations"] = f"{seconds}: {told['responses_evaluation']:,} responses"
     if g["queue"]:
         rows["responses that wait for memory"] = f"{100 * g['queue']:.0f} %"
     return rows | {
-        "all steps": f"{number(told['hours'])} h, {number(told['gpu_hours'])} accelerator hours, without evaluations",
+        "all steps": f"{number(told['hours'])} h, {number(told['gpu_hours'])} accelerator hours, evaluations included",
         "on-policy, each ministep its own rollout": f"generation {alone['generation']:.4f}, update "
         f"{alone['update']:.4f} ms per token",
         "speed-up over on-policy": f"{told['speedup_over_on_policy']:.2f}, of generation and update together",

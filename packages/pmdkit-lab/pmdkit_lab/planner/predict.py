@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from pmdkit.specs import LLMSpec
 from pmdkit_lab.planner.cluster import NODE, PRACTICE, Cluster, Efficiency
 from pmdkit_lab.planner.data_sheets import GPUS
@@ -142,6 +144,9 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
     """What `pmdkit plan --json` prints. Memory is per accelerator; seconds and ms/token are for the whole cluster."""
     memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
     engines, faster = prediction.generators.engines, best(prediction) if prediction.serve else None
+    evaluations, responses = evaluations_of(spec)
+    evaluation = evaluation_seconds(prediction, responses, spec.evaluation.width or spec.rollout.width)
+    hours = (spec.schedule.steps * prediction.seconds + evaluations * evaluation) / 3600
     return {
         "recipe": spec.name,
         "gpus": f"{cluster.count}x{cluster.gpu.name}",
@@ -155,8 +160,11 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
         "seconds_update": prediction.update.seconds,
         "update_waits_for": "network" if prediction.update.wire > prediction.update.compute else "products",
         "seconds_step": prediction.seconds,
-        "hours": spec.schedule.steps * prediction.seconds / 3600,
-        "gpu_hours": cluster.count * spec.schedule.steps * prediction.seconds / 3600,
+        "evaluations": evaluations,
+        "responses_evaluation": responses,
+        "seconds_evaluation": evaluation,
+        "hours": hours,
+        "gpu_hours": cluster.count * hours,
         "lag": work.lag,
         "staleness": prediction.staleness,
         "division": {
@@ -189,6 +197,23 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
         },
         "advice": advice(prediction),
     }
+
+
+def evaluations_of(spec: LLMSpec) -> tuple[int, int]:
+    """Evaluations of a run, and the responses of each: before the first step, every k-th step, and after the last."""
+    table, steps = spec.evaluation, spec.schedule.steps
+    most = {"aime24": 30, "aime25": 30, "held-out": spec.env.get("held_out")}.get(table.data)
+    count = 1 + (-(-steps // table.every) if table.every else 1)
+    return count, table.k * min(table.problems, most or table.problems)
+
+
+def evaluation_seconds(prediction: Prediction, rows: int, width: int) -> float:
+    """Seconds of one evaluation, whose response lengths have the shape of the rollouts' at its own width."""
+    lengths, work = prediction.lengths, prediction.work
+    if width != lengths.width:
+        shape = np.linspace(0, lengths.width - 1, width)
+        lengths = ResponseLengths(np.interp(shape, np.arange(lengths.width), lengths.alive))
+    return generation(prediction.engine, lengths, rows, work.prompt, prediction.room, work.slots).seconds
 
 
 # What would make a plan fit: options with other values.

@@ -21,6 +21,9 @@ def test_promised_keys_of_the_papers_run(call, capsys):
         * (told["seconds_generation"] + told["seconds_update"])
         / (8192 * told["assumptions"]["mean_response_tokens"])
     )
+    assert (told["evaluations"], told["responses_evaluation"]) == (1 + 25, 30 * 32)  # steps 0, 20, .. 480 and 495
+    seconds = 495 * told["seconds_step"] + 26 * told["seconds_evaluation"]
+    assert told["hours"] == pytest.approx(seconds / 3600)
     for phase, total in told["memory_gib"].items():
         assert total == pytest.approx(sum(told["memory_parts_gib"][phase].values()))
 
