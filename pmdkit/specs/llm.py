@@ -156,7 +156,7 @@ class VLLMTable(Strict):
     eager: bool = False
     "vllm: run without compiled graphs: starts faster, generates more slowly. Always so on a CPU."
     rows: int | None = Field(default=None, ge=1)
-    "Maximum number of responses generated at the same time, by each engine or server."
+    "Maximum number of responses generated at the same time, by each engine or replica of a server."
     options: VLLMOptions = Field(default_factory=VLLMOptions)
     "vllm: further arguments of vLLM's engine, by vLLM's names; another name is answered with those that there are."
 

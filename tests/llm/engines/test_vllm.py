@@ -1,13 +1,17 @@
 """What the vLLM engines need and do without vLLM: versions, arguments, names of weights, a server that is no help."""
 
+import asyncio
+import json
 import os
 import socket
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import ModuleType, SimpleNamespace
 
+import httpx
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3MoeConfig
 
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
-from pmdkit.llm.engines.base import EngineConfig, EngineLost
+from pmdkit.llm.engines.base import EngineConfig, EngineLost, Sampling
 from pmdkit.llm.engines.vllm import arguments, check_version
 from pmdkit.llm.engines.vllm.client import Server
 from pmdkit.llm.engines.vllm.server import ServerEngine
@@ -238,3 +242,34 @@ def test_a_server_that_fails_hangs_or_is_gone_is_a_lost_engine():
         assert gone.value.exit_code == 7
         with pytest.raises(EnvironmentLacks):  # at the start of a run
             ServerEngine(wanted(urls=[f"http://127.0.0.1:{free.getsockname()[1]}"], timeout=0.1))
+
+
+def test_a_server_is_sent_as_many_requests_as_its_replicas_take(monkeypatch):
+    """Two rows a replica at a time: 2 to the first address, 8 to the second, which divides them among 4 replicas."""
+    calls, info = Counter(), {"logprobs_mode": "processed_logprobs", "max_model_len": 51}
+    most: Counter[str] = Counter()
+
+    def answer(request):
+        replicas = {"one": 1, "four": 4}[request.url.host]
+        config = {"model_config": info, "parallel_config": {"data_parallel_size": replicas}}
+        ready = {"version": "0.33.0", "data": [{"id": "m"}], "vllm_config": config, "weight_version": "tag"}
+        return httpx.Response(200, json=ready)
+
+    async def complete(request):
+        host = request.url.host
+        calls[host] += 1
+        most[host] = max(most[host], calls[host])
+        await asyncio.sleep(0.01)
+        calls[host] -= 1
+        choice = {"token_ids": [json.loads(request.content)["seed"]], "logprobs": {"token_logprobs": [-1.0]}}
+        return httpx.Response(200, json={"choices": [choice], "usage": {"completion_tokens": 1}})
+
+    monkeypatch.setattr(httpx, "request", lambda method, url, **more: answer(httpx.Request(method, url)))
+    whole = httpx.AsyncClient
+    mock = httpx.MockTransport(complete)
+    monkeypatch.setattr(httpx, "AsyncClient", lambda **more: whole(transport=mock))
+    engine = ServerEngine(wanted(urls=["http://one", "http://four"], rows=2))
+    engine.tag = "tag"
+    drawn = engine.generate([[1], [2]] * 4, 4, np.arange(32, dtype=np.uint64), Sampling(4))
+    assert drawn.tokens[:, 0].tolist() == list(range(32))
+    assert (engine.replicas, most) == (5, {"one": 2, "four": 8})

@@ -20,6 +20,7 @@ class Server:
 
     Attributes:
         model: the name under which it serves the model.
+        replicas: copies of the model among which it divides requests.
 
     Calls raise:
         UsageError: the server refuses it (4xx); the message has the server's reason.
@@ -37,7 +38,7 @@ class Server:
         key = os.environ.get("VLLM_API_KEY")
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT), pool=None)
-        self.model = ""
+        self.model, self.replicas = "", 1
 
     def get(self, path: str) -> Json:
         """The JSON object at a path."""
@@ -52,7 +53,7 @@ class Server:
         return self.read(path, response)
 
     async def post_from(self, client: httpx.AsyncClient, path: str, body: Json) -> Json:
-        """The answer to a request, on a connection of a client that makes many at a time."""
+        """The answer to a request, by a client whose requests do not block others."""
         try:
             response = await client.post(self.url + path, json=body, headers=self.headers, timeout=self.timeout)
         except httpx.HTTPError as problem:

@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from secrets import token_hex
@@ -27,7 +28,9 @@ from pmdkit.llm.engines.vllm.client import Json, Server, call_each
 from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
 from pmdkit.specs.llm import VLLMTable
 
-REQUESTS = 288  # concurrent requests to a server: vLLM generates 256 rows together, the rest wait in its queue
+REQUESTS = (
+    1152  # concurrent requests to a replica: vLLM generates up to 1,024 rows together, the rest wait in its queue
+)
 POLL = 0.25  # seconds between calls of progress, and between checks of a server that starts
 UNDEFINED = -9999.0  # what vLLM writes for a log-probability that is NaN or -inf, which JSON cannot hold
 # everything that shapes the distribution is set: a server's own defaults may come from its model
@@ -46,6 +49,7 @@ class ServerEngine:
 
     Attributes:
         tag: weight version that all servers have confirmed; "" if there is none, or a publish was interrupted.
+        replicas: copies of the model behind all addresses; an address has --data-parallel-size of them.
     """
 
     central: ClassVar[bool] = True
@@ -65,6 +69,8 @@ class ServerEngine:
         self.ends = list(config.ends)
         self.vocabulary = int(config.model.config.get_text_config().vocab_size)
         self.requests = config.options.rows or REQUESTS
+        self.replicas = sum(server.replicas for server in self.servers)
+        allow_files(self.requests * self.replicas + 256)
         self.names, self.dtype = WeightNames(config.model.config), getattr(torch, config.dtype)
         self.folder = config.options.folder
         self.version = NO_WEIGHTS
@@ -132,17 +138,19 @@ class ServerEngine:
     async def complete_all(
         self, bodies: Sequence[Json], group: int, read: Callable[[int, Json], Any], progress: Progress | None
     ) -> list[Any]:
-        """One request per row, `requests` at a time to each server. /v1/completions takes one seed for a request."""
+        """One request per row, `requests` at a time to each replica. /v1/completions takes one seed for a request."""
         answers: dict[int, Any] = {}
         written = 0
-        free = [asyncio.Semaphore(self.requests) for _ in self.servers]
+        context = httpx.create_ssl_context()
+        free = [asyncio.Semaphore(self.requests * server.replicas) for server in self.servers]
 
         async def ask(row: int) -> None:
             """Deal prompts to servers in turn; all rows of a prompt go to one server, which reads it once."""
             nonlocal written
             place = row // group % len(self.servers)
             server = self.servers[place]
-            async with free[place]:
+            # a client each: a pool of n connections looks at all of them for every request, n^2 in all
+            async with free[place], httpx.AsyncClient(verify=context) as client:
                 body = DEFAULTS | {"model": server.model} | bodies[row]
                 answer = await server.post_from(client, "/v1/completions", body)
             try:
@@ -158,10 +166,7 @@ class ServerEngine:
                 await asyncio.sleep(POLL)
 
         try:
-            async with (
-                httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as client,
-                asyncio.TaskGroup() as tasks,  # the first failure cancels all other requests
-            ):
+            async with asyncio.TaskGroup() as tasks:  # the first failure cancels all other requests
                 reporter = tasks.create_task(report())
                 await asyncio.gather(*(tasks.create_task(ask(row)) for row in range(len(bodies))))
                 reporter.cancel()
@@ -202,6 +207,17 @@ class ServerEngine:
         self.tag = ""
 
 
+def allow_files(count: int) -> None:
+    """Let this process open as many files, connections among them, as far as the system's hard limit goes."""
+    with suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < count:
+            most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def connect(url: str, config: EngineConfig, until: float) -> Server:
     """A server that can serve a run, and the name of its model; one that may still be loading is waited for."""
     seconds = config.options.timeout
@@ -217,7 +233,9 @@ def connect(url: str, config: EngineConfig, until: float) -> Server:
     try:
         check_version(str(server.get("/version").get("version")))
         server.model = str(server.get("/v1/models")["data"][0]["id"])
-        settings: Json = server.get("/server_info?config_format=json")["vllm_config"]["model_config"]
+        told: Json = server.get("/server_info?config_format=json")["vllm_config"]
+        settings: Json = told["model_config"]
+        server.replicas = int(told["parallel_config"]["data_parallel_size"])
     except (EngineLost, UsageError, KeyError) as problem:
         raise EnvironmentLacks(f"{problem}; {HOW_TO_START}") from problem
     # vLLM's default, raw_logprobs, is the distribution before temperature and top-p
