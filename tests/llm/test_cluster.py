@@ -112,7 +112,11 @@ def launched(argv):
 
 def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, call, tmp_path, capsys):
     start, read = slurm
-    assert start(FILES[0], "qwen2.5-7b", "--tau", "0.01", "--set", "rollout.width=4096", nodes=3).wait(60) == 0
+    variables = {"TENSOR_PARALLEL": 2, "ENGINE_MEMORY": 0.6}
+    assert (
+        start(FILES[0], "qwen2.5-7b", "--tau", "0.01", "--set", "rollout.width=4096", nodes=3, **variables).wait(60)
+        == 0
+    )
     tasks, steps, asked = read()
     assert len(steps) == 1
     assert "--nodes=3 --ntasks=3 --ntasks-per-node=1 --cpus-per-task=96" in steps[0]
@@ -131,6 +135,28 @@ def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, call, tmp
     assert spec["rollout"]["width"] == 4096  # of the command line, beside those of the file
     assert spec["objective"]["tau"] == 0.01
     assert spec["parallel"]["timeout"] == 1800
+    assert (spec["vllm"]["tensor_parallel"], spec["vllm"]["memory"]) == (2, 0.6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "fit"),
+    [("qwen2.5-7b", {1: True, 2: True, 4: True, 8: True}), ("qwen3-30b-a3b", {2: False, 4: True, 8: True})],
+)
+def test_what_colocate_starts_fits_where_the_recipe_does(slurm, call, capsys, recipe, fit):
+    """Planned on the machines that the file gets, with all that it sets."""
+    start, read = slurm
+
+    def planned(nodes, *more):
+        changes = arguments[arguments.index("--set") + 1 :]
+        assert call("plan", recipe, "--gpus", f"{8 * nodes}xH100", "--json", "--set", *changes, *more) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert start(FILES[0], recipe, nodes=2).wait(60) == 0
+    arguments = launched(read()[0][0]["argv"]).training_script_args
+    assert {nodes: planned(nodes)["fits"] for nodes in fit} == fit
+    spec = dry_run(call, capsys, arguments)
+    assert spec["vllm"]["tensor_parallel"] == {"qwen2.5-7b": 1, "qwen3-30b-a3b": 2}[recipe]
 
 
 @pytest.fixture(autouse=True)
