@@ -7,11 +7,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.fsdp2 import shard
+from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weights import named_weights
 from pmdkit.process_group import ProcessGroup
@@ -150,5 +152,21 @@ def test_a_second_replica_is_sharded_like_the_first():
         for name, weight in named_weights(model).items():
             assert weight.device_mesh.shape == (2, 2)
             assert torch.equal(weight.to_local(), whole[name].chunk(2)[1])
+    finally:
+        dist.destroy_process_group()
+
+
+def test_scoring_leaves_no_weight_gathered():
+    """The first of eight processes, after the scores of the weight-sync check and of a reference."""
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    try:
+        group = Counts(0, 8)
+        group.strategy, group.wrap = "fsdp2", lambda root: shard(root, 8, 1, torch.device("cpu"))
+        group.gather = lambda tensor: [tensor] * 8
+        policy = CausalPolicy(build("qwen2"), group, reference=True)
+        for root in (policy.root, policy.reference_root):
+            with torch.no_grad():
+                policy.logp([[1, 2]] * 8, [torch.tensor([3, 4])] * 8, 1, torch.ones(8, 2).bool(), root=root)
+            assert not [name for name, weight in root.named_parameters() if not isinstance(weight, DTensor)]
     finally:
         dist.destroy_process_group()
