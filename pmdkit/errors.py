@@ -111,13 +111,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
     """Raise EnvironmentLacks if the block runs out of memory, with the setting to lower, such as "update.token_budget".
 
-    torch's OutOfMemoryError is a RuntimeError, and the CPU's allocator raises a plain one.
+    torch's OutOfMemoryError is a RuntimeError; the CPU's allocator and vLLM's raise a plain one.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as problem:
         named = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
-        if not named and "can't allocate memory" not in str(problem):
+        if not named and not any(words in str(problem) for words in ("can't allocate memory", "out of memory")):
             raise
         remedy = f"the last checkpoint is intact: lower {key}, say by half with --set {key}=..."
         raise EnvironmentLacks(f"out of memory in the {phase}; {remedy}") from problem

@@ -23,6 +23,7 @@ from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig, EngineLost, Sampling
 from pmdkit.llm.engines.vllm import arguments, check_version
 from pmdkit.llm.engines.vllm.client import Server
+from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.engines.vllm.server import ServerEngine
 from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
 from pmdkit.resolve import resolve
@@ -273,3 +274,25 @@ def test_a_server_is_sent_as_many_requests_as_its_replicas_take(monkeypatch):
     drawn = engine.generate([[1], [2]] * 4, 4, np.arange(32, dtype=np.uint64), Sampling(4))
     assert drawn.tokens[:, 0].tolist() == list(range(32))
     assert (engine.replicas, most) == (5, {"one": 2, "four": 8})
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), EnvironmentLacks),
+        (RuntimeError("CUDA Error: out of memory at cumem_allocator.cpp:62"), EnvironmentLacks),
+        (RuntimeError("wrong shape"), EngineLost),
+    ],
+)
+def test_out_of_memory_in_vllm_names_its_own_key(words, kind):
+    def fail(*given, **named):
+        raise words
+
+    engine = object.__new__(ColocatedEngine)
+    engine.names, engine.config, engine.asleep, engine.calls, engine.threads = WeightNames(DENSE), wanted(), True, 0, 1
+    part = SimpleNamespace(step=fail, add_request=lambda *given: None, abort_request=lambda names: None)
+    engine.llm = SimpleNamespace(wake_up=fail, llm_engine=part)
+    for call in (lambda: engine.publish(weights_of(DENSE).state_dict(), 1), lambda: engine.run_requests([[1]], [None])):
+        with pytest.raises(kind) as found:
+            call()
+        assert ("lower vllm.memory" in str(found.value)) == (kind is EnvironmentLacks)

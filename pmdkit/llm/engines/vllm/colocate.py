@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError, first_line
+from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError, explain_out_of_memory, first_line
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.vllm import arguments, check_version, installed_version
@@ -145,7 +145,10 @@ class ColocatedEngine:
                 engine.add_request(name, {"prompt_token_ids": list(prompt)}, how)
             while len(done) < len(names):
                 try:
-                    outputs = engine.step()
+                    with explain_out_of_memory("rollout", "vllm.memory"):
+                        outputs = engine.step()
+                except PmdkitError:
+                    raise
                 except Exception as problem:
                     raise EngineLost(f"vLLM failed while generating: {first_line(problem)}") from problem
                 for output in outputs:
@@ -181,7 +184,7 @@ class ColocatedEngine:
         stream = self.names.stream(weights, getattr(torch, self.config.dtype))  # one layer at a time, without a copy
         self.whole = False
         try:
-            with stdout_to_stderr():
+            with stdout_to_stderr(), explain_out_of_memory("publish", "vllm.memory"):
                 if self.asleep:
                     torch.cuda.empty_cache()  # vLLM's allocator cannot use what the trainer's has cached
                     self.llm.wake_up(tags=["weights"])
