@@ -1,6 +1,6 @@
 """Times of a pmdkit run: its start, the end of each step, and when it first reached a target pass rate.
 
-Kept because the benchmarks of toy runs, and by_hand.py, time their steps with it.
+Kept because the benchmarks of toy runs time their steps with it.
 """
 
 import time

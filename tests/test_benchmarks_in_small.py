@@ -48,7 +48,6 @@ SMALL = {  # by benchmark: sizes, as module.NAME
         "toy_sampling.PROMPTS": 4, "toy_sampling.FEW": 2, "toy_sampling.GROUP": 2, "toy_sampling.WARM_STEPS": 1,
     },
     "toy_threads": {"toy_threads.CASES": {"modular-sum": 1, "reverse": 1}},
-    "by_hand": {"by_hand.STEPS": 3, "by_hand.TOY_STEPS": 2},
     "shard_loading": {},
     "grading": {"grading.PLAIN": 10, "grading.PARSED": 2, "grading.HOSTILE": 4},
     "recorder": {"recorder.CASES": {"toy": ("modular-sum", 1, {}), "llm": ("starter", 1, {"evaluation.problems": 2})}},
