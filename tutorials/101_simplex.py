@@ -12,7 +12,7 @@
 # * You learn: to see a policy as a point, an update as an arrow, and a loss as a
 #   landscape.
 # * You need: lesson 100, or its eight words; a little Python.
-# * Time: 10 minutes to read, 5 seconds to run, 35 minutes for the exercises.
+# * Time: 10 minutes to read, 5 seconds to run, 40 minutes for the exercises.
 #
 # A policy over three actions is three numbers that sum to one: a point in a triangle,
 # the *simplex*. At a corner the policy always picks one action; in the middle it picks
@@ -237,9 +237,30 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# Four exercises, checked on your own machine. Fill in each one; the cell below it, or
 # its button on the site, then says what is wrong. In a notebook, `learn.hint("101.1")`
 # gives a hint, and a second argument goes further.
+
+# %% [markdown]
+# **Exercise 101.0: the softmax.** Difficulty 2 of 5, about 5 minutes.
+#
+# This is the first function of a program of your own: `my_pmd.py`, which lies beside
+# the lessons. Each exercise 0 adds one, and in lesson 107 your program learns.
+#
+# A *table* holds a policy as logits: numbers without bounds, one for each action. The
+# softmax turns them into probabilities, $\pi(a) = e^{x_a} / \sum_b e^{x_b}$. Write its
+# logarithm, for one row of logits or for a table of them. Logits may be as large as
+# 1000.
+
+
+# %% tags=["exercise", "101.0"]
+def log_softmax(logits):
+    """Log-probabilities, nats, of logits [..., A]; the last axis is the actions."""
+    return ...
+
+
+# %% tags=["check", "101.0"]
+learn.check("101.0", log_softmax)
 
 # %% [markdown]
 # **Exercise 101.1: the end of the path.** Difficulty 3 of 5, about 10 minutes.

@@ -12,7 +12,7 @@
 # * You learn: how far one update moves a policy, as the pass rate and the temperature
 #   vary.
 # * You need: lesson 101.
-# * Time: 20 minutes to read, 5 seconds to run, 30 minutes for the exercises.
+# * Time: 20 minutes to read, 5 seconds to run, 35 minutes for the exercises.
 #
 # A verifier says right or wrong: reward 1 or 0. Then everything about a prompt that
 # matters to an exact update is one number, the **pass rate** $p$: the probability that
@@ -233,9 +233,27 @@ print(zero_one.probs, plus_minus.probs)
 # %% [markdown]
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# Four exercises, checked on your own machine. Fill in each one; the cell below it, or
 # its button on the site, then says what is wrong. In a notebook, `learn.hint("102.1")`
 # gives a hint, and a second argument goes further.
+
+# %% [markdown]
+# **Exercise 102.0: how far an action has moved.** Difficulty 2 of 5, about 5 minutes.
+#
+# The second function of `my_pmd.py`. Everything in PMD is said in log-ratios,
+# $\log\frac{\pi(a)}{\pi_{old}(a)}$. Write them for some drawn actions, from the logits
+# of the new and of the old policy. Use your `log_softmax` of 101.0: paste it into the
+# cell, or work in `my_pmd.py` and check that with `pmdkit learn check my_pmd.py`.
+
+
+# %% tags=["exercise", "102.0"]
+def log_ratios(logits, logits_old, actions):
+    """log pi / pi_old, nats, of drawn actions [G]; both logits are [A]."""
+    return ...
+
+
+# %% tags=["check", "102.0"]
+learn.check("102.0", log_ratios)
 
 # %% [markdown]
 # **Exercise 102.1: how many steps.** Difficulty 2 of 5, about 10 minutes.

@@ -12,7 +12,7 @@
 # * You learn: the exact solution of PMD-mean, the problem it answers, and where the
 #   small-$\tau$ formula fails.
 # * You need: lessons 101 and 102.
-# * Time: 25 minutes to read, 5 seconds to run, 45 minutes for the exercises.
+# * Time: 25 minutes to read, 5 seconds to run, 50 minutes for the exercises.
 #
 # PMD-part maximises the reward minus $\tau$ times a KL divergence. PMD-mean was meant
 # as a shortcut to the same goal: put the mean reward where the normaliser belongs. It
@@ -286,9 +286,26 @@ plt.show()
 #
 # ## Exercise
 #
-# Four exercises, checked on your own machine. Fill in each one; the cell below it, or
+# Five exercises, checked on your own machine. Fill in each one; the cell below it, or
 # its button on the site, then says what is wrong. In a notebook, `learn.hint("103.1")`
 # gives a hint, and a second argument goes further.
+
+# %% [markdown]
+# **Exercise 103.0: the loss of PMD-mean.** Difficulty 1 of 5, about 5 minutes.
+#
+# The third function of `my_pmd.py`: the loss that this lesson is about, for the draws
+# of one prompt, with the 1/2 of pmdkit, $\frac{1}{2\tau}\,\mathrm{mean}_i\,(A_i - \tau
+# s_i)^2$. $A_i$ is the advantage of a draw and $s_i$ its log-ratio.
+
+
+# %% tags=["exercise", "103.0"]
+def pmd_mean_loss(log_ratio, advantage, tau):
+    """The loss of G draws, one number; log-ratios and advantages are [G]."""
+    return ...
+
+
+# %% tags=["check", "103.0"]
+learn.check("103.0", pmd_mean_loss)
 
 # %% [markdown]
 # **Exercise 103.1: the same contraction at every pass rate.** Difficulty 3 of 5, about

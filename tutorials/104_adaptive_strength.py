@@ -13,7 +13,7 @@
 #   left of it when $\tau$ goes to 0, and how to read the regulariser of *any* loss off
 #   the loss itself.
 # * You need: lesson 103.
-# * Time: 20 minutes to read, 10 seconds to run, 25 minutes for the exercises.
+# * Time: 20 minutes to read, 10 seconds to run, 35 minutes for the exercises.
 #
 # Lesson 103 found what PMD-mean solves: the reward minus $\tau$ KL minus
 # $\frac{\lambda}{2\tau}\chi^2$. Nobody chose $\lambda$. So let us ask who gets how much
@@ -307,9 +307,27 @@ for name in ("pmd-mean", "pmd-part", "chi2-po", "grpo", "rloo"):
 #
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Fill in each one; the cell below it, or
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
 # its button on the site, then says what is wrong. In a notebook, `learn.hint("104.1")`
 # gives a hint, and a second argument goes further.
+
+# %% [markdown]
+# **Exercise 104.0: the gradient of the loss.** Difficulty 4 of 5, about 10 minutes.
+#
+# The fourth function of `my_pmd.py`. To go down the loss of 103.0 a table needs its
+# gradient in the logits. Write it for drawn actions, of which some may be equal. Two
+# things are enough: the slope of the loss in each log-ratio, and that the gradient of
+# $\log\pi(a)$ in the logits is $e_a - \pi$, one at $a$ and minus the policy everywhere.
+
+
+# %% tags=["exercise", "104.0"]
+def loss_gradient(logits, logits_old, actions, advantage, tau):
+    """Gradient [A] of the loss in `logits` [A]; actions and advantages are [G]."""
+    return ...
+
+
+# %% tags=["check", "104.0"]
+learn.check("104.0", loss_gradient)
 
 # %% [markdown]
 # **Exercise 104.1: read the strength off a step.** Difficulty 2 of 5, about 10 minutes.

@@ -12,7 +12,7 @@
 # * You learn: what leave-one-out does, how far estimated targets are from the right
 #   ones, and why a lone success is the hardest case.
 # * You need: lessons 102 and 103; the binomial distribution.
-# * Time: 20 minutes to read, 5 seconds to run, 25 minutes for the exercises.
+# * Time: 20 minutes to read, 5 seconds to run, 30 minutes for the exercises.
 #
 # So far every average has been exact. A language model has no table of responses: it
 # draws `n` of them for a prompt, 16 in the paper, and guesses the baseline from those.
@@ -359,9 +359,26 @@ plt.show()
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# Four exercises, checked on your own machine. Fill in each one; the cell below it, or
 # its button on the site, then says what is wrong. In a notebook, `learn.hint("105.1")`
 # gives a hint, and a second argument goes further.
+
+# %% [markdown]
+# **Exercise 105.0: a draw.** Difficulty 2 of 5, about 5 minutes.
+#
+# The fifth function of `my_pmd.py`; 105.1 is the sixth. A computer draws an action from
+# a number that is uniform in [0, 1). Lay the probabilities side by side from 0 to 1, in
+# the order of the actions: the action is the one whose piece holds the number.
+
+
+# %% tags=["exercise", "105.0"]
+def draw_actions(logits, uniform):
+    """The actions, integers [G], that the numbers `uniform` [G] draw from logits."""
+    return ...
+
+
+# %% tags=["check", "105.0"]
+learn.check("105.0", draw_actions)
 
 # %% [markdown]
 # **Exercise 105.1: leave-one-out advantages.** Difficulty 1 of 5, about 5 minutes.

@@ -12,7 +12,7 @@
 # * You learn: to compare methods on the same draws, to put an interval on a difference,
 #   and to make a bandit of your own.
 # * You need: lesson 105.
-# * Time: 15 minutes to read, 55 seconds to run, 20 minutes for the exercises.
+# * Time: 15 minutes to read, 55 seconds to run, 30 minutes for the exercises.
 #
 # Now everything is drawn: 16 responses per prompt, rewards of 0 and 1, and gradient
 # steps on what came back. A run then depends on its *seed*, and a comparison of two
@@ -336,9 +336,30 @@ print(f"pass rate {first:.3f} at first, {last:.3f} after 20 exact steps")
 # %% [markdown]
 # ## Exercise
 #
-# Two exercises, checked on your own machine. Fill in each one; the cell below it, or
+# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
 # its button on the site, then says what is wrong. In a notebook, `learn.hint("107.1")`
 # gives a hint, and a second argument goes further.
+
+# %% [markdown]
+# **Exercise 107.0: the loop.** Difficulty 3 of 5, about 10 minutes.
+#
+# The last function of `my_pmd.py`, and it uses all others. Each row of `uniform` is a
+# step: freeze the policy as $\pi_{old}$, draw the actions, compare each reward with
+# those of its peers, then take `passes` gradient steps of size `lr` on the loss. Return
+# the expected reward after each step.
+#
+# Then run `python my_pmd.py`. Your program learns which of a hundred arms is the good
+# one, pmdkit does the same with the same numbers, and `my_pmd.png` shows both curves.
+
+
+# %% tags=["exercise", "107.0"]
+def train_table(logits, reward, uniform, tau, lr, passes):
+    """Expected reward [S] after each step; logits, reward [A]; uniform [S, G]."""
+    return ...
+
+
+# %% tags=["check", "107.0"]
+learn.check("107.0", train_table)
 
 # %% [markdown]
 # **Exercise 107.1: an interval for a paired difference.** Difficulty 2 of 5, about 10

@@ -25,6 +25,7 @@ def sources() -> str:
     """A digest of the code that the numbers come from; comments and line breaks do not count."""
     paths = [
         *sorted((PACKAGE / "exercises").glob("lesson_*.py")),
+        PACKAGE / "exercises" / "thread.py",
         PACKAGE / "reference_cases.py",
         PACKAGE / "variants.py",
     ]

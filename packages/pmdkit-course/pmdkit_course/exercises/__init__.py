@@ -1,7 +1,8 @@
 """What an exercise is, and how to find one; each lesson has a file of them, such as lesson_103.py.
 
 An exercise is a question, a right function, and recognised wrong ones. A lesson's file sets EXERCISES = (first, second,
-...), which are numbered in this order, and is loaded on first use.
+...), which are numbered in this order, and is loaded on first use. Exercise 0 of a lesson, where it has one, is in
+thread.py: its functions grow into one program.
 """
 
 import functools
@@ -218,7 +219,9 @@ def of_lesson(number: str) -> tuple[Exercise, ...]:
     if stored():
         return tuple(without_solution(w, entry) for w, entry in stored().items() if w.startswith(f"{number}."))
     found = pkgutil.resolve_name(f"{__name__}.lesson_{number}:EXERCISES")
-    return tuple(replace(e, id=f"{number}.{i}") for i, e in enumerate(found, 1))
+    grown = pkgutil.resolve_name(f"{__name__}.thread:THREAD").get(number)
+    own = [replace(e, id=f"{number}.{i}") for i, e in enumerate(found, 1)]
+    return ((replace(grown, id=f"{number}.0"),) if grown else ()) + tuple(own)
 
 
 def exercise(which: str) -> Exercise:
