@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -80,6 +81,7 @@ class Arithmetic(Kind):
         text = story.text(operands, NAMES[name], THINGS[things], turn)
         return Problem(f"{self.name}-{number:05d}", text, str(sum(operands)))
 
+    @lru_cache(maxsize=65_536)  # noqa: B019 - few instances; the held-out split and each text need it
     def operands(self, number: int) -> tuple[int, ...]:
         """The numbers that one problem adds, in order."""
         low, high = 10 ** (self.digits - 1), 10**self.digits
