@@ -1,11 +1,11 @@
-"""Two pages about losses: "Which of these is Kimi's loss?" and "Why does my loss start at 0?"."""
+"""Pages about losses: which of these is Kimi's loss, which KL a KL term has, and why a loss starts at 0."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
-from generate import kimi, start_at_zero
+from generate import kimi, kl, start_at_zero
 
 from pmdkit import theory
 from pmdkit.objectives import total
@@ -64,6 +64,20 @@ def test_the_record_is_what_is_measured(where):
             passed(where, "0.1", str(tokens)), abs=1e-4
         )
     assert kimi.parted(row.objective(0.1), 0.35) == pytest.approx(RECORD[where]["parted"][2], abs=1e-3)
+
+
+def test_the_kl_terms_are_those_of_the_page():
+    page = kl.PAGE.read_text(encoding="utf-8")
+    assert page == kl.written(page), "run python docs/generate/kl.py"
+    assert sum(bool(row.where) for row in kl.ROWS) == 14, "fourteen code bases"
+
+
+def test_the_numbers_of_the_kl_reports():
+    """One token of two: the mean of k3 is KL(pi || ref), and that of k3 of the inverse ratio is chi2 - KL."""
+    pi, ref, mask = torch.tensor([[0.7], [0.3]]).log(), torch.tensor([[0.4], [0.6]]).log(), torch.ones(2, 1).bool()
+    right, shipped = ((pi.exp() * kl.k3(*pair, mask)).sum() for pair in ((pi, ref), (ref, pi)))
+    assert (round(float(right), 4), round(float(shipped), 4)) == (0.1838, 0.1912)
+    assert right == pytest.approx(float((pi.exp() * (pi - ref)).sum()))
 
 
 def test_grpo_starts_at_0_and_pmd_mean_does_not_with_the_same_gradient():

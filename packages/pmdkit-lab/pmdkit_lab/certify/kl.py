@@ -53,10 +53,10 @@ PREFIXES = sum(VOCABULARY**t for t in range(TOKENS))
 
 
 def policies(count: int = 3) -> list[Policies]:
-    """Random policies, float64."""
+    """Random policies, float64; ratios of a token within e^-2.2 and e^2.2, where no usual clamp of a KL term acts."""
     generator = torch.Generator().manual_seed(11)
     shape = (count, 3, PREFIXES, VOCABULARY)
-    return [Policies(*each) for each in torch.randn(shape, generator=generator, dtype=torch.float64)]
+    return [Policies(*each) for each in torch.randn(shape, generator=generator, dtype=torch.float64) / 2]
 
 
 def divergences(logp: Tensor, ref: Tensor, old: Tensor) -> dict[str, Tensor]:
@@ -219,7 +219,8 @@ def name_value(found: list[Enumerated]) -> str:
     known = {
         name: torch.tensor([each.known[name][0] for each in found], dtype=torch.float64) for name in found[0].known
     }
-    known["chi2(pi||ref) - KL(pi||ref)"] = 2 * known["1/2 chi2(pi||ref)"] - known["KL(pi||ref)"]
+    for end in ("", ", token by token"):
+        known[f"chi2(pi||ref) - KL(pi||ref){end}"] = 2 * known[f"1/2 chi2(pi||ref){end}"] - known[f"KL(pi||ref){end}"]
     for name, exact in known.items():
         constant = float(exact @ values / (exact @ exact))
         if float((values - constant * exact).norm() / values.norm()) < REL_TOL:
