@@ -73,7 +73,8 @@ SETTINGS = {
     ],
     "asymre": [{}, {"shift": 0.0, "baseline": "loo"}, {"shift": 0.2, "norm": "tokens"}],
     "topr": [{}, {"baseline": "none", "norm": "none"}],
-    "grpo-kl": [{}, {"kl_loss_type": "k2", "kl_loss_coef": 0.5}, {"kl_loss_coef": 0.0, "std": "sample"}],
+    "grpo-kl": [{"kl_loss_type": kind, "kl_loss_coef": 0.5} for kind in ("k3", "k2", "corrected-k3")]
+    + [{"kl_loss_coef": 0.0}],
     "sapo": [{}, {"tau_pos": 3.0, "tau_neg": 8.0, "std": "none"}, {"norm": "tokens"}],
     "gmpo": [{}, {"clip_low": 0.1, "clip_high": 0.05}, {"norm": "length", "std": "sample"}],
     "reinforce-pp": [

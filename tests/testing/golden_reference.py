@@ -50,6 +50,7 @@ def make():
         case("pmd-mean-no-peer", "pmd-mean", (2, 3), 4, tau=0.05, unscored=((1, 0), (1, 2))),
         case("pmd-mean-holes", "pmd-mean", (2, 4), 5, tau=0.05, holes=True),
         case("pmd-mean-ministeps", "pmd-mean", (4, 4), 4, tau=0.05, ministeps=2),
+        case("pmd-mean-far", "pmd-mean", (2, 3), 4, tau=0.05, far=40.0),  # a log ratio clamped at 30 nats is seen
         case("pmd-mean-ministeps-per-prompt", "pmd-mean", (4, 2), 4, tau=[0.01, 0.1, 0.5, 2.0], ministeps=4),
         case("pmd-part", "pmd-part", (2, 3), 4, tau=0.5),
         case("pmd-part-one-token", "pmd-part", (3, 4), 1, tau=0.5),
@@ -60,6 +61,7 @@ def make():
         case("pmd-part-unscored", "pmd-part", (3, 4), 3, tau=0.1, unscored=((0, 1), (2, 0), (2, 2))),
         case("pmd-part-holes", "pmd-part", (2, 4), 5, tau=0.1, holes=True),
         case("pmd-part-ministeps", "pmd-part", (4, 4), 4, tau=0.1, ministeps=2),
+        case("pmd-part-far", "pmd-part", (2, 3), 4, tau=0.05, far=40.0),
         case("pmd-part-own-draw", "pmd-part", (2, 3), 4, tau=0.5, options={"baseline": "mean"}),
         case("pmd-part-own-draw-small-tau", "pmd-part", (2, 4), 3, tau=0.001, options={"baseline": "mean"}),
         case("pmd-between", "pmd-between", (2, 3), 4, tau=0.5, options={"k": 0.25}),
@@ -73,9 +75,11 @@ def make():
         case("grpo-one-token", "grpo", (3, 4), 1),
         case("grpo-holes", "grpo", (2, 4), 5, holes=True),
         case("grpo-ministeps", "grpo", (4, 4), 4, ministeps=2),
+        case("grpo-far", "grpo", (2, 3), 4, far=2.5),  # a dual clip at 3 or at 10 is seen
         case("grpo-maxrl", "grpo", (2, 4), 4, rewards=BITS, options={"std": "mean"}),
         case("gspo", "gspo", (2, 3), 4),
         case("gspo-one-token", "gspo", (3, 4), 1),
+        case("gspo-far", "gspo", (2, 3), 4, far=2.5),
         case("gspo-ministeps", "gspo", (4, 4), 4, ministeps=2),
         case("pmd-token", "pmd-token", (2, 3), 4, tau=0.1, options={"clip_low": 0.2, "clip_high": 0.1}),
         case("pmd-token-dppo-tv", "pmd-token", (2, 3), 4, tau=0.1, options=OPEN | {"trust_region": "dppo-tv"}),
@@ -95,6 +99,7 @@ def make():
         case("asymre", "asymre", (2, 3), 4),
         case("topr", "topr", (2, 3), 4),
         case("grpo-kl", "grpo-kl", (2, 3), 4),
+        case("grpo-kl-corrected", "grpo-kl", (2, 3), 4, options={"kl_loss_type": "corrected-k3"}, far=1.0),
         case("sapo", "sapo", (2, 3), 4),
         case("sapo-unscored", "sapo", (3, 4), 3, unscored=((0, 1), (2, 0))),
         case("gmpo", "gmpo", (2, 3), 4, options={"clip_low": 0.2, "clip_high": 0.2}),
@@ -128,8 +133,12 @@ def case(
     unscored=(),
     holes=False,
     ministeps=1,
+    far=0.0,
 ):
-    """One objective on one random batch. The rewards of the second prompt are all equal where there is one."""
+    """One objective on one random batch. The rewards of the second prompt are all equal where there is one.
+
+    `far`: by how many nats every token moves too, up in every second response and down in the others.
+    """
     prompts, size = shape
     chance = random.Random(name)
     reward = [[chance.choice(rewards) for _ in range(size)] for _ in range(prompts)]
@@ -143,6 +152,8 @@ def case(
     # the first tokens of a group are different arms: their probabilities sum to less than 1
     old = [[-chance.uniform(2.0, 3.5)] + [-chance.uniform(0.7, 3.0) for _ in range(n - 1)] for n in lengths]
     new = [[value - chance.uniform(-0.4, 0.4) for value in row] for row in old]
+    new = [[x - far * (n % 2) for x in row] for n, row in enumerate(new)]
+    old = [[x - far * (1 - n % 2) for x in row] for n, row in enumerate(old)]
     new = [[x if on else -40.0 for x, on in zip(*rows, strict=True)] for rows in zip(new, mask, strict=True)]
     inputs = {
         "name": name, "objective": objective, "options": options or {}, "norm": norm or NORMS.get(objective, "length"),
@@ -376,6 +387,8 @@ def token_loss(case, p, credit, s):
     if name == "grpo-kl":  # the anchor is pi_old where no reference is given
         part, active = clipped(ratio, credit, *CLIP["grpo"])
         beta = mpf("0.04")
+        if options.get("kl_loss_type") == "corrected-k3":  # ratio (1 / ratio - 1 + s)
+            return beta * (1 - ratio + ratio * s) - part, beta * ratio * s - credit * ratio * active
         return beta * (1 / ratio - 1 + s) - part, beta * (1 - 1 / ratio) - credit * ratio * active
     if options.get("clip_mode") == "none":
         return -credit * ratio, -credit * ratio

@@ -115,7 +115,7 @@ def test_the_example_of_the_page_passes(capsys, monkeypatch):
     monkeypatch.chdir(FILE.parent)
     exec(compile(code[1], str(PAGE), "exec"), {})
     errors_of = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
-    assert len(errors_of) == 12
+    assert len(errors_of) == 13
     assert max(errors_of) < 1e-12
 
 
