@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit_lab.autopsy.changes import JUMP, SURE, Jump, jump, trend
 from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
 from pmdkit_lab.dumps.readers import Place, Source
 
@@ -55,6 +56,11 @@ STEP_ESS = 0.6  # effective share of the sample after one step; a small step lea
 MIN_ENTROPY_STEPS = 8  # steps with entropy; a fall within fewer is chance
 MIN_ENTROPY = 0.05  # nats per token at the start; below it, little is left to fall
 ENTROPY_FALL = 0.3  # entropy over that of the start
+DISAGREES = 0.15  # by which verdicts agree less with the content of answers than before; a changed prompt moves both
+INDEPENDENT = 0.08  # between the agreement of verdicts and that of independent ones; an honest grader is 0.3 above it
+LEAP = 0.4  # of a logarithm: the policy's entropy, words or length are 1.5 times what they were; learning takes longer
+LONGER = 0.1  # of the words of a prompt; data that is drawn at random varies less
+FALLEN = 0.75  # of the best reward; a reward above it is kept
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,46 @@ class Run:
         known = [(step["step"], float(step[key])) for step in self.steps if step.get(key) is not None]
         logged = sorted((step, row[key]) for step, row in self.source.metrics.items() if key in row)
         return known or logged
+
+    def values(self, key: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """A measure at every step; none if a step lacks it."""
+        found = [step.get(key) for step in self.steps]
+        return np.array([] if any(value is None for value in found) else found, float)
+
+    @property
+    def rises(self) -> bool:
+        """Whether the reward rises beyond its noise, and keeps most of what it had."""
+        reward = self.values("reward")
+        if len(reward) < 3:
+            return False
+        course, tenth = trend(reward), max(len(reward) // 10, 1)
+        low = min(0.0, float(reward.min()))
+        best = float(np.convolve(reward, np.full(tenth, 1 / tenth), "valid").max())
+        return course.z >= SURE and float(reward[-tenth:].mean()) - low >= FALLEN * (best - low)
+
+    def cap_falls(self) -> bool:
+        """Whether from a step on more responses are cut off, and the longest are shorter: the cap is another one."""
+        cut, longest = jump(self.values("cut")), self.values("longest")
+        if cut is None or cut.size < CUT or not len(longest):
+            return False
+        return float(longest[cut.at :].max()) < float(longest[: cut.at].max())
+
+    def leap(self) -> tuple[int, str] | None:
+        """The first place where the policy leaps, by its entropy, its words or its lengths, and words about it."""
+        for key, name in (("entropy", "entropy"), ("word_entropy", "entropy of the words"), ("size", "mean length")):
+            values = self.values(key)
+            if len(values) < MIN_ENTROPY_STEPS or (key == "size" and self.cap_falls()):
+                continue
+            logs = np.log(np.maximum(values, 1e-3))
+            later, noise = float(np.median(logs[2:8])), trend(logs[2:]).noise
+            at = 1 if abs(later - logs[0]) > max(LEAP, JUMP * noise) else None
+            found = jump(logs)
+            if at is None and found is not None and abs(found.size) > LEAP:
+                at = found.at
+            if at is not None:
+                before, after = values[max(0, at - 5) : at].mean(), np.median(values[at + 1 : at + 7])
+                return at, f"{name} leaps from {before:.3g} to {after:.3g}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -145,8 +191,118 @@ def reward_cannot_read(run: Run) -> Evidence:
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
     if known < MIN_KNOWN or unpaid < UNPAID * known:
         return None
+    if any(rule(run) is not None for rule in (verdicts_shuffled, grader_changed, rate_too_high)):  # not from the start
+        return None
     says = f"{unpaid:,} of {known:,} right answers got the lowest reward; {form_words(run.whole)}"
     return unpaid / known / UNPAID, says, at_least("right_unpaid", 1)
+
+
+def reward_noise(run: Run) -> Evidence:
+    """From the start, wrong answers are paid and right ones are not, as often as chance has it."""
+    known, unpaid, paid, wrong = (run.whole[key] for key in ("right_known", "right_unpaid", "paid_known", "paid_wrong"))
+    if min(known, paid) < MIN_KNOWN or unpaid < PAID_WRONG * known or wrong < PAID_WRONG * paid:
+        return None
+    found = jump(run.values("agrees"))
+    if found is not None and found.size < 0:  # not from the start
+        return None
+    says = f"{wrong:,} of {paid:,} paid responses are wrong, and {unpaid:,} of {known:,} right ones got the least"
+    return min(unpaid / known, wrong / paid) / PAID_WRONG + 1, says, at_least("paid_wrong", 1)
+
+
+def side_changed(run: Run, key: str, least: float) -> Jump | None:
+    """A jump of a measure of at least this size where the policy does not leap."""
+    found, leap = jump(run.values(key)), run.leap()
+    if found is None or abs(found.size) < least or (leap is not None and abs(leap[0] - found.at) <= 3):
+        return None
+    return found
+
+
+def step_at(run: Run, found: Jump) -> int:
+    """The number of the first step after a jump."""
+    return int(run.steps[found.at]["step"])
+
+
+def from_step(run: Run, at: int) -> Callable[[Measures], bool]:
+    """A test of a step: whether it is at this place of the run or after it."""
+    first = run.steps[min(at, len(run.steps) - 1)]["step"]
+    return lambda step: step["step"] >= first
+
+
+def verdicts_shuffled(run: Run) -> Evidence:
+    """From a step on, verdicts are independent of the answers, with the same mean: they belong to other rows."""
+    found = side_changed(run, "agrees", DISAGREES)
+    if found is None or found.size > 0:
+        return None
+    late = merged(run.steps[found.at :])
+    paid, right, both = late["passed"], late["content"], late["agrees"]
+    chance = paid * right + (1 - paid) * (1 - right)
+    if abs(both - chance) > INDEPENDENT or abs(paid - right) > 2 * INDEPENDENT or not 0.05 < paid < 0.95:
+        return None
+    says = (
+        f"from step {step_at(run, found)} on verdicts agree with {both:.0%} of the answers, before it with "
+        f"{merged(run.steps[: found.at])['agrees']:.0%}; verdicts of other rows would agree with {chance:.0%}"
+    )
+    return found.z / JUMP + 1, says, from_step(run, found.at)
+
+
+def grader_changed(run: Run) -> Evidence:
+    """From a step on, verdicts disagree with answers, or all are one, while the policy goes on as before."""
+    found = side_changed(run, "agrees", DISAGREES)
+    if found is not None and found.size < 0 and verdicts_shuffled(run) is None:
+        before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])
+        says = (
+            f"from step {step_at(run, found)} on verdicts agree with {late['agrees']:.0%} of the answers, before it "
+            f"with {before['agrees']:.0%}, while {late['content']:.0%} of the answers are right, before it "
+            f"{before['content']:.0%}"
+        )
+        return found.z / JUMP + 1, says, from_step(run, found.at)
+    found = side_changed(run, "reward", 0.0)
+    if found is None:
+        return None
+    low, high = (run.values(key)[found.at :] for key in ("reward_low", "reward_high"))
+    if not len(low) or low.min() < high.max():
+        return None
+    says = (
+        f"from step {step_at(run, found)} on every reward is {low[0]:g}, while the policy goes on as before: what pays "
+        "it changed"
+    )
+    return found.z / JUMP, says, from_step(run, found.at)
+
+
+def data_changed(run: Run) -> Evidence:
+    """From a step on, prompts have another length, or are answered right at another rate, by an unchanged policy."""
+    words = side_changed(run, "asked", LONGER * (run.start.get("asked") or 0.0))
+    content = side_changed(run, "content", DISAGREES)
+    if words is not None:
+        before, after = (merged(part)["asked"] for part in (run.steps[: words.at], run.steps[words.at :]))
+        says = f"from step {step_at(run, words)} on prompts have {after:.4g} words, before it {before:.4g}"
+        if content is not None and abs(content.at - words.at) <= 2:
+            says += f", and the share of right answers changes by {content.size:+.2f}"
+        return words.z / JUMP, says, from_step(run, words.at)
+    if content is None or side_changed(run, "agrees", DISAGREES) is not None or engine_changed(run) is not None:
+        return None
+    says = (
+        f"at step {step_at(run, content)} the share of right answers changes by {content.size:+.2f}, while verdicts "
+        "still agree with answers, and neither words nor lengths leap: the prompts are others"
+    )
+    return content.z / JUMP, says, from_step(run, content.at)
+
+
+def engine_changed(run: Run) -> Evidence:
+    """From a step on, engine and trainer disagree, and the policy that draws is no older than before."""
+    gap, words = ("gap", "nats per token") if len(run.values("gap")) else ("log_ratio_std", "nats of a response")
+    found, lag = jump(run.values(gap)), jump(run.values("lag"))
+    if found is None or found.size < MISMATCH_GAP or (lag is not None and abs(lag.at - found.at) <= 3):
+        return None
+    before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])
+    if late[gap] < STALE_GROWTH * before[gap]:
+        return None
+    slope = "" if late.get("slope") is None else f"; the slope of one on the other is {late['slope']:.2f}"
+    says = (
+        f"at step {step_at(run, found)} engine and trainer part at once from {before[gap]:.2g} to {late[gap]:.2g} "
+        f"{words}{slope}"
+    )
+    return found.z / JUMP, says, from_step(run, found.at)
 
 
 def length_paid(run: Run) -> Evidence:
@@ -164,8 +320,8 @@ def length_paid(run: Run) -> Evidence:
 
 
 def wrong_form_paid(run: Run) -> Evidence:
-    """Wrong answers are paid, or several different answers to one prompt are."""
-    if length_paid(run) is not None:  # then wrong answers are paid for their length
+    """Wrong answers are paid, or several different answers to one prompt are; not for their length, nor by chance."""
+    if any(rule(run) is not None for rule in (length_paid, reward_noise, verdicts_shuffled, grader_changed)):
         return None
     known, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
     both = run.whole.get("contradictions") or 0.0
@@ -201,7 +357,7 @@ def silent_groups(run: Run) -> Evidence:
     if len(silent) < len(shares) or min(silent) < SILENT or equal_rewards(run) is not None:
         return None
     start, end = run.start["reward"], run.end["reward"]
-    if start is not None and end is not None and start <= SOLVED < end:  # learning leads there
+    if run.rises or (start is not None and end is not None and start <= SOLVED < end):  # `notes` has it
         return None
     share, at_top = run.whole["silent"], run.whole["silent_top"]
     which = "too easy" if at_top > share / 2 else "too hard"
@@ -273,6 +429,8 @@ def stale_policy(run: Run) -> Evidence:
     first, last = run.start.get("gap"), run.whole.get("gap")
     lag = run.whole.get("lag")
     if last is None or first is None or last < STALE_GAP or last < STALE_GROWTH * first:
+        return None
+    if engine_changed(run) is not None:  # it grows with age, not at once
         return None
     if lag is not None and lag < MIN_LAG:
         return None
@@ -353,8 +511,15 @@ def rate_too_high(run: Run) -> Evidence:
     if moved >= LONG_STEP and kept < STEP_ESS:
         says = f"one step moves a response by up to {moved:.2g} nats, and an effective {kept:.0%} of the sample is left"
         return moved / LONG_STEP, says, at_least("step_std", LONG_STEP)
+    leap, reward = run.leap(), run.values("reward")
+    if leap is not None and len(reward) > leap[0] + 2 and not run.rises:
+        at, words = leap
+        best, after = max(reward[:at].max(), reward.max() if at == 1 else 0.0), float(reward[at + 1 :].mean())
+        if after < FALLEN * best:
+            says = f"at step {run.steps[at]['step']} the {words}, and the reward goes from {best:.2g} to {after:.2g}"
+            return 2.0, says, from_step(run, at)
     entropy = [value for _, value in run.series("entropy")]
-    if len(entropy) < MIN_ENTROPY_STEPS or entropy[0] < MIN_ENTROPY:
+    if run.rises or len(entropy) < MIN_ENTROPY_STEPS or entropy[0] < MIN_ENTROPY:
         return None
     if run.end["reward"] is None or run.end["reward"] > SOLVED:
         return None
@@ -369,7 +534,8 @@ def rate_too_high(run: Run) -> Evidence:
 
 
 RULES: tuple[Callable[[Run], Evidence], ...] = (
-    advantage_sign, reward_cannot_read, length_paid, wrong_form_paid, mask_off_by_one, temperature,
+    advantage_sign, verdicts_shuffled, grader_changed, data_changed, engine_changed, reward_noise, reward_cannot_read,
+    length_paid, wrong_form_paid, mask_off_by_one, temperature,
     advantage_not_centred, kl_sign, part_below_threshold, no_variety, stale_policy, engine_mismatch,
     cut_off_scored_wrong, duplicate_prompts, rate_too_high, equal_rewards, silent_groups,
 )  # fmt: skip

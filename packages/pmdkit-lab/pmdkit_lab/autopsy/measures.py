@@ -2,6 +2,7 @@
 
 import math
 import re
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ MAX_ROWS_IN_MEMORY = 2**16  # rows of a step; a larger step is measured in piece
 MAX_OPEN_STEPS = 4  # steps in memory: an asynchronous trainer writes a few at a time
 UNNUMBERED_STEP = 256  # rows that make a step where the dump numbers none
 LATE_FRACTION = 0.75  # of the cap: responses that end beyond it show what the cut-off responses would have become
+BUCKETS = 4096  # of words, by their hash, for their entropy
+FIRST_WORDS = 200  # of a response, that are counted for it
 EXAMPLES = 5  # places kept for each kind of evidence
 
 
@@ -84,6 +87,7 @@ class StepRows:
     behind: Pairs = field(default_factory=Pairs)  # the engine's of a token, the trainer's of the previous token
     gap: float = 0.0  # sum of absolute differences over tokens
     weights: Values = field(default_factory=lambda: np.zeros(2))  # of tokens: sums of w and of w^2
+    words: Values = field(default_factory=lambda: np.zeros(BUCKETS))  # of responses, how often each was used
 
     def add(self, row: Row, place: Place) -> None:
         """Add a row."""
@@ -113,7 +117,11 @@ class StepRows:
         if form == "number":  # may be any number: a match is evidence, a mismatch is not
             answer, right = None, right or None
         prompt = None if row.prompt is None else hash(row.prompt)
-        words = None if row.response is None else len(row.response.split())
+        said = None if row.response is None else row.response.split()
+        if said:
+            self.words += np.bincount(
+                [zlib.crc32(word.encode(errors="replace")) % BUCKETS for word in said[:FIRST_WORDS]], minlength=BUCKETS
+            )
         self.rows.append(
             (
                 None if row.group is None else hash(row.group),
@@ -122,7 +130,8 @@ class StepRows:
                 number(row.reward),
                 number(row.advantage),
                 number(row.length),
-                number(words),
+                number(None if said is None else len(said)),
+                number(None if row.prompt is None else row.prompt.count(" ") + 1),
                 number(row.cut),
                 number(row.version),
                 row.entropy if row.entropy is not None else surprise,
@@ -181,7 +190,7 @@ def correlation(x: Values, y: Values) -> float | None:
 def measure(step: int, here: StepRows, tau: float | None, group_size: int | None = None) -> Measures:
     """All measures of a step; None where its rows lack the values that a measure needs."""
     group, prompt, response, *columns, form, answer, right, late, place = zip(*here.rows, strict=True)
-    reward, advantage, length, words, cut, version, entropy, spread, moved, drift = (
+    reward, advantage, length, words, asked, cut, version, entropy, spread, moved, drift = (
         np.array(x, float) for x in columns
     )
     has, content = ~np.isnan(reward), np.array(right, float)
@@ -216,11 +225,19 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
         "ess": effective(spread), "ess_step": effective(moved),
         **token_measures(here),
         **group_measures(group, prompt, response, answer, reward, advantage, paid, tau, group_size),
+        "asked": mean(asked), "word_entropy": entropy_of(here.words),
+        "content": mean(content), "agrees": mean((passed == (content == 1))[has & ~np.isnan(content)].astype(float)),
         "forms": form_measures(form, reward, content),
         "paid_known": int((paid & ~np.isnan(content)).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
         "right_known": int((has & (content == 1)).sum()), "right_unpaid": int(evidence["right_unpaid"].sum()),
         "places": {kind: [place[n] for n in np.flatnonzero(rows)[:EXAMPLES]] for kind, rows in evidence.items()},
     }  # fmt: skip
+
+
+def entropy_of(counts: Values) -> float | None:
+    """Entropy in nats of how often each word is used; None if there are no words."""
+    share = counts[counts > 0] / max(counts.sum(), 1)
+    return float(-(share * np.log(share)).sum()) if len(share) else None
 
 
 def form_measures(form: tuple[str | None, ...], reward: Values, content: Values) -> dict[str, list[float]]:

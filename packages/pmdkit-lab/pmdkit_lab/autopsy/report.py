@@ -13,17 +13,16 @@ import numpy as np
 
 from pmdkit.errors import UsageError
 from pmdkit.observe import gauge
-from pmdkit_lab.autopsy.causes import ABOUT, Cause, Run, causes
+from pmdkit_lab.autopsy.causes import ABOUT, SILENT, Cause, Run, causes
+from pmdkit_lab.autopsy.changes import JUMP, trend
 from pmdkit_lab.autopsy.measures import Measures, by_step, merged
 from pmdkit_lab.autopsy.scalar_causes import (
-    JUMP,
     MIN_POINTS,
     SMALL_GAIN,
     Curves,
     notes,
     points_that_would_tell,
     scalar_causes,
-    trend,
 )
 from pmdkit_lab.autopsy.scalars import Log, read_logs
 from pmdkit_lab.dumps.readers import MAX_STEPS, METRICS, Source, read, read_config
@@ -42,6 +41,8 @@ SHOWN = (
     ("anchor", "anchor c / tau", ".2f"), ("drift", "log-ratio to the reference, per token", ".3f"),
     ("repeated", "repeated prompts", ".0%"), ("repeated_at_least", "repeated prompts, at least", ".0%"),
     ("one_answer", "groups with one response", ".0%"),
+    ("content", "right answers, by their content", ".1%"), ("agrees", "verdicts that agree with it", ".1%"),
+    ("asked", "prompt, words", ".1f"), ("word_entropy", "entropy of the words, nats", ".3f"),
     ("contradictions", "groups with contradictions paid", ".0%"), ("reward_std", "std inside groups", ".3f"),
     ("kl", "KL to the reference", ".4f"), ("kl_step", "KL of a step", ".4f"), ("held_out", "held-out reward", ".3f"),
     ("lr", "learning rate", ".2g"), ("loss", "loss", ".3g"), ("ratio_max", "largest weight", ".3g"),
@@ -89,12 +90,18 @@ def autopsy(
     known = {
         key for step in steps for key, value in step.items() if value is not None and (key, value) != ("right_known", 0)
     }
+    curves = Curves(as_log(steps)) if "reward" in known else None
+    rest = scalar_causes(curves, FROM_SCALARS) if curves and not named and not run.rises else []
+    named = named or rest
     if named:
         verdict = "causes"
     elif collapse or "reward" not in known or len(steps) < MIN_STEPS:
         verdict = "cannot tell"
     else:
         verdict = "healthy"
+    needed = points_that_would_tell(curves) if curves else 0
+    if verdict == "healthy" and curves and not curves.learned and len(steps) >= MIN_POINTS:
+        verdict = "too few steps" if len(steps) < needed else "cannot tell"
     thirds = np.array_split([step["step"] for step in steps], len(run.phases))
     phases = [
         {"steps": [int(third[0]), int(third[-1])]} | {k: v for k, v in phase.items() if k not in ("step", "places")}
@@ -110,9 +117,29 @@ def autopsy(
         "steps": [steps[0]["step"], steps[-1]["step"], len(steps)],
         "missing": [{"needs": needs, "for": tells} for key, needs, tells in NEEDS if key not in known],
         "phases": phases, "events": events(steps, collapse), "causes": [cause.as_json(where) for cause in named],
+        "points": [len(steps), needed], "gain": curves.trend.last - curves.trend.first if curves else 0.0,
+        "notes": silence(run), "collapsed": collapse is not None,
     }, steps  # fmt: skip
 
 
+def as_log(steps: list[Measures]) -> Log:
+    """The measures of a run's steps as a log of scalars."""
+    keys = [
+        key for key in (*SCALARS, "reward_low", "reward_high", "loss") if any(x.get(key) is not None for x in steps)
+    ]
+    columns = {key: np.array([math.nan if x.get(key) is None else x[key] for x in steps], float) for key in keys}
+    return Log("", np.array([step["step"] for step in steps], float), columns, {})
+
+
+def silence(run: Run) -> list[str]:
+    """A note on the share of silent groups in a run that learns all the same."""
+    share, at_top = run.whole.get("silent"), run.whole.get("silent_top")
+    if share is None or at_top is None or share < SILENT:
+        return []
+    return [f"{share:.0%} of the groups have equal rewards and teach nothing, {at_top:.0%} because all are right"]
+
+
+FROM_SCALARS = ("rate-too-small", "kl-pushes", "uniform-policy")  # causes that need no rows, and have no rule with rows
 SCALARS = {
     "reward": "rewards", "entropy": "entropy", "length": "lengths", "cut": "cut-offs", "grad_norm": "gradient norms",
     "silent": "the share of silent groups", "reward_std": "the std inside groups", "kl": "a KL to the reference",
@@ -348,7 +375,11 @@ def headline(report: dict[str, Any]) -> str:
     if "door" in report:
         return "The reward does not rise, and nothing in this log explains it: an autopsy of the responses may."
     return "These dumps do not tell: " + (
-        "the run collapses, and no measure explains it." if report["events"] else "too little is in them."
+        "the run collapses, and no measure explains it."
+        if report["collapsed"]
+        else "the reward does not rise, and no measure explains it."
+        if report["points"][0] >= MIN_POINTS and "reward" in report["phases"][-1]
+        else "too little is in them."
     )
 
 

@@ -8,24 +8,21 @@ The std inside a group, `group_std`, is concave: at the mean of p it is largest,
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pmdkit_lab.autopsy.causes import ABOUT, SOLVED, Cause
+from pmdkit_lab.autopsy.changes import GROUP, JUMP, SURE, group_std, jump, trend
 from pmdkit_lab.autopsy.scalars import Log, Values
 
-SURE = 3.0  # standard errors: the reward rises or falls
-JUMP = 6.0  # standard errors of a jump: of hundreds of places to look at, none is passed by chance
 BIG_JUMP = 0.25  # of the range of the reward before; a smaller one may be a new kind of prompt
-SHARP = 0.5  # of a jump that happens within two steps; a trend has less
 MIN_POINTS = 12  # logged points that show a trend or a jump
 FEW_POINTS = 6  # below it nothing is said but that
 SMALL_GAIN = 0.1  # of the reward's range: what a run that learns gains at least
 HARD, EASY = 0.03, 0.95  # pass rates: of eight draws one is right in every fifth group; in every third one is wrong
 MOSTLY = 0.3  # of the responses cut off; then the cap decides the reward
-GROWN = 1.4  # entropy over that of the start
+GROWN = 1.2  # entropy over that of the start
 LEAP = 0.5  # of the entropy of the start, between two logged points; learning takes tens of them
 FAR = 1.0  # nats per token from the reference within the first quarter of a run
 TOUCHED = 3e-3  # nats per token from the reference; below it no policy has changed its answers
@@ -35,65 +32,6 @@ SAME_PROMPTS = 0.96  # std inside a group over that of prompts with one pass rat
 UNIFORM = 0.02  # nats below ln V
 VOCABULARIES = (151_936, 151_643, 152_064, 128_256, 129_280, 32_000, 32_768, 50_257, 49_152, 100_352, 256_000, 262_144)
 FADED, KEPT = 30, 5  # the std falls by so much while the gradient falls by less than that
-GROUP = 8  # draws of a group, for a law that needs a size where the log has none
-
-
-@dataclass(frozen=True)
-class Trend:
-    """A column's means over the first and the last third, and the noise of one logged point.
-
-    z is their difference in standard errors; the noise is taken from successive differences, so a trend adds nothing.
-    """
-
-    first: float
-    last: float
-    noise: float
-    z: float
-
-
-def trend(values: Values) -> Trend:
-    """The trend of a column."""
-    third = max(len(values) // 3, 1)
-    first, last = float(values[:third].mean()), float(values[-third:].mean())
-    steps = np.abs(np.diff(values)) if len(values) > 1 else np.zeros(1)
-    noise = max(float(np.median(steps)) / 0.954, 0.5 * float(np.sqrt(np.mean(steps**2) / 2)), 1e-9)
-    return Trend(first, last, noise, (last - first) / (noise * math.sqrt(2 / third)))
-
-
-@dataclass(frozen=True)
-class Jump:
-    """A change of a column between two points: the point after it, its size, and its size in standard errors."""
-
-    at: int
-    size: float
-    z: float
-
-
-def group_std(rate: Values, size: int = GROUP) -> Values:
-    """The expected std (divided by size - 1) of a group of rewards 0 and 1 that share one pass rate."""
-    right = np.arange(size + 1)
-    ways = np.array([math.comb(size, k) for k in right])
-    std = np.sqrt(right * (size - right) / (size * (size - 1)))
-    p = np.asarray(rate)[..., None]
-    return (ways * p**right * (1 - p) ** (size - right) * std).sum(-1)
-
-
-def jump(values: Values) -> Jump | None:
-    """The largest change of level of a column that is sharp, beyond its usual drift; None if there is none."""
-    n = len(values)
-    width = min(8, n // 4)
-    if width < 3:
-        return None
-    places = np.arange(width, n - width + 1)
-    before, after = (np.array([np.median(values[k + a : k + b]) for k in places]) for a, b in ((-width, 0), (0, width)))
-    change = after - before
-    size = change - np.median(change)
-    near = np.array([values[k : k + 2].mean() - values[k - 2 : k].mean() for k in places])
-    sharp = np.where(near * size >= SHARP * size**2, np.abs(size), 0.0)
-    best = int(sharp.argmax())
-    noise = max(trend(values).noise, 0.01 * float(np.ptp(values)))
-    z = sharp[best] / (noise * 1.25 * math.sqrt(2 / width))
-    return Jump(int(places[best]), float(size[best]), float(z)) if z >= JUMP else None
 
 
 class Curves:
@@ -142,9 +80,9 @@ def grader_changed(c: Curves) -> Evidence:
     found = jump(c.reward)
     if found is None or abs(found.size) < BIG_JUMP * max(c.scale * 0.6, np.ptp(c.smooth)):
         return None
-    if policy_leaps(c, found.at):
-        return None
     after = c.reward[found.at :]
+    if policy_leaps(c, found.at) or (found.size > 0 and np.ptp(after) > 1e-9):  # a reward that goes up asks no doctor
+        return None
     level = f"goes from {c.reward[max(0, found.at - 5) : found.at].mean():.3g} to {after[:5].mean():.3g}"
     others = [key for key in ("entropy", "length", "kl") if c.get(key) is not None]
     if not others:
@@ -249,7 +187,7 @@ def kl_pushes(c: Curves) -> Evidence:
         return None
     grown = trend(entropy)
     away = float(np.mean(np.abs(kl[-max(len(kl) // 3, 1) :])))
-    if grown.last < GROWN * grown.first or grown.z < SURE or away < 10 * TOUCHED:
+    if grown.last < GROWN * grown.first or grown.z < 2 * SURE or away < 10 * TOUCHED:
         return None
     sign = "it is below 0 at times, so it is k1" if float(kl.min()) < 0 else "it is never below 0"
     says = (
@@ -373,17 +311,20 @@ def proxy_paid(c: Curves) -> Evidence:
 def cap_cuts(c: Curves) -> Evidence:
     """Much is cut off, and the reward does not rise."""
     cut = c.get("cut")
-    if c.learned or cut is None or (share := float(cut.mean())) < MOSTLY:
+    if cut is None or (share := float(cut.mean())) < MOSTLY or float(cut[-max(len(cut) // 3, 1) :].mean()) < MOSTLY:
+        return None
+    if c.learned and (c.rate is None or float(c.rate[-c.last :].mean()) > 0.5):
         return None
     return share / MOSTLY, f"{share:.0%} of the responses end at the cap (from {cut[0]:.0%} to {cut[-1]:.0%})", None
 
 
 def too_hard(c: Curves) -> Evidence:
     """Hardly any response is right."""
-    if c.learned or c.rate is None or len(c.rate) < FEW_POINTS or (rate := float(c.rate.mean())) > HARD:
+    if c.rate is None or len(c.rate) < FEW_POINTS or np.ptp(c.reward) < 1e-9:
         return None
-    if np.ptp(c.reward) < 1e-9 or float(c.smooth.max() - c.bottom) > 3 * HARD * c.scale:
+    if float(np.median(c.rate)) > HARD or float(c.smooth.max() - c.bottom) > 5 * HARD * c.scale:
         return None
+    rate = float(c.rate.mean())
     silent = c.get("silent")
     seen = "" if silent is None else f"; {silent.mean():.0%} of the groups are silent"
     says = (
@@ -459,8 +400,8 @@ RULES: tuple[Callable[[Curves], Evidence], ...] = (
 NAMES = {"cap_cuts": "cut-off", "reward_is_noise": "reward-noise"}
 
 
-def scalar_causes(c: Curves) -> list[Cause]:
-    """All causes with evidence, by rank and strength; none if the log has too few points for any."""
+def scalar_causes(c: Curves, only: tuple[str, ...] = ()) -> list[Cause]:
+    """All causes with evidence, or `only` these, by rank and strength; none if the log has too few points for any."""
     if len(c.reward) < FEW_POINTS:
         return []
     ranked = []
@@ -468,6 +409,8 @@ def scalar_causes(c: Curves) -> list[Cause]:
         if (evidence := rule(c)) is not None:
             strength, says, step = evidence
             name = NAMES.get(rule.__name__, rule.__name__.replace("_", "-"))
+            if only and name not in only:
+                continue
             about: dict[str, Any] = ABOUT[name]
             steps = (c.step(0) if step is None else step, c.step(len(c.steps)))
             cause = Cause(name, says, round(float(strength), 2), steps, [], about["confirm"], about["remedy"])
@@ -487,6 +430,11 @@ def notes(c: Curves) -> list[str]:
     constant = constant_parts(c)
     for name, value in constant.items() if len(constant) < len(c.log.parts) else ():
         found.append(f"the component {name} is {value:g} in every step: it cancels in every group")
+    top = c.get("ratio_max")
+    if c.learned and top is not None and np.mean(top < 1) >= 0.9:
+        found.append(
+            f"no weight of trainer over engine is above 1 (at most {top.max():.2g}): top_p or top_k cuts draws"
+        )
     silent, rate = c.get("silent"), c.rate
     if silent is not None and rate is not None and len(silent) == len(rate):
         least = float(np.mean(rate**GROUP + (1 - rate) ** GROUP))

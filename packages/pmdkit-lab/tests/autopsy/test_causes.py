@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from pmdkit_lab.autopsy import causes
+from pmdkit_lab.autopsy import causes, scalar_causes
 from pmdkit_lab.autopsy.causes import RULES, Run
+from pmdkit_lab.autopsy.scalar_causes import NAMES
 from pmdkit_lab.dumps.readers import Source
 
 COUNTS = ("right_known", "right_unpaid", "paid_known", "paid_wrong")
@@ -42,6 +43,15 @@ def against_kl(correlation, level=-1.0):
 PART = {"config": {"objective": {"name": "pmd-part"}}, "anchor": 1.01, "staleness": 1.0}
 CAP = {"cut": 0.051, "near": 0.051, "near_passed": 0.05, "reward_cut": 0.0, "reward_whole": 0.5, "passed": 0.5}
 
+
+def from_middle(before, after):
+    """24 values: twelve of each."""
+    return [before] * 12 + [after] * 12
+
+
+PAID = {"passed": 0.4, "content": 0.4}  # independent verdicts agree with 0.52 of the answers
+NOISE = {"right_known": 20, "right_unpaid": 6, "paid_known": 20, "paid_wrong": 6}
+
 # rule, number of steps, measures that name it, and changes of them that do not
 THRESHOLDS = (
     ("advantage_sign", 1, {"credit_sign": -0.51}, {"credit_sign": -0.49}),
@@ -51,6 +61,20 @@ THRESHOLDS = (
     ("wrong_form_paid", 1, {"paid_known": 20, "paid_wrong": 6}, {"paid_wrong": 5}, {"paid_known": 19},
      {"reward_by_length": 0.72, "size": 9.0}),
     ("wrong_form_paid", 1, {"paid_known": 19, "contradictions": 0.31}, {"contradictions": 0.29}, {"paid_known": 20}),
+    ("reward_noise", 1, NOISE, {"right_unpaid": 5}, {"paid_wrong": 5}, {"right_known": 19}, {"paid_known": 19}),
+    ("verdicts_shuffled", 24, PAID | {"agrees": from_middle(1.0, 0.59)}, {"agrees": from_middle(1.0, 0.61)},
+     {"content": 0.57, "agrees": from_middle(1.0, 0.5)}),
+    ("grader_changed", 24, PAID | {"agrees": from_middle(1.0, 0.84)}, {"agrees": from_middle(1.0, 0.86)},
+     {"word_entropy": from_middle(1.0, 1.6)}),
+    ("grader_changed", 24, {"reward": from_middle(0.4, 0.0), "reward_high": from_middle(1.0, 0.0)},
+     {"reward_high": 1.0}),
+    ("data_changed", 24, {"asked": from_middle(10.0, 11.1)}, {"asked": from_middle(10.0, 10.9)}),
+    ("data_changed", 24, {"content": from_middle(0.5, 0.34), "agrees": 1.0}, {"content": from_middle(0.5, 0.36)},
+     {"gap": from_middle(0.005, 0.1)}, {"agrees": from_middle(1.0, 0.8)}),
+    ("engine_changed", 24, {"gap": from_middle(0.005, 0.0255)}, {"gap": from_middle(0.005, 0.0245)},
+     {"gap": from_middle(0.0105, 0.031)}, {"lag": from_middle(0.0, 4.0)}),
+    ("rate_too_high", 24, {"word_entropy": from_middle(1.0, 1.52), "reward": from_middle(0.4, 0.29)},
+     {"word_entropy": from_middle(1.0, 1.47)}, {"reward": from_middle(0.4, 0.31)}),
     ("length_paid", 1, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": 0.70}),
     ("length_paid", 9, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": [0.9] * 6 + [0.70] * 3}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1}, {"silent": 0.49}, {"silent": [0.9] * 6 + [0.49] * 3},
@@ -97,7 +121,8 @@ def test_a_rule_speaks_just_over_its_threshold_and_not_just_under(rule, steps, o
 
 def test_every_rule_has_its_thresholds_held_and_its_advice():
     assert {rule.__name__ for rule in RULES} == {rule for rule, *_ in THRESHOLDS}
-    assert {rule.__name__.replace("_", "-") for rule in RULES} == causes.ABOUT.keys()
+    of_scalars = {NAMES.get(rule.__name__, rule.__name__.replace("_", "-")) for rule in scalar_causes.RULES}
+    assert {rule.__name__.replace("_", "-") for rule in RULES} | of_scalars == causes.ABOUT.keys()
 
 
 @pytest.mark.parametrize(("at_top", "which"), [(0.3, "too hard"), (0.4, "too easy")])

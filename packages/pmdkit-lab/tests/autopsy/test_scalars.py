@@ -13,7 +13,8 @@ import pytest
 
 from pmdkit.errors import UsageError
 from pmdkit_lab.autopsy import report
-from pmdkit_lab.autopsy.scalar_causes import Curves, group_std, jump, trend
+from pmdkit_lab.autopsy.changes import group_std, jump, trend
+from pmdkit_lab.autopsy.scalar_causes import Curves
 from pmdkit_lab.autopsy.scalars import holds_scalars, read_logs
 from pmdkit_lab.dumps.readers import Source
 
