@@ -191,7 +191,8 @@ def reward_cannot_read(run: Run) -> Evidence:
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
     if known < MIN_KNOWN or unpaid < UNPAID * known:
         return None
-    if any(rule(run) is not None for rule in (verdicts_shuffled, grader_changed, rate_too_high)):  # not from the start
+    rivals = (reward_noise, verdicts_shuffled, grader_changed, rate_too_high)  # not form, or not from the start
+    if any(rule(run) is not None for rule in rivals):
         return None
     says = f"{unpaid:,} of {known:,} right answers got the lowest reward; {form_words(run.whole)}"
     return unpaid / known / UNPAID, says, at_least("right_unpaid", 1)

@@ -44,7 +44,8 @@ SHOWN = (
     ("content", "right answers, by their content", ".1%"), ("agrees", "verdicts that agree with it", ".1%"),
     ("asked", "prompt, words", ".1f"), ("word_entropy", "entropy of the words, nats", ".3f"),
     ("contradictions", "groups with contradictions paid", ".0%"), ("reward_std", "std inside groups", ".3f"),
-    ("kl", "KL to the reference", ".4f"), ("kl_step", "KL of a step", ".4f"), ("held_out", "held-out reward", ".3f"),
+    ("kl", "KL to the reference", ".4f"), ("kl_step", "KL of a step", ".2g"),
+    ("kl_response", "KL of a step, a response", ".2g"), ("held_out", "held-out reward", ".3f"),
     ("lr", "learning rate", ".2g"), ("loss", "loss", ".3g"), ("ratio_max", "largest weight", ".3g"),
     ("grad_norm", "gradient norm", ".3g"),
 )  # fmt: skip

@@ -375,6 +375,18 @@ def rate_too_small(c: Curves) -> Evidence:
             f"{moved:.1g} in {max(updates, USUAL_UPDATES):.0f} steps: about {10 * MOVED / moved:.0f} times too small"
         )
         return MOVED / moved, says, None
+    step, length = c.get("kl_response"), c.get("length")
+    if step is None and length is not None and (by_token := c.get("kl_step")) is not None:
+        step = by_token * length.mean()
+    if step is not None and len(step) >= FEW_POINTS:
+        # Pinsker: two policies apart by d nats differ in mean reward by at most sqrt(d / 2) of its range
+        gain = float(np.sqrt(np.abs(step) / 2).mean()) * max(updates, USUAL_UPDATES)
+        if gain < SMALL_GAIN:
+            says = (
+                f"a step moves the policy by {np.abs(step).mean():.1g} nats a response; by Pinsker's inequality "
+                f"{max(updates, USUAL_UPDATES):.0f} such steps change the mean reward by at most {gain:.1g} of its range"
+            )
+            return SMALL_GAIN / gain, says, None
     late = None if kl is None else float(np.abs(kl[-max(len(kl) // 5, 1) :]).mean())
     if late is not None and updates >= USUAL_UPDATES / 5 and late < TOUCHED / 3 and float(np.abs(kl).max()) < TOUCHED:
         says = (

@@ -33,7 +33,18 @@ MAX_LINE = untrusted.MIB  # bytes of a line or an event; a step with a thousand 
 MAX_PARTS = 20  # components of the reward
 MAX_RUNS = 64  # in one log
 SNIFFED = 50  # records that decide whether a file holds responses or scalars
-NOT_MEASURED = ("entropy", "kl", "kl_step", "kl_engine", "loss", "lr", "ratio_mean", "ratio_max")  # if always 0
+# where 0 in every step says that nothing was measured
+NOT_MEASURED = (
+    "entropy",
+    "kl",
+    "kl_step",
+    "kl_response",
+    "kl_engine",
+    "loss",
+    "lr",
+    "ratio_mean",
+    "ratio_max",
+)  # if always 0
 PART = re.compile(r"rewards?/(?!(?:all|mean|std|min|max|avg_)(?:/|$))([^/]+)(?:/mean)?|avg_(.+)_reward|(.+_reward)_avg")
 PAIR = re.compile(r"'([\w/.\- ]{1,99})': '?(-?(?:\d[\d.eE+-]{0,30}|nan|inf))'?")  # of a dict as Python prints it
 METRIC = re.compile(r"([\w/.@-]{1,99}):(-?\d[\d.eE+-]{0,30})(?=\s|$)")  # of verl's console: step:34 - a:1.0
@@ -116,9 +127,17 @@ def named(entry: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, flo
         ours = columns.get(key) or columns.get(plain) or OURS.get(plain)
         if ours is None and (part := PART.fullmatch(plain)):
             ours = f"part {next(filter(None, part.groups()))[:60]}"
+        if ours == "kl" and "log_ratio_min" in entry:  # metrics.jsonl of pmdkit: of a response, from before the step
+            ours = "kl_response"
         value = None if ours is None else number(given)
         if ours is not None and value is not None:
-            rank = -1 if key in columns or plain in columns else NAMES[ours].index(plain) if ours in NAMES else 0
+            rank = (
+                -1
+                if key in columns or plain in columns
+                else NAMES[ours].index(plain)
+                if plain in NAMES.get(ours, ())
+                else 0
+            )
             if ours not in found or rank < found[ours][0]:
                 found[ours] = (rank, value)
     return {ours: value for ours, (_, value) in found.items()}

@@ -228,6 +228,7 @@ CASES = [
     ("equal-rewards", {**NONE, "reward": 0.5}),
     ("rate-too-small", {"rate": FLAT, "learning_rate": 1e-8}),
     ("rate-too-small", {"rate": FLAT, "kl": 1e-4}),
+    ("rate-too-small", {"rate": FLAT, "actor/ppo_kl": 2e-9}),  # 200 steps of 200 tokens gain at most 0.09
     ("rate-too-large", LEAPS),
     ("rate-too-large", {"rate": np.where(LATE, 0.05, UP), "entropy": np.where(LATE, 4, 0.8)}),
     ("cut-off", {"rate": FLAT, "completions/clipped_ratio": 0.6}),
@@ -259,6 +260,13 @@ def test_a_planted_fault_is_named_first_and_a_healthy_log_has_none(cause, option
     assert found["verdict"] == ("causes" if cause else "healthy")
     if cause in ("grader-changed", "verdicts-shuffled"):
         assert abs(found["causes"][0]["steps"][0] - 31) <= 2
+
+
+def test_a_flat_reward_without_evidence_has_no_cause(tmp_path):
+    """Just over the thresholds of a rate that is too small."""
+    rows = curves(FLAT, **{"actor/ppo_kl": 3e-9, "kl": 4e-3, "learning_rate": 2e-7})
+    found, _ = report.scalar_autopsy(state(tmp_path, rows), {})
+    assert (found["verdict"], found["causes"]) == ("cannot tell", [])
 
 
 def test_too_few_steps_are_told_and_how_many_would_do(tmp_path):
