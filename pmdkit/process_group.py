@@ -4,14 +4,16 @@ Groups of several processes are in `pmdkit.llm.accelerate_group`. The trainer an
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from pmdkit.observe.checkpoint import Checkpoints
+
+T = TypeVar("T")
 
 
 class ProcessGroup:
@@ -56,6 +58,10 @@ class ProcessGroup:
     def broadcast_object(self, value: Any) -> Any:
         """Return the main process's value in every process; any JSON value."""
         return value
+
+    def run_in(self, chosen: bool, work: Callable[[], T]) -> T | None:
+        """The result of long work in the processes that are chosen, while the others wait for it without a deadline."""
+        return work() if chosen else None
 
     def checkpoints(self, folder: Path) -> Checkpoints:
         """The object that saves and loads a run's checkpoints in this folder."""

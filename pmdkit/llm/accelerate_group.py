@@ -5,7 +5,8 @@ Collectives carry numbers and JSON, never pickles. ranks.py starts the processes
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from pmdkit.llm import ranks
 from pmdkit.llm.gathered_checkpoints import GatheredCheckpoints
 from pmdkit.llm.recipe_checks import check_processes
 from pmdkit.observe.checkpoint import Checkpoints
-from pmdkit.process_group import ProcessGroup, launched_ranks
+from pmdkit.process_group import ProcessGroup, T, launched_ranks
 from pmdkit.specs import LLMSpec
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
@@ -111,6 +112,17 @@ class AccelerateGroup(ProcessGroup):
                 target.copy_(distribute_tensor(sent, target.device_mesh, target.placements))
             else:
                 target.copy_(broadcast(sent.clone() if main else sent))
+
+    def run_in(self, chosen: bool, work: Callable[[], T]) -> T | None:
+        """The result of work in the processes that are chosen; four times in a deadline all say that they are alive."""
+        use = (
+            (lambda: torch.cuda.set_device(self.device)) if self.device.type == "cuda" else None
+        )
+        with ThreadPoolExecutor(1, initializer=use) as pool:
+            mine = pool.submit(work if chosen else lambda: None)
+            while self.any_rank(bool(wait([mine], self.timeout / 4).not_done)):
+                pass
+        return mine.result()
 
     def checkpoints(self, folder: Path) -> Checkpoints:
         """The main process writes the state of all."""

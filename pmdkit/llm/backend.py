@@ -15,6 +15,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
+from pmdkit.hub import fetch
 from pmdkit.llm import accelerate_group, companions, evaluate, head, lora, shard_loading
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
@@ -62,8 +63,9 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
         companions.find_model("smollm2").check_memory(spec.update.token_budget)
     alone = spec.parallel.processes == launched_ranks() == 1
     process_group = SINGLE if alone else accelerate_group.make_process_group(spec)
-    problems = load_problems(spec)
-    model, tokenizer = make_model(spec, process_group)
+    problems = fetch(lambda: load_problems(spec), process_group)
+    named = spec.model.path is not None and not Path(spec.model.path).exists()
+    model, tokenizer = fetch(lambda: make_model(spec, process_group), process_group if named else SINGLE)
     encoder, problems = make_encoder(spec, tokenizer, problems)
     if spec.model.backend != companions.HERE:
         return companions.find_backend(spec.model.backend).make(spec, objective, model, encoder, problems)

@@ -41,14 +41,18 @@ def fill_model(wanted: Mapping[str, Tensor], folder: Path, process_group: Proces
         UsageError: in every process, if a weight is in no file, has another shape, or contains NaN.
     """
     weights: Mapping[str, Tensor] = wanted  # other processes read no source
-    problem = None
-    if process_group.is_main_process:
+
+    def read() -> str | None:
+        nonlocal weights
         try:
             weights = named_weights(load_whole(folder, local=True))
             if other := [name for name in wanted if name not in weights or weights[name].shape != wanted[name].shape]:
                 raise UsageError(f"the weights of {folder} are not those of its config.json ({other[0]}); {ADVICE}")
         except Exception as caught:  # any error of transformers about the files
-            problem = first_line(caught)
+            return first_line(caught)
+        return None
+
+    problem = process_group.run_in(process_group.is_main_process, read)
     if problem := process_group.broadcast_object(problem):
         raise UsageError(f"model.path {folder} does not load: {problem}")
     copy_weights(wanted, {name: weights[name] for name in wanted}, process_group)

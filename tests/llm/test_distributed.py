@@ -1,5 +1,8 @@
 """The processes of a group: every row is scored once, in equally many passes of about equal work, with one answer."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,8 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from pmdkit.hub import cached_only, fetch
+from pmdkit.llm.accelerate_group import AccelerateGroup
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.fsdp2 import shard
@@ -170,3 +175,32 @@ def test_scoring_leaves_no_weight_gathered():
             assert not [name for name, weight in root.named_parameters() if not isinstance(weight, DTensor)]
     finally:
         dist.destroy_process_group()
+
+
+def test_one_process_asks_the_hub_and_the_other_waits_beyond_its_deadline():
+    """Two processes as threads, whose collective is a barrier: it breaks if one comes two seconds after the other."""
+    barrier, found = threading.Barrier(2), {}
+
+    class Two(AccelerateGroup):
+        def __init__(self, rank):
+            self.rank = self.local_rank = rank
+            self.timeout, self.device = 2.0, torch.device("cpu")
+
+        def any_rank(self, flag):
+            flags[self.rank] = flag
+            barrier.wait(self.timeout)
+            told = any(flags)
+            barrier.wait(self.timeout)
+            return told
+
+    def ask():
+        time.sleep(3)
+        return cached_only.get()
+
+    flags = [False, False]
+    ranks = [threading.Thread(target=lambda rank=rank: found.update({rank: fetch(ask, Two(rank))})) for rank in (0, 1)]
+    for thread in ranks:
+        thread.start()
+    for thread in ranks:
+        thread.join()
+    assert found == {0: False, 1: True}  # the second reads the cache of the first
