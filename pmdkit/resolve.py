@@ -1,19 +1,19 @@
 """Turn a spec and changes into a run that can start: all options explicit, the objective, and the tier's backend."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-from pydantic import ValidationError
-
+from pmdkit import untrusted
 from pmdkit.errors import UsageError, short, unknown
 from pmdkit.fit import Backend
 from pmdkit.objectives import TAUS, Objective, load_objective, objective_name, regulariser
 from pmdkit.observe import input_digests
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.optimizer import check_optimizer
-from pmdkit.plugins import Trust, Trusted, code_files, code_inputs
+from pmdkit.plugins import NOTHING, Trust, Trusted, code_files, code_inputs
 from pmdkit.specs import SPECS, LLMSpec, Spec, from_record
 
 AnySpec = TypeVar("AnySpec", bound=Spec)
@@ -132,16 +132,32 @@ def plain(value: Any) -> Any:
     return getattr(value, "__qualname__", repr(value)) if callable(value) else value
 
 
-def stored_spec(folder: RunFolder, trusted: Trusted, accept_changes: bool = False) -> Spec:
-    """The configuration that a run folder was started with.
+@dataclass(frozen=True)
+class StoredRun:
+    """A run on disk, read once: its folder, and the configuration that it was started with."""
+
+    folder: RunFolder
+    spec: Spec
+
+
+def read_run(path: Path, trusted: Trusted = NOTHING, accept_changes: bool = False) -> StoredRun | None:
+    """The run in a folder; None if the folder holds none, but perhaps a model.
 
     Code that it names runs only if the user names it too (else a UsageError), and only if it is unchanged (else
     ResumeRefused) or `accept_changes` says so; `fit` records the change.
     """
+    folder = RunFolder(path)
+    advice = "give the folder of a run or of a model"
+    config = untrusted.read_json(folder.config, untrusted.LARGE, advice, numbers=False) if folder.started else None
+    if not isinstance(config, dict) or "tier" not in config:
+        return None
     try:
-        spec = from_record(folder.read_config(), trusted)
-    except (ValidationError, TypeError) as problem:
+        untrusted.check_values(config, numbers=True)  # a model's may have Infinity
+        spec = from_record(config, trusted)
+    except UsageError:
+        raise
+    except (ValueError, TypeError) as problem:
         raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
     if not accept_changes and any(code_files(spec.record())):
         input_digests.refuse_changes(folder, input_digests.read_inputs(folder)["digests"], code_inputs(spec.record()))
-    return spec
+    return StoredRun(folder, spec)

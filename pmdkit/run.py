@@ -11,7 +11,7 @@ from pmdkit.extras import need
 from pmdkit.fit import Backend, Row
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.plugins import Trust, Trusted
-from pmdkit.resolve import stored_spec
+from pmdkit.resolve import StoredRun, read_run
 from pmdkit.specs import Spec
 
 if TYPE_CHECKING:
@@ -52,9 +52,17 @@ class Run:
         return self.folder.read_metrics()
 
     @cached_property
+    def stored(self) -> StoredRun:
+        """Its folder and its resolved configuration, read once."""
+        if (run := read_run(self.path, self.trusted)) is None:
+            what = "holds no config.json of a run" if self.path.is_dir() else "is not a folder"
+            raise UsageError(f"{self.path} {what}; expected the folder of a run, its --out")
+        return run
+
+    @property
     def spec(self) -> Spec:
         """The resolved configuration."""
-        return stored_spec(self.folder, self.trusted)
+        return self.stored.spec
 
     @property
     def policy(self) -> Any:
@@ -79,13 +87,12 @@ class Run:
         """
         if self.spec.tier == "llm":
             from pmdkit.evaluation import language
-            from pmdkit.evaluation.checkpoint_source import find_source
+            from pmdkit.evaluation.checkpoint_source import source_of_run
 
             config = language.EvalConfig(data, k, problems, seed, None, None, None)
             place = None if out is None else Path(out)
-            return language.evaluate(
-                find_source(self.path, self.trusted), config, place, resume, console.default_display()
-            )
+            source = source_of_run(self.stored, self.path)
+            return language.evaluate(source, config, place, resume, console.default_display())
         from pmdkit.evaluation import bandit_and_toy
 
         for name, value in (("data", data), ("out", out)):
@@ -98,7 +105,7 @@ class Run:
         """A backend with the policy of the newest whole checkpoint, and its step."""
         from pmdkit.evaluation import bandit_and_toy
 
-        _, backend, step, damage = bandit_and_toy.load_policy(self.path, self.trusted)
+        backend, step, damage = bandit_and_toy.load_policy(self.stored)
         for sentence in damage:
             warnings.warn(sentence, stacklevel=3)
         return backend, step

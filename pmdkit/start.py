@@ -16,7 +16,7 @@ from pmdkit.objectives import Objective
 from pmdkit.observe import trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.plugins import Trust, Trusted
-from pmdkit.resolve import build, describe, read_spec, resolve_spec, stored_spec
+from pmdkit.resolve import StoredRun, build, describe, read_run, read_spec, resolve_spec
 from pmdkit.run import Run
 from pmdkit.specs import LLMSpec, Spec
 from pmdkit.specs.table import differences
@@ -116,11 +116,13 @@ def start(
         before_build: called with the spec once it is checked, before a model is loaded or anything is written.
     """
     trusted, begun = Trusted.of(trust, changes), folder_to_resume(out) if resume else None
-    stored = begun is not None and begun.started
-    if begun is not None and stored:
-        spec = resumed_spec(tier, env, begun, changes, given, trusted, display, accept_changes)
-        if begun.finished and begun.read_summary()["steps"] >= spec.schedule.steps:
-            return Run(begun.path, trust=trusted)
+    stored = read_run(begun.path, trusted, accept_changes) if begun is not None else None
+    if stored is not None:
+        spec = resumed_spec(tier, env, stored, changes, given, display)
+        if stored.folder.finished and stored.folder.read_summary()["steps"] >= spec.schedule.steps:
+            return Run(stored.folder.path, trust=trusted)
+    elif begun is not None and begun.started:
+        raise UsageError(f"{begun.config} is not the configuration of a run; give another --out")
     else:
         spec = new_spec(tier, env, changes, given, trusted)
     before_build(spec)
@@ -131,7 +133,7 @@ def start(
         if group.is_main_process:
             path = str(new_folder(out, spec.label).path if begun is None else make_writable(begun.path))
         folder = RunFolder(Path(group.broadcast_object(path)))
-    fit(spec, objective, backend, folder, display, accept_changes and stored)
+    fit(spec, objective, backend, folder, display, accept_changes and stored is not None)
     return Run(folder.path, backend, trust=trusted)
 
 
@@ -147,21 +149,18 @@ def new_spec(tier: str, env: str, changes: Mapping[str, Any], given: Objective |
 def resumed_spec(
     tier: str,
     env: str,
-    folder: RunFolder,
+    stored: StoredRun,
     changes: Mapping[str, Any],
     given: Objective | None,
-    trusted: Trusted,
     display: Display,
-    accept_changes: bool,
 ) -> Spec:
-    """The spec of the run in a folder, with the changes that a resume may make."""
-    stored = stored_spec(folder, trusted, accept_changes)
-    name = Path(env).stem if env.endswith(".toml") else env
-    if (stored.tier, stored.name) != (tier, name):
-        found = f"{folder.path} holds a run of '{stored.tier} {stored.name}'"
+    """The spec of a stored run, with the changes that a resume may make."""
+    before, name = stored.spec, Path(env).stem if env.endswith(".toml") else env
+    if (before.tier, before.name) != (tier, name):
+        found = f"{stored.folder.path} holds a run of '{before.tier} {before.name}'"
         raise ResumeRefused(f"{found}, not of '{tier} {name}'; give another --out")
-    spec = resolve_spec(stored, changes, given)[0]
-    check_same_run(stored, spec, folder, display)
+    spec = resolve_spec(before, changes, given)[0]
+    check_same_run(before, spec, stored.folder, display)
     return spec
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 import pmdkit_course as learn
 from pmdkit import train
-from pmdkit.evaluation.bandit_and_toy import load_policy, sample_held_out
+from pmdkit.evaluation.bandit_and_toy import sample_held_out
 from pmdkit.figures.style import BLUE, GREY, ORANGE, style
 from pmdkit.stats import (
     GradedDraws,
@@ -267,7 +267,7 @@ stale = {"prompts": 256, "group": 16, "ministeps": 16}
 half = train(
     "pmd-mean", "toy", "modular-sum", steps=6, **stale, options=small, out=folder
 )
-spec, setup, _, _ = load_policy(half.path)
+spec, (setup, _) = half.spec, half.load_policy()
 estimates = estimate_at_k(sample_held_out(spec, setup, 32, None, seed=0), 32, rng)
 for name, each in estimates.items():
     print(f"{name:9} {each.value:.3f}, from {each.low:.3f} to {each.high:.3f}")

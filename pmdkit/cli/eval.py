@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -10,6 +10,9 @@ from pmdkit.cli.options import Flag, Texts, Whole
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable, unknown
 from pmdkit.plugins import Trusted
+
+if TYPE_CHECKING:
+    from pmdkit.resolve import StoredRun
 
 MEANING = {
     "avg_at_k": ("avg@{k}", "share of right draws"),
@@ -58,22 +61,23 @@ def eval(  # the verb's name
         trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.
     """
-    from pmdkit.evaluation import checkpoint_source
+    from pmdkit.evaluation.checkpoint_source import find_source, source_of_run
+    from pmdkit.resolve import read_run
 
     trusted = Trusted.of(trust or ())
-    tier = checkpoint_source.tier_of(model_or_run)
-    if tier in ("bandit", "toy"):
+    run = read_run(model_or_run, trusted)
+    if run is not None and (tier := run.spec.tier) != "llm":
         only = {"temperature": temperature, "top-p": top_p, "width": width, "device": device, "dtype": dtype}
         given = [name for name, value in (only | {"out": out, "resume": resume or None}).items() if value is not None]
         if given:
             raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
         if data not in (None, "held-out"):
             raise UsageError(unknown("data", str(data), ("held-out",)))
-        small(model_or_run, trusted, k, problems, seed, json)
+        small(run, k, problems, seed, json)
         return
     from pmdkit.llm.recipe_checks import check_requirements
 
-    source = checkpoint_source.find_source(model_or_run, trusted)
+    source = find_source(model_or_run, trusted) if run is None else source_of_run(run, model_or_run)
     check_requirements()
     from pmdkit.console import make_display
     from pmdkit.evaluation import language
@@ -99,11 +103,11 @@ def eval(  # the verb's name
     )
 
 
-def small(run: Path, trusted: Trusted, k: int, problems: int | None, seed: int, json: bool) -> None:
+def small(run: "StoredRun", k: int, problems: int | None, seed: int, json: bool) -> None:
     """Evaluate a bandit or toy run."""
     from pmdkit.evaluation import bandit_and_toy
 
-    spec, backend, step, warnings = bandit_and_toy.load_policy(run, trusted)
+    spec, (backend, step, warnings) = run.spec, bandit_and_toy.load_policy(run)
     for warning in warnings:
         print(f"pmdkit: warning: {printable(warning)}", file=sys.stderr)
     found = bandit_and_toy.evaluate(spec, backend, step, k, problems, seed)

@@ -1,7 +1,6 @@
 """Evaluate a toy or bandit run by graded draws from its policy. The run folder is only read."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,8 @@ from pmdkit.envs.tokens.tasks import EQUALS, Parity
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.fit import Backend
 from pmdkit.observe import checkpoint
-from pmdkit.observe.run_folder import RunFolder
-from pmdkit.plugins import NOTHING, Trusted
 from pmdkit.randomness import derive, generator
-from pmdkit.resolve import build, stored_spec
+from pmdkit.resolve import StoredRun, build
 from pmdkit.specs import Spec
 from pmdkit.stats import GradedDraws, estimate_at_k
 
@@ -28,21 +25,16 @@ MOST_K = 4096
 ROWS = 8192  # rows drawn at a time, to fit the memory of a laptop
 
 
-def load_policy(path: Path, trusted: Trusted = NOTHING) -> tuple[Spec, Backend, int, list[str]]:
-    """Spec, backend, step of the newest whole checkpoint, which is loaded, and a warning for each newer one."""
-    folder = RunFolder(path)
-    if not folder.started:
-        what = "holds no config.json" if path.is_dir() else "is not a folder"
-        raise UsageError(f"{path} {what}; expected the folder of a run, the --out of pmdkit toy or pmdkit bandit")
-    spec = stored_spec(folder, trusted)
-    backend = build(spec)[1]
-    step, state, damaged = checkpoint.find_newest(folder.checkpoints)
+def load_policy(run: StoredRun) -> tuple[Backend, int, list[str]]:
+    """Backend, step of the newest whole checkpoint, which is loaded, and a warning for each newer one."""
+    backend, folder = build(run.spec)[1], run.folder.checkpoints
+    step, state, damaged = checkpoint.find_newest(folder)
     if not state:
-        raise ResumeRefused(f"no checkpoint in {folder.checkpoints}, none was written yet; train first, or --resume")
+        raise ResumeRefused(f"no checkpoint in {folder}, none was written yet; train first, or --resume")
     state.pop("first", None)
     backend.learner.load_state_dict(state)
-    name = f"checkpoint {folder.checkpoints}/step"
-    return spec, backend, step, [f"{name}-{n} is damaged ({why}); an older one is used" for n, why in damaged]
+    name = f"checkpoint {folder}/step"
+    return backend, step, [f"{name}-{n} is damaged ({why}); an older one is used" for n, why in damaged]
 
 
 def evaluate(spec: Spec, backend: Backend, step: int, k: int, problems: int | None, seed: int) -> dict[str, Any]:

@@ -5,16 +5,14 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pmdkit import untrusted
 from pmdkit.envs.math.readers import HUB_NAME
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
 from pmdkit.observe.checkpoint import MANIFEST, Damaged, check_origin, read_manifest, run_identity
-from pmdkit.observe.run_folder import RunFolder
 from pmdkit.plugins import NOTHING, Trusted
-from pmdkit.resolve import stored_spec
+from pmdkit.resolve import StoredRun, read_run
 from pmdkit.specs import LLMSpec
 
 NOT_NEEDED = {"optimizer.safetensors", "reference.safetensors", "state.json"}
@@ -42,27 +40,22 @@ class CheckpointSource:
         return self.spec.name if self.spec is not None else Path(self.place).name
 
 
-def tier_of(path: Path) -> str | None:
-    """The tier of a run folder; None if the folder is not a run, but perhaps a model."""
-    file = path / "config.json"
-    tier = read_config(file).get("tier") if os.path.exists(file) else None
-    return tier if isinstance(tier, str) else None
-
-
 def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
-    """The language model at a path; code that a run there names must be trusted."""
+    """The language model at a path that is not a run: a run's checkpoint, a model's folder, or a name on the hub.
+
+    Code that the checkpoint's run names must be trusted.
+    """
     if not os.path.exists(path) and HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
         return CheckpointSource(str(path), str(path))
     if not os.path.isdir(path) or not os.path.exists(path / "config.json"):  # Path.exists raises for impossible names
         what = "holds no config.json" if os.path.isdir(path) else "is not a folder"
         raise UsageError(f"{path} {what}; expected the --out of a run, or the folder of a model")
-    if tier_of(path) == "llm":
-        return source_of_run(RunFolder(path), path, trusted)
-    owner, numbered = path.absolute().parent.parent, re.fullmatch(r"step-(\d+)", path.name)
-    if numbered and path.absolute().parent.name == "checkpoints" and tier_of(owner) == "llm":
-        return source_of_run(RunFolder(owner), path, trusted, int(numbered[1]))
-    config = read_config(path / "config.json")
-    if not {"model_type", "architectures", "auto_map"} & config.keys():
+    above, numbered = path.absolute().parent, re.fullmatch(r"step-(\d+)", path.name)
+    owner = read_run(above.parent, trusted) if numbered and above.name == "checkpoints" else None
+    if numbered and owner is not None and owner.spec.tier == "llm":
+        return source_of_run(owner, path, int(numbered[1]))
+    config = untrusted.read_json(path / "config.json", advice="give the folder of a run or of a model", numbers=False)
+    if not isinstance(config, dict) or not {"model_type", "architectures", "auto_map"} & config.keys():
         raise UsageError(f"{path}/config.json is neither that of a run nor that of a model; give the folder of one")
     sums = []
     for weights in sorted(path.glob("*.safetensors")):
@@ -73,13 +66,13 @@ def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
     )
 
 
-def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | None = None) -> CheckpointSource:
+def source_of_run(run: StoredRun, given: Path, only: int | None = None) -> CheckpointSource:
     """The newest checkpoint whose weights are whole, or the one of a given step. Nothing in the folder is changed.
 
     The optimizer's file, the largest, is not read. A file that the manifest does not name is damage here, since
     transformers would read it too.
     """
-    spec = stored_spec(folder, trusted)
+    folder, spec = run.folder, run.spec
     assert isinstance(spec, LLMSpec), "the caller has looked at the tier"
     if (url := spec.remote.url) is not None:
         raise UsageError(f"the weights of {folder.path} are on the server at {url}; give a run that has them")
@@ -99,9 +92,3 @@ def source_of_run(folder: RunFolder, given: Path, trusted: Trusted, only: int | 
             warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
     trouble = "; ".join(warnings) or "none was written yet"
     raise ResumeRefused(f"no loadable checkpoint in {folder.checkpoints} ({trouble}); train first, or --resume")
-
-
-def read_config(file: Path) -> dict[str, Any]:
-    """The object in a config.json."""
-    config = untrusted.read_json(file, advice="give the folder of a run or of a model", numbers=False)
-    return config if isinstance(config, dict) else {}

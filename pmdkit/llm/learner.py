@@ -289,9 +289,8 @@ class CausalLearner(EngineLearner):
             if not np.isfinite(norm):
                 raise Diverged(f"the gradient's norm is {norm}, and no step was taken; {INTACT}")
             if self.lr_scheduler is not None:  # a function of the step alone: a skipped step counts as taken
-                for param_group, lr in zip(
-                    self.optimizer.param_groups, self.lr_scheduler.step(self.version), strict=True
-                ):
+                rates = self.lr_scheduler.step(self.version)
+                for param_group, lr in zip(self.optimizer.param_groups, rates, strict=True):
                     param_group["lr"] = lr
             # Where all rewards of a batch agree, the gradient is 0 up to rounding, and Adam would scale that up to a
             # step of full size.

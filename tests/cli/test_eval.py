@@ -8,7 +8,7 @@ import torch
 
 from pmdkit import train
 from pmdkit.envs.tokens import make_tokens
-from pmdkit.evaluation.bandit_and_toy import answer_rows, load_policy, sample_held_out
+from pmdkit.evaluation.bandit_and_toy import answer_rows, sample_held_out
 
 SMALL = {"prompts": 8, "group": 4, "steps": 2, "seed": 3}
 
@@ -24,7 +24,7 @@ def fingerprint(folder):
 def test_modular_sum_against_the_enumerated_probabilities(call, tmp_path, capsys):
     """avg@k and pass@k of all 100 prompts are known from the policy: both lie in their intervals. No file changes."""
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL | {"steps": 8, "prompts": 64})
-    _, setup, step, _ = load_policy(run.path)
+    setup, step = run.load_policy()
     prompts = setup.task.held_out(100)
     rollouts = setup.learner.rollout(prompts, None, 0)
     p = (rollouts.mass * setup.task.reward(rollouts)).sum(1).numpy()
@@ -55,7 +55,7 @@ def test_needle_against_the_closed_form(call, tmp_path, capsys):
 def test_draws_beyond_one_batch_stay_with_their_problem(tmp_path, monkeypatch):
     """Drawn a few problems at a time, or many: each problem's pass rate stays what the policy gives it."""
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL)
-    spec, setup, _, _ = load_policy(run.path)
+    spec, (setup, _) = run.spec, run.load_policy()
     monkeypatch.setattr("pmdkit.evaluation.bandit_and_toy.ROWS", 3000)
     monkeypatch.setattr("pmdkit.evaluation.bandit_and_toy.BLOCKS", 20_000)
     draws = sample_held_out(spec, setup, 5, 30, seed=0)

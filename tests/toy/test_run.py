@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from pmdkit import train
-from pmdkit.evaluation.bandit_and_toy import load_policy
 from pmdkit.observe.checkpoint import steps
 from pmdkit.observe.metrics import KEYS
 from pmdkit.toy.hf import load_pretrained, save_pretrained
@@ -39,7 +38,7 @@ def test_modular_sum_is_learned(tmp_path, seed):
 def test_a_model_folder_continues_where_it_was_saved(tmp_path):
     """A run that starts from the saved policy of another is evaluated first as that one was last."""
     first = train("pmd-mean", steps=6, out=tmp_path / "first", options=TINY, **FAST)
-    setup = load_policy(first.path)[1]
+    setup, _ = first.load_policy()
     save_pretrained(first.policy, setup.task.problem.vocabulary, tmp_path / "model")
     second = train("rloo", steps=1, out=tmp_path / "second", options={"model.path": str(tmp_path / "model")}, **FAST)
     assert second.summary["pass_rate_first"] == first.summary["pass_rate_last"]
