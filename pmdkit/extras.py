@@ -42,7 +42,7 @@ def remedy(extra: str = "") -> str:
 
 
 def advice(module: str) -> str:
-    """What to do about a missing module, as one clause."""
+    """The remedy for a missing module, as one clause."""
     top = module.partition(".")[0]
     extra = next((name for name, modules in EXTRAS.items() if top in modules), None)
     return remedy(extra) if extra else f"install {top} here, or do without it"

@@ -95,7 +95,7 @@ class TrainerCallback:
 
 @dataclass(frozen=True)
 class Backend:
-    """What a tier builds from a spec.
+    """The parts that a tier builds from a spec.
 
     Attributes:
         learner, task, schedule: for the loop.
@@ -190,7 +190,7 @@ def fit(
                 folder.rewind(start)
                 if 0 < start < spec.schedule.steps:
                     files.replace(folder.restarts, files.encode({"steps": [*folder.read_restarts(), start]}))
-            rows = folder.read_metrics() if main and start else []  # of the steps up to the checkpoint
+            rows = folder.read_metrics() if main and start else []  # rows up to the checkpoint's step
             rows += fit_steps(context, checkpoints, start, first, began)
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, rows, first, last) if main else None)
@@ -331,7 +331,7 @@ def stop_requests() -> Iterator[threading.Event]:
                 raise KeyboardInterrupt
             return  # ignored, because a rank may be signalled with its group and again by its launcher
         stop.set()
-        if hasattr(signal, "setitimer"):  # not on Windows, where a long step is waited for
+        if hasattr(signal, "setitimer"):  # missing on Windows, where a long step is awaited
             signal.setitimer(signal.ITIMER_REAL, GRACE)
 
     def abandon(number: int, frame: Any) -> None:

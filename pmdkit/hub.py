@@ -1,4 +1,4 @@
-"""What comes from elsewhere: whether the Hugging Face hub can be reached, and where pmdkit keeps what it made of files.
+"""Downloads: whether the Hugging Face hub can be reached, and where pmdkit keeps files made from them.
 
 The hub's own library retries five times over half a minute.
 """

@@ -20,7 +20,7 @@ from pmdkit.observe import files
 from pmdkit.remote_calls import Call, CallResult, make_calls, start_process
 
 POLL = 0.1  # seconds between looks at the tasks
-SHARES = 4  # for each job, of the calls that need no process of their own: they take different times
+SHARES = 4  # portions per job of the calls that may share a process, since calls take different times
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Launcher:
                         files.replace(path, json.dumps([asdict(call) for call in share]).encode())
                         running[slot] = self.submit(path, max(call.devices for call in share), slot), share
                 for slot, (task, missing) in list(running.items()):
-                    end = self.end_of(task)  # asked before the files are: once it has ended, they are complete
+                    end = self.end_of(task)  # before the files are read: once the task has ended, they are complete
                     for call in list(missing):
                         if (path := results / f"{call.name}.json").exists() or end is not None:
                             missing.remove(call)
@@ -77,7 +77,7 @@ class Launcher:
         return None if (code := task.poll()) is None else exit_reason(code)
 
     def stop(self, tasks: Sequence[Any]) -> None:
-        """Ask tasks to save and to end, and wait for that."""
+        """Ask tasks to save and to end, and wait until they have."""
         stop_all(tasks, MERCY)
 
 

@@ -105,7 +105,7 @@ class Learner(Protocol):
         """One ministep. Returns at least `loss` and `grad_norm`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next step depends on."""
+        """The state that the next step depends on."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""

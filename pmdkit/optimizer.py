@@ -19,7 +19,7 @@ ENDS = ("embed", "wte", "wpe", "head")
 
 
 def eager(kind: type[torch.optim.Optimizer]) -> Any:
-    """The same optimizer, not compilable; returned unchanged if this torch wraps its methods in another way.
+    """Make an optimizer not compilable; it is returned unchanged if this torch wraps its methods in another way.
 
     torch wraps some methods so that a compiler leaves them alone. The wrapper asks torch._dynamo once for a function to
     call and caches it in an attribute; here that attribute is set to the function itself.

@@ -1,7 +1,7 @@
 """Options of objectives and environments, checked by their annotations when the dataclass that holds them is made.
 
 `clip: Annotated[float, Range(0, 1)] = 0.2` is a number in a range, `Literal["loo", "mean"]` one of a few words. Errors
-say what was given and what was expected.
+name the given and the expected value.
 """
 
 import math

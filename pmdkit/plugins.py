@@ -25,7 +25,7 @@ def is_path(name: str) -> bool:
 
 def code_file(name: str) -> Path | None:
     """The Python file that `my.py` or `my.py:MyClass` names; None for any other text."""
-    files = [Path(file) for file in (name, name.rpartition(":")[0])]  # of my.py/ too, which a Path takes for my.py
+    files = [Path(file) for file in (name, name.rpartition(":")[0])]  # my.py/ too, which a Path takes for my.py
     return next((file for file in files if file.suffix == ".py"), None)
 
 
@@ -72,8 +72,8 @@ def sha256_of_code(file: Path) -> str:
 class Trusted:
     """The files whose code may run, because the user named them; absolute paths.
 
-    Where tables enter that somebody else may have written (a recipe, the folder of a run, a recording), they are
-    checked once, with `require`. What builds from tables asks no more.
+    Tables that another person may have written (a recipe, the folder of a run, a recording) are checked once, with
+    `require`, where they are read. Code that builds from tables checks nothing again.
     """
 
     files: frozenset[Path] = frozenset()

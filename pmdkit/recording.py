@@ -53,7 +53,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class StepExtras:
-    """What a tier adds to a recorded step: JSON `facts`, such as `passed`, the reward above which a response is right,
+    """A tier's additions to a recorded step: JSON `facts` such as `passed`, the reward above which a response is right,
     and `tensors`, such as `logp_engine`; None for one that this step lacks."""
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Recorder(TrainerCallback):
             if group.is_main_process:
                 run.folder.rollouts.mkdir(mode=0o700, exist_ok=True)
                 path = run.folder.rollouts / f"step-{result.step}.safetensors"
-                # not flushed, which took ten times as long as everything else: a loss of power may damage the newest
+                # not flushed, because that took ten times as long as the rest; a loss of power may damage the newest
                 files.replace(path, encode(self.recording(run, result, seen)), flush=False)
         self.updates.clear()
 
@@ -138,7 +138,7 @@ class Recorder(TrainerCallback):
 
 
 def gather_rows(seen: Tensor | None, rollouts: Rollouts, process_group: ProcessGroup) -> Tensor | None:
-    """What the processes saw, each its own rows, combined; None if no process saw any."""
+    """Combine the rows that each process saw; None if no process saw any."""
     if process_group.size == 1:
         return seen
     axes = max(int(part) for part in process_group.gather(torch.tensor([0 if seen is None else seen.ndim])))
@@ -209,7 +209,7 @@ def narrow(x: NDArray[Any]) -> tuple[NDArray[Any], dict[str, Any]]:
     if x.size >= 2 and all(np.array_equal(y, np.full_like(y, flat[0]), equal_nan=True) for y in (flat[-1:], flat)):
         how["shape"], x = list(x.shape), flat[:1]
     for dtype in SMALLER.get(x.dtype.name, ()):
-        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit becomes another number
+        with np.errstate(over="ignore", invalid="ignore"):  # a number that does not fit becomes another
             if all(np.array_equal(y.astype(dtype), y, equal_nan=True) for y in (x.reshape(-1)[:1], x)):
                 return x.astype(dtype), how
     return x, how

@@ -34,7 +34,7 @@ class Call:
         """Call the function here; returns the fields of its CallResult."""
         try:
             value = resolve_name(self.function)(**self.arguments)
-            return {"value": json.loads(json.dumps(value))}  # as it would arrive from another process
+            return {"value": json.loads(json.dumps(value))}  # the value as it would arrive from another process
         except errors.PmdkitError as problem:
             return {"reason": str(problem), "kind": type(problem).__name__}
         except Exception as problem:
@@ -60,7 +60,7 @@ class CallResult:
 
 
 def start_process(calls: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """Start the process that makes the calls in a file; it is asked to stop when this one ends, however it ends."""
+    """Start the process that makes the calls in a file; it is told to stop when this one ends in any way."""
     return start_python("-m", "pmdkit.remote_calls", calls, OMP_NUM_THREADS="1", **environment)
 
 

@@ -1,4 +1,4 @@
-"""A run, finished or not: the contents of its folder, and what it trained."""
+"""A run, finished or not: the contents of its folder, and the trained policy."""
 
 import warnings
 from functools import cached_property
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run, finished or not: the contents of its folder, and what it trained.
+    """A run, finished or not: the contents of its folder, and the trained policy.
 
     Args:
         path: its folder.

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-OURS = ("pmdkit", "pmdkit_adapters", "pmdkit_lab", "pmdkit_course", "strict_answers")
+OWN_PACKAGES = ("pmdkit", "pmdkit_adapters", "pmdkit_lab", "pmdkit_course", "strict_answers")
 
 
 def sibling_modules(file: Path) -> dict[str, Path]:
@@ -53,7 +53,7 @@ def imported_names(module: str, file: Path) -> Iterator[str]:
 
 def found_elsewhere(name: str, folder: Path) -> bool:
     """Whether Python finds a module of this name by itself, elsewhere than in the folder."""
-    if name in OURS:
+    if name in OWN_PACKAGES:
         return True
     for finder in sys.meta_path:
         spec = None if isinstance(finder, SiblingFinder) else finder.find_spec(name, None)
@@ -80,7 +80,7 @@ class SiblingFinder(importlib.abc.MetaPathFinder):
         self.imported: set[str] = set()
 
     def add(self, siblings: Mapping[str, Path]) -> None:
-        """Let these be found, and read anew if they were imported before."""
+        """Make these modules importable; a module imported before is read again."""
         tops = {name.partition(".")[0] for name in siblings}
         for name in [name for name in self.imported if name.partition(".")[0] in tops]:
             sys.modules.pop(name, None)
@@ -90,7 +90,7 @@ class SiblingFinder(importlib.abc.MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Where the module is, or that it is a folder without an __init__.py around such a module."""
+        """Find a module, or a folder without an __init__.py that contains one."""
         spec: ModuleSpec | None = None
         if (file := self.paths.get(fullname)) is not None:
             loader = SourceLoader(fullname, str(file))

@@ -21,7 +21,7 @@ from pmdkit.run import Run
 from pmdkit.specs import LLMSpec, Spec
 from pmdkit.specs.table import differences
 
-OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
+RUN_FOLDER_NAMES = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
 "Names that a run's folder may contain before the run begins."
 
 
@@ -169,7 +169,7 @@ def folder_to_resume(out: str | Path | None) -> RunFolder:
     if out is None:
         raise UsageError("--resume got no run; give its folder with --out")
     folder = RunFolder(Path(out))
-    strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
+    strangers = [p.name for p in folder.path.glob("*") if p.name not in RUN_FOLDER_NAMES and not p.name.startswith(".")]
     if strangers and not folder.started:
         raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
     return folder

@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 LEVEL = 0.95
 TAIL = 0.025  # on either side of a 95 % interval
 RESAMPLES = 2000
-VOTE_RESAMPLES = 200  # of each problem's vote; a standard deviation known to 5 %, averaged over problems
-TIE = 1.5  # at a tie the variance of a resampled vote is two thirds of the real one
+VOTE_RESAMPLES = 200  # resampled votes per problem: its standard deviation to 5 %, then averaged over problems
+TIE = 1.5  # factor at a tie, where a resampled vote has two thirds of the real variance
 
 
 # ---- Seeds: means, and differences of pairs

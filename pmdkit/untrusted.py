@@ -1,7 +1,7 @@
 """Read untrusted files: only regular files of bounded size and nesting depth, in valid UTF-8.
 
 These are run folders from elsewhere, model folders, data, specs and records. Pipes and devices are refused, not waited
-for. Every refusal is a UsageError that says what the file is, what was expected and what to do.
+for. Every refusal is a UsageError that names the contents, the expected contents and the remedy.
 """
 
 import json

@@ -124,7 +124,7 @@ class BanditLearner:
             sweeps = regress(self.policy, rollouts.prompts, objective, batch)
             return report | {"sweeps": float(sweeps)}
         assert isinstance(self.policy, TablePolicy)
-        # log pi_new = log pi_old + log_ratio. The advantage stands for the reward: they differ by a baseline per
+        # log pi_new = log pi_old + log_ratio. The advantage replaces the reward: they differ by a baseline per
         # context, and a shift of all rewards of a context changes no solution.
         tau = batch.tau.view(shape)[:, 0]
         logp_old = rollouts.logp_old.view(shape)

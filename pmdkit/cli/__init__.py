@@ -143,7 +143,7 @@ def is_refusal(problem: ValueError) -> bool:
     A library raises ValueError for calls that were wrong, and so does an operation that fails, such as int("x"): those
     are slips of the code that made the call. UsageError is a refusal wherever it is raised.
     """
-    from pmdkit.sibling_modules import OURS
+    from pmdkit.sibling_modules import OWN_PACKAGES
 
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -153,7 +153,7 @@ def is_refusal(problem: ValueError) -> bool:
     code, paths = trace.tb_frame.f_code, sysconfig.get_paths()
     libraries = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     # our packages may be installed among the libraries
-    ours = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in OURS
+    ours = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in OWN_PACKAGES
     raised = code.co_code[trace.tb_lasti] == opmap["RAISE_VARARGS"]
     return raised and (ours or not any(Path(code.co_filename).is_relative_to(folder) for folder in libraries))
 

@@ -61,7 +61,7 @@ class Bandit:
             raise ValueError(f"success has the entry {outside(self.success, 0, 1)}; expected probabilities from 0 to 1")
         total = np.exp(self.log_policy).sum(-1)
         worst = int(np.abs(total - 1).argmax())
-        if abs(total[worst] - 1) > 1e-8:  # as `theory` requires
+        if abs(total[worst] - 1) > 1e-8:  # the tolerance of `theory`
             got = f"log_policy gives context {worst} a total probability of {total[worst]:.10g}"
             raise ValueError(f"{got}; expected 1 within 1e-8: subtract the logsumexp of each row")
         if not (np.isfinite(self.sd) and self.sd >= 0):

@@ -19,7 +19,7 @@ from pmdkit.specs import LLMSpec, Spec
 
 TABLE = Path(__file__).parent / "data" / "pass_rates.csv"
 PROBLEMS = 1209
-SCALES = {"zero-one": "{0, 1}", "plus-minus-one": "{-1, 1}"}  # by their names in [reward]
+SCALES = {"zero-one": "{0, 1}", "plus-minus-one": "{-1, 1}"}  # scales by their names in [reward]
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class PassRates(Kind):
     "Arms per context, A."
     right: int = 8
     "Arms that pass."
-    spread: Annotated[float, Range(0.1, 1e6)] = 1.0  # below 0.1 Gamma draws underflow to shares of 0
+    spread: Annotated[float, Range(0.1, 1e6)] = 1.0  # a smaller one makes Gamma draws underflow to shares of 0
     "Shape of the Gamma: below 1 a few arms dominate, far above 1 all are alike."
     seed: Annotated[int, Range(0)] = 0
     "Seed for the choice of problems and the shares."

@@ -28,7 +28,7 @@ from strict_answers.verdict import REASON, decided, printable, unscored
 
 Message = dict[str, Any]
 Takes = Literal["pair", "row", "rows"]
-"""What a function is called with: (response, gold), one response by name, or all responses to a prompt together."""
+"""The arguments of a function: (response, gold), one response by name, or all responses to a prompt together."""
 ROW = ("prompt", "response", "response_ids", "cut_off", "gold", "columns")
 GROUP = ("prompts", "completions", "completion_ids", "cut_off", "gold", "columns")
 
@@ -124,7 +124,7 @@ class OwnReward:
         return {"values": [value for value, _ in judged], "reasons": [reason for _, reason in judged]}
 
     def arguments(self, known: Mapping[str, Any], columns: Mapping[str, Any]) -> Message:
-        """The arguments that the function names, from those of a response and from its data row."""
+        """The arguments that the function names, taken from the response and from its data row."""
         names = GROUP if self.whole_group else ROW
         everything = {**columns, **{name: known[name] for name in names}}
         missing = [name for name, needed in self.wanted.items() if needed and name not in everything]

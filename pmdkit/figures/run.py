@@ -18,7 +18,7 @@ from pmdkit.observe import gauge
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.specs.spec import Spec
 
-Rows = list[dict[str, Any]]  # of metrics.jsonl, or the merged buckets of the gauge
+Rows = list[dict[str, Any]]  # lines of metrics.jsonl, or merged buckets of the gauge
 Panel = Callable[[Axes], None]
 WIDTH, PANEL, KEY, LINE = 7.8, 2.7, 0.3, 0.165  # inches: picture, height of a panel, of the key, of a line of words
 COLUMNS = 118  # width of the picture in characters of 8 points
@@ -296,7 +296,7 @@ def title(spec: Spec, rows: Rows) -> str:
 
 
 def caption(rows: Rows, summary: dict[str, Any] | None, prompts: int | None) -> str:
-    """What to see, in sentences with the run's own numbers, wrapped into lines; `prompts` are drawn in each step."""
+    """The caption: sentences with the run's own numbers, wrapped into lines; `prompts` are drawn in each step."""
     words = [learned(rows, summary), *([came_undone(rows, prompts)] if prompts else [])]
     if shares := reached(rows):
         parts = " and ".join(f"{name} responses {percent(share)}" for name, share in shares.items())

@@ -77,7 +77,7 @@ def minus_log_partition(groups: Groups, tau: Tensor, baseline: str) -> Tensor:
 def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
     """[P, G] (reward - mean) / std, exactly 0 in a group of equal rewards.
 
-    Equality is tested on the rewards. A small std is no test: equal rewards of 0.1 leave rounding in it.
+    Equality is tested on the rewards, because the std of equal rewards of 0.1 rounds above 0.
 
     Args:
         groups: rewards and masses, [P, G].
@@ -90,7 +90,7 @@ def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
     spread = highest_reward(groups) - lowest
     if over_batch:
         spread = spread.amax(0, keepdim=True)  # one unit for all, since deviations of several groups are compared
-    # in units of the spread, neither an offset nor the square of a small difference loses digits
+    # divide by the spread first: offsets and squares of small differences would lose digits
     share = (groups.reward - lowest) / one_if_zero(spread)
     deviation = zero_absent(share - expect(share, groups.mass), groups)
     if std == "none":

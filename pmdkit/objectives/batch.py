@@ -158,7 +158,7 @@ class Batch:
         return s - mean[group]
 
     def folded(self) -> "Batch":
-        """The same batch with the tokens of each row summed into one. `length` keeps the number of tokens."""
+        """Sum the tokens of each row into one; `length` keeps the number of tokens."""
 
         def fold(x: Tensor) -> Tensor:
             return torch.where(self.mask, x, 0.0).double().sum(1, keepdim=True)

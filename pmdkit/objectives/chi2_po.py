@@ -52,6 +52,6 @@ class Chi2PO(Checked):
         """[N] squared residual of the regression."""
         s = batch.seq_log_ratio
         link = s
-        if self.kl_share < 1:  # at 1 the exponential must not enter: 0 * inf is NaN
+        if self.kl_share < 1:  # at 1, the exponential must stay out, because 0 * inf is NaN
             link = self.kl_share * s + (1 - self.kl_share) * torch.expm1(s)
         return (batch.advantage - batch.tau * link) ** 2 / (2 * batch.tau)

@@ -53,7 +53,7 @@ class DRO(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """A function may look at a response's own draw."""
+        """Only with a constant value: a function may look at a response's own draw."""
         return not callable(self.value)
 
     @property

@@ -16,7 +16,7 @@ from pmdkit.objectives.batch import Groups, Tau, expect
 from pmdkit.options import Checked, Range, check_options
 from pmdkit.plugins import class_from_path, is_path
 
-HALVINGS = 60  # of an interval of length 1: below the spacing of float64
+HALVINGS = 60  # bisections of an interval of length 1, down to the spacing of float64
 STRONGEST = 1e3
 "Most pseudo-draws of the pool's prior: if all prompts had the same pass rate, it would be infinite."
 

@@ -333,7 +333,7 @@ def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
 
 
 def check_shapes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse tensors whose names or shapes differ from those of the run's model."""
+    """Refuse tensors whose names or shapes differ from the model of the run."""
     for name in sorted(found.keys() | wanted.keys()):
         a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
         if a != b:
@@ -342,7 +342,7 @@ def check_shapes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
 
 
 def run_identity(checkpoints: Path) -> dict[str, Any]:
-    """What identifies the run that a folder of checkpoints belongs to; empty if there is none.
+    """The identity of the run that a folder of checkpoints belongs to; empty if there is none.
 
     More steps and another number of processes continue the same run; how often it saves and reports is irrelevant.
     """

@@ -103,7 +103,7 @@ def write_bytes(path: Path, flags: int, data: bytes, mode: int, flush: bool = Tr
 
 
 def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
-    """The same error with the path and, if the disk is full, the space needed and the space free."""
+    """Add the path to an error and, if the disk is full, the space needed and the space free."""
     if problem.errno is None:
         return problem
     reason = os.strerror(problem.errno)
@@ -111,6 +111,6 @@ def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
         reason = "a symbolic link, and files are not written through links"
     elif problem.errno in (errno.ENOSPC, errno.EDQUOT) and size:
         reason += f": {size / 1e6:.3g} MB to write"
-    if problem.errno == errno.ENOSPC and size:  # the rest of a quota is not known here
+    if problem.errno == errno.ENOSPC and size:  # a quota's remaining space is not known here
         reason += f", {shutil.disk_usage(path.parent).free / 1e6:.3g} MB free on the disk"
     return OSError(problem.errno, reason, str(path))

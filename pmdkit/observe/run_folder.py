@@ -73,7 +73,7 @@ class RunFolder:
 
     def refuse_links(self) -> None:
         """Refuse links that lead out of the folder: one from elsewhere could make a command write anywhere."""
-        here = os.path.realpath(self.path)  # which no loop of links makes fail
+        here = os.path.realpath(self.path)  # does not fail on a loop of links
         for inside in self.path.rglob("*"):
             if inside.is_symlink() and not Path(os.path.realpath(inside)).is_relative_to(here):
                 raise UsageError(f"{inside} is a link out of the run's folder; put a real file or folder there")

@@ -118,7 +118,7 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
 
 
 def independent_options(entries: Sequence[Entry]) -> list[str]:
-    """The options that tell the runs apart, without those that earlier ones determine, such as a clip range by its
+    """The options in which the runs differ, without those that earlier ones determine, such as a clip range by its
     objective."""
     chosen: list[str] = []
     for key in sorted(known(entries), key=lambda key: key != SHORT["objective"]):

@@ -14,7 +14,7 @@ from pmdkit.observe import files, gauge, run_folder
 from pmdkit.sweeps.grid import SEED, Trial
 
 CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
-POINTS = 40  # per curve, as many as a figure can show
+POINTS = 40  # points of a curve, as many as a figure can show
 DIGITS = 6  # significant digits of a summary
 CURVE_DIGITS = 4
 

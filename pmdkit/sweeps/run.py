@@ -22,7 +22,7 @@ from pmdkit.sweeps import grid, record
 KILLED = "was killed by"  # first words of the message of `exit_reason`
 ERROR = "pmdkit: error: "  # first words of a failed run's last line
 LAUNCH = "launch"  # folder for a launcher's files
-OURS = {"runs", "logs", "run.lock", "figures", LAUNCH}  # what the folder of a sweep may contain, besides JSON files
+SWEEP_FOLDER_NAMES = {"runs", "logs", "run.lock", "figures", LAUNCH}  # beside JSON files
 
 
 def sweep(
@@ -82,7 +82,7 @@ def check_folder(out: Path, resume: bool) -> None:
     there = [path for path in out.glob("*") if path.name != "run.lock"]
     if there and not resume:
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
-    strangers = [path.name for path in there if path.name not in OURS and path.suffix != ".json"]
+    strangers = [path.name for path in there if path.name not in SWEEP_FOLDER_NAMES and path.suffix != ".json"]
     if strangers or (there and not any(path.suffix == ".json" for path in there)):
         raise UsageError(f"output {out} is not the folder of a sweep; nothing was changed: give another --out")
 

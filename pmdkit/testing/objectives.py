@@ -39,7 +39,7 @@ def check_objective(objective: Objective, seed: int = 0) -> dict[str, str]:
 
 
 def check_kind(objective: Objective, seed: int = 0) -> str | None:
-    """A frozen dataclass, an advantage [P, G] without gradient, an unreduced loss [N] or [N, T] of logp."""
+    """A frozen dataclass with an advantage [P, G] without gradient and an unreduced loss [N] or [N, T] of logp."""
     assert not isinstance(objective, type), "it is a class; give an instance of it, such as MyLoss()"
     assert is_dataclass(objective), "it is not a dataclass; put @dataclass(frozen=True) on the class"
     name = next((field.name for field in fields(objective)), "norm")
@@ -163,7 +163,7 @@ def check_prompts(objective: Objective, seed: int = 0) -> str | None:
 
 
 def with_tau(objective: Objective, tau: object) -> Objective:
-    """The same objective at another temperature."""
+    """A copy of the objective at another temperature."""
     return replace(objective, tau=tau)  # type: ignore[type-var]
 
 

@@ -1,4 +1,4 @@
-"""What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
+"""The paper's results as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
 from pmdkit.theory.anchor_law import (
     anchor,

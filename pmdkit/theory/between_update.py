@@ -78,7 +78,7 @@ def between(
     target = (centred(pi, reward) - (value - mean)[..., None]) / tau[..., None]
     share = pi if size is None else pi / size
     log_pi, target = np.log(pi), np.broadcast_to(target, shape)
-    u = np.array(target)  # at k = 1 the targets sum to a policy themselves
+    u = np.array(target)  # at k = 1 the targets themselves are the log-ratios of a policy
     over = log_sum(log_pi + target) > 0
     if over.any():
         u[over] = fit_over(log_pi[over], share[over], target[over])

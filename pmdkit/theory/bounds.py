@@ -12,7 +12,7 @@ from pmdkit.theory.pmd_part_update import log_mean_exp
 
 
 def epsilon(p: ArrayLike, n: ArrayLike, delta: ArrayLike) -> Array:
-    r"""How far the leave-one-out mean may stray from the pass rate, with probability 1 - delta for all n at once.
+    r"""Bound on the error of the leave-one-out mean of rewards, with probability 1 - delta for all n at once.
 
     $$ \varepsilon_n(p, \delta) = \sqrt{\frac{2p(1-p)\log(4n/\delta)}{n-1}} + \frac{2\log(4n/\delta)}{3(n-1)} $$
 

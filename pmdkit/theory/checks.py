@@ -157,7 +157,7 @@ def ratio(log_ratio: Array) -> Array:
         log_ratio = np.minimum(log_ratio, 709.0)
     if log_ratio.min(initial=0.0) >= FLOOR:
         return np.exp(log_ratio)
-    values = np.exp(np.maximum(log_ratio, FLOOR))  # np.exp is ten times slower where its result is not a normal number
+    values = np.exp(np.maximum(log_ratio, FLOOR))  # subnormal results make np.exp ten times slower
     values *= log_ratio > FLOOR
     return values
 

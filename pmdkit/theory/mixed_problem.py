@@ -1,6 +1,6 @@
 """KL, chi-square and total variation between two policies, and the mixed KL-chi2 subproblem.
 
-The subproblem is solved for any weight lambda; the solver shares no step with that of PMD-mean.
+The subproblem is solved for any weight lambda; the solver shares no step with PMD-mean's.
 """
 
 from dataclasses import dataclass

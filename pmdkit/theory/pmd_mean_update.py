@@ -16,8 +16,8 @@ from pmdkit.theory.checks import Array, centred, excess, leading_shape, lengths,
 Reals = NDArray[np.floating]
 
 BLOCK = 32_768  # entries solved at a time: few calls, and arrays that still fit the cache
-SMALL = -7.0  # for smaller log x, the sum over pi hardly depends on it, and `solve` takes special care
-FEWEST = 4096  # entries; with fewer, the calls cost the fast twin more time than the arithmetic
+SMALL = -7.0  # a smaller log x hardly changes the sum over pi, so `solve` takes special care
+MIN_FAST_ENTRIES = 4096  # with fewer, calls cost the fast twin more time than the arithmetic
 FEW = 32  # actions; with fewer, its sums run over only a few numbers
 LARGE = 1e5  # |delta| beyond this has few digits in single precision
 
@@ -206,7 +206,7 @@ class FastSolver:
 
     def solve(self, pi: Array, delta: Array, u: Array) -> Array:
         """Writes u [S, A] and returns log x [S], NaN for the rows that it declines; pi and delta as in `solve`."""
-        if pi.size < FEWEST or pi.shape[1] < FEW:
+        if pi.size < MIN_FAST_ENTRIES or pi.shape[1] < FEW:
             return np.full(len(pi), np.nan)
         with np.errstate(all="ignore"):  # a row that overflows ends in NaN
             return self.finish(pi, delta, u, self.near(pi, delta, u))

@@ -27,10 +27,10 @@ SIZES = {
     "floor": "rms_norm_eps",
 }
 Weights = dict[str, torch.Tensor]
-# Llama keeps q, k and v apart, gate and up too, and rotates coordinate i of a head with i + D/2; ours are stacked, and
+# Llama has separate q, k and v, and gate and up, and rotates coordinate i of a head with i + D/2; ours are stacked, and
 # rotated with their neighbour. Only names and order differ, the numbers are the same.
 OUTSIDE = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
-BLOCK = {  # our name: what is stacked in it, from the top
+BLOCK = {  # our name: the weights stacked in it, from the top
     "norm_attention": ("input_layernorm",),
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mix": ("self_attn.o_proj",),

@@ -109,7 +109,7 @@ class ToyLearner:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
         report: dict[str, float] = {}
         for turn in range(self.passes):
-            # pi is scored anew in every pass, pi_old never: the batch keeps logp_old from the rollout. So the first
+            # pi is scored again in every pass, pi_old never: the batch keeps logp_old from the rollout. So the first
             # pass of the first ministep is on-policy, and all others move away from pi_old.
             logp = self.logp(rollouts)
             if turn == 0 and self.on_logp is not None:

@@ -11,7 +11,7 @@ from pmdkit.randomness import generator
 from pmdkit.toy.model import Transformer
 
 Samples = tuple[Tensor, Tensor, Tensor]
-ROWS = 1024  # at a time on a CPU: at dimension 64 their activations still fit the cache of a core
+ROWS = 1024  # rows at a time on a CPU: at dimension 64 their activations still fit the cache of a core
 
 
 def generate(

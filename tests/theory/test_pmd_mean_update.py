@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pmdkit import theory
 from pmdkit.theory.checks import centred
-from pmdkit.theory.pmd_mean_update import FEWEST, LARGE, SMALL, FastSolver, pairs, solve
+from pmdkit.theory.pmd_mean_update import LARGE, MIN_FAST_ENTRIES, SMALL, FastSolver, pairs, solve
 
 TAUS = (1e-4, 1e-3, 0.05, 1.0, 30.0, 1e4)
 
@@ -207,7 +207,7 @@ def draw(rng, rows, actions, powers=(-4, 4)):
 @given(st.integers(0, 2**32 - 1), st.sampled_from([32, 50, 129, 1000]))
 def test_equal_to_the_readable_solver_or_declined(seed, actions):
     """1e-14 on log-ratios is rounding of the target; the multiplier is lambda's relative error."""
-    pi, reward, tau = draw(np.random.default_rng(seed), FEWEST // actions + 1, actions)
+    pi, reward, tau = draw(np.random.default_rng(seed), MIN_FAST_ENTRIES // actions + 1, actions)
     target = centred(pi, reward) / tau
     u, log_x = twin(pi, target)
     expected, multiplier = solve(pi, target)

@@ -1,4 +1,4 @@
-"""What the recorders of other trainers share: a bounded run folder that replay and autopsy read, and the gauges."""
+"""Parts shared by recorders of other trainers: a bounded run folder that replay and autopsy read, and the gauges."""
 
 import logging
 import math
@@ -45,7 +45,7 @@ class StepRecorder:
             raise UsageError(f"steps is {steps} and groups {groups}; expected to keep at least 1 of each")
         self.folder = RunFolder(Path(out))
         self.steps, self.groups, self.tau, self.passed = steps, groups, tau, passed
-        self.failed: set[str] = set()  # what has failed, and is not tried again
+        self.failed: set[str] = set()  # parts that failed and are not tried again
 
     @contextmanager
     def harmless(self, part: str) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Where brackets open and close, in time linear in the text."""
+"""Find matching brackets in time linear in the text."""
 
 import re
 from itertools import accumulate
@@ -7,7 +7,7 @@ KINDS = {"{": re.compile(r"\\.|[{}]", re.DOTALL), "(": re.compile(r"\\.|[()]", r
 
 
 def closing(text: str, start: int) -> int | None:
-    """Where the brace or round bracket at `start` closes; escaped ones do not count. None if it never does."""
+    """Index where the brace or round bracket at `start` closes, ignoring escaped ones; None if it never closes."""
     level = 0
     for found in KINDS[text[start]].finditer(text, start):
         if not found.group().startswith("\\"):
@@ -18,7 +18,7 @@ def closing(text: str, start: int) -> int | None:
 
 
 def enclosing(text: str, place: int) -> int:
-    """Where the innermost brace that is open at `place` opens; -1 if none is."""
+    """Index of the innermost brace still open at `place`; -1 if none is open."""
     opened = [-1]
     for found in KINDS["{"].finditer(text, 0, place):
         if found.group() == "{":

@@ -1,4 +1,4 @@
-"""What counts as the same answer, row by row: conventions.toml decides, the other modules of this folder implement it.
+"""Which answers count as equal, row by row: conventions.toml decides, the other modules of this folder implement it.
 
 These are choices, not mathematics: other checkers choose differently. The tests execute every row.
 """

@@ -63,7 +63,7 @@ def last_box(response: str) -> str | None:
 
 
 def after_box(response: str) -> str:
-    """What follows the last box that `last_box` reads."""
+    """The text after the box that `last_box` reads."""
     rest = response[max(response.rfind(name) for name in BOXES) :]
     end = closing(rest, rest.index("{")) if "{" in rest else None
     return "" if end is None else rest[end + 1 :]

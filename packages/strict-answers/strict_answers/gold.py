@@ -29,7 +29,7 @@ INTRODUCTION = re.compile(
 )
 "An introduction; what follows is judged on its own."
 MEANINGLESS_BLANK = re.compile(r"(?<![0-9,]) +| +(?![0-9])")
-"Any but the one between two digits, and the one that separates a list from thousands."
+"A blank that is neither between two digits nor after a comma of a list of numbers."
 HENCE = re.compile(r"(?:\\(?:therefore|implies|(?:[Ll]ong)?[Rr]ightarrow|to)(?![A-Za-z])|[∴⇒→]) ?")
 "A sign for `so` before a value."
 SIGNED = re.compile(r"(minus|negative) (?=[0-9]|\\(?:[dt]?frac|infty))", re.IGNORECASE)

@@ -101,7 +101,7 @@ class Grader:
         self.thread: threading.Thread | None = None  # judges ahead; never ends early, since its workers end with it
         self.ahead_ok = True  # workers could start at the last attempt to judge ahead
         self.prepared: dict[Item, Verdict | WorkerRequest] = {}
-        self.judged: dict[str, Verdict] = {}  # by workers, for requests not yet collected
+        self.judged: dict[str, Verdict] = {}  # verdicts of workers, for requests not yet collected
         self.golds: dict[tuple[Part, ...], str] = {}  # read by a worker: "", or why it cannot be read
 
     def prepare(self, item: Item) -> Verdict | WorkerRequest:
@@ -114,7 +114,7 @@ class Grader:
         return graded
 
     def prepare_or_unscored(self, item: Item) -> Verdict | WorkerRequest:
-        """`prepare`, or no verdict if it raises: one answer must not end the run that asks about many."""
+        """`prepare`, or no verdict if it raises, because one answer must not end a run that judges many."""
         try:
             return self.prepare(item)
         except Exception as error:  # RecursionError and MemoryError too

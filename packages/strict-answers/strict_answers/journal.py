@@ -16,7 +16,7 @@ class JournalDamaged(ValueError):
 class VerdictJournal:
     """A file of JSON lines, append-only; the first verdict of a key counts.
 
-    A line that was cut off by a crash was never used, since a verdict is written before anybody sees it: it is removed.
+    A line that a crash cut off is removed: a verdict is written before it is used, so this one never was.
 
     Raises:
         JournalDamaged: a whole line is not a verdict.

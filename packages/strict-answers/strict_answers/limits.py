@@ -1,4 +1,4 @@
-"""What may not reach the parser: spans that would cost too much, or that it would read only in part.
+"""Spans that may not reach the parser: it would take too long, or read only a part of them.
 
 A rule applies only if the gold itself passes it, so that every gold can be matched. Signs and words that are in no list
 are rejected as well: math-verify drops what it does not know.

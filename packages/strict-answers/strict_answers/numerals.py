@@ -67,7 +67,7 @@ WORDED = re.compile(
     rf"(?:[- ]({SHARE}))?(?![A-Za-z-])",
     re.IGNORECASE,
 )
-"A number in words below a million, or a share of one; what is no such number stays as it is."
+"A number below a million in words, or a share such as `two thirds`; other words stay as they are."
 LONGEST = 100
 "Maximum digits of a number that is turned into a fraction."
 
@@ -164,7 +164,7 @@ def worded_value(found: re.Match[str]) -> str:
         if word == "thousand":
             total *= 1000
         elif word == "hundred":
-            total += 99 * (total % 1000)  # what stands before it is its only digit so far
+            total += 99 * (total % 1000)  # the hundreds digit is the only digit so far
         else:
             total += WORTH[word]
     return f"{total}/{SHARES.get(share) or SHARES[share.removesuffix('s')]}" if share else str(total)

@@ -70,7 +70,7 @@ MOST = 24
 
 
 class Hints(NamedTuple):
-    """What a problem allows around its answer.
+    """Words and rounding that a problem allows around its answer.
 
     Attributes:
         allowed: its words, without those that change a number.
@@ -101,7 +101,7 @@ def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[s
 
     Args:
         span: without \text and dollars around the whole.
-        allowed: words of the problem, which may name what is asked for.
+        allowed: words of the problem, which may name the requested quantity.
         known: unknowns of the gold; letters among them are a product, not a word.
     """
     words = [word for word in WORD.finditer(span) if is_word(word, span, known) or is_unit_letter(word, span)]

@@ -96,7 +96,7 @@ class Pool:
                         outcome.over[key] = self.discard(running, process, reason)
                     except WorkerFailed as error:
                         outcome.failed[key] = self.discard(running, process, str(error))
-        except WorkerFailed as error:  # of `ensure`: no worker can start
+        except WorkerFailed as error:  # raised by `ensure`: no worker can start
             self.outage = f"the verifier cannot start: {error}"
         finally:
             for process, key, _ in list(running.values()):  # after an interrupt, since late replies would be stale

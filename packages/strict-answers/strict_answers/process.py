@@ -41,7 +41,7 @@ class OverTime(WorkerFailed):
 
 @dataclass(frozen=True)
 class Judge:
-    """What a worker loads and may use.
+    """The code that a worker loads, and its limits.
 
     Attributes:
         load: "module:function"; called in the worker as function(argument, seconds), it returns the judge, a callable
@@ -72,11 +72,11 @@ class WorkerProcess:
     def __init__(self, judge: Judge) -> None:
         self.calls = 0
         self.ready = False
-        self.takes: Any = None  # what the loaded judge says that it takes
+        self.takes: Any = None  # arguments that the loaded judge takes
         self.buffer = bytearray()
         seen = {name: os.environ[name] for name in INHERITED if name in os.environ}
         seen |= {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part), "PYTHONHASHSEED": "0"}
-        seen["PYTHONSAFEPATH"] = "1"  # as -P below, for what a judge starts
+        seen["PYTHONSAFEPATH"] = "1"  # like -P below, for programs that a judge starts
         seen |= dict.fromkeys(THREADS, "1")
         options = json.dumps({**asdict(judge), "parent": os.getpid()})
         try:

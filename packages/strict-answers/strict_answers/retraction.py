@@ -54,7 +54,7 @@ DENIED = re.compile(
     r"|^\W*(?:no|nope|not|never)\b(?! [a-z]+ [a-z]+)|\bnot (?:sure|certain|confident|correct|right|true|valid)\b"
     r"|\bno idea\b|(?:\bnot|\bnever|n['’]t) (?:trust|believe|accept|count|grade|submit) (?:this|that|it)\b"
 )
-"Said of the answer, and not of what is needed, or hard."
+"A negation about the answer; not one about what a step needs, or how hard it is."
 DOUBT = re.compile(r"\b(?:wait(?! for)|hmm+)\b")
 "A check may still settle it: the last number must then be the answer."
 DOUBTED = re.compile(

@@ -136,7 +136,7 @@ def grade_by_rules(
 
 @lru_cache(maxsize=4096)
 def plain_integers(span: str, gold: str) -> Verdict:
-    """The usual case; cached, since answers within a group repeat."""
+    """Compare two integers, the usual case; cached, since answers within a group repeat."""
     return decided(canonical_integer(span) == gold, span, "integer", "integers compared")
 
 
@@ -374,7 +374,7 @@ def compare_members(extracted: str, members: tuple[tuple[Part, ...], ...], wante
         left = []
         for member in members:
             one, other = parse_number(member[0][1]), parse_number(wanted.parts[0][1])
-            if one is None or other is None:  # not both are plain numbers
+            if one is None or other is None:  # at least one is not a plain number
                 left.append(member)
             elif one != other:
                 contradiction = "numbers compared exactly" if len(members) == 1 else "the members of the chain differ"

@@ -1,4 +1,4 @@
-"""What an answer consists of, read without a parser: lists, sets, tuples, intervals, chains of equalities."""
+"""The structure of an answer, read without a parser: lists, sets, tuples, intervals, chains of equalities."""
 
 import re
 from contextlib import suppress
@@ -114,7 +114,7 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
         allowed: words of the problem.
 
     Raises:
-        Refused: it is no answer, whatever the gold.
+        Refused: it is not an answer to any gold.
     """
     if EMPTY.fullmatch(span.strip(" .")):
         return Reading((("empty",),), ("",))
@@ -281,7 +281,7 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
 
 
 def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool:
-    """Whether a left-hand side names what is asked for: x, f(x), AB, m + n, the area; not an unknown of the gold."""
+    """Whether a left-hand side names the requested quantity: x, f(x), AB, m + n, the area; no unknown of the gold."""
     member = EXTREME.sub("", member.strip()) if "_" in member else member.strip()
     lead, _, last = member.rpartition(" is ")
     if lead and VARIABLE.fullmatch(last):  # The least such n is n

@@ -177,7 +177,7 @@ def differ(wanted: Any, answer: Any) -> bool:
 
 
 def point(wanted: Any, answer: Any) -> dict[Any, Any]:
-    """A value for each unknown of two readings: odd ones, near which no answer has a pole."""
+    """A value for each unknown of two readings: unusual numbers, near which no answer has a pole."""
     names = sorted(wanted.free_symbols | answer.free_symbols, key=str)
     return {name: sympy.Rational(314159 * k + 265358, 979323) for k, name in enumerate(names, 1)}
 
@@ -198,7 +198,7 @@ def is_term(part: Any) -> bool:
 
 @lru_cache(maxsize=1000)  # a group of responses shares its gold
 def parse_latex(span: str) -> list[Any]:
-    """What math-verify reads from the whole span as LaTeX; empty if nothing.
+    """The expressions that math-verify reads from the whole span as LaTeX; empty if there are none.
 
     Never as plain text, which takes the first number it finds, 25 from 25√2.
     """

@@ -1,4 +1,4 @@
-"""What is judged and what comes out: an item, its verdict, and text made safe to print."""
+"""The input and output of judging: an item, its verdict, and text made safe to print."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

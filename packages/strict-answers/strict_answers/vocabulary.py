@@ -42,7 +42,7 @@ LETTERS = re.compile(r"(\\?)([A-Za-z]+)")
 
 
 def unknowns(text: str) -> frozenset[str]:
-    """Letters that stand for something, Greek ones by name, except for e, i and functions."""
+    """Letters used as unknowns, Greek ones by name; not e, i or names of functions."""
     found: set[str] = set()
     for slash, word in LETTERS.findall(text):
         if slash:

@@ -64,7 +64,6 @@ class Arithmetic(Kind):
 
     def build(self) -> MathProblems:
         """The problems, numbered from 0."""
-        # a hash of the numbers decides
         sums = (derive(0, self.name, "held out", *self.operands(i)) for i in range(self.problems))
         held_out = np.array([hashed % HELD_OUT == 0 for hashed in sums])
         name = f"{self.name} with {self.numbers} numbers of {self.digits} digit{'s' * (self.digits > 1)}"

@@ -12,7 +12,7 @@ from pmdkit.envs.tokens.problem import EOS, Flags, TokenProblem
 from pmdkit.options import Range
 
 FLOOR, WALL, START, GOAL = range(4)
-CELLS = (".", "#", "S", "G")  # by token id
+CELLS = (".", "#", "S", "G")  # the index is the token id
 MOVES = ("^", "v", "<", ">")
 FAR = 10**4  # longer than any path, and fits into 16 bits
 ROUNDS = 1000  # batches drawn before such mazes count as impossible

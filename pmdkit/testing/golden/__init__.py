@@ -38,7 +38,7 @@ def cases() -> list[Case]:
 
 
 def parity() -> dict[str, dict[str, Any]]:
-    """For each path that is installed: `max_error` of an entry of loss or gradient, and how many `cases` it ran."""
+    """`max_error` of an entry of loss or gradient, and the number of `cases`, for each installed path."""
     table = {}
     for name, path in PATHS.items():
         if not missing(name):
@@ -88,7 +88,7 @@ def check_parity(function: LossPath) -> dict[str, Any]:
 
 
 def missing(name: str) -> str:
-    """What a path lacks on this machine; empty where it can run."""
+    """Reasons by path why it cannot run on this machine; empty if all can."""
     wanted = REQUIRES.get(name)
     if wanted is not None and not util.find_spec(wanted):
         return f"{wanted} is not installed"
@@ -114,7 +114,7 @@ def formula(case: Case) -> Result:
 
 
 def table(case: Case) -> Result | None:
-    """The bandit's table: a response of one token is an arm, and one more arm holds what is left of each policy."""
+    """The bandit's table: a response of one token is an arm, and one more has each policy's remaining probability."""
     from pmdkit.bandit.learner import BanditLearner
 
     if any(len(row) > 1 for row in case["logp"]):
@@ -161,7 +161,7 @@ def run_learner(case: Case, learner: Any, prompts: Tensor) -> Result:
 
 
 class RecordedTransformer(torch.nn.Module):
-    """What `pmdkit.toy.sampling.score` asks of a transformer; the hidden states are log-probabilities."""
+    """The methods of a transformer that `pmdkit.toy.sampling.score` calls; its hidden states are log-probabilities."""
 
     def __init__(self, case: Case) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class RecordedTransformer(torch.nn.Module):
 
 
 def with_rest(logp: Tensor) -> Tensor:
-    """[P, G + 1] the arms, and one that holds what is left of each policy."""
+    """[P, G + 1] the arms, plus one with each policy's remaining probability."""
     return torch.cat([logp, torch.log1p(-logp.exp().sum(1, keepdim=True))], 1)
 
 

@@ -16,7 +16,7 @@ from pmdkit.objectives import Objective, load_objective, objective_name, traits
 from pmdkit.objectives.regulariser import added_terms
 
 KNOWN = "1.16."  # the trainer overrides methods that TRL may change from one minor version to the next
-SECONDS = 900.0  # for the golden vectors, which take a quarter of a minute on an idle machine
+SECONDS = 900.0  # time limit of the golden vectors, which take 15 s on an idle machine
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 "How variables begin by which a launcher makes a process one of several."
 VECTORS = """

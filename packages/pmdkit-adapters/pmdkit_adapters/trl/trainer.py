@@ -133,6 +133,6 @@ class PMDTrainer(GRPOTrainer):
 
 
 def response_mask(rows: Mapping[str, Any]) -> Tensor:
-    """[n, T] boolean: tokens that the policy wrote, not padding and not what a tool returned."""
+    """[n, T] boolean: tokens that the policy wrote, without padding and a tool's replies."""
     mask: Tensor = rows["completion_mask"].bool()
     return mask & rows["tool_mask"].bool() if "tool_mask" in rows else mask

@@ -21,7 +21,7 @@ NEITHER = "responses without the log-probabilities of both policies, token by to
 
 
 def open_dump(path: Path, step: int | None, columns: Mapping[str, str]) -> tuple[Recording, Source]:
-    """A step of a dump, by default the newest, as a recording without an objective; and what was left out.
+    """A step of a dump, by default the newest, as a recording without an objective; and the rows left out.
 
     The policy that drew is pi_old, by the engine's log-probabilities, and the trainer's are those before its update.
     Where the engine's are missing, the trainer's are pi_old, if those after the step are there. One update is assumed.
@@ -98,7 +98,7 @@ def recording(rows: Sequence[Row], step: int, where: str, source: Source) -> Rec
             f"two policies: {'; '.join(advice) or '--columns group=...,reward=...,logp_engine=...,logp=... names them'}"
         )
 
-    # each row with its tokens; log-probabilities are one for each token, or a list of one, their sum
+    # each row with its tokens and log-probabilities: one for each token, or a list with their sum
     groups, by_token = defaultdict[Any, list[tuple[Row, int]]](list), True
     for row in rows:
         held = [len(getattr(row, name) or ()) for name in policies]

@@ -78,7 +78,7 @@ def decode(data: bytes, where: str) -> Recording:
 
 
 def unpack(data: bytes, where: str) -> Recording:
-    """What was written, whatever it is; a UsageError if it is truncated, damaged, or of another version."""
+    """The contents of a recording, unchecked; a UsageError if it is truncated, damaged, or of another version."""
     try:
         outer = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         header = json.loads(outer["__metadata__"][KEY])

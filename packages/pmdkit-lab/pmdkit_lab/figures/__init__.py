@@ -18,7 +18,7 @@ __all__ = ["COLOURS", "FIGURES", "TABLES", "Drawing", "Entry", "Table", "draw", 
 
 
 class Entry(NamedTuple):
-    """Where a figure or a table is computed, what it is in the paper, and where its numbers come from.
+    """The function that draws a figure or table, its place in the paper, and the source of its numbers.
 
     Attributes:
         function: `module.function` of this package, imported when it is called.

@@ -1,6 +1,6 @@
 """The paper's scores (tables main-results and gspo) with intervals for 30 problems and 32 draws each.
 
-Two kinds of luck are kept apart: that of the draws, if the same problems were asked again, and that of the problems.
+Two kinds of luck are separate: the luck of the draws, on the same problems, and the luck of the choice of problems.
 """
 
 import numpy as np

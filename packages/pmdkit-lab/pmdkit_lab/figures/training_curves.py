@@ -25,7 +25,7 @@ from pmdkit_lab.figures.panels import Array, as_array, band, interval_bar, rows_
 STORED = Path(__file__).parent / "stored"
 TASKS = {"modular-sum": "modular sum, 1 token", "parity": "parity, up to 15 tokens"}
 BOTH = ("pmd-mean", "pmd-part")
-METHODS = ("pmd-mean", "grpo", "gspo", "rloo")  # of figure 7
+METHODS = ("pmd-mean", "grpo", "gspo", "rloo")  # the methods of figure 7
 STARTER_METHODS = ("pmd-mean", "pmd-part", "grpo")
 UNITS = {"Avg@32": "draws", "Pass@32": "problems", "Maj@32": "problems"}
 RATE = "pass rate of\nthe rollouts"

@@ -12,7 +12,7 @@ from pmdkit_lab.finite_samples.sampled_steps import sampled_step
 
 KS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 "The grid of `best_k`; finer where V_k leaves the mean."
-SAME = 1e-9  # in pass rate: gains that differ by less count as equal
+GAIN_TOL = 1e-9  # pass rate; gains that differ by less count as equal
 
 
 @dataclass(frozen=True)
@@ -50,5 +50,5 @@ def best_k(
     grid = np.sort(shares(ks).reshape(-1))
     step = partial(sampled_step, p, tau, n, false_positive=false_positive, false_negative=false_negative)
     gain = np.stack([step(k=float(k)).gain for k in grid], -1)
-    best = (gain >= gain.max(-1, keepdims=True) - SAME).argmax(-1)
+    best = (gain >= gain.max(-1, keepdims=True) - GAIN_TOL).argmax(-1)
     return BestK(grid[best], gain, grid)

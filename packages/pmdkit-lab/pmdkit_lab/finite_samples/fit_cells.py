@@ -5,7 +5,7 @@ $$ \min_u\; \tfrac12\sum_a w_a (u_a - \bar s_a)^2 \quad\text{subject to}\quad \s
 a sum over the cells that were drawn; the spread of the targets within a cell is a constant. There are three cases:
 
 * The drawn cells have room, $\sum_{drawn}\pi_a e^{\bar s_a} \le 1$, and some cell was not drawn. Every target is met.
-  The loss does not say how undrawn cells share what is left; here they keep their proportions, the closest in KL.
+  The loss does not decide how undrawn cells share the remaining mass; here they keep their proportions, closest in KL.
 * The targets ask for more than 1. Then $u_a = \bar s_a - W(\mu\pi_a e^{\bar s_a}/w_a)$ with the one mu > 0 that
   normalises, and undrawn cells lose all mass: they are not in the loss, so they pay first.
 * The targets ask for less than 1 and every cell was drawn. Then mu < 0, the problem is not convex, and there can be

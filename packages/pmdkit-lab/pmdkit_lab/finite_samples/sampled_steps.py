@@ -254,7 +254,7 @@ def collect(rows: list[SampledStep], shape: tuple[int, ...]) -> SampledStep:
 
 
 def place(method: str, k: float | None) -> float:
-    """Where a method lies between the mean reward, 0, and the log partition, 1."""
+    """A method's place k between the mean reward, 0, and the log partition, 1."""
     known_method(method)
     if k is not None and not 0 <= k <= 1:
         raise ValueError(f"k is {k}; expected a number from 0 (mean reward) to 1 (log partition)")

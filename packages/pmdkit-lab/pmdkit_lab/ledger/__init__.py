@@ -22,10 +22,10 @@ EVIDENCE = {
 }
 KINDS = ("theorem", "proposition", "lemma", "assumption", "equation", "remark", "figure", "table", "text", "code")
 FIELDS = ("id", "kind", "title", "verdict", "evidence", "code", "test", "oracle", "note", "label", "lines", "quote")
-FILES = ("claims", "displayed", "words", "proofs")  # of rows; the first line of each says what it holds
+FILES = ("claims", "displayed", "words", "proofs")  # files of rows; the first line of each describes its contents
 PAPER = {
     "arxiv": "2602.05933",
-    "version": "v1",  # of 5 February 2026
+    "version": "v1",  # 5 February 2026
     "sha256": "ad4d714af50e00e5b2223173bb390a7cafcd4877270ed4bdb7284968b020b4ae",
 }
 "The TeX source that `lines` and `quote` refer to: one file, hashed byte for byte."
@@ -49,7 +49,7 @@ def claims() -> list[dict[str, str]]:
 
 
 def items() -> list[dict[str, str]]:
-    """What the paper consists of, in its order: id, kind and title of every labelled statement, figure and table."""
+    """The paper's items in its order: id, kind and title of every labelled statement, figure and table."""
     return rows("items", "item")
 
 

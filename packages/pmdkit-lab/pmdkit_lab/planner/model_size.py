@@ -72,6 +72,6 @@ def activations(config: "ModelShape | PretrainedConfig", width: int) -> int:
         chosen = config.num_experts_per_tok
         inner *= chosen
     block = 10 * d + 4 * inner  # inputs of norms and of q k v o, and their outputs; gate, up, their product, silu
-    block -= 3 * d if width == 4 else 0  # in half precision a norm keeps its input in float32 too
+    block -= 3 * d if width == 4 else 0  # in half precision a norm also keeps its input in float32
     block += 2 * chosen * d  # the token's input again for each expert that it visits, and each expert's output
     return int(width * config.num_hidden_layers * block)

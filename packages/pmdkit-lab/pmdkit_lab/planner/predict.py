@@ -51,7 +51,7 @@ class Prediction:
 
     @property
     def engine(self) -> EngineSize:
-        """What decoding costs."""
+        """The cost model of decoding on one engine."""
         return EngineSize(self.sizes, self.generators, self.efficiency)
 
     @cached_property
@@ -141,7 +141,7 @@ def best(prediction: Prediction) -> Prediction | None:
 
 
 def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
-    """What `pmdkit plan --json` prints. Memory is per accelerator; seconds and ms/token are for the whole cluster."""
+    """The report of `pmdkit plan --json`. Memory is per accelerator; seconds and ms/token are for the whole cluster."""
     memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
     engines, faster = prediction.generators.engines, best(prediction) if prediction.serve else None
     evaluations, responses = evaluations_of(spec)
@@ -236,7 +236,7 @@ def advice(prediction: Prediction) -> list[dict[str, Any]]:
             ([*options, option], f"{words} {more}".strip(), changed)
             for options, words, before in tried
             for option, more, changed in settings(before)
-            if option > max(options, default="")  # each set of options once
+            if option > max(options, default="")  # so that each set of options comes once
         ]
         fitting = [(words, changed) for _, words, changed in tried if changed.memory.fits]
         if fitting:
@@ -265,7 +265,9 @@ def settings(p: Prediction) -> Iterator[Change]:
         yield "budget", f"--set update.token_budget={work.longest}", with_work(token_budget=work.longest)
     held = p.memory.phases["rollout"]
     state = held.get("weights", 0.0) + held.get("optimizer", 0.0)
-    share = max(0.01, int(100 * (p.memory.limit - state) / p.cluster.gpu.gib) / 100)  # what the trainer leaves
+    share = max(
+        0.01, int(100 * (p.memory.limit - state) / p.cluster.gpu.gib) / 100
+    )  # the share that the trainer leaves
     if work.share is not None and share != work.share:
         yield "share", f"--set vllm.memory={share:g}", with_work(share=share)
     if work.share is None and not p.serve and not work.lag:  # it sleeps during updates

@@ -12,7 +12,7 @@ from pmdkit_lab.planner.workload import Array, ResponseLengths, Sizes, Workload,
 
 @dataclass(frozen=True)
 class EngineSize:
-    """What decoding costs on one engine.
+    """The cost of decoding on one engine.
 
     Attributes:
         sizes: sizes of the model.

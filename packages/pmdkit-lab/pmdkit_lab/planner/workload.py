@@ -102,7 +102,7 @@ def sizes_of(spec: LLMSpec) -> Sizes:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a recipe asks of the accelerators in one step.
+    """The work that a recipe gives the accelerators in one step.
 
     Attributes:
         prompts: per step, P; may be a fraction if it stands for a ministep of another recipe.

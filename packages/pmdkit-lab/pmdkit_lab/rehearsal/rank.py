@@ -49,7 +49,12 @@ from pmdkit_lab.rehearsal.meter import CUDA, OURS, PMDKIT, Meter
 
 END = 0
 SHORT = 16  # tokens of a response in the first step
-PHASES = {"sync_weights": "publish", "score": "score", "with_reference": "score", "update": "update"}  # of the learner
+PHASES = {
+    "sync_weights": "publish",
+    "score": "score",
+    "with_reference": "score",
+    "update": "update",
+}  # the learner's phases and ours
 
 
 class FakeGroup(accelerate_group.AccelerateGroup):

@@ -173,7 +173,7 @@ def gradients(objective: Objective, recording: Recording) -> dict[str, Gradient 
 
 
 def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str, Any]:
-    """Statistics of the gradient at one policy, and how it compares with that of the recorded objective there.
+    """Statistics of the gradient at one policy, and its comparison with the recorded objective's gradient there.
 
     They are for the mean over updates, like the loss in metrics.jsonl.
     """
@@ -206,7 +206,7 @@ def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str,
 def responses(
     recording: Recording, asked: Mapping[str, tuple[ReplayRequest, Mapping[str, Gradient | str]]]
 ) -> list[dict[str, Any]]:
-    """The story of every response: what it earned, where it moved, and what each objective makes of it.
+    """Every response: its reward, how far it moved, and the push of each objective on it.
 
     `push` is minus the mean slope of its tokens, -d total / d log pi(y|x) for a loss per response, by objective and
     policy. `exact` is its log-ratio under the exact update of its group, nats; see `exact_update`.
@@ -247,8 +247,8 @@ def responses(
 def exact_update(objective: Objective, recording: Recording) -> torch.Tensor:
     """[P, G] log-ratios of the exact update of each group, nats, as if its responses were all there are.
 
-    On the full support, that is the update of the step. NaN where nothing has a verdict, and for an objective whose
-    solution is not known, or that is anchored at a reference policy.
+    On the full support, that is the update of the step. NaN where no response has a verdict, and for an objective
+    without a known solution, or with a reference policy as its anchor.
     """
     reward, mass = recording["reward"].double(), recording["mass"].double()
     log_ratios = torch.full_like(mass, torch.nan)

@@ -26,13 +26,13 @@ from pmdkit_lab.replay.gradient import NotRecorded, log_ratio, point, rollouts_o
 WEB_FORMAT = 1
 NAME = "biography.json"
 MOST_BYTES = 2_000_000  # size of the file, so that the page loads quickly
-PROMPTS = 12  # nobody scrolls through more
-CHARACTERS = 4_000  # of one text, at most
+PROMPTS = 12  # more would be too many to scroll through
+MAX_TEXT_CHARS = 4_000  # longer texts are cut
 
 
 @dataclass
 class PromptHistory:
-    """One prompt: its name in the run, its text, and the group of each recorded step that asked it."""
+    """One prompt: its name in the run, its text, and its group in each recorded step that used it."""
 
     name: str
     text: str
@@ -40,7 +40,7 @@ class PromptHistory:
 
     @property
     def interest(self) -> tuple[int, float]:
-        """Sort key of what to keep first: prompts asked in many steps, then those whose rewards differ most."""
+        """Sort key of the prompts to keep first: prompts of many steps, then prompts whose rewards differ most."""
         rewards = [[value for value in group["reward"] if value is not None] for group in self.groups]
         spread = [max(known) - min(known) for known in rewards if known]
         return len(self.groups), sum(spread)
@@ -92,7 +92,7 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
     }
     kept: list[dict[str, Any]] = []
     size = len(encode(head))
-    often = len(ranked[0].groups) / 2  # next to prompts with a history, those asked once say little
+    often = len(ranked[0].groups) / 2  # beside prompts with a history, prompts of one step say little
     for history in [each for each in ranked if len(each.groups) >= often][:PROMPTS]:
         prompt = {"name": history.name, "text": history.text, "groups": history.groups}
         size += len(encode(prompt)) + 1
@@ -178,7 +178,7 @@ def packed(values: Tensor, mask: Tensor) -> list[str]:
 def readable(text: str) -> str:
     """A text of the run without control characters, cut to a maximum length."""
     shown = printable(text)
-    return shown if len(shown) <= CHARACTERS else shown[:CHARACTERS] + " ..."
+    return shown if len(shown) <= MAX_TEXT_CHARS else shown[:MAX_TEXT_CHARS] + " ..."
 
 
 def encode(value: dict[str, Any]) -> str:

@@ -47,7 +47,7 @@ def ledger_claims(context: PartContext) -> list[Piece]:
 
 
 def objectives_solved(context: PartContext) -> list[Piece]:
-    """What each objective solves, one line each, from its loss alone."""
+    """The problem that each objective solves, one line each, from its loss alone."""
     rows, checks = [], []
     for name in objectives.OBJECTIVES:
         context.log(f"asking {name}")

@@ -34,11 +34,11 @@ class Experiment:
     settings: dict[str, Options]
 
     def trials(self) -> list[Trial]:
-        """Its runs. Runs shared by two experiments have the same name, and in one folder they run only once."""
+        """The experiment's runs. A run shared by two experiments has one name, so in one folder it runs only once."""
         return variants("toy", self.env, list(self.settings.values()), SEEDS, QUIET)
 
     def record(self) -> dict[str, Any]:
-        """Its description, as stored in its record."""
+        """The experiment's description, as stored in its record."""
         return {"about": self.about, "env": self.env, "settings": self.settings}
 
 
@@ -53,7 +53,7 @@ def schedule(updates: int, stale: int, group: int = 16, batch: int = BATCH) -> O
 
 
 def methods(updates: int, stale: int, batch: int) -> dict[str, Options]:
-    """Every method with the same prompts, draws and updates; RLOO rolls out anew for each update."""
+    """Every method with the same prompts, draws and updates; RLOO draws new rollouts for each update."""
     common = {name: {**method, **schedule(updates, stale, batch=batch)} for name, method in METHODS.items()}
     return common | {"rloo": {"objective.name": "rloo", **schedule(updates, 1, batch=batch)}}
 

@@ -38,7 +38,7 @@ def local_run(spec: Spec, objective: Any) -> RunCurve:
     _, backend = build(spec, objective)
     if backend.warm_start is not None:
         state = backend.learner.state_dict()
-        # what a warm start depends on: runs with the same task and seed share it, whatever objective or schedule
+        # a warm start depends on these: runs with the same task and seed share it under any objective or schedule
         plain = spec.record() | {"objective": {"name": "pmd-mean", "tau": 1.0}}
         plain |= {"schedule": plain["schedule"] | {"lr": 1e-3, "ministeps": 1}}
         start = warm_weights(json.dumps(plain, sort_keys=True))

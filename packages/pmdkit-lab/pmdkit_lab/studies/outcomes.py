@@ -1,4 +1,4 @@
-"""What a race shows: tuned methods against the reference, good settings, equal settings, and runs that fall.
+"""Results of a race: tuned methods against the reference, good settings, equal settings, and runs that fall.
 
 Everything is computed from the grid and the runs of a record. `stated` is the protocol's table [outcome].
 """
@@ -18,7 +18,7 @@ LR = "schedule.lr"
 TAU = "objective.tau"
 UPDATES = "schedule.ministeps"
 MEASURES = ("auc", "final", "drop")
-FALL = 0.2  # of pass rate: a run that ends this far below its own peak counts as fallen
+FALL = 0.2  # pass rate; a run that ends this far below its own peak counts as fallen
 BELOW_MARGIN = "smaller than the margin"
 PAIR = ("pmd-mean", "pmd-part")
 "The two methods of the paper."
@@ -179,7 +179,7 @@ def matched(grid: dict[str, dict[str, Grid]], first: str, second: str) -> list[R
 
     `wins` is the share of pairs in which the first is ahead. The interval of the mean gap is Student's over settings,
     each averaged over its tuning seeds: it shows how the gap varies from setting to setting. Settings share their
-    seeds, so it is no interval over seeds, and no p-value comes with it.
+    seeds, so it is not an interval over seeds, and it has no p-value.
     """
     found = []
     for task, methods in grid.items():

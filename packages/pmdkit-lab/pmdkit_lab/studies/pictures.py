@@ -128,7 +128,7 @@ def race_matched(record: Record) -> Drawing:
 
 
 def race(record: Record) -> Drawing:
-    """What each tuned method gains over PMD-mean on every task.
+    """The gain of each tuned method over PMD-mean on every task.
 
     Source: arXiv:2602.05933, section 6: PMD-mean is as good as GRPO or better.
     Differs: many methods, each tuned with the same budget; tasks small enough for two cores.

@@ -56,7 +56,7 @@ class Method:
 
 @dataclass(frozen=True)
 class RaceTask:
-    """Where the methods run, and the grid that each is tuned over.
+    """A task of the race, and the grid over which each method is tuned.
 
     Attributes:
         lr: smallest and largest learning rate, the same for all methods.

@@ -18,7 +18,7 @@ from pmdkit_lab.studies import experiments
 Array = np.ndarray
 ABOUT = "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or neither."
 ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, exact expectations; starts at chance, p = 1/81
-DRAWS = 64  # per prompt: 0.8 of them right on average
+DRAWS = 64  # responses to each prompt, of which 0.8 are right on average
 PROMPTS = 3
 OPTIONS: dict[str, Any] = {"env.length": 3, "schedule.group": DRAWS, "model.dimension": 32}
 PASSES = tuple(2**k for k in range(12))
@@ -69,7 +69,7 @@ def fit(
     learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)
     objective = load_objective(setting["name"], tau=TAU, norm=setting["norm"])
     held_out = backend.task.held_out(8)  # type: ignore[attr-defined]
-    # not one repeated symbol: without absolute positions a transformer cannot count those
+    # different symbols, because a transformer without absolute positions cannot count repeated ones
     prompts = held_out[(held_out != held_out[:, :1]).any(1)][:PROMPTS]
     support = learner.rollout(prompts, None, seed)
     batch_rows = support if setting["source"] == "full support" else learner.rollout(prompts, DRAWS, seed)
