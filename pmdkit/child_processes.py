@@ -27,7 +27,7 @@ def python_environment() -> dict[str, str]:
 
 
 def distrust_folder() -> None:
-    """In a process of our own: take no code and no settings from the current folder, which may be anybody's.
+    """In a process of our own: take no code or settings from the current folder, which others may have written.
 
     Python imports nothing from there, also where a library starts it. matplotlib would read a matplotlibrc there, which
     can have LaTeX run, so it is imported elsewhere.

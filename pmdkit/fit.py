@@ -78,19 +78,19 @@ class TrainerCallback:
     """
 
     def on_init_end(self, run: "RunContext") -> None:
-        """The folder is open; nothing has been restored, evaluated or trained."""
+        """Called when the folder is open, before anything is restored, evaluated or trained."""
 
     def on_train_begin(self, run: "RunContext") -> None:
-        """The learner is restored or warm-started and evaluated; the first step of this process comes next."""
+        """Called before the first step of this process, with a learner restored or warm-started and evaluated."""
 
     def on_step_end(self, run: "RunContext", result: StepResult) -> None:
-        """A step is measured and its metrics are written; its checkpoint comes next."""
+        """Called when a step's metrics are written, before its checkpoint."""
 
     def on_save(self, run: "RunContext", extra_files: dict[str, bytes]) -> None:
-        """The main process is about to write a checkpoint; `extra_files` are stored beside the weights, by name."""
+        """Called before the main process writes a checkpoint; files put into `extra_files` are stored beside the weights."""
 
     def on_train_end(self, run: "RunContext", error: BaseException | None) -> None:
-        """The run ends, with an error or after its last evaluation. Called if `on_init_end` was called."""
+        """Called when the run ends, with an error or after its last evaluation, if `on_init_end` was called."""
 
 
 @dataclass(frozen=True)

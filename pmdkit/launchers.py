@@ -29,7 +29,7 @@ class Launcher:
 
     jobs: int = 1
     options: dict[str, Any] = field(default_factory=dict)
-    here: ClassVar[bool] = True  # whether calls that need no process of their own are made in this one if jobs is 1
+    here: ClassVar[bool] = True  # with one job, calls that need no process of their own are made in this one
 
     def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
         """Yield the result of each call as it ends. Closing the generator lets running calls save and end."""

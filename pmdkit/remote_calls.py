@@ -44,7 +44,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CallResult:
-    """How a call ended: its JSON value, or the reason why there is none and the kind of error; "" if its task ended."""
+    """The result of a call: its JSON value, or why there is none and the kind of error; "" if its task ended."""
 
     call: Call
     value: Any = None

@@ -73,7 +73,7 @@ class SourceLoader(SourceFileLoader):
 
 
 class SiblingFinder(importlib.abc.MetaPathFinder):
-    """Finds the sibling modules of the files that were loaded so far; of two with one name, the last file's."""
+    """Finds the sibling modules of all loaded files; if two have the same name, the last file's."""
 
     def __init__(self) -> None:
         self.paths: dict[str, Path] = {}

@@ -7,7 +7,7 @@ from pmdkit.objectives.batch import Groups, expect, log_expect_exp, one_if_zero
 
 
 def require_peers(groups: Groups) -> None:
-    """A group baseline needs two responses per prompt; a group of one has nothing to be compared with."""
+    """Refuse draws of one response per prompt, which a group baseline has nothing to compare with."""
     if groups.sampled and groups.reward.shape[1] < 2:
         raise ValueError(
             "a group baseline got 1 response per prompt; expected at least 2: raise group, or use the full support"

@@ -160,7 +160,7 @@ class EffectiveSampleSize:
         return float((first**2 / (total * second)) ** self.power)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """A step of the optimizer at the shortened learning rate, which is as it was afterwards."""
+        """Take an optimizer step at the reduced learning rate, then restore the rate."""
         rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] *= self.factor

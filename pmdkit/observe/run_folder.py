@@ -198,7 +198,7 @@ def write_owner(folder: RunFolder, owner: str) -> None:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """Lines that end in a newline; a last line that a kill cut short is left out. A missing file has none."""
+    """Lines that end in a newline; a last line that a kill cut short is left out. Empty if the file is missing."""
     return untrusted.read_lines(path, advice="restore the file") if os.path.lexists(path) else []
 
 

@@ -122,7 +122,7 @@ def check_scores(case: EngineCase, drawn: Responses, where: str) -> None:
 
 
 def check_draws(case: EngineCase, first: Responses) -> None:
-    """The responses of a group differ, and other seeds give other responses."""
+    """Check that the responses of a group differ, and that other seeds give other responses."""
     group = case.group
     for p, rows in enumerate(first.tokens.split(group)):
         assert len(rows.unique(dim=0)) > 1, f"all responses to prompt {p} are equal; each row has its own seed"
@@ -131,7 +131,7 @@ def check_draws(case: EngineCase, first: Responses) -> None:
 
 
 def check_rows(case: EngineCase, first: Responses) -> None:
-    """The same call gives the same bits, and a row does not depend on the rest of the batch."""
+    """Check that equal calls give equal bits, and that a row does not depend on the rest of the batch."""
     assert same(case.generate(), first), "the same call gives different responses; expected the same bits"
     size, group = len(case.prompts), case.group
     for order in (list(reversed(range(size))), [size - 1]):
@@ -145,7 +145,7 @@ def check_rows(case: EngineCase, first: Responses) -> None:
 
 
 def check_width(case: EngineCase) -> None:
-    """A budget of one token gives one token, and greedy responses do not depend on the seed."""
+    """Check that a budget of one token gives one token, and that greedy responses ignore the seed."""
     one = checked_responses(replace(case, sampling=replace(case.sampling, width=1)))
     assert one.tokens.shape[1] == 1, f"a width of 1 gives {one.tokens.shape[1]} tokens"
     for rows in case.generate(greedy=True).tokens.split(case.group):

@@ -165,7 +165,7 @@ def solve(pi: Array, delta: Array, length: Array | None = None) -> tuple[Array, 
         if max(left.max(), f.max(), -f.min()) < 1e-7:  # Newton's remaining error is the square of this,
             if last or log_x.min() >= SMALL:
                 break
-            last = True  # divided by x: one more sweep where x is small
+            last = True  # divided by x: one more sweep if x is small
     else:
         raise ArithmeticError("PMD-mean: Newton did not converge in 100 sweeps; please report pi, reward and tau")
 
@@ -327,7 +327,7 @@ class Pairs:
 
 
 def pairs(pi: Array, reward: Array) -> Pairs | None:
-    """Two rewards per row [S, A] and their masses; None where a row holds a third. The first row decides most cases."""
+    """Two rewards of each row [S, A] and their masses; None if a row has a third. The first row decides most cases."""
     if reward.shape[1] <= 2 or not len(reward):
         return None
     first = reward[0]

@@ -49,7 +49,7 @@ class ModelConfig:
 
 
 def check_heads(dimension: int, heads: int) -> None:
-    """Each head turns its coordinates in pairs."""
+    """Refuse sizes whose heads have an odd number of coordinates, since they rotate in pairs."""
     if dimension % (2 * heads):
         raise ValueError(f"model.dimension is {dimension} with {heads} heads; expected a multiple of {2 * heads}")
 

@@ -51,7 +51,7 @@ class GGUF:
             self.start = -(-self.place // aligned) * aligned
 
     def take(self, kind: str) -> Any:
-        """The next number, little-endian, of a struct format; the place moves behind it."""
+        """Read the next little-endian number of a struct format, and move behind it."""
         (found,) = struct.unpack_from("<" + kind, self.data, self.place)
         self.place += struct.calcsize("<" + kind)
         return found

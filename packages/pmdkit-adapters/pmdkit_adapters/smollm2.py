@@ -91,7 +91,7 @@ def check_memory(token_budget: int) -> None:
 
 
 def model_folder() -> Path:
-    """Where the converted model is kept."""
+    """The folder of the converted model."""
     return cache_folder() / "SmolLM2-135M-Instruct-Q4_1"
 
 

@@ -149,7 +149,7 @@ class Grader:
         self.arrived.set()
 
     def work_ahead(self) -> None:
-        """The loop of the thread: judge a few items at a time, so that `grade` and `close` do not wait long."""
+        """Run in the thread: judge a few items at a time, so that `grade` and `close` do not wait long."""
         mine = threading.current_thread()
         while self.thread is mine:
             self.arrived.wait()

@@ -34,7 +34,7 @@ FACTORIAL = re.compile(r"(?<![0-9])([0-9]{1,3})!(?![!0-9])")
 DROPPED = re.compile(
     r"[0-9.] ?\\(?:overline|bar|dot)|[0-9)}] ?_|\\[lcd]?dots|\\(?:text|mathrm|mbox)[a-z]*\{[^{}]*[0-9]"
 )
-"Periods, the base of a number, dots, a number inside text: math-verify reads the rest as if that were everything."
+"Periods, bases, dots, numbers inside text: math-verify skips them and reads the rest as the whole answer."
 READABLE = listed(
     """
     frac dfrac tfrac cfrac sqrt pi cdot times div infty sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh

@@ -63,7 +63,7 @@ ON = re.compile(
 )
 "Before a day or a month, and before nothing else."
 COUNT = 7919
-"A number in place of the right time of day."
+"The number that replaces the right time of day, so that the words around it are judged as for a number."
 AT = re.compile(r"^(?:(?:it|he|she|they|we|the [a-z]+) (?!not|never)[a-z]+ )?at ", re.IGNORECASE)
 MATRIX_LEAD = re.compile(r"[A-Za-z][A-Za-z' ]* (?:is|are|equals) (?=\\begin|[(\[] ?\\begin)")
 LETTER = (

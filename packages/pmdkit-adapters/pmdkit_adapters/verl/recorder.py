@@ -32,7 +32,7 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
             )
         super().__init__(out, **options)
         if config is not None:
-            from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # which loads Ray: not in every worker
+            from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # imports Ray, which not every worker needs
 
             self.watch(PPOTrainer)
 

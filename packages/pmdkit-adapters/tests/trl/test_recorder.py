@@ -148,7 +148,7 @@ def test_no_fault_of_the_recorder_ends_the_training(part, tmp_path, monkeypatch,
     def fails(*given):
         raise OSError("the disk is full")
 
-    place = "pmdkit.adapters.recorder" if part == "encode" else "pmdkit.adapters.trl.recorder"
+    place = "pmdkit_adapters.recorder" if part == "encode" else "pmdkit_adapters.trl.recorder"
     monkeypatch.setattr(f"{place}.{part}", fails)
     options = (4, 4, 4, 4, 2)
     made, log, _ = tiny.train(*options, record={"out": tmp_path / "out"}, **GRPO)

@@ -70,7 +70,7 @@ def decode(data: bytes, where: str) -> Recording:
     """A recording from the bytes of a file; a UsageError if it is damaged, of another version, or not of a step."""
     recording = unpack(data, where)
     with untrusted.shaped(where, "a recording of a step", AGAIN):
-        # the checksum finds damage, not a file that somebody forged; "passed" is absent if nothing passes or fails
+        # the checksum finds damage, not a forged file; "passed" is absent if nothing passes or fails
         untrusted.check_fields({"passed": None, **recording.about}, ABOUT, where, AGAIN)
         check_tensors(recording)
         check_texts(recording)

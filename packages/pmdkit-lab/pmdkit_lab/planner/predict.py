@@ -113,7 +113,7 @@ class Prediction:
 
     @property
     def on_policy(self) -> "Prediction":
-        """The same recipe with each ministep's prompts as a separate rollout batch."""
+        """The recipe with each ministep's prompts as a separate rollout batch."""
         alone = replace(self.work, prompts=self.work.prompts / self.work.ministeps, ministeps=1, lag=0)
         return replace(self, work=alone)
 

@@ -193,7 +193,7 @@ class Meter(TorchDispatchMode):
         return None
 
     def wait(self, what: str) -> None:
-        """Count a wait of the host."""
+        """Count one wait of the host for the device."""
         self.current["waits"][f"{what}: {caller()}"] += 1
 
     def count(

@@ -90,8 +90,8 @@ def figure(name: str, seconds: float) -> Part:
 
 
 def experiment(name: str, seconds: float, needs: tuple[str, ...] = ()) -> Part:
-    """A part for an experiment; it needs the part with which it shares runs, so that its seconds are those of its
-    own."""
+    """A part for an experiment. It needs the part with which it shares runs, so `seconds` is the time of its own
+    runs."""
     make = partial(training_parts.experiment, name)
     return Part(name, name, "toy", EXPERIMENTS[name].about, seconds, make, needs, parallel=True)
 
