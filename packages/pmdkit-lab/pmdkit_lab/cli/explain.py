@@ -13,6 +13,7 @@ from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
     from pmdkit_lab.explain import Explanation
+    from pmdkit_lab.explain.entropy import EntropyCost, SamplerEffect
 
 
 def explain(
@@ -20,6 +21,8 @@ def explain(
     *,
     tau: float | None = None,
     set: Texts = None,
+    sampler: str | None = None,
+    entropy: Flag = False,
     json: Flag = False,
 ) -> None:
     """Find out what an objective solves, from its loss alone: exact expectations over a table of responses.
@@ -28,29 +31,94 @@ def explain(
         name: an objective (see pmdkit objectives) or my.py:MyLoss; without one, a line for each objective.
         tau: temperature in reward units; rewards are graded from 0 to 1.
         set: any other option of the objective, such as norm=none.
+        sampler: what draws that the loss does not know of, as top_p=0.9,temperature=0.8: its effect on the first step.
+        entropy: nats of entropy lost for the reward gained, on the graded problem.
         json: print one JSON value.
     """
-    from pmdkit.objectives import OBJECTIVES
+    from dataclasses import asdict
+
+    from pmdkit.objectives import OBJECTIVES, load_objective
     from pmdkit_lab.explain import explain as ask
+    from pmdkit_lab.explain.entropy import entropy_cost, sampler_effect
     from pmdkit_lab.explain.report import to_json
+    from pmdkit_lab.json_values import plain
 
     options = {key.removeprefix("objective."): value for key, value in assignments(set or []).items()}
     if tau is not None:
         options["tau"] = tau
-    if name is None and options:
-        raise UsageError("--tau and --set need the name of an objective: pmdkit explain pmd-mean --tau 0.1")
+    if name is None and (options or sampler):
+        raise UsageError("--tau, --set and --sampler need the name of an objective: pmdkit explain pmd-mean --tau 0.1")
+    drawing = sampler_options(sampler) if sampler else {}
     found: list[Explanation] = []
+    more: list[dict[str, Any]] = []
     for key in list(OBJECTIVES) if name is None else [name]:
         if name is None:
             print(f"asking {key}", file=sys.stderr, flush=True)
         found.append(ask(key, **options))
+        objective = load_objective(key, **options)
+        effect = {"sampler": sampler_effect(objective, **drawing)} if sampler else {}
+        cost = {"entropy": entropy_cost(objective, found[-1].rests["graded rewards"])} if entropy else {}
+        more.append(effect | cost)
     if json:
-        told = [to_json(each) for each in found]
+        told = [
+            to_json(each) | {key: plain(asdict(value)) for key, value in extra.items()}
+            for each, extra in zip(found, more, strict=True)
+        ]
         print_json(told if name is None else told[0], allow_nan=False)
+    elif name is None and entropy:
+        frontier([(each.name, extra["entropy"]) for each, extra in zip(found, more, strict=True)])
     elif name is None:
         overview(found)
     else:
         show(found[0])
+        if sampler:
+            print(sampler_sentences(more[0]["sampler"]))
+        if entropy:
+            frontier([(found[0].name, more[0]["entropy"])])
+
+
+def sampler_options(text: str) -> dict[str, float]:
+    """`top_p=0.9,temperature=0.8` as numbers."""
+    pairs = text.split(",")
+    given = assignments(pairs) if all("=" in pair for pair in pairs) else {"": text}
+    if not given.keys() <= {"top_p", "temperature"} or not all(type(value) in (int, float) for value in given.values()):
+        raise UsageError(f"--sampler got '{text[:80]}'; expected numbers for top_p and temperature: top_p=0.9")
+    return {key: float(value) for key, value in given.items()}
+
+
+def sampler_sentences(effect: "SamplerEffect") -> str:
+    """What the sampler does to the first step."""
+    rates = ", ".join(f"{0.0 if abs(c) < 1e-12 else c:.3g} at p = {p:g}" for p, c in effect.by_pass_rate)
+    first = f"Drawn at top_p {effect.top_p:g} and temperature {effect.temperature:g}, which the loss does not apply: "
+    first += f"of the graded problem {effect.drawn:.3g} of the probability can be drawn, and the rest is not corrected."
+    if abs(effect.c) < 1e-12:
+        push = (
+            "Its advantages average to zero under the sampler (c = 0), so where rewards say nothing it moves nothing."
+        )
+    else:
+        way = "raises" if effect.entropy > 0 else "lowers" if effect.entropy < 0 else "leaves"
+        push = (
+            f"Its first step has a push c (pi - q) with c = {effect.c:.3g}, whatever the rewards say. Here it {way} "
+            f"the entropy by {abs(effect.entropy):.2g} nats per unit of step size."
+        )
+    return f"{first}\n{push}\nc by the pass rate of what is drawn, rewards {{0,1}}: {rates}."
+
+
+def frontier(rows: "list[tuple[str, EntropyCost]]") -> None:
+    """Print entropy against reward, a row for each objective."""
+    columns = ("first step, nats/reward", "reward gained at rest", "nats lost there", "on-policy", "tilt")
+    table = simple_table("graded problem", *columns)
+    for name, cost in rows:
+        numbers = (cost.first_step, cost.gain, cost.at_rest, cost.on_policy, cost.tilt)
+        table.add_row(name, *("-" if math.isnan(value) else f"{value:.3g}" for value in numbers))
+    console = Console()
+    console.print(table)
+    console.print(
+        "On-policy and tilt lose so many nats for the same reward: small policy-gradient steps, each from a new batch, "
+        "and the policy nearest to pi_old in KL. Negative: entropy is won.",
+        markup=False,
+        highlight=False,
+    )
 
 
 def overview(found: "list[Explanation]") -> None:

@@ -23,11 +23,13 @@ class TabularPrompt:
         pi: [A] the old policy, or [P, A] for several prompts.
         reward: same shape as pi, reward units.
         length: [A] tokens of each response, whole numbers >= 1.
+        drawn: the policy that draws, same shape as pi; None where it is the old policy.
     """
 
     pi: Array
     reward: Array
     length: NDArray[np.int64]
+    drawn: Array | None = None
 
     @classmethod
     def of(cls, pi: Any, reward: Any, length: Any = None) -> "TabularPrompt":
@@ -84,7 +86,8 @@ def population_loss(objective: Objective, problem: TabularPrompt, log_ratio: Arr
         parts = []
         for first in range(0, len(u), block):
             some = slice(first, first + block)
-            prompt = problem if one else replace(problem, pi=problem.pi[some], reward=problem.reward[some])
+            drawn = problem.drawn if one or problem.drawn is None else problem.drawn[some]
+            prompt = problem if one else replace(problem, pi=problem.pi[some], reward=problem.reward[some], drawn=drawn)
             parts.append(population_loss(objective, prompt, u[some]))
         columns = zip(*(vars(part).values() for part in parts), strict=True)
         return PopulationLoss(*(np.concatenate(column) for column in columns))
@@ -108,13 +111,13 @@ def population_loss(objective: Objective, problem: TabularPrompt, log_ratio: Arr
 def batch_at(objective: Objective, problem: TabularPrompt, log_ratio: Array) -> tuple[Batch, torch.Tensor]:
     """The batch at these policies, and the leaf [S, A] of whole-response log-probabilities that it depends on."""
     shape = log_ratio.shape
-    pi = torch.from_numpy(np.broadcast_to(problem.pi, shape).copy())
-    reward = torch.from_numpy(np.broadcast_to(problem.reward, shape).copy())
+    drawn = problem.pi if problem.drawn is None else problem.drawn
+    pi, mass, reward = (torch.from_numpy(np.broadcast_to(x, shape).copy()) for x in (problem.pi, drawn, problem.reward))
     length = torch.from_numpy(problem.length).repeat(shape[0])
     width = int(length.max())
     mask = torch.arange(width) < length[:, None]
     old = (pi.log().reshape(-1) / length)[:, None].expand(-1, width)
-    batch = credit(objective, Groups(reward, pi, sampled=False), old, mask, width=width, prompts_apart=True)
+    batch = credit(objective, Groups(reward, mass, sampled=False), old, mask, width=width, prompts_apart=True)
     whole = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
     # the ratio is added to pi_old: a difference of two nearly equal logarithms would lose its digits
     moved = torch.from_numpy(np.ascontiguousarray(log_ratio)) + whole
