@@ -103,6 +103,7 @@ def test_the_page_of_three_objectives_says_what_its_runs_say():
     text = " ".join((ROOT / "docs/use/smollm2.md").read_text(encoding="utf-8").split())
     for sentence in (
         f"by {mean:.3f} [{low:.3f}, {high:.3f}]: barely above 0",
+        "by {:.3f} [{:.3f}, {:.3f}], with each of the five seeds".format(*gap("grpo", "pmd-part")),
         f"it is {anchor[:, :5].mean():.1f} in the first five steps",
         f"{share['pmd-part']:.0%} of its responses are cut off".replace("%", " %"),
         f"against {share['pmd-mean']:.0%} with PMD-mean".replace("%", " %"),
@@ -112,6 +113,8 @@ def test_the_page_of_three_objectives_says_what_its_runs_say():
         f"an interval is {min(widths):.2f} to {max(widths):.2f} wide",
     ):
         assert sentence in text, sentence
+
+    assert bool(((rate["grpo"] - rate["pmd-part"]).mean(1) > 0).all())
 
     # the half in which a grid has chosen
     halves, grid = record["halves"], record["grid"]

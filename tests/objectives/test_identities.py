@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 from itertools import combinations_with_replacement
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from pmdkit import theory
 from pmdkit.objectives import (
@@ -275,3 +278,43 @@ def test_with_one_ministep_pmd_part_is_pmd_mean_with_more_noise():
         variance.append(float(chance @ ((gradient - chance @ gradient) ** 2).sum(1)))
     assert variance[1] > 4.6 * variance[0]
     assert variance[2] - variance[0] > 0.6 * (variance[1] - variance[0])
+    assert variance[1] / variance[0] == pytest.approx(noise(0.1, n, tau, np.array([0.2, 0.3, 0.4])), rel=1e-6)
+    page = (Path(__file__).parents[2] / "docs/explore/anchor/index.md").read_text(encoding="utf-8")
+    for tau, words in ((0.05, "{:.2f} times PMD-mean's if there is one"), (0.5, "it is {:.2f}, 1.2 and 1.5 times")):
+        assert words.format(noise(0.1, n, tau, np.array([0.9]))) in page
+        assert noise(0.1, n, tau, np.full(400, 0.9 / 400)) == pytest.approx(8.2 if tau < 0.1 else 1.5, rel=0.01)
+
+
+@pytest.mark.parametrize(("tau", "ratios"), [(0.1, (40.0, 22.3)), (0.5, (5.66, 5.66))])
+def test_a_solved_batch_has_equal_ratios_above_a_threshold_in_tau_only(tau, ratios):
+    """docs/use/distinct-answers.md: two equally likely right answers, drawn twice and once, and 13 wrong ones."""
+    old = torch.tensor([0.125 / 8] * 8 + [0.875 / 56] * 56).double().log()
+    drawn = torch.tensor([0, 0, 1, *range(20, 33)])
+    groups = Groups((drawn < 8).double()[None], torch.full((1, 16), 1 / 16).double())
+    objective = PMDMean(tau=tau, norm="none")
+    batch = credit(objective, groups, old[drawn][:, None], torch.ones(16, 1, dtype=torch.bool))
+    logits = old.clone().requires_grad_()
+    options = {"max_iter": 600, "tolerance_grad": 1e-13, "tolerance_change": 1e-15, "line_search_fn": "strong_wolfe"}
+    optimizer = torch.optim.LBFGS([logits], lr=1, **options)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = total(objective, replace(batch, logp=logits.log_softmax(0)[drawn][:, None]))
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert (logits.log_softmax(0) - old).exp()[:2].tolist() == pytest.approx(ratios, rel=1e-2)
+
+
+def noise(p, n, tau, wrong):
+    """PMD-part's variance of the first gradient over PMD-mean's, given the number of right draws: any wrong answers."""
+    k, pi, found = np.arange(n + 1), np.array([p, *wrong]), []
+    log_mean = tau * np.log1p(np.clip(k - np.array([[1], [0]]), 0, n - 1) * np.expm1(1 / tau) / (n - 1))
+    for good, bad in ((1 - (k - 1) / (n - 1), -k / (n - 1)), (1 - log_mean[0], -log_mean[1])):
+        share = np.outer(bad * (n - k), wrong / (1 - p))  # of the wrong answers, in the mean
+        mean = np.column_stack([good * k, share]) - np.outer(good * k + bad * (n - k), pi)
+        scatter = bad**2 * (n - k) * (wrong / (1 - p) * (1 - wrong / (1 - p))).sum()
+        chance = stats.binom.pmf(k, n, p)
+        found.append(chance @ ((mean**2).sum(1) + scatter) - ((chance @ mean) ** 2).sum())
+    return found[1] / found[0]

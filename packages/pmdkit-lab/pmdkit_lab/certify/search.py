@@ -39,7 +39,7 @@ SCREENING_TOL = 1e-5  # below it on the first batch, the others are looked at
 NEAREST = 24  # candidates that are judged on all batches, although they do not agree on the first
 NEAR_TOL = 5e-3  # pulls and clips change less than this on the batches `near`
 ROUNDED_TOL = 0.03  # bfloat16 leaves up to 1/256 in logp, and this in small differences
-HINT_TOL = 0.01  # at a larger distance, a slip that brings an objective nearer means nothing
+HINT_TOL = 1e-4  # at a larger distance, a slip that brings an objective nearer means nothing
 VARIANTS: dict[str, list[Any]] = {
     "baseline": ["loo", "mean", "batch", "group", "log-mean-exp", "none"],
     "scale": ["half", "paper"],
@@ -564,7 +564,7 @@ def with_penalty(
                 pulls = hasattr(trial.objective, "tau")
                 if anchor == "pi_old" and (pulls or (estimator == "k1" and not hasattr(trial.objective, "clip_low"))):
                     continue  # the pull, or a baseline, by another name
-                for whole in (False, True) if per_response else (False,):
+                for whole in (False, True) if per_response and (anchor, estimator) != ("pi_old", "k2") else (False,):
                     penalty = partial_penalty(estimator, anchor, whole, trial.by_length)
                     coefficients = two_columns(wanted[0], ours, penalty(ordinary()[0]))
                     if coefficients is None:

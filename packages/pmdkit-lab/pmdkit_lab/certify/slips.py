@@ -528,6 +528,9 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
         whitened_again, correction=0
     ),
     "the advantages are whitened once more over the batch, by the sample std": partial(whitened_again, correction=1),
+    "the advantage is multiplied by the std, not divided": lambda groups: (
+        (groups.reward - groups.reward.mean(1, keepdim=True)) * groups.reward.std(1, keepdim=True, correction=0)
+    ),
     "the reward is divided by the std without a baseline": lambda groups: (
         groups.reward / groups.reward.std(1, keepdim=True, correction=0).clamp_min(1e-12)
     ),

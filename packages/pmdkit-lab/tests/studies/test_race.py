@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp, ttest_rel
+from scipy.stats import fisher_exact, ttest_1samp, ttest_rel
 
 from pmdkit import theory, train
 from pmdkit.errors import Stopped, UsageError
@@ -169,6 +169,8 @@ def test_the_page_says_what_came_out():
     assert f"{percent(part['share'])} of PMD-part's {part['runs']} runs" in page
     assert f"[{percent(part['low'])}, {percent(part['high'])}]" in page
     assert none == fallen["starter"]["pmd-mean"]
+    assert [percent(found["fallen"]["starter"][name]["share"]) for name in ("dapo", "reinforce-pp")] == ["10 %"] * 2
+    assert f"(p = {fisher_exact([[3, 17], [0, 20]])[1]:.2f}); DAPO and REINFORCE++ have 10 %" in page
     assert f"[0 %, {percent(none['high'])}]" in page
     copy = [percent(fallen["copy"][name]["share"]) for name in (*PAIR, "grpo")]
     assert "it is {} of PMD-mean's 72 runs, {} of PMD-part's and {} of GRPO's".format(*copy) in page
