@@ -17,7 +17,7 @@ class REBEL(Checked):
     $$ L = \tfrac{1}{4\tau}\, E_{y,y'}\big[(d - d')^2\big] = \tfrac{1}{2\tau}\, E\big[(d - E\,d)^2\big],
        \quad d = r - \tau\log\tfrac{\pi}{\pi_{old}} $$
 
-    Source: arXiv:2404.16767 (REBEL), eta = 1 / tau.
+    Source: arXiv:2404.16767 (REBEL), eta = 1 / tau; arXiv:2504.19599 (GVPO) is this loss times 2 tau.
     Differs: the source draws one pair per prompt; here all ordered pairs of the group are used, written as a
     centred regression, and the loss of the source's code is scaled by tau / 4 so that the first step is the policy
     gradient.
