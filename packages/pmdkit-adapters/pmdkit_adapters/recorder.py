@@ -1,5 +1,6 @@
 """Parts shared by recorders of other trainers: a bounded run folder that replay and autopsy read, and the gauges."""
 
+import json
 import logging
 import math
 import zlib
@@ -32,6 +33,10 @@ class StepRecorder:
         groups: groups of a step that are written, >= 1. The gauges are over all of them.
         tau: temperature of PMD in reward units, for the gauge `anchor`; an objective's own takes its place.
         passed: reward above which a response is right; None if nothing passes or fails.
+        alarm: say once, in the log and in alarm.json, when grader, engine or policy changes from one step to the next.
+        halt: with `alarm`, also end the training.
+
+    Every step's gauges go to gauges.jsonl, which an autopsy reads beside the recordings.
 
     Good values: the defaults. A token takes about 16 bytes: 16 groups of 16 responses of 1,000 tokens are 4 MB a step.
     """
@@ -39,12 +44,17 @@ class StepRecorder:
     stride = 1  # between the numbers of two steps, which are updates of the trainer
 
     def __init__(
-        self, out: str | Path, steps: int = 64, groups: int = 16, tau: float | None = None, passed: float | None = 0.5
-    ) -> None:
+        self, out: str | Path, steps: int = 64, groups: int = 16, tau: float | None = None, passed: float | None = 0.5,
+        alarm: bool = False, halt: bool = False,
+    ) -> None:  # fmt: skip
+        if halt and not alarm:
+            raise UsageError("halt=True has no effect without alarm=True; give both")
         if min(steps, groups) < 1:
             raise UsageError(f"steps is {steps} and groups {groups}; expected to keep at least 1 of each")
         self.folder = RunFolder(Path(out))
         self.steps, self.groups, self.tau, self.passed = steps, groups, tau, passed
+        self.alarm, self.halt, self.raised = alarm, halt, ""  # the last is what the alarm said
+        self.seen_steps: list[dict[str, float]] = []  # the gauges of the last steps
         self.failed: set[str] = set()  # parts that failed and are not tried again
 
     @contextmanager
@@ -79,6 +89,34 @@ class StepRecorder:
             if hasattr(tokenizer, "backend_tokenizer"):
                 files.replace(place / "tokenizer.json", tokenizer.backend_tokenizer.to_str().encode())
             files.replace(self.folder.config, files.encode(self.about))
+
+    def note(self, step: int, found: Mapping[str, float], reward: Tensor, main: bool) -> None:
+        """Keep the gauges of a step, and raise the alarm if a side changed: alike on every process, so that all halt.
+
+        Args:
+            step: number of the first update on the rows.
+            found: gauges, see `gauges`.
+            reward: [P, G], NaN for a response without a verdict.
+            main: whether this process writes the files.
+        """
+        known = reward[~reward.isnan()]
+        now = {"reward": float(known.mean()), "one_reward": float(known.max() == known.min())} if len(known) else {}
+        now |= found
+        if len(known) and len(reward) > 1:  # by the spread of the groups
+            now["reward_error"] = float(reward.nanmean(1).nan_to_num(0.0).std()) / math.sqrt(len(reward))
+        if main and "gauges.jsonl" not in self.failed:
+            with self.harmless("gauges.jsonl"), (self.folder.path / "gauges.jsonl").open("ab") as file:
+                file.write((json.dumps({"step": step} | now) + "\n").encode())
+        if self.alarm and not self.raised and (said := changed_side(self.seen_steps, now)) is not None:
+            side, words = said
+            self.raised = f"step {step}, {side}: {words}"
+            worst = reward.mean(1).nan_to_num(0.0).argsort()[:5].tolist()  # groups to look at first
+            if main:
+                logging.getLogger(__name__).warning("pmdkit: alarm at %s", self.raised)
+                with self.harmless("alarm.json"):
+                    told = {"step": step, "side": side, "says": words, "groups": worst, "gauges": now}
+                    files.replace(self.folder.path / "alarm.json", files.encode(told))
+        self.seen_steps = [*self.seen_steps, now][-HISTORY:]
 
     def keeps(self, step: int, now: int) -> bool:
         """Whether the recording of a step is kept when another comes: every one at first, then every second, fourth."""
@@ -118,6 +156,49 @@ class StepRecorder:
         facts = {"step": step, "version": version, "updates": [{"loss": loss}]}
         facts["problems"] = [f"prompt {name:08x}" for name in names]
         return Recording(self.about | facts, mask, tensors)
+
+
+HISTORY = 16  # steps that a new one is compared with
+MIN_HISTORY = 8  # fewer say too little of their noise
+SURPRISE = 8.0  # times the usual distance from the median, which few steps know badly
+REWARD_SURPRISE = 5.0  # standard errors of the mean reward, which the groups of a step know well
+LEAP = 0.4  # of the logarithm of the entropy: 1.5 times as much
+APART = 0.02  # nats per token between engine and trainer, several times what healthy engines have
+
+
+def changed_side(before: list[dict[str, float]], now: Mapping[str, float]) -> tuple[str, str] | None:
+    """The side that changed in a step, and a sentence with the numbers; None if none did, or too few steps are known.
+
+    A leap of the policy explains a fall of the reward, so it is looked for first; then the engine, then the grader.
+    """
+    if len(before) < MIN_HISTORY:
+        return None
+
+    def usual(name: str) -> tuple[float, float]:
+        values = torch.tensor([step[name] for step in before if name in step] or [math.nan], dtype=torch.float64)
+        middle = values.median()
+        return float(middle), float((values - middle).abs().median()) / 0.6745  # the std, of normal noise
+
+    middle, noise = usual("token_entropy")
+    entropy = now.get("token_entropy", math.nan)
+    if min(entropy, middle) > 0 and abs(math.log(entropy / middle)) > LEAP and abs(entropy - middle) > SURPRISE * noise:
+        return "policy", f"entropy leaps from {middle:.3g} to {entropy:.3g} nats per token; look at the learning rate"
+    middle, noise = usual("mismatch_mean")
+    gap = now.get("mismatch_mean", math.nan)
+    if gap > max(APART, 3 * middle, middle + SURPRISE * noise):
+        return "engine", f"engine and trainer part from {middle:.2g} to {gap:.2g} nats per token"
+    ones = usual("one_reward")[0]
+    middle, noise = usual("reward")
+    reward = now.get("reward", math.nan)
+    noise = max(noise, usual("reward_error")[0], 0.02)
+    if now.get("one_reward") == 1 and ones == 0 and abs(reward - middle) > 3 * noise:
+        return "grader", f"every reward is {reward:g}, and the mean was {middle:.3g}; the policy goes on as before"
+    if abs(reward - middle) > SURPRISE * noise:
+        return (
+            "grader or data",
+            f"the mean reward leaps from {middle:.3g} to {reward:.3g}; the policy goes on",
+        )
+    return None
 
 
 def table_of(objective: Objective) -> dict[str, Any]:

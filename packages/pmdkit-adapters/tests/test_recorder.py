@@ -1,6 +1,7 @@
 """The gauges that recorders log are those that a run of pmdkit writes to metrics.jsonl."""
 
 import errno
+import json
 import math
 import os
 import shutil
@@ -143,3 +144,41 @@ def test_on_a_disk_that_is_really_full(tmp_path, caplog):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the training goes on") == 1
     assert done.stdout.splitlines()[0].startswith("step-")
+
+
+STEADY = {"token_entropy": 0.8, "mismatch_mean": 0.004}
+CHANGES = {  # what changes in the eleventh step: the side, gauges and rewards
+    None: ({}, [0.0, 1.0, 1.0, 0.0]),
+    "policy": ({"token_entropy": 1.3}, [0.0, 0.0, 0.0, 0.0]),
+    "engine": ({"mismatch_mean": 0.03}, [0.0, 1.0, 1.0, 0.0]),
+    "grader": ({}, [0.0, 0.0, 0.0, 0.0]),
+    "grader or data": ({}, [0.0, 0.02, 0.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("side", CHANGES, ids=str)
+def test_the_alarm_names_the_side_that_changed_once(side, tmp_path, caplog):
+    recorder = StepRecorder(tmp_path, alarm=True, halt=True)
+    for step in range(1, 15):
+        noise = 1 + 0.03 * math.sin(7 * step)
+        found, reward = CHANGES[side if step > 10 else None]
+        found = {name: x * noise for name, x in (STEADY | found).items()}
+        recorder.note(step, found, torch.tensor(reward).view(2, 2) + (0.02 * noise if side is None else 0.0), True)
+        assert bool(recorder.raised) == (side is not None and step > 10)
+    lines = [json.loads(line) for line in (tmp_path / "gauges.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 15))
+    assert len(caplog.records) == (tmp_path / "alarm.json").exists() == (side is not None)
+    if side:
+        told = json.loads((tmp_path / "alarm.json").read_text())
+        assert (told["step"], told["side"]) == (11, side)
+
+
+def test_a_learning_run_raises_no_alarm(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    recorder = StepRecorder(tmp_path, alarm=True)
+    for step in range(200):
+        rate, drawn = 0.2 + 0.7 * step / 200, torch.rand(16, 8, generator=generator, dtype=torch.float64)
+        recorder.note(step, {"token_entropy": 0.9 - 0.7 * step / 200}, (drawn < rate).double(), True)
+    assert not recorder.raised
+    with pytest.raises(UsageError, match="alarm"):
+        StepRecorder(tmp_path, halt=True)

@@ -71,6 +71,11 @@ class TRLRecorder(StepRecorder, TrainerCallback):
             old="recompute",
         )
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End the training after an alarm, with `halt`."""
+        if self.halt and self.raised:
+            control.should_training_stop = True
+
     def on_rollout(self, once: Any, inputs: Any) -> dict[str, Any]:
         """Take the rows of a rollout batch before TRL shuffles them, and the rewards of all processes."""
         rows: dict[str, Any] = once(inputs)
@@ -127,8 +132,10 @@ class TRLRecorder(StepRecorder, TrainerCallback):
             return
         sums = trainer.accelerator.gather(mine).cpu()
         with self.harmless("gauges"):
-            for name, value in gauges(self.reward, sums, self.tau, self.passed).items():
+            found = gauges(self.reward, sums, self.tau, self.passed)
+            for name, value in found.items():
                 trainer._metrics["train"][f"pmd/{name}"].append(value)
+            self.note(step, found, self.reward, trainer.accelerator.is_main_process)
         if not self.keeps(step, step):
             return
         with self.harmless("gauges"):

@@ -9,11 +9,15 @@ import torch
 import verl
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError
 from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums, table_of
 from pmdkit_adapters.verl.config import objective_of
 
 FIELDS = ["uid", "response_mask", "rm_scores", "token_level_rewards", "old_log_probs", "rollout_log_probs"]
+
+
+class Halted(PmdkitError):
+    """A recorder with `halt` ends a run of verl."""
 
 
 class VerlRecorder(StepRecorder, CheckpointCallback):
@@ -74,6 +78,8 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
         if "gauges" not in self.failed:
             with self.harmless("gauges"):
                 self.take(trainer, batch, metrics)
+        if self.halt and self.raised:  # verl has no word for it
+            raise Halted(f"{self.raised}; the recorder was asked to halt, see {self.folder.path / 'alarm.json'}")
         return found
 
     def take(self, trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
@@ -97,7 +103,9 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
         score = data.get("token_level_rewards", data["rm_scores"]).sum(1).double()
         reward = torch.where(lost, torch.nan, score[index])
         sums = row_sums(mask, old, None, engine)[index.flatten()].masked_fill(lost.view(-1, 1), 0.0)
-        metrics |= {f"pmd/{name}": value for name, value in gauges(reward, sums, self.tau, self.passed).items()}
+        found = gauges(reward, sums, self.tau, self.passed)
+        metrics |= {f"pmd/{name}": value for name, value in found.items()}
+        self.note(step, found, reward, True)
         if self.keeps(step, step):
             index = index[: self.groups]
             rows, place = index.unique(return_inverse=True)

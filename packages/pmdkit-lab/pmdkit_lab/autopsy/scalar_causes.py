@@ -384,7 +384,7 @@ def rate_too_small(c: Curves) -> Evidence:
         if gain < SMALL_GAIN:
             says = (
                 f"a step moves the policy by {np.abs(step).mean():.1g} nats a response; by Pinsker's inequality "
-                f"{max(updates, USUAL_UPDATES):.0f} such steps change the mean reward by at most {gain:.1g} of its range"
+                f"{max(updates, USUAL_UPDATES):.0f} such steps change the reward by at most {gain:.1g} of its range"
             )
             return SMALL_GAIN / gain, says, None
     late = None if kl is None else float(np.abs(kl[-max(len(kl) // 5, 1) :]).mean())

@@ -214,9 +214,12 @@ def recording(file: Path) -> Iterator[Record]:
         "logp_engine": old if engine is None else engine, "logp": None if engine is None else old,
         "logp_ref": step.get("logp_ref"), "logp_after": step.get("logp_after"),
     }  # fmt: skip
+    trained_elsewhere = step.about["env"] in ("trl", "verl")
     for n, mask in enumerate(step.mask):
         group, place = divmod(n, mass.shape[1])
         values = {"step": step.about["step"], "version": step.about["version"], "length": int(mask.sum())}
+        if trained_elsewhere:  # the recorders of pmdkit_adapters write whole responses
+            values["cut"] = values["length"] >= step.about["width"]
         for name, logp in policies.items():
             if logp is not None and n < len(logp):
                 values[name] = logp[n][mask] if logp.ndim == 2 else logp[n]
