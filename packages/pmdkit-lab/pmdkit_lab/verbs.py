@@ -14,7 +14,7 @@ VERBS = {
         "pmdkit_lab.cli.replay:replay",
     ),
     "autopsy": (
-        "What happened in somebody's run, from the dumps of TRL, verl, prime-rl, slime and others.",
+        "Why a reward does not rise: from the log of any trainer, or the dumps of TRL, verl, prime-rl and others.",
         "pmdkit_lab.cli.autopsy:autopsy",
     ),
     "plan": (
