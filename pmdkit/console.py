@@ -82,7 +82,8 @@ class LiveDisplay(Display):
         self.table: RenderableType = Text("")
         step, gone, left = "step {task.completed:.0f}/{task.total:.0f}", "gone,", "left{task.fields[rate]}"
         columns = (TextColumn(step), TimeElapsedColumn(), TextColumn(gone), TimeRemainingColumn(), TextColumn(left))
-        self.progress = Progress(BarColumn(24), *columns, console=console)
+        # rich forgets steps after 30 s by default, and then knows no speed where a step takes longer
+        self.progress = Progress(BarColumn(24), *columns, console=console, speed_estimate_period=1e9)
 
     def begin(self, spec: Spec, start: int) -> None:
         """Open the table."""

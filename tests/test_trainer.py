@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from pmdkit.fit import Display, TrainerCallback, fit
 from pmdkit.observe.run_folder import RunFolder, new_folder
@@ -45,6 +46,32 @@ def go(folder, steps=2, **fails):
     logs = [Log(calls, "a", **fails), Log(calls, "b")]
     backend = replace(backend, callbacks=[*backend.callbacks, *logs])
     return calls, lambda: fit(spec, objective, backend, folder, Display())
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(200, [2, 4, 5]), (1, [5])])
+def test_long_steps_are_saved_between_two_checkpoints(tmp_path, monkeypatch, seconds, saved):
+    clock, calls = [0.0], []
+    spec, objective = resolve("bandit", "needle", {"steps": 5, "env.arms": 4, "run.checkpoint_every": 100})
+    backend = build(spec, objective)[1]
+
+    class Slow(Log):
+        def on_step_end(self, run, result):
+            clock[0] += seconds
+
+    monkeypatch.setattr("pmdkit.fit.time.monotonic", lambda: clock[0])
+    backend = replace(backend, callbacks=[*backend.callbacks, Slow(calls, "slow")])
+    fit(spec, objective, backend, new_folder(tmp_path / "run", "run"), Display())
+    assert [step for _, what, step in calls if what == "save"] == saved
+
+
+@pytest.mark.parametrize(("reward", "silent"), [(0.0, True), (1.0, False)])
+def test_a_run_without_a_group_of_two_rewards_says_that_nothing_was_learned(tmp_path, capsys, reward, silent):
+    """Draws whose rewards all agree, and the same with one that differs."""
+    spec, objective = resolve("bandit", "needle", {"steps": 2, "env.arms": 4, "schedule.group": 8})
+    backend = build(spec, objective)[1]
+    backend.task.reward = lambda drawn: torch.eye(*drawn.mass.shape, dtype=torch.float64) * reward
+    fit(spec, objective, backend, new_folder(tmp_path / "run", "run"), Display())
+    assert ("nothing was learned" in capsys.readouterr().err) == silent
 
 
 def test_the_order_of_calls(tmp_path):

@@ -48,7 +48,7 @@ def run_figure(folder: RunFolder, spec: Spec) -> Figure:
     rows, summary, known_panels = run_panels(folder)
     panels = [panel for panel in known_panels.values() if panel is not None]
     with style():
-        words = caption(rows, summary, spec.schedule.prompts)
+        words = caption(rows, summary, spec.schedule.prompts, spec.objective["name"] == "pmd-part")
         figure, key = placed(panels, words)
         figure.suptitle(title(spec, rows), fontsize=10)
         key_to_sides(key, rows)
@@ -295,8 +295,8 @@ def title(spec: Spec, rows: Rows) -> str:
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 
 
-def caption(rows: Rows, summary: dict[str, Any] | None, prompts: int | None) -> str:
-    """The caption: sentences with the run's own numbers, wrapped into lines; `prompts` are drawn in each step."""
+def caption(rows: Rows, summary: dict[str, Any] | None, prompts: int | None, part: bool) -> str:
+    """The caption: sentences with the run's own numbers, in lines. A step draws `prompts`; `part` says PMD-part."""
     words = [learned(rows, summary), *([came_undone(rows, prompts)] if prompts else [])]
     if shares := reached(rows):
         parts = " and ".join(f"{name} responses {percent(share)}" for name, share in shares.items())
@@ -304,10 +304,10 @@ def caption(rows: Rows, summary: dict[str, Any] | None, prompts: int | None) -> 
     if known(rows, "theory_lambda_over_tau"):
         extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
         words.append(f"The hidden brake adds {extra:.2g} to a temperature of {tau:.2g}, on average.")
-    if known(rows, "noise_share"):
+    if part and known(rows, "noise_share"):
         share = percent(float(np.nanmean(numbers(rows, "noise_share"))))
         words.append(f"In {share} of the groups so few draws are right that PMD-part's target is noise.")
-    push = float(np.nanmean(numbers(rows, "anchor"))) if known(rows, "anchor") else 0.0
+    push = float(np.nanmean(numbers(rows, "anchor"))) if part and known(rows, "anchor") else 0.0
     if push > 1 and max(row.get("staleness") or 0 for row in rows) > 0:
         words.append(
             f"Under PMD-part the push away from the old policy is {push:.2g} times the pull back, so what the reward "

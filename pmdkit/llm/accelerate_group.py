@@ -115,9 +115,7 @@ class AccelerateGroup(ProcessGroup):
 
     def run_in(self, chosen: bool, work: Callable[[], T]) -> T | None:
         """The result of work in the processes that are chosen; four times in a deadline all say that they are alive."""
-        use = (
-            (lambda: torch.cuda.set_device(self.device)) if self.device.type == "cuda" else None
-        )
+        use = (lambda: torch.cuda.set_device(self.device)) if self.device.type == "cuda" else None
         with ThreadPoolExecutor(1, initializer=use) as pool:
             mine = pool.submit(work if chosen else lambda: None)
             while self.any_rank(bool(wait([mine], self.timeout / 4).not_done)):

@@ -36,6 +36,18 @@ def test_a_screen_shows_theory_beside_measurement(tmp_path):
     shown.end()
 
 
+def test_time_left_is_known_where_a_step_takes_minutes(tmp_path):
+    run, clock = train(env="needle", steps=1, out=tmp_path / "run"), [0.0]
+    shown = LiveDisplay(Console(file=io.StringIO(), force_terminal=True, width=100))
+    shown.progress.get_time = lambda: clock[0]
+    shown.begin(run.spec.model_copy(update={"schedule": run.spec.schedule.model_copy(update={"steps": 10})}), 0)
+    for step in (1, 2, 3):
+        clock[0] = 400.0 * step
+        shown.show(run.metrics[0] | {"step": step})
+    shown.end()
+    assert shown.progress.tasks[0].time_remaining == 7 * 400
+
+
 def test_what_a_screen_shows_is_in_every_row():
     assert {key for key, *_ in SHOWN} <= set(KEYS)
 

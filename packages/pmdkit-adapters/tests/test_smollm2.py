@@ -208,6 +208,9 @@ def test_too_little_memory_is_said_with_the_setting_that_fits(monkeypatch):
 
     free(64)
     smollm2.check_memory(4096)
+    free(6.37)  # what the recipe's process took
+    with pytest.raises(EnvironmentLacks, match=r"needs about 6\.5 GiB"):
+        smollm2.check_memory(2048)
     free(smollm2.FIXED_GIB + 1100 * smollm2.PER_TOKEN_GIB)
     with pytest.raises(EnvironmentLacks, match="token_budget=1024"):
         smollm2.check_memory(4096)
