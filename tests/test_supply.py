@@ -1,13 +1,21 @@
 """What is installed and what is published comes from files that were named before."""
 
+import ast
+import os
 import re
 import runpy
 import subprocess
 import sys
+import zipfile
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+import torch
+
+from pmdkit.llm.engines.base import EngineConfig, Sampling
+from pmdkit.llm.engines.vllm.arguments import llm_arguments, sampling_arguments
+from pmdkit.specs.llm import RolloutTable, VLLMOptions, VLLMTable
 
 ROOT = Path(__file__).parents[1]
 audit = runpy.run_path(str(ROOT / "requirements" / "audit.py"))
@@ -81,3 +89,86 @@ def test_the_versions_for_gpus_agree(tmp_path):
     assert done.returncode == 0, done.stderr
     found = dict(line.split("==") for line in done.stdout.splitlines() if "==" in line)
     assert pins.items() <= found.items()
+
+
+def names_of(source):
+    """Names that a module has at its top level; those of a lazy module are strings in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
+def lacking(wheels, sources):
+    """What these sources import of the wheels' packages, as module and name, that is not in them."""
+    held = {name for wheel in wheels.values() for name in wheel.namelist()}
+    missing = []
+    for module, name in sorted(
+        {pair for source in sources for pair in imported(source) if pair[0].split(".")[0] in wheels}
+    ):
+        path, wheel = module.replace(".", "/"), wheels[module.split(".")[0]]
+        file = next((file for file in (f"{path}.py", f"{path}/__init__.py") if file in held), None)
+        inside = {f"{path}/{name}.py", f"{path}/{name}/__init__.py"} & held
+        known = file is not None and (name == "" or inside or name in names_of(wheel.read(file)))
+        if not known and file == "transformers/__init__.py":  # it exports whatever its modules list in __all__
+            sources = (wheel.read(other) for other in wheel.namelist() if other.endswith(".py"))
+            known = any(f'"{name}"'.encode() in source and b"__all__" in source for source in sources)
+        if not known:
+            missing.append(f"{module}: {name}")
+    return missing
+
+
+def imported(source):
+    """Pairs of a module and a name that a source imports from it; "" for the module itself."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+
+
+@pytest.mark.nightly
+def test_the_wheels_for_gpus_have_every_name_that_is_used(tmp_path):
+    """Read, not imported: imports of torch, transformers and vLLM, vLLM's arguments, its methods and its routes."""
+    lines = (ROOT / "constraints-gpu.txt").read_text().splitlines()
+    pins = [line for line in lines if line.startswith(("vllm", "torch", "transformers"))]
+    platforms = [word for tag in ("manylinux_2_28", "manylinux2014") for word in ("--platform", f"{tag}_x86_64")]
+    places = os.environ.get("GPU_WHEELS", tmp_path)  # a folder that holds them already
+    options = "-m pip download -q --no-deps --only-binary=:all: --python-version 3.12".split()
+    command = [sys.executable, *options, *platforms, "--find-links", str(places), "-d", str(places), *pins]
+    subprocess.run(command, check=True)
+    wheels = {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in Path(places).glob("*.whl")}
+    files = [*(ROOT / "pmdkit").rglob("*.py"), *(ROOT / "packages/pmdkit-lab/pmdkit_lab/rehearsal").glob("*.py")]
+    assert lacking(wheels, [path.read_text() for path in files]) == []
+    assert lacking(wheels, ["from vllm import LLN, SamplingParams\nimport torch.gone"]) == ["torch.gone: ", "vllm: LLN"]
+
+    def held(under):
+        text = [wheels["vllm"].read(name) for name in wheels["vllm"].namelist() if re.fullmatch(under, name)]
+        return set().union(*map(names_of, text))
+
+    engine = ROOT / "pmdkit/llm/engines/vllm"
+    config = EngineConfig(
+        None, None, (2,), RolloutTable(engine="vllm"), VLLMTable(rows=1), size=2, device=torch.device("cuda")
+    )
+    arguments = llm_arguments(config, tmp_path).keys() | VLLMOptions.__annotations__.keys()
+    assert arguments <= held(r"vllm/engine/arg_utils\.py")
+    colocate, served = (engine / "colocate.py").read_text(), (engine / "server.py").read_text()
+    assert set(re.findall(r"self\.llm\.(\w+)\(", colocate)) <= held(
+        r"vllm/entrypoints/(llm|offline_utils)\.py|vllm/entrypoints/.*/offline.*\.py"
+    )
+    assert sampling_arguments(Sampling(1), [2]).keys() <= held(r"vllm/sampling_params\.py")
+    routes = {route.partition("?")[0] for route in re.findall(r'"(/[a-z0-9_/?=]+)"', served)}
+    assert len(routes) > 8
+    assert routes <= held(r"vllm/entrypoints/.*\.py")
+    assert {"reload_weights", "weights_iterator", "weights_path", "update_config", "overrides"} <= held(
+        r"vllm/v1/worker/gpu_.*\.py"
+    )

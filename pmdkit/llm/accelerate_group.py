@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -115,7 +116,8 @@ class AccelerateGroup(ProcessGroup):
 
     def run_in(self, chosen: bool, work: Callable[[], T]) -> T | None:
         """The result of work in the processes that are chosen; four times in a deadline all say that they are alive."""
-        use = (lambda: torch.cuda.set_device(self.device)) if self.device.type == "cuda" else None
+        # a new thread starts on the first accelerator
+        use = partial(torch.cuda.set_device, self.device) if self.device.type == "cuda" else None
         with ThreadPoolExecutor(1, initializer=use) as pool:
             mine = pool.submit(work if chosen else lambda: None)
             while self.any_rank(bool(wait([mine], self.timeout / 4).not_done)):
