@@ -143,7 +143,7 @@ def test_the_wheels_for_gpus_have_every_name_that_is_used(tmp_path):
     pins = [line for line in lines if line.startswith(("vllm", "torch", "transformers"))]
     platforms = [word for tag in ("manylinux_2_28", "manylinux2014") for word in ("--platform", f"{tag}_x86_64")]
     places = os.environ.get("GPU_WHEELS", tmp_path)  # a folder that holds them already
-    options = "-m pip download -q --no-deps --only-binary=:all: --python-version 3.12".split()
+    options = ["-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--python-version", "3.12"]
     command = [sys.executable, *options, *platforms, "--find-links", str(places), "-d", str(places), *pins]
     subprocess.run(command, check=True)
     wheels = {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in Path(places).glob("*.whl")}
