@@ -88,7 +88,7 @@ class TrainerCallback:
         """Called when a step's metrics are written, before its checkpoint."""
 
     def on_save(self, run: "RunContext", extra_files: dict[str, bytes]) -> None:
-        """Called before the main process writes a checkpoint; files put into `extra_files` are stored beside the weights."""
+        """Called before the main process writes a checkpoint; `extra_files` are stored beside the weights."""
 
     def on_train_end(self, run: "RunContext", error: BaseException | None) -> None:
         """Called when the run ends, with an error or after its last evaluation, if `on_init_end` was called."""

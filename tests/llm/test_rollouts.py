@@ -1,18 +1,20 @@
 """Rollouts ahead of the updates: an exact lag, the same bits after an interruption, and the canary."""
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import binom
 
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.engines.weight_sync_check import WeightSyncCheck
+from pmdkit.llm.engines.weight_sync_check import WeightSyncCheck, typical
 from pmdkit.llm.rollouts import row_seeds
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
-from pmdkit.randomness import derive
+from pmdkit.randomness import derive, generator
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 
@@ -107,6 +109,25 @@ def test_the_canary_compares_the_weights_that_were_published(lag):
     for _, rollouts in trained(mine, lag):
         assert 0 <= rollouts.measured["canary_mean"] <= rollouts.measured["canary_max"] < 1e-5
         assert rollouts.measured["canary_own"] < 1e-5
+
+
+def test_a_few_tokens_that_rounding_moves_by_nats_do_not_stop_a_run():
+    """128 tokens that differ by 0.01 nats, and by 2.4 at a rate of 1/64: P(Binomial(128, 1/64) > 2) stops a plain mean.
+
+    The typical mean alarms if more than 9 of them are that far: 8 are left out, and two more are 0.05 nats of the rest.
+    """
+    draws = generator(0, "moved")
+    moved = torch.from_numpy(draws.random((4000, 128)) < 1 / 64)
+    difference = torch.from_numpy(draws.exponential(0.01, (4000, 128))) + 2.4 * moved
+    plain = (difference.mean(1) > 0.05).double().mean().item()
+    alarms = [typical(one) > 0.05 for one in difference]
+    assert plain == pytest.approx(binom.sf(2, 128, 1 / 64), abs=0.04)
+    assert np.mean(alarms) <= binom.sf(8, 128, 1 / 64) + 4 * (binom.sf(8, 128, 1 / 64) / 4000) ** 0.5
+    swapped = torch.full((128,), 0.01)
+    swapped[:16] = 3.0
+    assert typical(swapped) > 0.05
+    swapped[0] = torch.nan
+    assert not typical(swapped) <= 0.05
 
 
 class OldWeights(TransformersEngine):
