@@ -34,7 +34,8 @@ def remedy(extra: str = "") -> str:
     """
     if not (CHECKOUT / "pyproject.toml").is_file():
         missing = [module for module in EXTRAS.get(extra, ()) if importlib.util.find_spec(module) is None]
-        return "pip install " + " ".join(missing or EXTRAS.get(extra, ()))
+        words = (f"{name}-*.whl" if name == "strict_answers" else name for name in missing or EXTRAS.get(extra, ()))
+        return "pip install " + " ".join(words)
     here = Path.cwd() == CHECKOUT
     pins = "constraints-gpu.txt" if extra == "vllm" else "constraints.txt"
     place, constraints = "." if here else CHECKOUT, pins if here else CHECKOUT / pins
@@ -49,9 +50,10 @@ def advice(module: str) -> str:
 
 
 def install(package: str) -> str:
-    """The command that installs a companion: from the checkout if pmdkit runs from one."""
+    """The command that installs a companion: from the checkout if pmdkit runs from one, or else its wheel's file."""
     folder = CHECKOUT / "packages" / package
-    return f"pip install -e {folder}" if folder.is_dir() else f"pip install {package}"
+    wheel = f"{package.replace('-', '_')}-*.whl"
+    return f"pip install -e {folder}" if folder.is_dir() else f"pip install {wheel}, the file that goes with pmdkit's"
 
 
 def need(module: str, what: str) -> ModuleType:

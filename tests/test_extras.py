@@ -14,6 +14,7 @@ def test_a_remedy_outside_a_checkout_names_what_is_missing_and_never_pmdkit(monk
     monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
     monkeypatch.setitem(extras.EXTRAS, "llm", ("torch", "absent_one", "absent_two"))
     assert extras.remedy("llm") == "pip install absent_one absent_two"
+    assert extras.install("pmdkit-lab").startswith("pip install pmdkit_lab-*.whl")
     with pytest.raises(EnvironmentLacks, match=r"to_pandas needs absent\.inner, .* install absent here"):
         extras.need("absent.inner", "to_pandas")
 

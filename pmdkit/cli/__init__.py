@@ -10,7 +10,7 @@ from opcode import opmap
 from pathlib import Path
 
 from cyclopts import App, CycloptsError, Group
-from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
+from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnknownOptionError
 
 from pmdkit import __version__
 from pmdkit.child_processes import distrust_folder
@@ -40,7 +40,10 @@ GROUPS = {  # as --help shows them
 }
 VERBS = {name: text for verbs in GROUPS.values() for name, text in verbs.items()}
 
+OTHER_WORDS = {"plot": "figure RUN", "train": "toy modular-sum", "run": "toy modular-sum", "help": "--help"}  # meant
+
 EPILOGUE = """\
+For example: pmdkit toy modular-sum --tau 0.05 --steps 100, then pmdkit figure and the folder that it names.
 Data goes to stdout, progress to stderr; --json prints one JSON value; --debug shows the traceback of an error.
 Exit codes: docs/use/command-line.md#exit-codes.
 """
@@ -113,7 +116,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 def explain_error(problem: Exception) -> tuple[str, int]:
     """The sentence shown to the user about an error, and the exit code."""
     if isinstance(problem, UnknownCommandError) and not problem.command_chain:  # the parser knows no absent companion
-        return unknown("command", (problem.unused_tokens or [""])[0], {*VERBS, *companions.HOMES}), 2
+        word, *rest = problem.unused_tokens or [""]
+        if word in OTHER_WORDS:
+            meant = f"{rest[0]} --help" if word == "help" and rest else OTHER_WORDS[word]
+            return f"unknown command '{word}'; try: pmdkit {meant}", 2
+        return unknown("command", word, {*VERBS, *companions.HOMES}), 2
+    if isinstance(problem, UnknownCommandError) and (n := [w for w in problem.unused_tokens or () if w[:1].isdigit()]):
+        return f"to read a task: pmdkit learn show {n[0] if '.' in n[0] else n[0] + '.1'}; see pmdkit learn --help", 2
+    if isinstance(problem, MissingArgumentError) and problem.argument and problem.argument.name == "ENV":
+        from pmdkit.specs.find import names
+
+        verb = str((problem.command_chain or ("toy",))[0])
+        return f"pmdkit {verb} needs one of {', '.join(names(verb))}, or a .toml file; pmdkit envs describes them", 2
     if isinstance(problem, UnknownOptionError) and f"Did you mean {problem.token.keyword}?" in str(problem):
         return f"{problem.token.keyword} stands after --, where it is no option; put it before, or leave out --", 2
     if isinstance(problem, CycloptsError):

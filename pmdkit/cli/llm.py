@@ -83,11 +83,13 @@ def llm(recipe: RecipeName | None = None, /, *, options: LLMOptions | None = Non
     from pmdkit.llm.recipe_checks import check_processes, check_requirements
     from pmdkit.resolve import resolve
     from pmdkit.specs import LLMSpec
+    from pmdkit.specs.find import names
 
     options = options or LLMOptions()
     if recipe is None:
         if options.model is None or options.data is None:
-            raise UsageError("no recipe was given; name one, such as starter, or give --model FOLDER and --data FILE")
+            known = ", ".join(names("llm"))
+            raise UsageError(f"no recipe was given; name one of {known}, or give --model FOLDER and --data FILE")
         recipe = OWN
     if options.gpus is not None and not options.rehearse:
         raise UsageError(f"--gpus is {options.gpus} without --rehearse; a run takes the accelerators that it finds")

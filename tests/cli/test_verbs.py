@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
+from pmdkit.cli import main
 
 
 def test_theory_prints_both_updates_and_both_scales(printed):
@@ -66,3 +67,20 @@ def test_the_tour_goes_through_and_draws(printed, tmp_path):
     assert summary["pass_rate_last"] > 0.9
     spoken = json.loads((tmp_path / "tour" / "language-model" / "summary.json").read_text())
     assert spoken["pass_rate_last"] >= spoken["pass_rate_first"] + 0.15
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("toy", "needs one of addition, "),
+        ("llm", "name one of calculator, "),
+        ("plot runs/x", "try: pmdkit figure RUN"),
+        ("help toy", "try: pmdkit toy --help"),
+        ("learn open 101", "pmdkit learn show 101.1"),
+    ],
+)
+def test_what_one_tries_first_points_the_right_way(words, says, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words.split())
+    assert stopped.value.code == 2
+    assert says in capsys.readouterr().err

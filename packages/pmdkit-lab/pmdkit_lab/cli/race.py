@@ -38,7 +38,7 @@ def race(
         out: folder of the record; by default the next number under runs/.
         jobs: runs at a time.
         resume: continue the race in --out.
-        json: print the record as one JSON value.
+        json: print the record, or the plan of --dry-run, as one JSON value.
         dry_run: print how many runs; start nothing.
     """
     from pmdkit.launchers import make_launcher
@@ -67,7 +67,15 @@ def race(
             fitting = entrant.plan(protocol, entrant.stored_standings(), seconds, jobs)
             plan |= {"objective": objective, "option": methods[0].knob, "seconds": fitting}
             plan["runs"] = {task: runs[task] for task in fitting}
-        print_json(plan, indent=2)
+        if json:
+            print_json(plan, indent=2)
+            return
+        table = simple_table("task", ">runs to tune", ">runs to compare", ">minutes")
+        for task, counts in plan["runs"].items():
+            minutes = f"{plan['seconds'][task] / 60:.0f}" if objective is not None else ""
+            table.add_row(task, *(f"{count:,}" for count in counts.values()), minutes)
+        Console().print(table)
+        print(f"{objective or f'{len(methods)} methods'}; nothing was started. --json prints this as one value")
         return
     place = new_folder(None, "race-sweep").path if out is None else out
     if objective is None:
