@@ -13,7 +13,7 @@ from tests.explore.planned import PAPER, assert_close, best_of, predicted
 from tests.nightly import mostly_nightly
 
 pytestmark = pytest.mark.site
-PAGES = ("simplex", "rollouts", "anchor", "losses", "atlas", "biography", "batch")
+PAGES = ("simplex", "rollouts", "anchor", "losses", "atlas", "biography", "batch", "train")
 BOTH = (("part", "pmd-part", theory.pmd_part), ("mean", "pmd-mean", theory.pmd_mean))
 
 
@@ -345,3 +345,45 @@ def test_lines_and_marks_have_a_contrast_of_three_to_one_with_the_page(open_page
         count, found[name] = page.evaluate(FAINT, charts if name == "simplex" else [])
         assert count > 5, name
     assert {name: faint for name, faint in found.items() if faint} == {}
+
+
+def steps(page, count):
+    page.wait_for_function("n => document.querySelector('[data-cell=\"step/step\"]').dataset.value >= n", arg=count)
+
+
+def test_a_transformer_learns_in_the_page_and_mistakes_cost_nothing(open_page, cell):
+    """Nothing runs before Play. A formula or a worker that fails gets a sentence, and what was learned stays."""
+    page = open_page("train")
+    settle(page)
+    assert not any("train" in worker.url for worker in page.workers)
+    assert page.locator(".tr-grid").count() == 0
+    page.click("[data-key=play]")
+    steps(page, 3)
+    page.click("[data-key=play]")
+    page.locator("[data-key=play]:text('Play')").wait_for()
+    step, rate = cell(page, "step/step"), cell(page, "step/rate")
+    assert 0.085 < rate < 0.99
+    assert page.locator(".tr-right").count() + page.locator(".tr-wrong").count() == 100
+    page.locator("[data-key=objective-own]").check(force=True)
+    for formula, wanted in (("A -", "its end where"), ("log(-1)*s", "Your loss is NaN")):
+        page.fill("[data-key=formula]", formula)
+        page.press("[data-key=formula]", "Enter")
+        page.click("[data-key=step]")
+        page.locator(f".ex-sentence:has-text('{wanted}')").wait_for()
+        assert (cell(page, "step/step"), cell(page, "step/rate")) == (step, rate)
+    page.fill("[data-key=formula]", "-A*s")
+    page.press("[data-key=formula]", "Enter")
+    page.click("[data-key=step]")
+    steps(page, step + 1)
+    page.locator("[data-prompt='73']").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("[data-prompt='74'][aria-selected=true]").count() == 1
+    page.wait_for_function("location.hash.includes('cell=74') && location.hash.includes('objective=own')")
+    again = open_page("train")
+    gone = {"body": "throw new Error('gone')", "content_type": "text/javascript"}
+    again.route("**/train/worker.js", lambda route: route.fulfill(**gone))
+    again.click("[data-key=play]")
+    again.locator(".ex-sentence:has-text('The worker stopped')").wait_for()
+    again.unroute("**/train/worker.js")
+    again.click("[data-key=play]")
+    steps(again, 1)

@@ -5,15 +5,10 @@ import { DEFAULTS, rowOf } from "../losses/state.js";
 import { parse } from "./formula.js";
 import { coefficient, minimum } from "./objectives.js";
 import { binary } from "./pmd.js";
+import { MODULUS, VOCABULARY, rightAnswer, tokensOf } from "./task.js";
 import { AdamW, SIZES, Transformer, prefixTree } from "./transformer.js";
 
-export const MODULUS = 10; // the task is (a + b) mod 10, answered by one token of ten, or by the end token
-export const VOCABULARY = MODULUS + 1;
 const PROMPTS = 128; // of a step
-
-/** A prompt is a number below 100, 10 a + b. */
-export const tokensOf = (prompt) => [Math.floor(prompt / MODULUS), prompt % MODULUS];
-export const rightAnswer = (prompt) => (tokensOf(prompt)[0] + tokensOf(prompt)[1]) % MODULUS;
 const EVERY = Array.from({ length: MODULUS ** 2 }, (_, prompt) => prompt);
 const TREE = prefixTree(EVERY.map(tokensOf));
 
@@ -74,8 +69,8 @@ export class Learner {
   }
 
   /** Log-probabilities of the answers to a prompt. */
-  answers(prompt) {
-    return this.policy.subarray(TREE.leaf[prompt] * VOCABULARY, (TREE.leaf[prompt] + 1) * VOCABULARY);
+  answers(prompt, policy = this.policy) {
+    return policy.subarray(TREE.leaf[prompt] * VOCABULARY, (TREE.leaf[prompt] + 1) * VOCABULARY);
   }
 
   /** The row that the objective sees of a right or wrong answer, of a group with so many right ones. */
@@ -98,18 +93,19 @@ export class Learner {
   step() {
     const { model, optimizer } = this;
     const kept = [model.flat.slice(), optimizer.mean.slice(), optimizer.square.slice(), optimizer.steps];
+    const was = { old: this.policy, was: { rate: this.rate(), exact: this.exact() }, groups: this.rollout() };
     try {
-      this.groups = this.rollout();
       const { ministeps } = this.options;
       for (let k = 0; k < ministeps; k += 1) {
         const [from, to] = [k, k + 1].map((part) => Math.floor((PROMPTS * part) / ministeps));
-        this.update(this.groups.slice(from, to));
+        this.update(was.groups.slice(from, to));
       }
       this.policy = model.forward(TREE, this.options.temperature);
       if (!this.policy.every(Number.isFinite)) {
         throw new Error("The update went too far: probabilities are no longer numbers.");
       }
       this.steps += 1;
+      Object.assign(this, was);
     } catch (error) {
       model.flat.set(kept[0]);
       Object.assign(optimizer, { mean: kept[1], square: kept[2], steps: kept[3] });
@@ -149,21 +145,33 @@ export class Learner {
     this.optimizer.step(this.model.flat, this.model.backward(slopes), this.options.lr);
   }
 
+  /** The exact probability of the right answer, averaged over all prompts. */
+  rate() {
+    return average(EVERY.map((prompt) => Math.exp(this.answers(prompt)[rightAnswer(prompt)])));
+  }
+
+  /** The pass rate to which an exact step would take this policy; null where no formula is known. */
+  exact() {
+    const { objective, tau } = this.options;
+    if (objective !== "pmd-mean" && objective !== "pmd-part") return null;
+    const moved = (p) => (p > 0 && p < 1 ? p * Math.exp(binary(p, tau, objective).right) : p);
+    return average(EVERY.map((prompt) => moved(Math.exp(this.answers(prompt)[rightAnswer(prompt)]))));
+  }
+
   /** What the page shows: exact over all prompts, but for `groups`, which are those that the last step drew. */
   report() {
-    const { objective, tau } = this.options;
-    const policy = EVERY.map((prompt) => Array.from(this.answers(prompt), Math.exp));
-    const rates = policy.map((probs, prompt) => probs[rightAnswer(prompt)]);
-    const average = (values) => values.reduce((sum, x) => sum + x, 0) / values.length;
-    const moved = (p) => (p > 0 && p < 1 ? p * Math.exp(binary(p, tau, objective).right) : p);
-    const exact = objective.startsWith("pmd-") ? average(rates.map(moved)) : null;
+    const probs = (policy) => EVERY.map((prompt) => Array.from(this.answers(prompt, policy), Math.exp));
+    const policy = probs(this.policy);
     const groups = {};
     for (const { prompt, drawn } of this.groups ?? []) {
-      groups[prompt] = drawn.map(({ answer, reward, old, row }) => (
-        { answer, reward, old, end: this.own ? null : minimum(objective, row) }
+      groups[prompt] = drawn.map(({ answer, reward, row }) => (
+        { answer, reward, end: this.own ? null : minimum(this.options.objective, row) }
       ));
     }
-    const entropy = average(policy.map((probs) => -probs.reduce((sum, p) => sum + (p && p * Math.log(p)), 0)));
-    return { step: this.steps, rate: average(rates), entropy, exact, policy, groups };
+    const entropy = average(policy.map((each) => -each.reduce((sum, p) => sum + (p && p * Math.log(p)), 0)));
+    const old = probs(this.old ?? this.policy);
+    return { step: this.steps, rate: this.rate(), was: this.was, entropy, policy, old, groups };
   }
 }
+
+const average = (values) => values.reduce((sum, x) => sum + x, 0) / values.length;

@@ -29,7 +29,7 @@ class WeightSyncCheck:
     Attributes:
         prompts, responses: tokens.
         tolerance: of the mean absolute difference over `typical` tokens, nats. In float32 a lost update shows; in
-            bfloat16 only gross errors do, since an update of 1e-6 is below its rounding; the version reveals old weights.
+            bfloat16 only gross errors do: 1e-6 is below its rounding, and the version reveals old weights.
     """
 
     prompts: Sequence[Tokens]
