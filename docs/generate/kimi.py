@@ -78,6 +78,30 @@ ROWS = (
         MIXED,
     ),
     Row(
+        "Kimi K2",
+        "$(A - \\tau s)^2$",
+        '`PMDMean(baseline="mean", norm="none")`, times $2\\tau$',
+        lambda tau: PMDMean(tau, "none", "mean"),
+        MIXED,
+        "arXiv:2507.20534",
+    ),
+    Row(
+        "prime-rl `pmd_mean`",
+        "$A/\\tau - s$, detached, times $\\log\\pi(y)$",
+        '`PMDMean(baseline="mean", norm="none")`, over $\\tau$',
+        lambda tau: PMDMean(tau, "none", "mean"),
+        MIXED,
+        "text of PR 3381, closed",
+    ),
+    Row(
+        "compose-rl `SMD`",
+        "$(\\tau s - A)^2$, any baseline",
+        '`PMDMean(norm="none")`, times $2\\tau$',
+        lambda tau: PMDMean(tau, "none"),
+        MIXED,
+        "branch @f7ba09a",
+    ),
+    Row(
         "OpenKimi, `rloo`",
         "$\\frac{1}{2\\tau T}(A_{loo} - \\tau s)^2$",
         "`PMDMean()`",
@@ -343,7 +367,7 @@ def draw(record: dict[str, Any]) -> None:
     from pmdkit_lab import figures
 
     with figures.style():
-        figure = Figure(figsize=(4.6, 7.4), layout="constrained")  # as wide as a phone; the names stand in the picture
+        figure = Figure(figsize=(4.6, 8.6), layout="constrained")  # as wide as a phone; the names stand in the picture
         ax = figure.add_subplot()
         for place, row in enumerate(ROWS):
             one, four = (record[row.where]["ends"]["0.1"][t]["passed"] for t in ("1", "4"))

@@ -210,6 +210,25 @@ def test_tb_without_a_reference_is_rebel_and_with_one_moves_the_anchor(it):
     same(tb.loss(it.batch(tb)), rebel.loss(shifted.batch(rebel)), "with a reference")
 
 
+def test_gvpo_is_rebel_and_flowrl_on_equal_lengths_is_tb_at_a_tiny_temperature(it):
+    """Both from their definitions: centred rewards against centred tau s; (log Z + mean log pi/ref - 15 r)^2."""
+    full = replace(it, mask=torch.ones_like(it.mask), logp=it.logp.nan_to_num(), logp_old=it.logp_old.nan_to_num())
+    full = replace(full, logp_ref=it.logp_ref.nan_to_num())
+    reward, width = it.groups.reward, it.mask.shape[1]
+    logp = full.logp.clone().requires_grad_()
+
+    def centred(x):
+        return x - x.mean(1, keepdim=True)
+
+    gvpo = (centred(0.3 * (logp - full.logp_old).sum(1).view(reward.shape)) - centred(reward)) ** 2
+    residual = (logp - full.logp_ref).mean(1).view(reward.shape) - 15 * reward
+    flowrl = (residual - residual.mean(1, keepdim=True)) ** 2  # log Z at its best
+    tau = 1 / (15 * width)
+    for theirs, objective, times in ((gvpo, REBEL(tau=0.3), 0.6), (flowrl, TB(tau=tau), 450 * tau)):
+        _, gradient = value_and_gradient(objective, full.batch(objective))
+        same(times * gradient, torch.autograd.grad(theirs.mean(), logp)[0], type(objective).__name__)
+
+
 def test_chi2_po_without_kl_solves_the_chi2_problem_exactly():
     """k = 0: the mean is the exact normaliser of e^s - 1, and pi = pi_old (1 + Delta / tau) leaves no residual."""
     logits, reward = bandit(0)
