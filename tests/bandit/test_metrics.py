@@ -121,6 +121,7 @@ def test_the_row_by_hand(group):
         "noise_share": (reward.sum(1) <= 1).mean() if group else None,
         "theory_noise_share": binom.cdf(1, 16, rate).mean() if group else None,
         "anchor": np.maximum(anchor, 0).mean(), "distinct_right": np.mean(shares),
+        "theory_distinct_lost": np.mean([1 / k for k in right[arms].sum(1) if k]) if group else None,
         "seconds_rollout": rollouts.seconds, "seconds_update": sum(u["seconds"] for u in updates),
     }  # fmt: skip
     buckets = seen["row"].pop("gauge")  # tested above

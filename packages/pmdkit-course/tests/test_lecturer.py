@@ -98,9 +98,13 @@ def test_gradescope_reads_points_and_sentences(monkeypatch):
     asked = of_lesson("103")
     assert [test["number"] for test in found["tests"]] == [each.id for each in asked]
     assert [test["max_score"] for test in found["tests"]] == [each.difficulty for each in asked]
-    assert [test["score"] for test in found["tests"]] == [asked[0].difficulty] + [0] * (len(asked) - 1)
-    assert [test["status"] for test in found["tests"]] == ["passed"] + ["failed"] * (len(asked) - 1)
-    assert [test["output"] for test in found["tests"]][:3] == ["Right.", "Not this.", ABSENT]
+    said = {"103.1": "Right.", "103.2": "Not this."}
+    right = [each.id == "103.1" for each in asked]
+    assert [test["score"] for test in found["tests"]] == [
+        r * each.difficulty for r, each in zip(right, asked, strict=True)
+    ]
+    assert [test["status"] for test in found["tests"]] == ["passed" if each else "failed" for each in right]
+    assert [test["output"] for test in found["tests"]] == [said.get(each.id, ABSENT) for each in asked]
     assert found["output"] == "b.py is a link."
     assert all(test.keys() <= FIELDS and isinstance(test["number"], str) for test in found["tests"])
     visible = {"hidden", "after_due_date", "after_published", "visible"}
