@@ -39,14 +39,14 @@ def form(given: Any, wanted: Any) -> str | None:
     return None
 
 
-def same(given: Any, wanted: Any, tolerance: float, exact: bool) -> bool:
+def same(given: Any, wanted: Any, tolerance: float, exact: bool, zero: float = 0.0) -> bool:
     """Whether two answers agree: numbers within the tolerance, everything else exactly."""
     if is_parts(wanted):
         parts = as_parts(given)
         return (
             parts is not None
             and len(parts) == len(wanted)
-            and all(same(g, w, tolerance, exact) for g, w in zip(parts, wanted, strict=True))
+            and all(same(g, w, tolerance, exact, zero) for g, w in zip(parts, wanted, strict=True))
         )
     if isinstance(wanted, str):
         return isinstance(given, str) and str(given) == wanted
@@ -60,7 +60,7 @@ def same(given: Any, wanted: Any, tolerance: float, exact: bool) -> bool:
     # relative to the largest entry, so that an exact 0 beside large numbers may be 1e-17
     finite = np.abs(w[np.isfinite(w)])
     scale = float(finite.max(initial=0.0))
-    return bool(np.allclose(g, w, rtol=tolerance, atol=tolerance * scale + 1e-300, equal_nan=True))
+    return bool(np.allclose(g, w, rtol=tolerance, atol=max(tolerance * scale, zero, 1e-300), equal_nan=True))
 
 
 def is_parts(wanted: Any) -> bool:

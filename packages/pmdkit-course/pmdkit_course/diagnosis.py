@@ -146,7 +146,10 @@ def of_two_mistakes(about: ReferenceCases, given: Sequence[Any]) -> Diagnosis | 
         answers = [mistake.answer(n) for n in range(len(given))]
         if all(answer is not None for answer in answers) and not about.agree(answers, wanted):
             second = of_values(about, given, answers, (identity, of_range) if exact else (identity,))
-            if second is not None and (mistake.slip is not None or second.kind in ("sign", "factor", "base")):
+            # a second factor that an argument offers, on top of a change in the solution, fits by chance
+            plain = second is not None and second.kind in ("sign", "factor", "base")
+            plain = plain and ("`" not in second.says or second.says.startswith("Entry by entry"))
+            if second is not None and (mistake.slip is not None or plain):
                 then = second.says.replace("the right answer", "that")
                 then = f"Two mistakes at once. {mistake.says} And measured by that: {then[0].lower()}{then[1:]}"
                 return Diagnosis(second.kind, then)
@@ -208,7 +211,7 @@ def candidates(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Iterat
     for kind, says, function in IDENTITIES:
         yield kind, says, [np.asarray(function(w)) for w in wanted]
     # a right answer that is sorted cannot show a change of order: it is no different from the candidate
-    if all(
+    if any(w.size > 1 for w in wanted) and all(
         g.size == w.size and np.allclose(np.sort(g, None), np.sort(w, None), 1e-9, 0)
         for g, w in zip(given, wanted, strict=True)
     ):
@@ -319,12 +322,12 @@ def of_range(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosi
     coarse = "" if exactly[right].all() else " Elsewhere it is close, but not close enough: is the search a coarse one?"
     return Diagnosis(
         "range",
-        f"It is {ends[0][0]:.4g} wherever the answer is {where}: does a search or a range end too early?{coarse}",
+        f"It is {ends[0][0]:.4g} wherever the answer is {where}: does a search end, or a number overflow?{coarse}",
     )
 
 
 def constant(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """One and the same number for all inputs, or one of two for many."""
+    """One and the same number for all inputs."""
     if any(g.ndim or not np.isfinite(g) for g in given):
         return None
     for i, name in enumerate(about.names):
@@ -335,11 +338,10 @@ def constant(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosi
                     "constant", f"It is {ratios[0]:.4g} times `{name}` for every input, whatever the others are."
                 )
     got, due = ({f"{float(x):.4g}" for x in numbers if not x.ndim} for numbers in (given, wanted))
-    if len(due) < 2 * len(got) + 1 or len(got) > 2:
+    if len(due) < 3 or len(got) > 1:
         return None
-    only = " or ".join(sorted(got))
     return Diagnosis(
-        "constant", f"It is {only} for every input: is an argument left out, or is it the end of a search?"
+        "constant", f"It is {got.pop()} for every input: is an argument left out, or is it the end of a search?"
     )
 
 
@@ -370,7 +372,7 @@ def counted(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis
         more = "many" if gaps.max() > 0 else "few"
         return Diagnosis(
             "rounding",
-            f"Right on some inputs and one too {more} on others: look at what is rounded, and at the limits.",
+            f"Right on some inputs and one too {more} on others: look at the limits, and at what is rounded.",
         )
     return None
 
@@ -386,18 +388,20 @@ def at_the_edge(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagn
             return Diagnosis("edge", "Right, except where the answer is 0.")
         if about.exercise.exact:  # whole numbers and words agree on some inputs by chance
             return None
-        special = {
+        found = {
             f"`{name}` {says}": {n for n in range(len(given)) if holds(about.cases[n][i])}
             for i, name in enumerate(about.names)
             for says, holds in SPECIAL
         }
+        special = {says: places for says, places in found.items() if places & set(failing)}
         pairs = [(one, other) for one in special for other in special]  # (one, one) first says it in fewer words
         for one, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
             if special[one] | special[other] == set(failing):
                 return Diagnosis("edge", f"Right, except where {one}{'' if one == other else f', and where {other}'}.")
-        for one, other in pairs:
+        for one, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
             if set(failing) <= special[one] | special[other] and len(special[one] | special[other]) < len(given) - 1:
-                return Diagnosis("edge", f"Right wherever neither {one}, nor {other}.")
+                where = one if one == other else f"{one}, or {other}"
+                return Diagnosis("edge", f"It is wrong only where {where}.")
     if not about.exercise.exact and (place := edge_entries(about, given, wanted)):
         return Diagnosis("edge", place)
     return None

@@ -16,7 +16,7 @@ from pmdkit.errors import printable
 from pmdkit_course import diagnosis
 from pmdkit_course.comparison import form, pasted, shown
 from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise
-from pmdkit_course.reference_cases import SEED, ReferenceCases, reference_cases
+from pmdkit_course.reference_cases import SEED, ReferenceCases, reference_cases, rounded
 
 
 class TooLong(BaseException):
@@ -144,7 +144,8 @@ def compared(about: ReferenceCases, given: list[Any]) -> AnswerVerdict:
     says, kind = ("Not this.", "") if found is None else (found.says, found.kind)
     if complaint is not None:
         says, kind = (complaint, "form") if found is None else (f"{complaint} {found.says}", found.kind)
-    call, got, due = f"`{exercise.name}({', '.join(map(pasted, cases[n]))})`", given[n], wanted[n]
+    arguments = rounded(cases[n]) if exercise.zero else cases[n]
+    call, got, due = f"`{exercise.name}({', '.join(map(pasted, arguments))})`", given[n], wanted[n]
     place = None if formless else diagnosis.first_off(got, due, exercise.tolerance, exercise.exact)
     if place is not None:
         where, got, due = place

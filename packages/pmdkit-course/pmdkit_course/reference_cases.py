@@ -72,8 +72,8 @@ class ReferenceCases:
 
     def agree(self, given: Sequence[Any], wanted: Sequence[Any]) -> bool:
         """Whether answers agree as the exercise compares them."""
-        tolerance, exact = self.exercise.tolerance, self.exercise.exact
-        return all(same(g, w, tolerance, exact) for g, w in zip(given, wanted, strict=True))
+        e = self.exercise
+        return all(same(g, w, e.tolerance, e.exact, e.zero) for g, w in zip(given, wanted, strict=True))
 
     def explains(
         self, given: Sequence[Any], wanted: Sequence[Any], found: Callable[[int], Any], least: int = 2
@@ -104,7 +104,9 @@ def reference_cases(exercise: Exercise, seed: int) -> ReferenceCases:
         return ReferenceCases(
             exercise, decode(entry["cases"]), decode(entry["wanted"]), tuple(itertools.starmap(Mistake, found))
         )
-    cases = tuple(rounded(case) for case in exercise.inputs(np.random.default_rng(seed)))
+    cases = tuple(exercise.inputs(np.random.default_rng(seed)))
+    if not exercise.zero:
+        cases = tuple(map(rounded, cases))
 
     def of(function: Answer, changed: tuple[Case, ...] = cases, back: Callable[[Any], Any] = lambda x: x) -> Any:
         return functools.cache(lambda n: back(answered(function, changed[n])))

@@ -45,7 +45,7 @@ def entry(e: Exercise) -> dict[str, Any]:
         "arguments": list(inspect.signature(e.solution).parameters),
         "hints": e.hints,
         "slips": list(e.slips),
-        "limits": (e.tolerance, e.exact, e.deadline),
+        "limits": (e.tolerance, e.exact, e.zero, e.deadline),
         "cases": encode(found.cases),
         "wanted": encode(found.wanted),
         "mistakes": mistakes,

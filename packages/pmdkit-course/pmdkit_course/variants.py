@@ -71,6 +71,8 @@ def places(function: ast.FunctionDef) -> list[tuple[Put, ast.expr]]:
     found: list[tuple[Put, ast.expr]] = []
     for parent in (inner for statement in function.body for inner in ast.walk(statement)):
         for field, value in ast.iter_fields(parent):
+            if isinstance(parent, ast.Slice):  # [::-1] holds a minus sign that is none
+                continue
             if isinstance(value, ast.expr):
                 found.append((partial(setattr, parent, field), value))
             elif isinstance(value, list):

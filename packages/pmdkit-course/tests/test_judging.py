@@ -187,3 +187,15 @@ def test_arguments_and_results_arrive_as_they_are(cases):
 def test_a_message_that_is_no_value_is_refused(message):
     with pytest.raises(ValueError):
         decode(message)
+
+
+@pytest.mark.parametrize(
+    ("which", "answer"),
+    [
+        ("104.1", lambda *case: np.maximum(0, exercise("104.1").solution(*case))),
+        ("103.4", lambda pi, new, r, tau: tau**2 * (r[-1] / tau - np.log(new[-1] / pi[-1])) * pi[-1] / new[-1]),
+    ],
+)
+def test_what_holds_for_an_exact_step_holds_for_the_inputs(which, answer):
+    """Inputs rounded to four digits were no exact steps any more: right answers by another way would be refused."""
+    assert check(which, answer).says == "Right."

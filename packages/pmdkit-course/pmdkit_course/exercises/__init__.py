@@ -39,6 +39,8 @@ class Exercise:
         hints: steps towards the solution, from a nudge to almost all of it; at least two.
         tolerance: relative, of numbers.
         exact: answers are compared as they are (integers, words, orders) and not as floating-point numbers.
+        zero: if not 0, the inputs fulfil an equation that rounding them would break: they keep all their digits, are
+            shown with four, and numbers that differ by no more than `zero` agree.
         deadline: seconds for all calls together.
         id: lesson and place in its file, "103.2".
     """
@@ -49,6 +51,7 @@ class Exercise:
     hints: tuple[str, ...]
     tolerance: float = 1e-6
     exact: bool = False
+    zero: float = 0.0
     deadline: float = 20.0
     id: str = ""
 
@@ -199,8 +202,7 @@ def without_solution(which: str, entry: dict[str, Any]) -> Exercise:
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in entry["arguments"]]
     solution.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
     slips: dict[str, Answer | tuple[Answer, ...]] = dict.fromkeys(entry["slips"], solution)
-    tolerance, exact, deadline = entry["limits"]
-    return Exercise(solution, solution, slips, tuple(entry["hints"]), tolerance, exact, deadline, which)
+    return Exercise(solution, solution, slips, tuple(entry["hints"]), *entry["limits"], which)
 
 
 @functools.cache

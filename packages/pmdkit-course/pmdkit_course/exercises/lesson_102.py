@@ -69,12 +69,16 @@ def top_of_all(reward: Array, mass: Array, tau: float) -> float:
 
 
 def partitions(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
-    """Masses that sum to 1 or not; rewards of 5 at tau = 0.005, where e^1000 overflows; a best action without mass."""
+    """Masses that sum to 1 or not; rewards of 5 at tau = 0.005, where e^1000 overflows; a best action without mass.
+
+    In the last one every reward is negative: which action counts is a matter of its mass.
+    """
     drawn = [(rng.uniform(size=a), rng.dirichlet(np.ones(a)), tau) for a, tau in ((3, 0.5), (6, 0.05))]
     counts = (rng.uniform(size=4), np.array([3.0, 0.5, 2.0, 1.0]), 0.4)
     large = (np.array([5.0, 4.99, 0.0]), rng.dirichlet(np.ones(3)), 0.005)
     absent = (np.array([5.0, 0.1, 0.0, 0.05]), np.append(0.0, rng.dirichlet(np.ones(3))), 0.005)
-    return [*drawn, counts, large, absent]
+    negative = (np.array([-0.2, -1.0, -0.5]), rng.dirichlet(np.ones(3)), 0.3)
+    return [*drawn, counts, large, absent, negative]
 
 
 def tau_for_goal(p: Array, goal: float) -> Array:
@@ -99,7 +103,7 @@ EXERCISES = (
             (0.5, 1.0, 0.5),  # at the goal is not above it
             (0.3, 3.0, 0.8),
             (0.05, 0.2, 0.6),
-            (0.5, 5000.0, 0.9),  # 5,494 steps: no range that seems long enough is safe
+            (0.5, 450.0, 0.9),  # 495 steps: no range that seems long enough is safe
         ],
         slips={
             "That is this tau for rewards 0 and 1. What is it on a scale of -1 and 1?": lambda p0, tau, goal: count(

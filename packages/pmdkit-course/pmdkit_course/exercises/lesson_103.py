@@ -133,8 +133,9 @@ EXERCISES = (
         },
         hints=(
             "u is log(new / pi). What is the mean of e^u under pi, and what is the mean of the advantage?",
-            "Three averages: E[u] is unknown to nobody who sees both policies, E[e^u] = 1, E[advantage] = 0.",
+            "Three averages: you can compute E[u], because you see both policies; E[e^u] = 1, and E[advantage] = 0.",
         ),
+        zero=1e-12,
     ),
     Exercise(
         solution=left_in,
@@ -155,5 +156,6 @@ EXERCISES = (
             "E[e^u] = 1 as before. E[u] is known, and E[reward] is not 0 as E[Delta] was.",
         ),
         tolerance=1e-3,
+        zero=1e-9,
     ),
 )

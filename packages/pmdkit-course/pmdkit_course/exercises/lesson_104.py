@@ -58,6 +58,7 @@ EXERCISES = (
             "At the optimum tau u + (lambda / tau) e^u = reward + const. Write it for both kinds and subtract.",
             "tau (u_right - u_wrong) + (lambda / tau) (e^u_right - e^u_wrong) = 1. Solve for lambda / tau.",
         ),
+        zero=1e-9,
     ),
     Exercise(
         solution=limit_strength,

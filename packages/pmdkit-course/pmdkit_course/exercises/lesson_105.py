@@ -130,17 +130,23 @@ EXERCISES = (
             (np.ones(4), 0.3),  # silent: all of tau is left
         ],
         slips={
+            "All responses have the peers of the first there. Each has its own.": lambda reward, tau: (
+                tau - tau * (logsumexp(reward[1:] / tau) - np.log(len(reward) - 1)) + reward.mean()
+            ),
+            "c is a mean over the group, not a sum.": lambda reward, tau: (
+                tau - len(reward) * (tau - net_pull(reward, tau))
+            ),
             "That is the push alone. What holds the policy near the old one?": lambda reward, tau: (
                 tau - net_pull(reward, tau)
             ),
             "That adds the push to the pull. c is how far the baseline lies above the mean, and it points away.": (
                 lambda reward, tau: 2 * tau - net_pull(reward, tau)
             ),
+            "The mean reward is still in c: a shift of all rewards would change it.": lambda reward, tau: (
+                net_pull(reward, tau) - reward.mean()
+            ),
             "The response itself is in its baseline. Take it from the peers.": lambda reward, tau: (
                 tau - tau * (logsumexp(reward / tau) - np.log(len(reward))) + reward.mean()
-            ),
-            "That is tau less the baseline. How far does it lie above the mean reward?": lambda reward, tau: (
-                net_pull(reward, tau) - reward.mean()
             ),
         },
         hints=(

@@ -8,12 +8,21 @@ from scipy.special import logit
 
 from pmdkit import theory
 from pmdkit_course.exercises import Array, Exercise
+from pmdkit_course.exercises.lesson_102 import mean_step
 
 
 def part_steps(p0: float, tau: float, goal: float) -> int:
     """Every step multiplies the odds p / (1 - p) by e^(1 / tau), so it adds 1 / tau to their logarithm."""
     nats = np.log(goal / (1 - goal)) - np.log(p0 / (1 - p0))
     return max(0, int(np.ceil(tau * nats)))
+
+
+def mean_steps(p0: float, tau: float, goal: float) -> int:
+    """Steps of PMD-mean."""
+    steps = 0
+    while p0 < goal:
+        p0, steps = mean_step(p0, tau), steps + 1
+    return steps
 
 
 def crossing(p: float, error: Callable[[float, float], Array]) -> float:
@@ -51,6 +60,9 @@ EXERCISES = (
                 lambda p0, tau, goal: int(np.ceil(tau * (logit(goal) - logit(p0)))),
                 lambda p0, tau, goal: int(np.ceil(tau * abs(logit(goal) - logit(p0)))),
                 lambda p0, tau, goal: max(1, part_steps(p0, tau, goal)),
+            ),
+            "Those are the steps of PMD-mean, which are shorter. PMD-part is asked for.": lambda p0, tau, goal: (
+                mean_steps(p0, tau, goal)
             ),
             "Odds are multiplied in a step: count in their logarithms.": lambda p0, tau, goal: max(
                 0, int(np.ceil(tau * (goal / (1 - goal)) / (p0 / (1 - p0))))

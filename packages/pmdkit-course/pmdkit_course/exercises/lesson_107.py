@@ -68,6 +68,9 @@ EXERCISES = (
             "1 coins and context s asks for s + 1 heads.": lambda contexts, arms: binom.pmf(
                 np.arange(contexts)[:, None], np.arange(arms)[None, :], 0.5
             ),
+            "There is one coin too many: arm a, counted from 0, tosses a + 1.": lambda contexts, arms: binom.pmf(
+                1 + np.arange(contexts)[:, None], 2 + np.arange(arms)[None, :], 0.5
+            ),
             "Rows and columns are swapped: contexts are rows, arms are columns.": lambda contexts, arms: (
                 coin_success(arms, contexts).T
             ),

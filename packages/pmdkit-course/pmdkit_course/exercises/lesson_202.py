@@ -59,6 +59,12 @@ EXERCISES = (
                 (1 - p) ** group
             ).mean(),
             "Those are the groups that are all right. Which others are silent?": lambda p, group: (p**group).mean(),
+            "That is the chance that all are right and all are wrong. One of the two is enough.": lambda p, group: (
+                p**group * (1 - p) ** group
+            ).mean(),
+            "Those are the prompts that are silent for certain. The others are silent now and then.": lambda p, group: (
+                (p == 0) | (p == 1)
+            ).mean(),
         },
         hints=(
             "With which probability are all draws of one prompt right? All wrong?",
@@ -80,6 +86,9 @@ EXERCISES = (
             "With 1 / p draws one is right on average; but often none is, and sometimes several are.": lambda p, sure: (
                 int(np.ceil(1 / p))
             ),
+            "That is about being right every time: with which probability are all n draws wrong?": lambda p, sure: int(
+                np.ceil(np.log(p) / np.log(sure))
+            ),
             "That adds up the probabilities of the draws, as if no two could be right at once.": lambda p, sure: int(
                 np.ceil(sure / p)
             ),
@@ -100,6 +109,18 @@ EXERCISES = (
         slips={
             "The averages start at 0 and are not corrected for it: divide each by 1 - beta^T.": lambda g, one, two: (
                 last_step(g, one, two) * (1 - one ** len(g)) / np.sqrt(1 - two ** len(g))
+            ),
+            "Only one of the averages is corrected. Both start at 0: divide m by 1 - beta1^T, v by 1 - beta2^T.": (
+                lambda g, one, two: last_step(g, one, two) * (1 - one ** len(g)),
+                lambda g, one, two: last_step(g, one, two) / np.sqrt(1 - two ** len(g)),
+            ),
+            "The oldest gradient counts most there. Each step shrinks what came before it, so it counts least.": (
+                lambda g, one, two: last_step(g[::-1], one, two)
+            ),
+            "The corrections hold one step too few: after T gradients divide by 1 - beta^T.": lambda g, one, two: (
+                last_step(g, one, two)
+                * ((1 - one ** len(g)) / (1 - one ** (len(g) - 1)) if len(g) > 1 else np.nan)
+                * (np.sqrt((1 - two ** (len(g) - 1)) / (1 - two ** len(g))) if len(g) > 1 else np.nan)
             ),
             "Only the last gradient counts there. The averages remember the earlier ones.": lambda g, one, two: (
                 -np.sign(g[-1])

@@ -109,6 +109,9 @@ EXERCISES = (
                 lambda quick, slow: quick / (quick + slow),
                 lambda quick, slow: slow / (quick + slow),
             ),
+            "That is the share of answers that are not slow. What do all earn on average?": (
+                lambda quick, slow: 1 - slow
+            ),
             "That compares slow answers with what quick ones add "
             "to the mean; slow ones add something themselves.": lambda quick, slow: 1 - quick,
         },

@@ -137,6 +137,9 @@ EXERCISES = (
             "Those are the seconds of the shortest step. Which division has it?": lambda w, f, u, g: min(
                 max(f + w / n, u / (g - n)) for n in range(1, g)
             ),
+            "That is the division with the longest step. The shortest is asked for.": lambda w, f, u, g: max(
+                range(1, g), key=lambda n: max(f + w / n, u / (g - n))
+            ),
             "Those are the ones that train.": lambda w, f, u, g: g - best_serve(w, f, u, g),
         },
         hints=(

@@ -100,6 +100,12 @@ EXERCISES = (
                 lambda right, draws, k: np.mean([comb(int(c), k) / comb(draws, k) for c in right]),
                 lambda right, draws, k: np.mean((right / draws) ** k),
             ),
+            "That is the chance that exactly one of the k is right. More count too.": lambda right, draws, k: np.mean(
+                [int(c) * comb(draws - int(c), k - 1) / comb(draws, k) for c in right]
+            ),
+            "That asks whether most of the answers are right. One right answer among k is enough.": (
+                lambda right, draws, k: np.mean(right / draws > 0.5)
+            ),
             "That adds up chances as if two right answers could not come together.": lambda right, draws, k: np.mean(
                 np.minimum(1, k * right / draws)
             ),

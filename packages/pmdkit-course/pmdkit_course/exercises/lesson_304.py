@@ -15,6 +15,13 @@ def two_parts(before: Array, after: Array) -> Array:
     return (g - f) * (a + b) / 2, (b - a) * (f + g) / 2
 
 
+def logarithmic(before: Array, after: Array) -> Array:
+    """The gain in proportion to the logarithms of the changes, as in LMDI."""
+    (f, a), (g, b) = before, after
+    gain, grown = g * b - f * a, np.log(g * b) - np.log(f * a)
+    return tuple(gain / grown * np.log(x) for x in (g / f, b / a)) if grown else (0.0, 0.0)
+
+
 def levels(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Runs that learn both, a lesson that learns the format alone, and one whose format gets lost."""
     found = [(rng.uniform(0.1, 0.6, 2), rng.uniform(0.4, 1, 2)) for _ in range(4)]
@@ -104,6 +111,14 @@ EXERCISES = (
             "Both changes are taken at the level after. What they do together is counted twice.": (
                 lambda before, after: ((after[0] - before[0]) * after[1], (after[1] - before[1]) * after[0])
             ),
+            "Geometric means of the levels treat both alike, but the parts do not add up to the gain.": (
+                lambda before, after: (
+                    (after[0] - before[0]) * np.sqrt(before[1] * after[1]),
+                    (after[1] - before[1]) * np.sqrt(before[0] * after[0]),
+                )
+            ),
+            "They add up and treat both alike, but by a logarithmic mean. The mean level is asked for: before plus "
+            "after, halved.": logarithmic,
             "They add up, but one part has all of what the changes do together. Treat both alike.": (
                 lambda before, after: ((after[0] - before[0]) * after[1], (after[1] - before[1]) * before[0]),
                 lambda before, after: ((after[0] - before[0]) * before[1], (after[1] - before[1]) * after[0]),
@@ -152,6 +167,9 @@ EXERCISES = (
                 lambda gold, given, reward: rates(gold, given, reward, swap=True)
             ),
             "A response without an answer is a wrong one, and a grader may pay it.": answered_only,
+            "Responses without an answer are among the right ones there. They are wrong.": lambda gold, given, reward: (
+                grader_errors(np.where(given < 0, given, gold), given, reward)
+            ),
             "The two are exchanged: wrong and paid first, right and unpaid second.": lambda gold, given, reward: (
                 grader_errors(gold, given, reward)[::-1]
             ),

@@ -171,6 +171,9 @@ EXERCISES = (
             "Not all of the comparisons are counted: this one is among them.": lambda first, second, tried: called(
                 second - first, t.ppf(1 - 0.025 / max(tried - 1, 1), len(first) - 1)
             ),
+            "That counts seeds. A call needs the differences and their spread.": lambda first, second, tried: (
+                "better" if np.mean(second > first) > 0.5 else "worse" if np.mean(second < first) > 0.5 else "undecided"
+            ),
             "Some calls are never made: an interval below 0 is a verdict too.": lambda first, second, tried: verdict(
                 first, second, tried
             ).replace("worse", "undecided"),
