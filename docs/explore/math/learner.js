@@ -12,18 +12,15 @@ const PROMPTS = 128; // of a step
 const EVERY = Array.from({ length: MODULUS ** 2 }, (_, prompt) => prompt);
 const TREE = prefixTree(EVERY.map(tokensOf));
 
-/** Numbers in [0, 1) from a seed: the generator sfc32, and standard normal ones from them. */
+/** Numbers in [0, 1) from a seed, by the generator mulberry32, and standard normal ones from them. */
 export function random(seed) {
-  let [a, b, c, count] = [0x9e3779b9, 0x243f6a88, seed | 0, 1];
+  let state = Math.imul(seed, 0x9e3779b1);
   const uniform = () => {
-    const next = (((a + b) | 0) + count) | 0;
-    count = (count + 1) | 0;
-    a = b ^ (b >>> 9);
-    b = (c + (c << 3)) | 0;
-    c = (((c << 21) | (c >>> 11)) + next) | 0;
-    return (next >>> 0) / 2 ** 32;
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   };
-  for (let i = 0; i < 15; i += 1) uniform(); // the first ones still show the seed
   return { uniform, normal: () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform()) };
 }
 
