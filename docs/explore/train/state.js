@@ -33,18 +33,18 @@ export const SLIDERS = [
   ["seed", "seed", { whole: true }],
 ];
 
-/** Three things to break: key, words, what is changed, what to see, and the button that mends it. */
+/** Three things to break: key, words, what is changed, what to see, and the button that repairs it. */
 export const BREAKS = [
   ["one", "PMD-part, 16 ministeps", { objective: "pmd-part", ministeps: 16 },
     "Nearly every sum gets the same few answers, and the pass rate stays near chance: at τ = 0.05 PMD-part's push away "
     + "from the old policy is stronger than its pull, and sixteen updates add up.",
-    ["Mend it: PMD-mean", { objective: "pmd-mean" }]],
+    ["Repair it: PMD-mean", { objective: "pmd-mean" }]],
   ["sure", "a first policy that is sure", { gain: 3 },
     "It learns fast what it happens to draw. Then about half of the cells stay square: what is not drawn is not learned.",
-    ["Mend it: temperature 3", { temperature: 3 }]],
+    ["Repair it: temperature 3", { temperature: 3 }]],
   ["stale", "RLOO, 64 ministeps", { objective: "rloo", ministeps: 64 },
     "It gets stuck halfway, and wanders: nothing pulls 64 updates on one batch back to the policy that drew it.",
-    ["Mend it: two ministeps", { ministeps: 2 }]],
+    ["Repair it: two ministeps", { ministeps: 2 }]],
 ];
 
 /** A state within the limits: an address can be edited by hand. */
