@@ -95,7 +95,7 @@ def updates(rng: np.random.Generator) -> list[tuple[Array, Array, Array, Array, 
 def numbers(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Numbers in the pieces of small and large tables; 0 and nearly 1; actions that are never drawn."""
     found = [(rng.normal(size=a), rng.uniform(size=g)) for a, g in ((3, 6), (10, 16), (4, 20))]
-    return [*found, (np.array([-2000.0, 0.0, 1.0, -2000.0]), np.array([0.0, 0.2, 0.5, 0.9, 1 - 1e-12]))]
+    return [*found, (np.array([-2000.0, 0.0, 1.0, -2000.0]), np.array([0.0, 0.2, 0.5, 0.9, 0.9999]))]
 
 
 def bandits(rng: np.random.Generator) -> list[tuple[Array, Array, Array, float, float, int]]:
