@@ -74,8 +74,8 @@ class CausalPolicy:
         group, root = SINGLE if torch.is_grad_enabled() else self.process_group, root or self.root
         plans = shard_by_tokens(group, prompts, responses, size, self.token_budget, whole_groups=False)
         mine = [self.logp_of_rows(root, prompts, responses, rows, mask, temperature) for rows in plans[group.rank]]
-        if not torch.is_grad_enabled() and hasattr(root, "reshard"):
-            root.reshard()  # FSDP2 itself frees the root's gathered weights only after a backward pass
+        if not torch.is_grad_enabled() and (reshard := getattr(root, "reshard", None)):
+            reshard()  # FSDP2 itself frees the root's gathered weights only after a backward pass
         # Only the scored tokens are sent. Processes have consecutive runs of rows, so these are all rows in order.
         flat = torch.cat(group.gather(torch.cat(mine).cpu()))
         places = scored_places(mask, torch.tensor([len(response) for response in responses]))

@@ -146,10 +146,11 @@ def of_two_mistakes(about: ReferenceCases, given: Sequence[Any]) -> Diagnosis | 
         answers = [mistake.answer(n) for n in range(len(given))]
         if all(answer is not None for answer in answers) and not about.agree(answers, wanted):
             second = of_values(about, given, answers, (identity, of_range) if exact else (identity,))
+            if second is None:
+                continue
             # a second factor that an argument offers, on top of a change in the solution, fits by chance
-            plain = second is not None and second.kind in ("sign", "factor", "base")
-            plain = plain and ("`" not in second.says or second.says.startswith("Entry by entry"))
-            if second is not None and (mistake.slip is not None or plain):
+            by_argument = "`" in second.says and not second.says.startswith("Entry by entry")
+            if mistake.slip is not None or (second.kind in ("sign", "factor", "base") and not by_argument):
                 then = second.says.replace("the right answer", "that")
                 then = f"Two mistakes at once. {mistake.says} And measured by that: {then[0].lower()}{then[1:]}"
                 return Diagnosis(second.kind, then)

@@ -111,7 +111,7 @@ class Engine(Protocol):
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
         """[T_n] log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
 
-    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def publish(self, weights: Mapping[str, Tensor], version: int) -> object:
         """Load these weights, named as in the model. Nothing computed with older ones survives.
 
         Each weight is accessed once, in order: an access may gather it from the shards of many processes.

@@ -368,8 +368,7 @@ def rate_too_small(c: Curves) -> Evidence:
     if c.learned or abs(c.trend.z) >= 2 * SURE or len(c.reward) < FEW_POINTS or np.ptp(c.reward) < 1e-9:
         return None
     updates = float(c.steps[-1] - c.steps[0] + 1)
-    moved = None if lr is None else float(lr.mean()) * max(updates, USUAL_UPDATES)
-    if moved is not None and moved < MOVED:
+    if lr is not None and (moved := float(lr.mean()) * max(updates, USUAL_UPDATES)) < MOVED:
         says = (
             f"at a learning rate of {lr.mean():.2g} Adam moves a weight, whose size is about 0.02, by at most "
             f"{moved:.1g} in {max(updates, USUAL_UPDATES):.0f} steps: about {10 * MOVED / moved:.0f} times too small"
@@ -387,8 +386,10 @@ def rate_too_small(c: Curves) -> Evidence:
                 f"{max(updates, USUAL_UPDATES):.0f} such steps change the reward by at most {gain:.1g} of its range"
             )
             return SMALL_GAIN / gain, says, None
-    late = None if kl is None else float(np.abs(kl[-max(len(kl) // 5, 1) :]).mean())
-    if late is not None and updates >= USUAL_UPDATES / 5 and late < TOUCHED / 3 and float(np.abs(kl).max()) < TOUCHED:
+    if kl is None:
+        return None
+    late = float(np.abs(kl[-max(len(kl) // 5, 1) :]).mean())
+    if updates >= USUAL_UPDATES / 5 and late < TOUCHED / 3 and float(np.abs(kl).max()) < TOUCHED:
         says = (
             f"the policy is {late:.1g} nats per token from the reference after {c.steps[-1]:.0f} steps, where answers "
             f"change at about {TOUCHED:g}: {math.sqrt(3 * TOUCHED / max(late, 1e-12)):.0f} times too small"

@@ -1,0 +1,83 @@
+"""The numbers of the pages about the sampler law, the drift law and entropy against reward."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from pmdkit.objectives import load_objective
+from pmdkit.randomness import generator
+from pmdkit.theory.between_update import fit_over
+from pmdkit_lab.explain import stationary_point
+from pmdkit_lab.explain.entropy import entropy_cost
+from pmdkit_lab.explain.tabular import GRADED_PROMPTS
+
+ROOT = Path(__file__).parents[2]
+RECORD = json.loads((ROOT / "benchmarks/results/sampler-law.json").read_text())
+
+
+def text(page):
+    return " ".join((ROOT / "docs/use" / page).read_text(encoding="utf-8").split())
+
+
+def sampler_rows():
+    """The tables of sampler.md: entropies and pass rates after the last step, and the words."""
+    cells = {(c["objective"], c["sampler"], c["rewards"]): c for c in RECORD["cells"] if c["task"] == "modular-sum"}
+    for part, rewards, key in (("push", "random", "entropy_last"), ("short", "task", "pass_rate_last")):
+        words = {(r["objective"], r["sampler"]): r for r in RECORD["comparisons"] if r["part"] == part}
+        for name in ("pmd-mean", "pmd-part", "rloo", "grpo", "asymre"):
+            means = " | ".join(f"{cells[name, s, rewards][key][0]:.2f}" for s in ("full", "top_p", "temperature"))
+            got = [words[name, s] for s in ("top_p", "temperature")]
+            told = [f"{each['verdict']} ({each['predicted'] or 'nothing'})" for each in got]
+            yield f"| `{name}` | {means} | {' | '.join(told)} |"
+
+
+def test_the_page_of_the_sampler_says_what_its_runs_say():
+    page, law = text("sampler.md"), RECORD["law"]["modular-sum"]
+    for row in sampler_rows():
+        assert row in page, row
+    assert f"{len(RECORD['seeds']['modular-sum'])} seeds. The push: **{law['push']}**." in page
+    assert f"Stopping short: **{law['short']}**." in page
+    alike = [r["verdict"] for r in RECORD["comparisons"] if r["predicted"] == "alike"]
+    moved = [r["verdict"] == r["predicted"] for r in RECORD["comparisons"] if r["predicted"] in ("up", "down")]
+    assert all(moved)
+    assert set(alike) == {"alike", "undecided"}
+    told = f"All {len(moved)} predicted changes came out, and of {len(alike)} predicted absences of one"
+    assert f"{told} {alike.count('alike')} is decided" in page
+
+
+def test_the_drift_of_the_stored_bandit():
+    """1 - 1/k over the groups whose rewards differ, from the policies before the first batch: nothing is fitted."""
+    k, law = np.arange(1, 16), []
+    for seed in range(20):
+        logits = generator(seed, "distinct answers").normal(size=(8, 64)) / 2
+        right = (np.exp(logits) / np.exp(logits).sum(1, keepdims=True))[:, :8]
+        chance = binom.pmf(k, 16, right.sum(1, keepdims=True))
+        kept = (chance * (1 - 1 / k)).sum(1) / chance.sum(1)
+        law.append((kept * (1 - (right**2).sum(1) / right.sum(1) ** 2)).mean())
+    assert f"gives {np.mean(law):.2f}, with nothing fitted" in text("distinct-answers.md")
+    pi, counts = np.full(17, 1 / 64), np.array([2, 1] + [1] * 13 + [0, 0])
+    pi[-1] = 48 / 64  # what was not drawn
+    target = np.where(np.arange(17) < 2, 13 / 15, -3 / 15)[None] / 0.1 * np.ones((1, 17))
+    twice, once = np.exp(fit_over(np.log(pi)[None], counts[None] / 16, target)[0])[:2]
+    assert f"by {twice:.0f} and {once:.0f} times" in text("distinct-answers.md")
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "chi2-po", "sapo", "topr", "grpo-kl"])
+def test_the_frontier(name):
+    objective = load_objective(name)
+    cost = entropy_cost(objective, stationary_point(objective, GRADED_PROMPTS["graded rewards"]))
+    numbers = " | ".join(f"{value:.3g}" for value in vars(cost).values())
+    assert f"| `{name}` | {numbers} |" in text("explain.md")
+
+
+@pytest.mark.parametrize(("n", "k"), [(1000, 1), (64, 8)])
+def test_reward_is_no_affine_function_of_the_exponential_of_entropy(n, k):
+    """Equal logits among right and among wrong answers: H is a function of the pass rate alone."""
+    p = np.linspace(k / n, 0.99, 400)
+    entropy = -p * np.log(p / k) - (1 - p) * np.log((1 - p) / (n - k))
+    misses = [np.abs(np.polyval(np.polyfit(x, p, 1), x) - p).max() for x in (np.exp(entropy), entropy)]
+    assert f"{k} of {n} answers right the best such line misses by {misses[0]:.2f}" in text("explain.md")
+    assert f"a line in H by {misses[1]:.2f}" in text("explain.md")
