@@ -148,7 +148,6 @@ def sampler_push(pi: ArrayLike, q: ArrayLike, c: ArrayLike) -> Array:
     whose first step is E_q[A grad log pi], with c = -E_q A: no such push for PMD-mean, RLOO and GRPO.
 
     Source: not in the paper. Args: pi, q [..., A] policies; c scalar or [...], reward units (`anchor` with p under q).
-
     Returns: [..., A] per unit of the step size; sums to 0.
     """
     pi, q, strength = policy(pi), policy(q), numbers("c", c)

@@ -17,7 +17,6 @@ independent with shares s, so E sum (c/k)^2 = 1/k + (1 - 1/k) sum s^2. With grad
 the sum of the positive advantages of y.
 
 Limits: a few passes of SGD do not solve a batch, and favour what is likely already; answers of a network share weights.
-
 Source: not in the paper. 1 - 1/k is the factor of genetic drift with k genes: Wright, Genetics 16 (1931), 97.
 """
 
