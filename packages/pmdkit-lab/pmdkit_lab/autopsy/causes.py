@@ -24,6 +24,7 @@ SIGN = 0.5  # correlation of advantage and reward within groups; near +1 for eve
 SAME_UP_TO_SCALE = 0.999  # correlation of advantage and reward over the batch; 1 if no baseline was subtracted
 OFFSET = 0.3  # mean advantage over its spread; 0 if the mean of the group was subtracted
 UNPAID = 0.5  # of the right answers; below it, the verifier reads most of them
+ONE_FORM = 0.1  # mean reward of a form, or 1 minus it; beyond it a verdict follows the form
 PAID_WRONG = 0.3  # of the responses paid in full; below it, the reward still follows the answer
 CONTRADICTIONS = 0.3  # of the groups with two paid responses; below it, the reward still follows the answer
 LENGTH_PAID = 0.71  # correlation of reward and length; its square says that length explains half of the reward
@@ -206,6 +207,9 @@ def reward_noise(run: Run) -> Evidence:
     found = jump(run.values("agrees"))
     if found is not None and found.size < 0:  # not from the start
         return None
+    common = [reward for count, reward, *_ in run.whole["forms"].values() if count >= 0.02 * run.whole["rewarded"]]
+    if any(not ONE_FORM <= reward <= 1 - ONE_FORM for reward in common):  # the form decides, not chance
+        return None
     says = f"{wrong:,} of {paid:,} paid responses are wrong, and {unpaid:,} of {known:,} right ones got the least"
     return min(unpaid / known, wrong / paid) / PAID_WRONG + 1, says, at_least("paid_wrong", 1)
 
@@ -280,7 +284,9 @@ def data_changed(run: Run) -> Evidence:
         if content is not None and abs(content.at - words.at) <= 2:
             says += f", and the share of right answers changes by {content.size:+.2f}"
         return words.z / JUMP, says, from_step(run, words.at)
-    if content is None or side_changed(run, "agrees", DISAGREES) is not None or engine_changed(run) is not None:
+    if content is None or content.size > 0 or side_changed(run, "agrees", DISAGREES) is not None:  # up is learning
+        return None
+    if engine_changed(run) is not None:
         return None
     says = (
         f"at step {step_at(run, content)} the share of right answers changes by {content.size:+.2f}, while verdicts "
