@@ -22,6 +22,9 @@ planted here. All runs were made again from their seeds and read again: no plant
 runs got `silent-groups` as their last cause, and the two runs `hard` of `long` got it as their only one. Half of their
 prompts can never be solved, so it is true of them; by the rule below they count as accused.
 
+After that the causes that name a changed side and `reward-noise` were added, and `silent-groups` does not accuse a run
+that learns. The stored outcome is from before these rules: the runs have to be made with new seeds, and read again.
+
 A faulty run is *first* if the first cause that is named is the planted one, *second* if the second is, else *not*. A
 healthy run is *right* if no cause is named. The goal is: 80 % of the faulty runs first or second, and no cause named
 on a healthy run. A fault that a format cannot show (log-probabilities that were not written) is not planted in it.
