@@ -121,10 +121,10 @@ def sampled_policy(pi: ArrayLike, top_p: ArrayLike = 1.0, temperature: ArrayLike
         top_p: scalar or [...] in (0, 1].
         temperature: T, scalar or [...], > 0.
     """
-    pi, top, heat = policy(pi), numbers("top_p", top_p)[..., None], temperatures(temperature)[..., None]
+    pi, top, by = policy(pi), numbers("top_p", top_p)[..., None], temperatures(temperature)[..., None]
     require((top > 0) & (top <= 1), top, "top_p is {}; expected numbers in (0, 1]")
     with np.errstate(divide="ignore"):
-        q = np.exp((np.log(pi) - np.log(pi.max(-1, keepdims=True))) / heat)
+        q = np.exp((np.log(pi) - np.log(pi.max(-1, keepdims=True))) / by)
     q = np.broadcast_to(q, np.broadcast_shapes(q.shape, top.shape)) / q.sum(-1, keepdims=True)
     order = np.argsort(-q, -1, kind="stable")
     ranked = np.take_along_axis(q, order, -1)

@@ -202,7 +202,8 @@ def without_solution(which: str, entry: dict[str, Any]) -> Exercise:
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in entry["arguments"]]
     solution.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
     slips: dict[str, Answer | tuple[Answer, ...]] = dict.fromkeys(entry["slips"], solution)
-    return Exercise(solution, solution, slips, tuple(entry["hints"]), *entry["limits"], id=which)
+    tolerance, exact, zero, deadline = entry["limits"]
+    return Exercise(solution, solution, slips, tuple(entry["hints"]), tolerance, exact, zero, deadline, which)
 
 
 @functools.cache
