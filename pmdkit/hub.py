@@ -5,6 +5,7 @@ The hub's own library retries five times over half a minute.
 
 import os
 import socket
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,9 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pmdkit.process_group import ProcessGroup, T
 
 SECONDS = 3.0
-
-
 cached_only = ContextVar("cached_only", default=False)
 
 

@@ -29,7 +29,6 @@ class Run:
         trust: files such as "my.py" that the run names and whose code you trust; other code does not run.
 
     Attributes:
-        path: its folder.
         summary: the promised keys, see `summary.json`.
         metrics: one dictionary per step.
         policy: the trained policy; on the bandit [S, A] probabilities.

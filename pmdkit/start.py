@@ -147,12 +147,7 @@ def new_spec(tier: str, env: str, changes: Mapping[str, Any], given: Objective |
 
 
 def resumed_spec(
-    tier: str,
-    env: str,
-    stored: StoredRun,
-    changes: Mapping[str, Any],
-    given: Objective | None,
-    display: Display,
+    tier: str, env: str, stored: StoredRun, changes: Mapping[str, Any], given: Objective | None, display: Display
 ) -> Spec:
     """The spec of a stored run, with the changes that a resume may make."""
     before, name = stored.spec, Path(env).stem if env.endswith(".toml") else env

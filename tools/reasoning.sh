@@ -11,4 +11,4 @@ cd "$(dirname "$0")/.."
   pip -e packages/strict-answers -e '.[llm,reasoning]' pytest hypothesis
   touch .venv-reasoning/installed
 }
-exec .venv-reasoning/bin/python -m pytest -q tests/envs/math/test_reasoning.py
+exec .venv-reasoning/bin/python -m pytest -q tests/envs/test_reasoning_puzzles.py

@@ -78,7 +78,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     for sentence in summary(runs):
         screen.print(sentence)
     screen.print(f"[bold]picture: {shown(picture)}[/bold]", soft_wrap=True)
-    screen.print("A real language model: pmdkit llm smollm2 (92 MB, once; 5.3 GiB of memory; 11 minutes on two cores)")
+    screen.print("A real language model: pmdkit llm smollm2 (92 MB, once; 6.4 GiB of memory; 11 minutes on two cores)")
     screen.print("  or without either: lesson 304 of the course reads ten steps of it")
     screen.print("Next: pmdkit bandit needle   pmdkit toy parity   pmdkit theory --p 0.01   pmdkit learn")
 

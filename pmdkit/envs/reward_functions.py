@@ -12,14 +12,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from pmdkit import plugins, untrusted
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.extras import need
 from strict_answers import Grader, Item, Verdict
 from strict_answers.grader import WorkerRequest
 from strict_answers.journal import key_of
@@ -147,20 +145,12 @@ class OwnReward:
 
 
 def load(grade: str, seconds: float) -> OwnReward:
-    """In a worker: the function that `my.py:grade` names, or the reward `reasoning-gym`."""
-    if grade == "reasoning-gym":
-        from pmdkit.envs.math.reasoning import score_puzzle
-
-        need("reasoning_gym", "the reward reasoning-gym")  # imports it now, since that takes seconds
-        return OwnReward(score_puzzle, seconds)
+    """In a worker: the function that `my.py:grade` names."""
     return OwnReward(plugins.function_from_path(grade, "(response: str, gold: str) -> float"), seconds)
 
 
 def identify(grade: str) -> tuple[str, str]:
     """(what a worker loads, the identity of the judge: another file or version is another judge)."""
-    if grade == "reasoning-gym":
-        need("reasoning_gym", "the reward reasoning-gym")
-        return grade, f"{grade} {metadata.version(grade)}"
     file, _, name = grade.rpartition(":")
     path = Path(file).resolve()
     if not file or not name.isidentifier():
@@ -203,7 +193,7 @@ class FunctionGrader(Grader):
 
     Args:
         grade: a function of a file, such as "my.py:grade", called as grade(response, gold) and returning a number from
-            0 to 1, or with its parameters by name, see `OwnReward`; or "reasoning-gym".
+            0 to 1, or with its parameters by name, see `OwnReward`.
         seconds: wall-clock limit per answer, since a function may wait. An answer over it is tried once more, alone.
         score_cut_off: call a function of (response, gold) for cut-off responses too, instead of judging them wrong. A
             function that takes its arguments by name gets `cut_off` and is always called.

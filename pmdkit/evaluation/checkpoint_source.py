@@ -61,9 +61,8 @@ def find_source(path: Path, trusted: Trusted = NOTHING) -> CheckpointSource:
     for weights in sorted(path.glob("*.safetensors")):
         with untrusted.open_file(weights, untrusted.WEIGHTS) as file:
             sums.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return CheckpointSource(
-        str(path), sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
-    )
+    whole = sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    return CheckpointSource(str(path), whole)
 
 
 def source_of_run(run: StoredRun, given: Path, only: int | None = None) -> CheckpointSource:

@@ -40,8 +40,7 @@ RC: dict[str, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.prop_cycle": cycler(
-        color=[BLUE, VERMILLION, GREEN, ORANGE],
-        linestyle=["-", (0, (5, 1.6)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5))],
+        color=[BLUE, VERMILLION, GREEN, ORANGE], linestyle=["-", (0, (5, 1.6)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5))]
     ),
     "grid.color": "0.9",
     "grid.linewidth": 0.6,

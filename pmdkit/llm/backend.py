@@ -167,10 +167,7 @@ def make_engine(
 
 
 def make_policy(
-    spec: LLMSpec,
-    objective: Objective,
-    model: PreTrainedModel,
-    process_group: ProcessGroup = SINGLE,
+    spec: LLMSpec, objective: Objective, model: PreTrainedModel, process_group: ProcessGroup = SINGLE
 ) -> CausalPolicy:
     """The policy that is trained: the model, or adapters on it; with a reference policy if the objective uses one."""
     if spec.lora.rank:  # the engine has made its copy: it gets merged weights

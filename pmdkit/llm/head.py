@@ -132,12 +132,7 @@ class HeadLogp(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: D102
-        ctx: Any,
-        states: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        head_tokens: int,
-        temperature: float,
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int, temperature: float
     ) -> Tensor:
         ctx.head_tokens, ctx.temperature, ctx.dtypes = head_tokens, temperature, (states.dtype, weight.dtype)
         states, weight = matmul_operands(states, weight)

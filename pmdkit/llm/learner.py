@@ -1,8 +1,7 @@
 """The learners of language models, from top to bottom: rollout; log-probabilities, update, checkpoint.
 
-An engine writes the responses of any of them. The model of `CausalLearner` is here: its policy scores them in packed
-forward passes, and an optimizer follows the gradient. `llm/train.py` shows the same step in one process, as a program
-to change.
+An engine writes the responses of each. `CausalLearner` has its model here: its policy scores them in packed forward
+passes, an optimizer follows the gradient. `llm/train.py` shows the same step in one process, as a program to change.
 """
 
 from abc import abstractmethod

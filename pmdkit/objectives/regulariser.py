@@ -154,10 +154,8 @@ class EffectiveSampleSize:
     @property
     def factor(self) -> float:
         """rho to the power c, by which a step is shortened."""
-        if not self.power:
-            return 1.0
         total, first, second = self.sums.tolist()
-        return float((first**2 / (total * second)) ** self.power)
+        return float((first**2 / (total * second)) ** self.power) if self.power else 1.0
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take an optimizer step at the reduced learning rate, then restore the rate."""

@@ -12,7 +12,7 @@ from pmdkit.specs.toy import WarmStartTable
 
 HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
 ENVIRONMENTS = ("calculator",)
-SHIPPED_REWARDS = ("math", "soft-overlong-punishment", "reasoning-gym")
+SHIPPED_REWARDS = ("math", "soft-overlong-punishment")
 
 
 class LanguageModelTable(Strict):
@@ -181,7 +181,7 @@ class RewardTerm(Strict):
     """An additional [[reward]]: its weight times its value is added to the first one."""
 
     grade: str = "math"
-    "math: the verifier. reasoning-gym: its data set's grader. Or your own as my.py:grade. Runs in a process pool."
+    "math: the verifier. Or your own as my.py:grade. Runs in a process pool."
     label: str | None = None
     "Its name in metrics and records; by default the function's own name. A recipe may write `name` instead."
     weight: float = 1.0

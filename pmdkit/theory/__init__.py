@@ -1,21 +1,9 @@
 """The paper's results as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
-from pmdkit.theory.anchor_law import (
-    anchor,
-    anchor_growth,
-    anchor_threshold,
-    group_anchor,
-    sampled_policy,
-    sampler_push,
-)
+from pmdkit.theory.anchor_law import anchor, anchor_growth, anchor_threshold, group_anchor, sampler_push
 from pmdkit.theory.between_update import BetweenSolution, baseline_value, between
 from pmdkit.theory.binary_rewards import BinarySolution, binary, tau_for_eta, trajectory
-from pmdkit.theory.bounds import (
-    epsilon,
-    lambda_bounds,
-    mean_bound,
-    part_bound,
-)
+from pmdkit.theory.bounds import epsilon, lambda_bounds, mean_bound, part_bound
 from pmdkit.theory.checks import METHODS
 from pmdkit.theory.drift_law import resampling_threshold
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed
@@ -60,7 +48,6 @@ __all__ = [
     "pmd_mean",  # PMD-mean: Theorem 1, and its form with lengths
     "pmd_part",  # PMD-part: the Boltzmann update
     "resampling_threshold",  # the tau below which a solved batch keeps drawn answers only
-    "sampled_policy",  # a policy at a temperature and a top_p, as an engine draws from it
     "sampler_push",  # the push on the logits if that is not the policy that learns
     "simulate_target_error",  # target error of simulated groups
     "target_error",  # target error, exactly over the binomial

@@ -22,7 +22,7 @@ def anchor(p: ArrayLike, tau: ArrayLike, n: ArrayLike, k: ArrayLike = 1.0) -> Ar
     $$ c_n = \frac{\tau}{k}\, E_{S\sim Bin(n-1,\,p)} \log\Big(1 + (e^{k/\tau} - 1)\frac{S}{n-1}\Big) - p $$
 
     Near pi_old the net pull back to it is (tau - c) KL: where c > tau, it is a push (`anchor_threshold`).
-    With draws from another policy q, pass its p: the law is the same with q for pi_old in both means (`sampler_push`).
+    With draws from another policy q, pass its p: q takes the place of pi_old in both means (`sampler_push`).
 
     Source: not in the paper; eqs. L_mean and L_partition of arXiv:2602.05933, whose losses are these divided by tau.
 
@@ -107,30 +107,6 @@ def anchor_growth(c: ArrayLike, tau: ArrayLike, lr: ArrayLike, fisher: ArrayLike
     steps = numbers("ministeps", ministeps)
     require(steps >= 1, steps, "ministeps is {}; expected numbers >= 1")
     return (1 + numbers("lr", lr) * numbers("fisher", fisher) * (numbers("c", c) - temperatures(tau))) ** steps
-
-
-def sampled_policy(pi: ArrayLike, top_p: ArrayLike = 1.0, temperature: ArrayLike = 1.0) -> Array:
-    r"""The policy q that an engine draws from: pi at a temperature, cut to its nucleus.
-
-    $$ q \propto \pi^{1/T}\ \text{on the smallest set of most likely responses with probability} \ge top_p $$
-
-    Source: Holtzman et al., arXiv:1904.09751 (nucleus sampling); the temperature first, as vLLM and transformers do.
-
-    Args:
-        pi: [..., A] policy.
-        top_p: scalar or [...] in (0, 1].
-        temperature: T, scalar or [...], > 0.
-    """
-    pi, top, by = policy(pi), numbers("top_p", top_p)[..., None], temperatures(temperature)[..., None]
-    require((top > 0) & (top <= 1), top, "top_p is {}; expected numbers in (0, 1]")
-    with np.errstate(divide="ignore"):
-        q = np.exp((np.log(pi) - np.log(pi.max(-1, keepdims=True))) / by)
-    q = np.broadcast_to(q, np.broadcast_shapes(q.shape, top.shape)) / q.sum(-1, keepdims=True)
-    order = np.argsort(-q, -1, kind="stable")
-    ranked = np.take_along_axis(q, order, -1)
-    kept = np.where(ranked.cumsum(-1) - ranked < top, ranked, 0.0)  # what comes before it is not yet enough
-    q = np.take_along_axis(kept, np.argsort(order, -1), -1)
-    return q / q.sum(-1, keepdims=True)
 
 
 def sampler_push(pi: ArrayLike, q: ArrayLike, c: ArrayLike) -> Array:

@@ -40,9 +40,8 @@ def resampling_threshold(k: ArrayLike, n: ArrayLike, m: ArrayLike) -> Array:
 
     Returns: tau in units of rewards {0, 1}.
 
-    Good values: 0.24, 0.26, 0.29 for k = 1, 2, 4 of 16 draws with m = k / 64.
-    Watch: the drawn wrong answers add a little mass, so the exact threshold lies slightly above. For a text of 100 nats
-        it is 0.01.
+    Good values: 0.24, 0.26, 0.29 for k = 1, 2, 4 of 16 draws with m = k / 64; 0.01 for a text of 100 nats.
+    Watch: the drawn wrong answers add a little mass, so the exact threshold lies slightly above.
     """
     k, n, m = numbers("k", k), group_sizes(n), numbers("m", m)
     together(k=k, n=n, m=m)

@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 
 from pmdkit import theory
+from pmdkit.llm.engines.sampling import nucleus
 from pmdkit.objectives import (
     DRO,
     GRPO,
@@ -44,6 +45,12 @@ def full_support(objective, log_ratio, logits, reward, logp_ref=None):
     moved = (logp_old + log_ratio).requires_grad_()
     value = total(objective, replace(batch, logp=moved.log_softmax(1).reshape(-1, 1)))
     return torch.autograd.grad(value, moved)[0]
+
+
+def drawn_by(pi, top_p, temperature):
+    """The policy that the engine draws from."""
+    q = nucleus(pi.pow(1 / temperature).view(-1, pi.shape[-1]), top_p)
+    return (q / q.sum(1, keepdim=True)).view(pi.shape)
 
 
 def test_pmd_mean_on_policy_is_rloo(it):
@@ -97,7 +104,7 @@ def test_a_higher_baseline_is_an_anti_anchor_on_the_full_support(k, norm, scale,
     not know of; lengths weigh the KL as the loss."""
     tau, logits, reward = 0.3, *bandit(0)
     old = logits.log_softmax(1)
-    q = torch.tensor(theory.sampled_policy(old.exp(), *sampler))
+    q = drawn_by(old.exp(), *sampler)
     c = torch.tensor(theory.baseline_value(q, reward, tau, k)) - (q * reward).sum(1)
     assert bool((c > 0.01).all())
     mask = torch.arange(5) < torch.arange(1, 6).repeat(3)[:, None]
@@ -133,7 +140,7 @@ def test_draws_from_another_policy_push_the_first_step(objective, k, n):
     logits, reward = (x[0] for x in bandit(0))
     reward = (reward > reward.median()).double()
     pi = logits.softmax(0)
-    q = torch.tensor(theory.sampled_policy(pi, 0.9, 0.8))
+    q = drawn_by(pi, 0.9, 0.8)
     p = q @ reward
     rows = torch.cartesian_prod(*[torch.arange(5)] * n) if n else torch.arange(5)[None]
     mass = torch.full(rows.shape, 1 / n, dtype=torch.float64) if n else q[None]

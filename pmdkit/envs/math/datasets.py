@@ -15,7 +15,6 @@ from pmdkit.envs.build import described
 from pmdkit.envs.math.clean import clean
 from pmdkit.envs.math.problem import MathProblems, Problem, collect, merge_duplicates, normalise_spaces
 from pmdkit.envs.math.readers import MathFile, read_problems
-from pmdkit.envs.math.reasoning import ReasoningGym
 from pmdkit.envs.math.school import School
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
@@ -157,5 +156,4 @@ MATH_KINDS: dict[str, Any] = {
     "math": HendrycksMath,
     "gsm8k": GSM8K,
     "mixture": Mixture,
-    "reasoning-gym": ReasoningGym,
 }

@@ -17,9 +17,7 @@ from pmdkit.llm.engines.base import NO_WEIGHTS, Engine, Phase, Progress, Respons
 from pmdkit.llm.engines.weight_sync_check import ExpectedLogp, WeightSyncCheck
 from pmdkit.process_group import SINGLE, ProcessGroup
 
-UNEVEN = (
-    1.25  # work of the busiest engine over the mean, above which a group is divided: each then reads its prompt again
-)
+UNEVEN = 1.25  # the busiest engine's work over the mean, above which groups are divided: prompts are then read again
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,11 @@ and dz is minus the gradient of the loss, for draws from any policy q. Source of
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from numpy.typing import ArrayLike
 
 from pmdkit import theory
+from pmdkit.llm.engines.sampling import nucleus
 from pmdkit.objectives import Objective
 from pmdkit_lab.explain.solver import StationaryPoint, normalised
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS, Array, TabularPrompt, binary_prompts, population_loss
@@ -61,6 +64,13 @@ class EntropyCost:
     tilt: float
 
 
+def sampled_policy(pi: ArrayLike, top_p: float = 1.0, temperature: float = 1.0) -> Array:
+    """[..., A] the policy q that an engine draws from: pi^(1/T), cut to its nucleus as pmdkit's own engine cuts it."""
+    mass = torch.as_tensor(pi, dtype=torch.float64).pow(1 / temperature)
+    q = nucleus(mass.flatten(0, -2) if mass.ndim > 1 else mass[None], top_p)
+    return (q / q.sum(-1, keepdim=True)).view(mass.shape).numpy()
+
+
 def sampler_effect(objective: Objective, top_p: float = 1.0, temperature: float = 1.0) -> SamplerEffect:
     """What drawing at a top_p and a temperature that the loss does not apply adds to its first step.
 
@@ -68,7 +78,7 @@ def sampler_effect(objective: Objective, top_p: float = 1.0, temperature: float 
     Source: `pmdkit.theory.sampler_push`.
     """
     problem = GRADED_PROMPTS["graded rewards"]
-    q = theory.sampled_policy(problem.pi, top_p, temperature)
+    q = sampled_policy(problem.pi, top_p, temperature)
     drawn = population_loss(objective, replace(problem, drawn=q), np.zeros(len(q)))
     c = float(drawn.multiplier[0])
     # c depends on the rewards of what is drawn alone, so a sampler only changes their pass rate

@@ -7,7 +7,7 @@ from scipy.integrate import solve_ivp
 from pmdkit import theory
 from pmdkit.objectives import GRPO, RLOO, AsymRE, PMDMean, PMDPart
 from pmdkit_lab.explain import population_loss, stationary_point
-from pmdkit_lab.explain.entropy import entropy_cost, sampler_effect
+from pmdkit_lab.explain.entropy import entropy_cost, sampled_policy, sampler_effect
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 
 PROBLEM = GRADED_PROMPTS["graded rewards"]
@@ -56,7 +56,7 @@ def test_nats_lost_for_the_reward_gained(objective):
 def test_the_push_of_a_sampler(objective, c):
     """Where rewards say nothing only the push is left; it moves the entropy as a difference says."""
     effect = sampler_effect(objective, 0.9, 0.8)
-    q = theory.sampled_policy(PI, 0.9, 0.8)
+    q = sampled_policy(PI, 0.9, 0.8)
     assert effect.c == pytest.approx(c(q), abs=1e-12)
     moved = [entropy(softmax(np.log(PI) + width * effect.c * (PI - q))) for width in (1e-4, -1e-4)]
     assert effect.entropy == pytest.approx((moved[0] - moved[1]) / 2e-4, abs=1e-8)

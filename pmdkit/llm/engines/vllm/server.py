@@ -28,9 +28,7 @@ from pmdkit.llm.engines.vllm.client import Json, Server, call_each
 from pmdkit.llm.engines.vllm.weight_names import WeightNames, layer
 from pmdkit.specs.llm import VLLMTable
 
-REQUESTS = (
-    1152  # concurrent requests to a replica: vLLM generates up to 1,024 rows together, the rest wait in its queue
-)
+REQUESTS = 1152  # at a time to a replica: vLLM generates up to 1,024 rows together, the rest wait in its queue
 POLL = 0.25  # seconds between calls of progress, and between checks of a server that starts
 UNDEFINED = -9999.0  # what vLLM writes for a log-probability that is NaN or -inf, which JSON cannot hold
 # everything that shapes the distribution is set: a server's own defaults may come from its model
@@ -121,11 +119,7 @@ class ServerEngine:
         return [torch.tensor(row, dtype=torch.float32) for row in self.complete(bodies, 1, read)]
 
     def complete(
-        self,
-        bodies: Sequence[Json],
-        group: int,
-        read: Callable[[int, Json], Any],
-        progress: Progress | None = None,
+        self, bodies: Sequence[Json], group: int, read: Callable[[int, Json], Any], progress: Progress | None = None
     ) -> list[Any]:
         """Parsed answers to all requests, in order; `group` requests in a row have the same prompt."""
         if not self.tag:

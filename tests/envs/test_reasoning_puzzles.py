@@ -1,17 +1,20 @@
 """reasoning-gym: its puzzles as problems, and its verifiers as a reward; `sh tools/reasoning.sh` installs the extra."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("reasoning_gym")
 
 from pmdkit.envs.math import make_math
-from pmdkit.envs.math.reasoning import score_puzzle
 from pmdkit.envs.reward_functions import FunctionGrader, RewardRow
+from pmdkit.plugins import function_from_path
 from strict_answers import Item
 
-SUMS = {"kind": "reasoning-gym", "dataset": "chain_sum", "size": 60, "held_out": 10, "options": {"max_terms": 2}}
+SHELF = Path(__file__).parents[2] / "envs" / "reasoning_puzzles.py"
+KIND, SCORE = f"{SHELF}:ReasoningGym", f"{SHELF}:score"
+SUMS = {"kind": KIND, "dataset": "chain_sum", "size": 60, "held_out": 10, "options": {"max_terms": 2}}
 
 
 def columns(problem):
@@ -30,19 +33,20 @@ def test_puzzles_are_numbered_texts_and_some_are_held_out():
 @pytest.mark.parametrize("dataset", ["chain_sum", "leg_counting", "sudoku", "countdown", "word_ladder", "maze"])
 def test_the_oracle_answer_is_worth_1_and_others_are_not(dataset):
     """Of six data sets, two of which take many answers; a response without `Answer:` or cut off is worth 0."""
-    problems = make_math({"kind": "reasoning-gym", "dataset": dataset, "size": 8, "held_out": 1})
+    score = function_from_path(SCORE, "(response, gold) -> float")
+    problems = make_math({"kind": KIND, "dataset": dataset, "size": 8, "held_out": 1})
     for number in problems.train[:3]:
         problem = problems.problem(int(number))
         right = f"Let me see. Answer: nothing?\nAnswer: {problem.answer}\n"
-        assert score_puzzle(right, False, columns(problem)) == 1
-        assert score_puzzle(right, True, columns(problem)) == 0
-        assert score_puzzle(problem.answer, False, columns(problem)) == 0
-        assert score_puzzle("Answer: no idea", False, columns(problem)) < 0.5
+        assert score(right, False, columns(problem)) == 1
+        assert score(right, True, columns(problem)) == 0
+        assert score(problem.answer, False, columns(problem)) == 0
+        assert score("Answer: no idea", False, columns(problem)) < 0.5
 
 
 def test_a_worker_gives_the_same():
     problem = make_math(SUMS).problem(0)
     row = RewardRow("[]", (1,), json.dumps(dict(problem.columns)))
-    with FunctionGrader("reasoning-gym", seconds=20) as grader:  # a busy machine; puzzles are made in milliseconds
+    with FunctionGrader(SCORE, seconds=20) as grader:  # a busy machine; puzzles are made in milliseconds
         items = [Item(f"Answer: {said}", problem.answer, False, None, row) for said in (problem.answer, "12345678")]
         assert [verdict.correct for verdict in grader.grade(items)] == [True, False]

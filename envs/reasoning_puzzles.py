@@ -1,4 +1,12 @@
-"""reasoning-gym: a hundred kinds of generated puzzles with their own verifiers, as problems and as a reward.
+"""Problems and a reward of your own: a hundred kinds of puzzles of reasoning-gym, with their own verifiers.
+
+    [env]
+    kind = "envs/reasoning_puzzles.py:ReasoningGym"
+    dataset = "leg_counting"       # a name of reasoning-gym
+    options = { max_animals = 4 }  # its own
+
+    [reward]
+    grade = "envs/reasoning_puzzles.py:score"
 
 Source: arXiv:2505.24760; the package is `reasoning-gym`, an extra. Nothing is downloaded: a puzzle is a function of its
 data set, the options, the seed and its number, so the reward can generate it again to judge an answer.
@@ -19,14 +27,15 @@ from pmdkit.options import Range
 ANSWER = re.compile(r"answer\s*:[ \t]*(.*?)\s*\Z", re.IGNORECASE | re.DOTALL)
 "Everything after the last `Answer:`, across lines: some answers are grids."
 MOST = 1_000_000
+gym = need("reasoning_gym", "envs/reasoning_puzzles.py")  # here, since it takes seconds, and a grade has a deadline
 
 
 @dataclass(frozen=True)
 class ReasoningGym(Kind):
     """Puzzles of one data set of reasoning-gym, such as chain_sum, leg_counting, sudoku or rush_hour.
 
-    `held_out` of them, chosen by a hash, are never trained on. Grade answers with `reward.grade = "reasoning-gym"`,
-    which asks the data set's own verifier for a number from 0 to 1; `math` works where answers are numbers.
+    `held_out` of them, chosen by a hash, are never trained on. Grade answers with `score` below, which asks the data
+    set's own verifier for a number from 0 to 1; `math` works where answers are numbers.
     """
 
     name: ClassVar[str] = "reasoning-gym"
@@ -60,7 +69,6 @@ class ReasoningGym(Kind):
 @lru_cache(maxsize=8)
 def make_puzzles(dataset: str, size: int, seed: int, options: str) -> Any:
     """A data set of reasoning-gym, whose items are generated on access; `options` are its own, as JSON."""
-    gym = need("reasoning_gym", "kind = 'reasoning-gym'")
     known = gym.factory.DATASETS
     if dataset not in known:
         raise UsageError(unknown("env.dataset", dataset, known))
@@ -70,8 +78,8 @@ def make_puzzles(dataset: str, size: int, seed: int, options: str) -> Any:
         raise UsageError(f"env.options is {options}; {dataset} of reasoning-gym refuses it: {problem}") from problem
 
 
-def score_puzzle(response: str, cut_off: bool, columns: dict[str, Any]) -> float:
-    """The reward `reasoning-gym`: the score that the data set's verifier gives the text after the last `Answer:`.
+def score(response: str, cut_off: bool, columns: dict[str, Any]) -> float:
+    """The score from 0 to 1 that the data set's verifier gives the text after the last `Answer:`.
 
     A response that was cut off or gives no answer gets 0 without calling the verifier.
     """
