@@ -14,14 +14,7 @@ import pytest
 
 from pmdkit.errors import UsageError
 from pmdkit.observe import telemetry
-from pmdkit.observe.run_folder import (
-    BLANK,
-    RunFolder,
-    make_writable,
-    redacted,
-    redacted_command,
-    refuse_secrets,
-)
+from pmdkit.observe.run_folder import BLANK, RunFolder, make_writable, redacted, redacted_command, refuse_secrets
 from pmdkit.resolve import resolve
 from pmdkit.specs.find import names
 from tests.nightly import mostly_nightly

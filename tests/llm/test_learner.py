@@ -21,14 +21,7 @@ PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 
 
 def learner(
-    kind="qwen2",
-    budget=10_000,
-    dtype=torch.float64,
-    lr=1e-2,
-    reference=False,
-    temperature=1.0,
-    old="rollout",
-    **update,
+    kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False, temperature=1.0, old="rollout", **update
 ):
     model = build(kind, dtype)
     engine = TransformersEngine(model, EOS)

@@ -5,17 +5,7 @@ import math
 import pytest
 import torch
 
-from pmdkit.objectives import (
-    TAUS,
-    Chi2Budget,
-    Contraction,
-    Groups,
-    KLBudget,
-    PassRate,
-    PMDMean,
-    make_tau,
-    temperature,
-)
+from pmdkit.objectives import TAUS, Chi2Budget, Contraction, Groups, KLBudget, PassRate, PMDMean, make_tau, temperature
 from pmdkit.objectives.temperatures import pass_rate
 
 CONSTANTS = torch.tensor([[1.0, 0.0]], dtype=torch.float64)

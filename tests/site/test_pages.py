@@ -25,8 +25,7 @@ LIGHT = ["learn/", "learn/symbols/", "explore/", "use/", "use/plan/", "teach/"] 
 
 
 @pytest.mark.parametrize(
-    ("path", "screen"),
-    mostly_nightly(product(KINDS, SCREENS), *product(OFTEN, SCREENS), *product(LIGHT, ["light"])),
+    ("path", "screen"), mostly_nightly(product(KINDS, SCREENS), *product(OFTEN, SCREENS), *product(LIGHT, ["light"]))
 )
 def test_a_page_is_accessible_and_fits_its_window(look, path, screen):
     from axe_playwright_python.sync_playwright import Axe

@@ -10,17 +10,7 @@ import torch
 from scipy.stats import binom, ttest_rel
 
 from pmdkit import theory
-from pmdkit.objectives import (
-    DAPO,
-    Batch,
-    Groups,
-    PMDMean,
-    PMDPart,
-    credit,
-    response_loss,
-    row_weight,
-    total,
-)
+from pmdkit.objectives import DAPO, Batch, Groups, PMDMean, PMDPart, credit, response_loss, row_weight, total
 from pmdkit.stats import paired_difference
 from pmdkit_course import exercise
 from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_305, lesson_401

@@ -103,12 +103,7 @@ def test_a_response_counts_from_its_first_token_to_its_only_eos():
 
 # The token task: the contract of the loop, and held-out prompts that training never sees.
 
-LARGE = {
-    "modular-sum": {"modulus": 200},
-    "copy": {"length": 6},
-    "reverse": {"length": 6},
-    "parity": {"length": 12},
-}
+LARGE = {"modular-sum": {"modulus": 200}, "copy": {"length": 6}, "reverse": {"length": 6}, "parity": {"length": 12}}
 
 
 @pytest.mark.parametrize("kind", KINDS)

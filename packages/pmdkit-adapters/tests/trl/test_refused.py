@@ -74,8 +74,7 @@ trl.GRPOTrainer._calculate_rewards = lambda *given, **options: {rewards}
 
 
 @pytest.mark.parametrize(
-    ("rewards", "found"),
-    [("2 * once(*given, **options)", "case '"), ("once(*given, options)", "TypeError: ")],
+    ("rewards", "found"), [("2 * once(*given, **options)", "case '"), ("once(*given, options)", "TypeError: ")]
 )
 def test_a_version_of_trl_that_changes_the_loss_is_refused(rewards, found, monkeypatch, tmp_path):
     """A later TRL, which scales rewards or has another signature, stands in the way of the real one."""

@@ -7,14 +7,7 @@ import pytest
 
 from pmdkit_lab.planner.cluster import PRACTICE, Cluster, Efficiency, cluster
 from pmdkit_lab.planner.data_sheets import GPUS
-from pmdkit_lab.planner.step_time import (
-    EngineSize,
-    decoding,
-    generation,
-    pass_seconds,
-    peak_tokens,
-    update,
-)
+from pmdkit_lab.planner.step_time import EngineSize, decoding, generation, pass_seconds, peak_tokens, update
 from pmdkit_lab.planner.workload import ResponseLengths, lengths
 
 from .conftest import PAPER, SEVEN
