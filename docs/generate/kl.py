@@ -1,6 +1,6 @@
 """The page "Which KL does your KL term have?": what `certify_kl` says of the terms of public code.
 
-`python docs/generate/kl.py` measures, a few seconds, and writes the table of docs/use/kl.md. The terms are written anew
+`python docs/generate/kl.py` measures, a few seconds, and writes the table of docs/use/kl.md. The terms are rewritten
 from the code at the versions named; clamps of 10 nats and more, which these policies do not reach, are left out.
 """
 

@@ -1,6 +1,6 @@
 """The neighbours of PMD: the limits where one is another, and where each comes to rest.
 
-tests/testing/golden_reference.py has their equations with gradients; test_hand_worked.py has those without a vector.
+tools/golden_vectors.py has their equations with gradients; test_hand_worked.py has those without a vector.
 """
 
 import math

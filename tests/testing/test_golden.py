@@ -31,7 +31,7 @@ OWN = [name for name in PATHS if name not in golden.ADAPTERS]
 
 
 def reference() -> Any:
-    spec = importlib.util.spec_from_file_location("golden_reference", HERE / "golden_reference.py")
+    spec = importlib.util.spec_from_file_location("golden_vectors", HERE.parents[1] / "tools" / "golden_vectors.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

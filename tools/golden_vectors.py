@@ -1,6 +1,6 @@
 """The golden vectors from the papers' equations, by token in 50-digit arithmetic; nothing of pmdkit computes here.
 
-`python tests/testing/golden_reference.py` writes pmdkit/testing/golden/vectors.json anew. docs/use/golden.md says what
+`python tools/golden_vectors.py` writes pmdkit/testing/golden/vectors.json anew. docs/use/golden.md says what
 its fields are.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from mpmath import exp, log, mp, mpf, sqrt
 
 mp.dps = 50
-PLACE = Path(__file__).parents[2] / "pmdkit" / "testing" / "golden" / "vectors.json"
+PLACE = Path(__file__).parents[1] / "pmdkit" / "testing" / "golden" / "vectors.json"
 CLIP = dict.fromkeys(("grpo", "reinforce-pp"), (mpf("0.2"), mpf("0.2"))) | {"gspo": (mpf("0.0003"), mpf("0.0004"))}
 NORMS = {"gspo": "none", "qrpo": "none", "sppo": "none", "gmpo": "none", "opmd": "tokens", "rec": "tokens"} | {
     "pmd-token": "tokens",
