@@ -100,7 +100,7 @@ def check_values(value: Any, numbers: bool, depth: int = 1) -> None:
 
 @contextmanager
 def shaped(where: Path | str, what: str, advice: str = ADVICE) -> Iterator[None]:
-    """Context for unpacking untrusted JSON: a wrong key, type or length is a UsageError, `where` is not `what`."""
+    """Context for unpacking untrusted JSON: a wrong key, type or length becomes an error: `where` is not `what`."""
     try:
         yield
     except UsageError:

@@ -221,7 +221,7 @@ def row_sums(mask: Tensor, logp_old: Tensor, seen: Tensor | None, engine: Tensor
 
 
 def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None) -> dict[str, float]:
-    """The gauges of a step by their names in metrics.jsonl; those that cannot be had are left out.
+    """The gauges of a step by their names in metrics.jsonl; those without data are left out.
 
     They are those of docs/use/gauges.md, but `log_ratio_*`, `kl` and `ess` take each row before its own update and not
     after the step. `log_ratio_std` is over all responses, nats.

@@ -248,7 +248,7 @@ def tuned(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, O
 
 
 def scored(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, outcomes.Grid]]:
-    """task -> method -> its grid: each setting with the area under the curve on each tuning seed."""
+    """The grid of every task and method: each setting with the area under the curve on each tuning seed."""
     return {
         task.name: {
             method.name: [
