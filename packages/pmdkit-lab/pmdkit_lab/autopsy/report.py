@@ -143,7 +143,7 @@ def silence(run: Run) -> list[str]:
 FROM_SCALARS = ("rate-too-small", "kl-pushes", "uniform-policy")  # causes that need no rows, and have no rule with rows
 SCALARS = {
     "reward": "rewards", "entropy": "entropy", "length": "lengths", "cut": "cut-offs", "grad_norm": "gradient norms",
-    "silent": "the share of silent groups", "reward_std": "the std inside groups", "kl": "a KL to the reference",
+    "silent": "shares of silent groups", "reward_std": "stds inside groups", "kl": "distances to the reference",
     "lr": "learning rates",
 }  # fmt: skip
 
@@ -207,7 +207,7 @@ def judge_scalars(curves: Curves) -> tuple[dict[str, Any], list[Measures]]:
         "verdict": verdict, "read": {"scalars": len(log.step)}, "rows": len(log.step),
         "steps": [int(log.step[0]), int(log.step[-1]), len(log.step)],
         "missing": [
-            {"needs": words, "for": "what rests on them"} for key, words in SCALARS.items() if key not in table
+            {"needs": words, "for": "causes that need them"} for key, words in SCALARS.items() if key not in table
         ],
         "phases": phases, "events": [], "causes": [cause.as_json(str) for cause in named], "notes": notes(curves),
         "points": [len(curves.reward), needed], "gain": curves.trend.last - curves.trend.first,
