@@ -31,6 +31,7 @@ from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs import Spec
 
 Row = dict[str, Any]
+OVERDUE = 300.0  # seconds without a checkpoint after which one is saved early, unless saving takes a twentieth of them
 GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30
 
 
@@ -217,6 +218,8 @@ def fit_steps(
         context = replace(context, reporters=reporters)
 
     end, longest = began, 0.0  # times of the last step; the first step includes the set-up before it
+    differ = start > 0  # whether any group had two different rewards; of earlier steps this is not known
+    saved, saving = time.monotonic(), 0.0  # when the last checkpoint was saved, and the seconds that it took
 
     with stop_requests() as stop:
 
@@ -228,7 +231,7 @@ def fit_steps(
             batch: Batch,
             updates: list[dict[str, float]],
         ) -> None:
-            nonlocal end, longest
+            nonlocal end, longest, saved, saving, differ
             measured = backend.metrics(step, learner, rollouts, groups, batch, updates)
             row = {**measured.row, **own_columns(context.objective, batch)}
             for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
@@ -237,6 +240,7 @@ def fit_steps(
                     raise Diverged(f"{key} is {row[key]} at step {step}; {remedy}")
             if group.is_main_process:
                 context.folder.append_metrics(row)
+            differ = differ or (row["zero_variance_groups"] or 0) < len(rollouts.prompts)
             if reporters is not None:
                 reporters.log(row)
             display.show(row)
@@ -249,8 +253,10 @@ def fit_steps(
             late = spec.run.max_time is not None and end - began + 2 * longest > spec.run.max_time
             # a request reaches the processes at different times, but all of them must leave after the same step
             stopping = group.any_rank(stop.is_set() or late)
-            if step % spec.run.checkpoint_every == 0 or step == last or stopping:
+            overdue = group.any_rank(end - saved > max(OVERDUE, 20 * saving))
+            if step % spec.run.checkpoint_every == 0 or step == last or stopping or overdue:
                 save(context, checkpoints, step, first)
+                saved, saving = time.monotonic(), time.monotonic() - end
             if step == last or stopping:
                 checkpoints.wait()
             if stopping and step < last:
@@ -260,6 +266,8 @@ def fit_steps(
         display.begin(spec, start)
         try:
             run(context.objective, backend.learner, backend.task, backend.schedule, [after_step], backend.stream, start)
+            if not differ:
+                display.warn("no group had two different rewards, so nothing was learned: read some responses")
         except Exception:
             with suppress(Exception):  # a pending write still counts; report the error that ended the run
                 checkpoints.wait()
