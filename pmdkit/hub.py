@@ -37,10 +37,8 @@ def fetch(work: "Callable[[], T]", process_group: "ProcessGroup") -> "T":
 
 def local_only() -> bool:
     """Whether only cached files can be used: offline mode is set, or the hub does not answer."""
-    if cached_only.get():
-        return True
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    return offline or not reachable(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    return cached_only.get() or offline or not reachable(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 @cache

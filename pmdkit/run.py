@@ -89,8 +89,7 @@ class Run:
             from pmdkit.evaluation.checkpoint_source import source_of_run
 
             config = language.EvalConfig(data, k, problems, seed, None, None, None)
-            place = None if out is None else Path(out)
-            source = source_of_run(self.stored, self.path)
+            place, source = None if out is None else Path(out), source_of_run(self.stored, self.path)
             return language.evaluate(source, config, place, resume, console.default_display())
         from pmdkit.evaluation import bandit_and_toy
 

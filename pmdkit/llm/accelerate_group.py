@@ -60,8 +60,7 @@ class AccelerateGroup(ProcessGroup):
             InitProcessGroupKwargs(timeout=timedelta(seconds=timeout)),
             DistributedDataParallelKwargs(gradient_as_bucket_view=True),
         ]
-        self.strategy, self.replicas = strategy, replicas
-        self.timeout = timeout
+        self.strategy, self.replicas, self.timeout = strategy, replicas, timeout
         try:
             self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=handlers)
         except (RuntimeError, OSError) as problem:
@@ -71,8 +70,7 @@ class AccelerateGroup(ProcessGroup):
                 "same number of machines, and give an address and port of the first that all can reach"
             ) from problem
         self.rank, self.local_rank = self.accelerator.process_index, self.accelerator.local_process_index
-        self.size = self.accelerator.num_processes
-        self.device = self.accelerator.device
+        self.size, self.device = self.accelerator.num_processes, self.accelerator.device
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Every process's tensor, by rank, in every process; shapes may differ, the number of axes may not."""

@@ -269,9 +269,8 @@ def distinct_right(rollouts: Rollouts, right: Tensor) -> float | None:
 
 
 def distinct_lost(right: Tensor) -> float | None:
-    r"""The share of `distinct_right` that a solved batch loses on average: mean of 1/k, from rewards alone.
+    r"""The share of `distinct_right` that a solved batch loses: the mean of 1/k over groups with k > 0 right draws.
 
-    k is how many of a group's draws are right; groups without any are left out.
     Source: `pmdkit.theory.drift_law`. Shapes: right [P, G] boolean. Returns: None if no draw is right.
     """
     k = right.sum(1).double()

@@ -15,7 +15,6 @@ Proof: at rest w_y (A_y - tau u_y) = mu pi'(y), w = c / n, u = log pi'/pi_old. F
 log 1/pi_old, so tau u -> 0 and pi' -> w A / mu; a wrong one has A < 0, and pi' -> 0. Given k, the right draws are
 independent with shares s, so E sum (c/k)^2 = 1/k + (1 - 1/k) sum s^2. With graded rewards pi'(y) is proportional to
 the sum of the positive advantages of y.
-
 Limits: a few passes of SGD do not solve a batch, and favour what is likely already; answers of a network share weights.
 Source: not in the paper. 1 - 1/k is the factor of genetic drift with k genes: Wright, Genetics 16 (1931), 97.
 """
