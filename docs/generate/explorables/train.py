@@ -31,7 +31,9 @@ def curve(seed: int, steps: int = STEPS) -> tuple[list[float], np.ndarray]:
     observe = lambda *_: rates.append(backend.evaluate()["pass_rate"])  # noqa: E731
     run(objective, backend.learner, backend.task, backend.schedule, [observe])
     asked = torch.cartesian_prod(*2 * [torch.arange(MODULUS)])
-    return rates, backend.learner.rollout(asked, None, 0).mass.numpy()
+    answers = backend.learner.rollout(asked, None, 0)
+    order = answers.responses.view(answers.mass.shape)[0].argsort()  # by token, the end token last
+    return rates, answers.mass[:, order].numpy()
 
 
 def write_band() -> None:
@@ -54,7 +56,8 @@ def draw() -> Drawing:
         table, line = figure.subplots(1, 2, width_ratios=(1, 1.1))
         for is_right, marker, colour in ((True, "o", "#009e73"), (False, "s", "#b3588c")):  # explore.css has the same
             shown = right == is_right
-            table.scatter(b[shown], a[shown], s=150, marker=marker, color=colour, alpha=0.15 + 0.6 * sure[shown], lw=0)
+            alpha = 0.15 + 0.6 * sure[shown] if shown.any() else None  # matplotlib takes no empty array
+            table.scatter(b[shown], a[shown], s=150, marker=marker, color=colour, alpha=alpha, lw=0)
         for row, column, answer in zip(a, b, best, strict=True):
             table.text(column, row, str(answer) if answer < MODULUS else "·", ha="center", va="center", fontsize=7)
         table.set(
