@@ -104,8 +104,7 @@ plt.show()
 # ## Run
 #
 # One call each. The warm start is phase 0 of the run and is kept as checkpoint 0. The
-# modular sum also [learns in your browser](../docs/explore/train/index.md), where you
-# can break it.
+# modular sum also learns in your browser: see *Train one* among the site's explorables.
 
 # %%
 place = {"env": "modular-sum", "steps": 60, "out": f"{folder}/sum"}

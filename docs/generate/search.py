@@ -15,12 +15,12 @@ from pathlib import Path
 
 # the first that an address begins with; where a title has 10 times the weight of the text
 BOOSTS = {
-    "learn/symbols/": 30.0, "learn/lessons/": 6.0, "learn/": 3.0, "explore/": 0.3, "api/": 0.1,
+    "learn/symbols/": 30.0, "learn/lessons/": 6.0, "learn/": 3.0, "use/kl/": 0.3, "explore/": 0.3, "api/": 0.1,
     "contributing/": 0.2, "changelog/": 0.2, "design/": 0.2, "project/": 0.2, "": 1.0,
 }  # fmt: skip
 FIELDS = {"title": 10, "text": 1, "tags": 10, "title_also": 10, "text_also": 1, "words": 0.5}
 # characters of a section that a result can quote, to the end of the sentence
-QUOTED = {"learn/lessons/": 600, "learn/symbols/": 4000, "api/": 0, "": 150}
+QUOTED = {"learn/lessons/": 600, "learn/symbols/": 4000, "api/": 0, "": 130}
 BRITISH = {
     "behaviour": "behavior", "colour": "color", "favour": "favor", "neighbour": "neighbor", "centred": "centered",
     "centring": "centering", "centre": "center", "labelled": "labeled", "labelling": "labeling", "modelled": "modeled",

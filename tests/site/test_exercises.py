@@ -104,14 +104,14 @@ def test_an_answer_is_judged_where_it_is_written(lesson):
     """One Python for all; it is loaded on the first press, and SciPy when it is needed. An endless loop is stopped."""
     page, asked = lesson()
     assert asked == []
-    assert "tau_for(p, eta)" in page.locator(".exercise textarea").first.input_value()
-    assert verdict(page, "p = 1") == "103.1, asked 1, stopped with None"
-    assert verdict(page, "p = 1", 1) == "103.2, asked 2, stopped with None"
+    assert "pmd_mean_loss(log_ratio" in page.locator(".exercise textarea").first.input_value()
+    assert verdict(page, "p = 1") == "103.0, asked 1, stopped with None"
+    assert verdict(page, "p = 1", 1) == "103.1, asked 2, stopped with None"
     assert not [name for name in asked if "scipy" in name]
-    assert verdict(page, "import scipy") == "103.1, asked 3, stopped with None"
+    assert verdict(page, "import scipy") == "103.0, asked 3, stopped with None"
     assert [name for name in asked if "scipy" in name]
     endless = "send('reply', 'one')\nwhile True: pass"
-    assert verdict(page, endless) == "103.1, asked 1, stopped with ['one']"
+    assert verdict(page, endless) == "103.0, asked 1, stopped with ['one']"
     page.reload(wait_until="load")
     page.locator(".predict-skip").click()
     assert page.locator(".exercise textarea").first.input_value() == endless
@@ -144,6 +144,6 @@ def test_the_field_is_written_in_from_the_keyboard(lesson):
 
 def test_without_javascript_an_exercise_is_text(look):
     page = look(LESSON, live=False)
-    assert page.locator(".exercise").count() == 4
+    assert page.locator(".exercise").count() == 5
     assert page.locator(".exercise textarea, .exercise button:visible").count() == 0
     assert page.get_by_text("def tau_for(p, eta):").is_visible()
