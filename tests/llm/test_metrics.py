@@ -18,7 +18,8 @@ from strict_answers import Item, Verdict
 
 
 def test_the_row_by_hand():
-    """Prompt 0: right, cut off and wrong. Prompt 1: no answer, and no verdict since its environment failed.
+    """Prompt 0: right, cut off and wrong. Prompt 1: no answer, whose reward is left out, and no verdict since its environment
+    failed.
 
     The rollouts lag: version 3 drew them for step 5, so the last of its two updates is three updates later.
     """
@@ -37,7 +38,7 @@ def test_the_row_by_hand():
             Verdict(True, "1", "integer", "", 1.0), Verdict(False, "2", "integer", "", 0.0),
             Verdict(False, None, "none", "", 0.0), Verdict(None, None, "timeout", "gone"),
         ],
-        torch.tensor([1.0, -1.0, -1.0, torch.nan], dtype=torch.float64),
+        torch.tensor([1.0, -1.0, torch.nan, torch.nan], dtype=torch.float64),
         {"math": torch.tensor([1.0, -1.0, -1.0, torch.nan]), "short": torch.tensor([0.5, 0.0, 0.25, 1.0])},
     )  # fmt: skip
     rewards = RewardSum(RewardTable(), [object()], False)

@@ -16,9 +16,9 @@ from scipy.stats import binom
 from pmdkit import theory
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.loop import Rollouts, Schedule, graded, run
-from pmdkit.objectives import OBJECTIVES, credit
+from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.observe import gauge
-from pmdkit.observe.metrics import KEYS, StepMetrics, distinct_right
+from pmdkit.observe.metrics import KEYS, StepMetrics, anchor, distinct_right
 from pmdkit.toy.learner import ToyLearner
 from pmdkit.toy.model import ModelConfig, Transformer
 
@@ -167,6 +167,16 @@ def test_the_row_by_hand(group, name):
     assert {*wanted, "gauge"} == set(KEYS)
     for key, value in wanted.items():
         assert row[key] == (None if value is None else pytest.approx(value, rel=1e-8, abs=1e-9)), key
+
+
+def test_a_response_without_a_peer_has_no_push():
+    """Three responses, one of them right, and a prompt that lost all but one of its responses."""
+    reward = torch.tensor([[1.0, 0.0, 0.0], [1.0, math.nan, math.nan]], dtype=torch.float64)
+    present = ~reward.isnan()
+    groups = Groups(torch.where(present, reward, 0.0), present / 3.0, True)
+    expected = theory.group_anchor([1.0, 0.0, 0.0], 0.5) / 0.5
+    assert expected > 0
+    assert anchor(groups, torch.full((2,), 0.5)) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("unscored", "expected"), [((), (-0.2, 0.3)), ((0, 1), (-0.2, -0.2)), ((0, 1, 2), (0, 0))])
