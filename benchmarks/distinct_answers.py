@@ -46,6 +46,7 @@ from time import process_time
 
 import numpy as np
 import torch
+from harness import journal
 from harness.machine import machine, versions
 from scipy import stats
 
@@ -97,6 +98,7 @@ SET = [MARGIN, list(SEEDS), TAU, GROUP, CONTEXTS, ARMS, RIGHT, HIDDEN, OBJECTIVE
 DIGEST = hashlib.sha256(json.dumps([__doc__, SET, OPTIONS, TRANSFORMER]).encode()).hexdigest()[:16]
 PLACE = Path(__file__).parent / "results" / "distinct-answers.json"
 JOURNAL = PLACE.with_suffix(".jsonl")
+KEYS = ("task", "optimizer", "passes", "objective", "seed")
 PICTURE = Path(__file__).parents[1] / "docs" / "use" / "distinct-answers.svg"
 
 
@@ -179,20 +181,9 @@ def cells(task):
     ]
 
 
-def journal():
-    """Every finished run so far, by task, optimizer, passes, objective and seed."""
-    found = {}
-    for line in JOURNAL.read_text().splitlines() if JOURNAL.exists() else []:
-        row = json.loads(line)
-        if row["protocol"] != DIGEST:
-            raise SystemExit(f"{JOURNAL} has a run of protocol {row['protocol']}; expected {DIGEST}: move it away")
-        found[row["task"], row["optimizer"], row["passes"], row["objective"], row["seed"]] = row
-    return found
-
-
 def run(tasks):
     """Do the missing runs of some tasks, all cells of one seed after another."""
-    done, started = journal(), {}
+    done, started = journal.read(JOURNAL, DIGEST, KEYS), {}
     for seed in SEEDS:
         for task in tasks:
             for optimizer, passes, name in cells(task):
@@ -204,11 +195,9 @@ def run(tasks):
                     found = bandit_run(objective, optimizer, passes, seed)
                 else:
                     found = toy_run(task, objective, passes, seed, started)
-                row = {"task": task, "optimizer": optimizer, "passes": passes, "objective": name, "seed": seed}
+                row = dict(zip(KEYS, (task, optimizer, passes, name, seed), strict=True))
                 row |= found | {"seconds": round(process_time() - began, 1), "protocol": DIGEST}
-                with open(JOURNAL, "a") as file:
-                    file.write(json.dumps(row) + "\n")
-                print(row, file=sys.stderr, flush=True)
+                journal.append(JOURNAL, row)
 
 
 def predicted(task, optimizer, passes, name):
@@ -238,18 +227,9 @@ def comparisons():
     return listed
 
 
-def verdict(low, high):
-    """The word for an interval, as stated."""
-    if low > MARGIN:
-        return "keeps more"
-    if high < -MARGIN:
-        return "keeps less"
-    return "alike" if low > -MARGIN and high < MARGIN else "undecided"
-
-
 def record():
     """Write cells, comparisons and runs as one JSON file."""
-    done, table, seeds = journal(), [], {}
+    done, table, seeds = journal.read(JOURNAL, DIGEST, KEYS), [], {}
     for task in CELLS:
         seeds[task] = [s for s in SEEDS if all((task, *cell, s) in done for cell in cells(task))]
         for cell in cells(task):
@@ -274,7 +254,7 @@ def record():
         shared = sum(cell[0] == own[0] for _, cell, _, _ in comparisons())
         low, high = stats.t.interval(1 - 0.05 / shared, len(values) - 1, np.mean(values), stats.sem(values))
         row["difference"] = [round(float(x), 4) for x in (np.mean(values), low, high)]
-        words.append(row | {"verdict": verdict(low, high)})
+        words.append(row | {"verdict": journal.word(low, high, MARGIN, "keeps more", "keeps less")})
     found = {"protocol": DIGEST, "machine": machine(), "versions": versions(), "margin": MARGIN}
     found |= {"seeds": seeds, "cells": [row for row in table if row["seeds"]], "comparisons": words}
     PLACE.write_text(json.dumps(found | {"runs": list(done.values())}, indent=1) + "\n")

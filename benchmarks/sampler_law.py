@@ -41,6 +41,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from harness import journal
 from harness.machine import machine, versions
 from scipy import stats
 
@@ -63,6 +64,7 @@ SET = [list(SEEDS), TAU, GROUP, PROMPTS, RANDOM, MARGIN, OBJECTIVES, SAMPLERS, S
 DIGEST = hashlib.sha256(json.dumps([__doc__, SET]).encode()).hexdigest()[:16]
 PLACE = Path(__file__).parent / "results" / "sampler-law.json"
 JOURNAL = PLACE.with_suffix(".jsonl")
+KEYS = ("task", "objective", "sampler", "rewards", "seed")
 
 
 class Sampler:
@@ -146,31 +148,15 @@ def cells(task):
     return [(o, s, r) for r in rewards for o in OBJECTIVES for s in SAMPLERS]
 
 
-def journal():
-    """Every finished run so far, by task, objective, sampler, rewards and seed."""
-    found = {}
-    for line in JOURNAL.read_text().splitlines() if JOURNAL.exists() else []:
-        row = json.loads(line)
-        if row["protocol"] != DIGEST:
-            raise SystemExit(f"{JOURNAL} has a run of protocol {row['protocol']}; expected {DIGEST}: move it away")
-        found[row["task"], row["objective"], row["sampler"], row["rewards"], row["seed"]] = row
-    return found
-
-
 def run(tasks):
     """Do the missing runs of some tasks, all cells of one seed after another."""
-    done, started = journal(), {}
+    done, started = journal.read(JOURNAL, DIGEST, KEYS), {}
     for seed in SEEDS:
         for task in tasks:
             for cell in cells(task):
                 if (task, *cell, seed) not in done:
-                    row = dict(
-                        zip(("task", "objective", "sampler", "rewards", "seed"), (task, *cell, seed), strict=True)
-                    )
-                    row |= run_one(task, *cell, seed, started) | {"protocol": DIGEST}
-                    with open(JOURNAL, "a") as file:
-                        file.write(json.dumps(row) + "\n")
-                    print(row, file=sys.stderr, flush=True)
+                    row = dict(zip(KEYS, (task, *cell, seed), strict=True))
+                    journal.append(JOURNAL, row | run_one(task, *cell, seed, started) | {"protocol": DIGEST})
 
 
 def predicted(part, objective, sampler):
@@ -180,16 +166,9 @@ def predicted(part, objective, sampler):
     return "down" if sampler == "top_p" else None if objective in ("pmd-part", "asymre") else "alike"
 
 
-def verdict(low, high, margin):
-    """The word for an interval, as stated."""
-    if low > margin or high < -margin:
-        return "up" if low > margin else "down"
-    return "alike" if low > -margin and high < margin else "undecided"
-
-
 def record():
     """Write cells, comparisons and verdicts as one JSON file."""
-    done, table, words, laws, seeds = journal(), [], [], {}, {}
+    done, table, words, laws, seeds = journal.read(JOURNAL, DIGEST, KEYS), [], [], {}, {}
     for task in STEPS:
         seeds[task] = [s for s in SEEDS if all((task, *cell, s) in done for cell in cells(task))]
         if len(seeds[task]) < 3:
@@ -211,7 +190,7 @@ def record():
                 mean, error = np.mean(values), stats.sem(values)
                 low, high = stats.t.interval(1 - 0.05 / (10 * len(parts)), len(values) - 1, mean, error)
                 row = {"task": task, "part": part, "objective": name, "sampler": sampler}
-                row |= {"predicted": predicted(part, name, sampler), "verdict": verdict(low, high, MARGIN[part])}
+                row |= {"predicted": predicted(part, name, sampler), "verdict": journal.word(low, high, MARGIN[part])}
                 words.append(row | {"difference": [round(float(x), 4) for x in (mean, low, high)]})
             got = [(r["verdict"], r["predicted"]) for r in words if (r["task"], r["part"]) == (task, part)]
             got = [(word, wanted) for word, wanted in got if wanted]
