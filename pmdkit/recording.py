@@ -24,7 +24,7 @@ from pmdkit.process_group import ProcessGroup
 
 RECORDING_FORMAT = 1
 KEY = "pmdkit"  # the only key of the header: safetensors writes several in random order
-TOKENS = ("responses", "logp_old", "logp_engine", "logp_ref", "logp_seen", "logp_after", "correction")
+TOKENS = ("responses", "logp_old", "logp_engine", "logp_ref", "logp_seen", "logp_after", "correction", "versions")
 MACHINES = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -17,7 +17,7 @@ from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.hub import fetch
 from pmdkit.llm import accelerate_group, companions, evaluate, head, lora, shard_loading
-from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.model_files import ModelFilesCallback
@@ -28,6 +28,7 @@ from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits, weight_sync_check
 from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.in_flight import NewestPolicy, read_changes
 from pmdkit.llm.learner import CausalLearner, EngineLearner, Report
 from pmdkit.llm.metrics import make_metrics, step_extras
 from pmdkit.llm.mismatch import MismatchMonitor
@@ -161,6 +162,7 @@ def make_engine(
         ends[0],
         central=facts.central,
         span=facts.span,
+        in_flight=rollout.in_flight,
         sync_check=check,
         response_check=base.ResponseCheck(ends, head.head_weight(model).shape[0]),
     )
@@ -197,6 +199,11 @@ def make_learner(
 ) -> CausalLearner:
     """The learner that trains the policy. With a lag it has a queue of rollouts."""
     rollout = spec.rollout
+    newest: NewestPolicy[PolicySnapshot] | None = None
+    if rollout.in_flight:
+        path = rollout.repeat_changes
+        points = None if path is None else read_changes(path, spec.run.seed)
+        newest = NewestPolicy(points, policy.process_group.rank)
     return CausalLearner(
         policy,
         encoder.tokenizer,
@@ -206,7 +213,7 @@ def make_learner(
         spec.schedule,
         spec.update,
         turns=make_turns(spec, policy.model, encoder, problems, policy.process_group),
-        queue=RolloutQueue(engine) if rollout.lag else None,
+        queue=RolloutQueue(engine, newest) if rollout.lag else None,
         report=report,
     )
 
@@ -241,7 +248,7 @@ def assemble(
         found.append(ModelFilesCallback(spec, evaluations))
     stream: Stream = inline
     if rollout.lag:
-        stream = async_rollouts(rollout.lag)
+        stream = async_rollouts(rollout.lag, rollout.in_flight)
     elif rollout.max_num_gen_batches > 1:
         stream = dynamic_sampling(rollout.max_num_gen_batches)
     return Backend(

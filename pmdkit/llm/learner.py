@@ -22,6 +22,7 @@ from pmdkit.llm.contrib.turns import Turns
 from pmdkit.llm.engines.base import Engine, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
+from pmdkit.llm.in_flight import with_versions
 from pmdkit.llm.logprobs import scored_places
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
@@ -195,6 +196,11 @@ class CausalLearner(EngineLearner):
         call = self.generate_request(prompts, group, seed)
         return self.queue.submit(prompts, seed, self.version, call, self.snapshot)
 
+    def offer(self) -> None:
+        """Offer the current policy to an engine that takes it between two tokens; there must be a queue."""
+        assert self.queue is not None
+        self.queue.offer(self.version, self.snapshot)
+
     def snapshot(self, sample: SampleRows | None) -> PolicySnapshot:
         """The current policy and its scores of a few responses, for an engine that writes while the trainer goes on."""
         needed = self.engine.engine is not None
@@ -213,8 +219,12 @@ class CausalLearner(EngineLearner):
         assert self.queue is not None
         responses = self.queue.collect(request)
         self.report("rollout", len(responses.mask), len(responses.mask), int(responses.mask.sum()))
-        rollouts = make_rollouts(request.prompts, request.seed, responses, request.version, self.sampling.width)
-        return self.with_reference(replace(rollouts, measured=request.measured))
+        version = responses.version if self.options.in_flight else request.version
+        rollouts = make_rollouts(request.prompts, request.seed, responses, version, self.sampling.width)
+        rollouts = replace(rollouts, measured=request.measured, changes=request.changes)
+        if self.options.in_flight:
+            rollouts = with_versions(rollouts, responses, request.version, self.version, self.options.max_age)
+        return self.with_reference(rollouts)
 
     def gathered_weights(self) -> weights.GatheredWeights:
         """The weights as engines take them; each is gathered when it is accessed."""

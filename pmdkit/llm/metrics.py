@@ -8,6 +8,7 @@ import torch
 
 from pmdkit.fit import StepResult
 from pmdkit.llm.contrib.turns import gauges
+from pmdkit.llm.in_flight import age_columns
 from pmdkit.llm.learner import EngineLearner
 from pmdkit.llm.mismatch import target_bias
 from pmdkit.llm.rollouts import EngineRollouts
@@ -45,6 +46,7 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
             **({} if task.rewards is None else task.rewards.columns(verdicts, answers.parts)),
             **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
             **rollouts.measured,
+            **({} if rollouts.versions is None else age_columns(rollouts, step, len(updates))),
             **(target_bias(rollouts.measured, batch.tau, task.high - task.low) if in_target else {}),
             "engine_restarts": 0,  # a lost engine ends the run; columns of metrics.jsonl stay comparable
         }
@@ -62,6 +64,7 @@ def step_extras(learner: EngineLearner, task: MathTask, passed: float, result: S
         "prompt_tokens": torch.tensor([token for prompt in prompts for token in prompt]),
         "prompt_length": torch.tensor([len(prompt) for prompt in prompts]),
         "logp_engine": rollouts.logp_engine,
+        "versions": rollouts.versions,
         "episode": None if rollouts.episodes is None else rollouts.responses,  # others: masked tokens only
     }
     facts = {

@@ -14,7 +14,7 @@ from pmdkit.envs.reward_functions import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import need, remedy
 from pmdkit.llm import companions
-from pmdkit.llm.engines import engine_options
+from pmdkit.llm.engines import engine_options, engine_traits
 from pmdkit.llm.model import parse_device
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
@@ -64,6 +64,7 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
             " expected sequence-truncate or sequence-mask"
         )
     engine_options(spec)
+    check_in_flight(spec)
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
     check_evaluated("evaluation.data", spec.evaluation.data)
@@ -95,6 +96,28 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
             ),
         }
     )
+
+
+def check_in_flight(spec: LLMSpec) -> None:
+    """Refuse weights in flight where no engine can take them, and options that mean nothing without them."""
+    rollout = spec.rollout
+    if not rollout.in_flight:
+        for key in ("max_age", "repeat_changes"):
+            if getattr(rollout, key) is not None:
+                raise UsageError(
+                    f"rollout.{key} is {getattr(rollout, key)!r} without rollout.in_flight; set it to true"
+                )
+        return
+    if not rollout.lag:
+        raise UsageError(
+            "rollout.in_flight is true and rollout.lag is 0: no response is written during an update; "
+            "expected a lag of at least 1"
+        )
+    if not engine_traits(spec).in_flight:
+        raise UsageError(
+            f"rollout.in_flight is true and the engine '{rollout.engine}' does not say which version drew each token; "
+            "expected 'transformers', or your own with the trait in_flight"
+        )
 
 
 def with_own_data(env: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Rollouts of a language model: the loop's fields, and measurements taken during generation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,10 +21,14 @@ class EngineRollouts(Rollouts):
         measured: columns of metrics.jsonl: the mismatch of engine and trainer, results of the weight-sync check, and
             how prompts were replaced.
         logp_engine: [N, T] the engine's log-probabilities where pi_old is the trainer's.
+        versions: [N, T] int32, of the weights that drew each token, where they change in flight.
+        changes: when they changed: rank, tokens written for this step, version.
     """
 
     measured: Mapping[str, float] = field(default_factory=dict)
     logp_engine: Tensor | None = None
+    versions: Tensor | None = None
+    changes: Sequence[tuple[int, int, int]] = ()
 
     def part(self, prompts: slice) -> "EngineRollouts":
         """The rollouts of some prompts."""
@@ -32,7 +36,8 @@ class EngineRollouts(Rollouts):
         assert isinstance(found, EngineRollouts)
         size = self.mass.shape[1]
         rows = slice(prompts.start * size, prompts.stop * size)
-        return replace(found, logp_engine=None if self.logp_engine is None else self.logp_engine[rows])
+        per_token = {"logp_engine": self.logp_engine, "versions": self.versions}
+        return replace(found, **{name: None if x is None else x[rows] for name, x in per_token.items()})
 
 
 def make_rollouts(prompts: Tensor, seed: int, responses: Responses, version: int, width: int) -> EngineRollouts:

@@ -74,6 +74,14 @@ class RolloutTable(Strict):
     "transformers: in the trainer's process. vllm: beside it. vllm-server: servers. Or your own as my.py:MyEngine."
     lag: int = Field(default=0, ge=0)
     "Steps by which the rollout policy lags; 0 alternates rollout and update, 1 or more overlaps them."
+    in_flight: bool = False
+    "Responses go on under new weights as soon as there are some; the lag is then the most that a token may be old."
+    in_flight_cache: Literal["keep", "recompute"] = "keep"
+    "Keys and values when weights change in flight. keep: the older ones stay. recompute: all tokens are read again."
+    max_age: CountOrNever | None = None
+    "In flight: responses with a token drawn more steps before their own are left out and counted; by default none."
+    repeat_changes: str | None = None
+    "In flight: metrics.jsonl of a run whose weights changed at the same tokens; by default as soon as possible."
     canary: int = Field(default=8, ge=0)
     "Prompts on which engine and trainer are compared after every publish; 0 for none."
     canary_tolerance: float | None = Field(default=None, gt=0)

@@ -33,12 +33,14 @@ class EngineTraits:
         own_weights: it has weights of its own; False if it may generate with the trainer's.
         sleeps: it frees its memory while the trainer scores and updates.
         span: consecutive processes that form one engine, such as its tensor-parallel ranks.
+        in_flight: it takes new weights between two tokens, and says which version drew each token.
     """
 
     central: bool = False
     own_weights: bool = True
     sleeps: bool = False
     span: int = 1
+    in_flight: bool = False
 
 
 def engine_class(name: str) -> Any:

@@ -20,7 +20,9 @@ CPU = torch.device("cpu")
 NO_WEIGHTS = -1  # version of an engine without weights
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]
-"Called now and then with the tokens written and the rows finished so far; may raise to stop."
+"""Called now and then with the tokens written and the rows finished so far; may raise to stop.
+
+It may also publish new weights to an engine with the trait `in_flight`, which then draws the next tokens with them."""
 
 
 class EngineLost(ComponentDied):
@@ -53,7 +55,8 @@ class Responses:
         logp: [N, T] float32, log-probability of each token under the sampled distribution, nats; 0 off the mask.
         mask: [N, T] boolean, True on the tokens of the response.
         ended: [N] boolean, False for a row that the budget cut off.
-        version: of the weights that wrote them.
+        version: of the weights that wrote them; where they changed in flight, of the first.
+        versions: [N, T] int32, of the weights that drew each token, if the weights changed in flight.
     """
 
     tokens: Tensor
@@ -61,6 +64,7 @@ class Responses:
     mask: Tensor
     ended: Tensor
     version: int
+    versions: Tensor | None = None
 
     @classmethod
     def from_rows(cls, rows: Sequence[tuple[list[int], list[float]]], ends: Sequence[int], version: int) -> "Responses":
@@ -76,9 +80,16 @@ class Responses:
 
     @classmethod
     def from_flat(
-        cls, tokens: Tensor, logp: Tensor, lengths: Tensor, ended: Tensor, end: int, version: int
+        cls,
+        tokens: Tensor,
+        logp: Tensor,
+        lengths: Tensor,
+        ended: Tensor,
+        end: int,
+        version: int,
+        versions: Tensor | None = None,
     ) -> "Responses":
-        """From the tokens and log-probabilities of N rows one after another, whose lengths are [N]; `end` pads."""
+        """From what each token of N rows has, one row after another; their lengths are [N], and `end` pads."""
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         return cls(
             tokens=torch.full(mask.shape, end).masked_scatter_(mask, tokens.long()),
@@ -86,6 +97,9 @@ class Responses:
             mask=mask,
             ended=ended,
             version=version,
+            versions=None
+            if versions is None
+            else torch.zeros_like(mask, dtype=torch.int32).masked_scatter_(mask, versions),
         )
 
 

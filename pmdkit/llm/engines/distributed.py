@@ -42,6 +42,7 @@ class DistributedEngine:
         engine: of this process; None where the main process has the only one.
         central: only the main process has an engine, which uses servers.
         span: number of consecutive processes that form one engine, its tensor-parallel ranks.
+        in_flight: weights may change while responses are written, so each token has a version.
         sync_check: compares engine and trainer after every publish.
         version: of the weights that the engines have.
     """
@@ -52,6 +53,7 @@ class DistributedEngine:
     _: KW_ONLY
     central: bool = False
     span: int = 1
+    in_flight: bool = False
     sync_check: WeightSyncCheck | None = None
     response_check: base.ResponseCheck = base.ANY_RESPONSES
     version: int = field(default=NO_WEIGHTS, init=False)
@@ -110,9 +112,12 @@ class DistributedEngine:
         none = torch.zeros(0, 1)
         share = drawn or Responses(none.int(), none, none.bool(), none[:, 0].bool(), NO_WEIGHTS)
         mask = share.mask.cpu()
-        versions = self.gather_tensor(torch.tensor([share.version]))
-        published = sorted(set(torch.cat(versions).tolist()) - {NO_WEIGHTS})
-        if len(published) > 1:
+        published = sorted(set(torch.cat(self.gather_tensor(torch.tensor([share.version]))).tolist()) - {NO_WEIGHTS})
+        versions = None
+        if self.in_flight:
+            mine = torch.full(mask.shape, share.version).int() if share.versions is None else share.versions.cpu()
+            versions = torch.cat(self.gather_tensor(mine[mask]))
+        elif len(published) > 1:
             raise ComponentDied(f"engines answered with weights of versions {published}; expected one version")
         return Responses.from_flat(
             tokens=torch.cat(self.gather_tensor(share.tokens.cpu()[mask].int())),
@@ -121,6 +126,7 @@ class DistributedEngine:
             ended=torch.cat(self.gather_tensor(share.ended.cpu())),
             end=self.end,
             version=published[0] if published else NO_WEIGHTS,
+            versions=versions,
         )
 
     def gather_tensor(self, tensor: Tensor) -> list[Tensor]:

@@ -50,9 +50,12 @@ class TransformersEngine:
         model: permanently switched to packed attention here, and checked. It may be the one that is trained.
         eos: tokens that end a response and belong to it; the first also pads rows.
         cache_tokens: limit on the rows generated at a time, times the longest prompt plus the width.
+        in_flight_cache: what happens to keys and values when the weights change between two tokens. "keep": rows go on
+            from those of the older weights. "recompute": the new weights read the prompts and all written tokens again.
     """
 
     own_weights: ClassVar[bool] = False
+    in_flight: ClassVar[bool] = True
 
     @classmethod
     def from_config(cls, config: base.EngineConfig) -> Self:
@@ -68,10 +71,19 @@ class TransformersEngine:
         if config.dtype != "float32":
             cast_model(model, getattr(torch, config.dtype))
         model.to(config.device)  # type: ignore[arg-type]
-        return cls(model, config.ends, cache_tokens=config.rollout.cache_tokens)
+        rollout = config.rollout
+        return cls(model, config.ends, cache_tokens=rollout.cache_tokens, in_flight_cache=rollout.in_flight_cache)
 
-    def __init__(self, model: PreTrainedModel, eos: int | Sequence[int], *, cache_tokens: int = CACHE_TOKENS) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        eos: int | Sequence[int],
+        *,
+        cache_tokens: int = CACHE_TOKENS,
+        in_flight_cache: str = "keep",
+    ) -> None:
         self.model = model
+        self.in_flight_cache = in_flight_cache
         self.eos = [eos] if isinstance(eos, int) else list(eos)
         self.vocabulary = head_weight(model).shape[0]
         if not self.eos or not all(0 <= token < self.vocabulary for token in self.eos):
@@ -92,10 +104,12 @@ class TransformersEngine:
 
         The other rows in the batch change its log-probabilities by rounding only, whatever the order and the budget.
         The same call gives the same bits on the same machine with the same number of threads.
+
+        `progress` is called after every token. Where it publishes other weights, they draw the next token of each row.
         """
         waiting = self.queue_prompts(prompts, group, seeds, sampling)
         with self.inference():
-            batch = RunningBatch(self, seeds, sampling, len(prompts) * group)
+            batch = RunningBatch(self, prompts, seeds, sampling)
             while waiting or batch.rows:
                 if not batch.rows:
                     batch.cache = RaggedKVCache(batch.device)  # the old slots have the capacity of finished prompts
@@ -104,7 +118,9 @@ class TransformersEngine:
                 batch.sample(states)
                 if progress is not None:
                     progress(batch.written, batch.finished)
-        return batch.responses(self.version)
+                if self.version != batch.version:
+                    batch.change_weights(self.version, reread=self.in_flight_cache == "recompute")
+        return batch.responses()
 
     def queue_prompts(
         self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
@@ -150,6 +166,7 @@ class TransformersEngine:
                 f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of "
                 f"model.state_dict(), {len(own)} of them"
             )
+        self.version = base.NO_WEIGHTS  # until every tensor is there
         with torch.no_grad():
             for name, value in weights.items():
                 if value.shape != own[name].shape:
@@ -180,10 +197,20 @@ class TransformersEngine:
 
 
 class RunningBatch:
-    """The rows that are being generated, and what has been generated."""
+    """The rows that are being generated, and what has been generated.
 
-    def __init__(self, engine: TransformersEngine, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> None:
-        self.model, self.sampling, self.seeds = engine.model, sampling, seeds
+    Attributes:
+        version: of the weights that draw the next token; `first` is that of the first one.
+        versions: [N, T] who drew each token, once the weights have changed.
+    """
+
+    def __init__(
+        self, engine: TransformersEngine, prompts: Sequence[Tokens], seeds: NDArray[np.uint64], sampling: Sampling
+    ) -> None:
+        rows = len(seeds)
+        self.model, self.prompts, self.sampling, self.seeds = engine.model, prompts, sampling, seeds
+        self.first = self.version = engine.version
+        self.versions: NDArray[np.int32] | None = None
         self.device = engine.model.device
         self.head = head_operand(head_weight(engine.model))
         self.eos = torch.tensor(engine.eos, device=self.device)
@@ -198,17 +225,39 @@ class RunningBatch:
 
     def prefill(self, some: list[WaitingRows]) -> Tensor:
         """Add the rows of some prompts. [n new rows, d] what the head reads for their first tokens."""
-        lengths = [len(one.prompt) for one in some]
         copies = [len(one.rows) for one in some]
-        kept: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: the keys and values of all prompts, packed
-        layout = PackedLayout(tuple(lengths), kept=kept)
-        ids = torch.tensor([token for one in some for token in one.prompt], device=self.device)
-        states = forward_packed(self.model, ids, layout.positions(self.device), layout)
-        self.cache.add(kept, lengths, copies)
+        states = self.read([one.prompt for one in some], copies)
         self.fresh = len(self.rows)
         self.rows += [row for one in some for row in one.rows]
-        ends = torch.tensor(lengths).cumsum(0) - 1
+        ends = torch.tensor([len(one.prompt) for one in some]).cumsum(0) - 1
         return states[ends.repeat_interleave(torch.tensor(copies)).to(self.device)]
+
+    def read(self, texts: Sequence[Tokens], copies: list[int]) -> Tensor:
+        """Read some texts, and append `copies[i]` rows with the i-th one's keys and values. [tokens of all, d]."""
+        lengths = [len(text) for text in texts]
+        kept: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: the keys and values of all texts, packed
+        layout = PackedLayout(tuple(lengths), kept=kept)
+        ids = torch.tensor([token for text in texts for token in text], device=self.device)
+        states = forward_packed(self.model, ids, layout.positions(self.device), layout)
+        self.cache.add(kept, lengths, copies)
+        return states
+
+    def change_weights(self, version: int, reread: bool) -> None:
+        """Go on with the weights that have been published since the last token.
+
+        `reread`: compute the keys and values of every row again; the last token of a row has none yet.
+        """
+        if self.versions is None:
+            self.versions = np.full(self.tokens.shape, self.version, dtype=np.int32)
+        self.version = version
+        self.head = head_operand(head_weight(self.model))  # on a CPU it is a copy
+        if not reread:
+            return
+        group = len(self.seeds) // len(self.prompts)
+        texts = [[*self.prompts[row // group], *self.tokens[row, : self.at[row] - 1].tolist()] for row in self.rows]
+        self.cache = RaggedKVCache(self.device)
+        for some in token_budget_batches([()] * len(texts), texts, 1, READ_TOKENS, whole_groups=False):
+            self.read([texts[slot] for slot in some], [1] * len(some))
 
     def decode(self) -> Tensor:
         """Feed every row its last token. [n, d] what the head reads."""
@@ -228,6 +277,8 @@ class RunningBatch:
         ended = torch.isin(token, self.eos).cpu().numpy()
         self.tokens[rows, at] = token.cpu().numpy()
         self.logp[rows, at] = logp.cpu().numpy()
+        if self.versions is not None:
+            self.versions[rows, at] = self.version
         self.at[rows] += 1
         self.ended[rows] = ended
         self.written += len(rows)
@@ -239,7 +290,7 @@ class RunningBatch:
             self.rows = [self.rows[slot] for slot in order]
             self.last = self.last[torch.tensor(order, dtype=torch.long, device=self.device)]
 
-    def responses(self, version: int) -> Responses:
+    def responses(self) -> Responses:
         """All responses, as wide as the longest one."""
         longest = int(self.at.max())
         return Responses(
@@ -247,7 +298,8 @@ class RunningBatch:
             logp=torch.from_numpy(self.logp[:, :longest]),
             mask=torch.arange(longest) < torch.from_numpy(self.at)[:, None],
             ended=torch.from_numpy(self.ended),
-            version=version,
+            version=self.first,
+            versions=None if self.versions is None else torch.from_numpy(self.versions[:, :longest]),
         )
 
 

@@ -1,0 +1,142 @@
+r"""Weights in flight: an engine takes new weights between two tokens, and responses go on under them.
+
+Each token keeps the version that drew it and its log-probability under that version, so the product over a response is
+the probability of the mixture that wrote it, whichever tokens the weights changed at.
+
+Source: PipelineRL (arXiv:2509.19128), which keeps the keys and values of the older weights.
+"""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from pmdkit.errors import ComponentDied, UsageError
+from pmdkit.llm.engines.base import Responses
+from pmdkit.llm.rollouts import EngineRollouts
+from pmdkit.randomness import derive
+
+P = TypeVar("P")
+WeightChange = tuple[int, int, int]
+"A change of weights: rank of the process, tokens that its engine had written for this request, new version."
+
+
+class NewestPolicy(Generic[P]):
+    """The policies that the trainer has offered to an engine in flight; used by both threads.
+
+    Args:
+        points: changes of weights to repeat, by the seed of a step; by default the newest policy is taken at once.
+        rank: of this process.
+    """
+
+    def __init__(self, points: Mapping[int, Sequence[WeightChange]] | None = None, rank: int = 0) -> None:
+        self.points, self.rank = points, rank
+        self.offered: dict[int, P] = {}
+        self.changed = threading.Condition()
+        self.waiting_allowed = True
+
+    def offer(self, version: int, policy: P) -> None:
+        """Offer the policy of a version. Without points it replaces those that no engine has taken."""
+        with self.changed:
+            if self.points is None:
+                self.offered.clear()
+            self.offered[version] = policy
+            self.changed.notify_all()
+
+    def take(self, seed: int, written: int, has: int) -> tuple[int, P] | None:
+        """The policy for the next token of a request that has `written` tokens; None: the engine's, of version `has`.
+
+        Where a change is repeated that the trainer is not ready for, it waits.
+        """
+        with self.changed:
+            if self.points is None:
+                newest = max(self.offered, default=has)
+                return (newest, self.offered[newest]) if newest > has else None
+            stated = [version for rank, at, version in self.points.get(seed, ()) if rank == self.rank and at <= written]
+            wanted = max(stated, default=has)
+            while wanted > has:
+                later = [version for version in self.offered if version >= wanted]
+                if later:  # a resumed run may have offered a later one only
+                    self.offered = {version: self.offered[version] for version in self.offered if version >= min(later)}
+                    return min(later), self.offered[min(later)]
+                if not self.waiting_allowed:
+                    return None
+                self.changed.wait(0.1)
+        return None
+
+    def allow_waiting(self, allowed: bool) -> None:
+        """Whether `take` may wait for the trainer: not while the trainer waits for the engine."""
+        with self.changed:
+            self.waiting_allowed = allowed
+            self.changed.notify_all()
+
+
+def read_changes(path: str, seed: int) -> dict[int, list[WeightChange]]:
+    """The `weight_changes` of a run's metrics.jsonl, by the seed of each step; `seed` is the run's.
+
+    Raises:
+        UsageError: a line is damaged, or has a version that the step could not have had.
+    """
+    found: dict[int, list[WeightChange]] = {}
+    try:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            step, changes = int(row["step"]), [tuple(map(int, change)) for change in row["weight_changes"]]
+            if any(len(change) != 3 or change[2] >= step for change in changes):
+                raise ValueError(f"step {step} has the changes {changes}")
+            found[derive(seed, "rollout", step)] = changes  # type: ignore[assignment]  # three numbers each
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise UsageError(
+            f"rollout.repeat_changes names {path}, which cannot be read: {problem!r}; expected the metrics.jsonl of a "
+            "run with rollout.in_flight"
+        ) from problem
+    return found
+
+
+def with_versions(
+    rollouts: EngineRollouts, responses: Responses, oldest: int, now: int, max_age: int | None
+) -> EngineRollouts:
+    """The rollouts with the version of each token. A response with a token older than `max_age` leaves its group.
+
+    Args:
+        oldest: version below which no engine may have drawn: that of the request.
+        now: the trainer's version; a token of version v is now - v steps old.
+
+    Raises:
+        ComponentDied: a token was drawn by weights older than the request, or by weights that do not exist yet.
+    """
+    versions = torch.full(rollouts.mask.shape, responses.version, dtype=torch.int32)
+    if responses.versions is not None:
+        versions = responses.versions.cpu()
+    drawn = versions[rollouts.mask]
+    if int(drawn.min()) < oldest or int(drawn.max()) > now:
+        raise ComponentDied(
+            f"the engine answered with weights of versions {int(drawn.min())} to {int(drawn.max())}; expected {oldest} "
+            f"to {now}: restart it and go on with --resume"
+        )
+    late = rollouts.mask & (now - versions > (now if max_age is None else max_age))
+    mass = torch.where(late.any(1).view(rollouts.mass.shape), 0.0, rollouts.mass)
+    whole = mass.sum(1, keepdim=True)
+    return replace(rollouts, versions=versions, mass=mass / torch.where(whole > 0, whole, 1.0))
+
+
+def age_columns(rollouts: EngineRollouts, step: int, updates: int) -> dict[str, Any]:
+    """Columns of metrics.jsonl for a step whose weights changed in flight; `updates` are its ministeps.
+
+    `staleness` is the mean over tokens of the updates between a token's weights and the last update of its step.
+    """
+    mask = rollouts.mask
+    assert rollouts.versions is not None
+    age = step - 1 - rollouts.versions  # [N, T] steps
+    oldest, youngest = age.masked_fill(~mask, 0).amax(1), age.masked_fill(~mask, step).amin(1)
+    return {
+        "staleness": (1 + age[mask].double().mean().item()) * updates - 1,
+        "oldest_token": int(oldest.max()),
+        "mixed_versions": int((oldest > youngest).sum()),
+        "too_old": int((rollouts.mass == 0).sum()),
+        "weight_changes": [list(change) for change in rollouts.changes],
+    }
