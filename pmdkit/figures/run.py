@@ -291,7 +291,7 @@ def title(spec: Spec, rows: Rows) -> str:
     """Environment, objective and temperature, the latter on both reward scales."""
     tau = format_tau(spec.objective.get("tau"), reward_scale(spec))
     most = max((row.get("staleness") or 0 for row in rows), default=0)  # from ministeps and lag together
-    stale = f", staleness {most}" if most else ""
+    stale = f", staleness {most:g}" if most else ""
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 
 

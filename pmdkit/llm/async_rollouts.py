@@ -29,7 +29,7 @@ FLAGS = ("mask", "ended")
 CLOSING = 5.0  # seconds that the thread may take to notice that no caller waits for it
 
 
-def async_rollouts(lag: int, in_flight: bool = False) -> Stream:
+def async_rollouts(lag: int) -> Stream:
     """A stream in which the rollouts of step s are from the policy after step s - 1 - lag, or the initial one.
 
     The lag is exact, whichever side is faster. In flight it is a bound: each policy is offered to the engine as soon
@@ -44,8 +44,7 @@ def async_rollouts(lag: int, in_flight: bool = False) -> Stream:
         requests: dict[int, RolloutRequest] = {}
         for step in range(start + 1, schedule.steps + 1):
             began = perf_counter()
-            if in_flight:
-                learner.offer()
+            learner.offer()
             # Requests go out before step s is waited for: those of s + 1 to s + lag are drawn by the weights after
             # step s - 1 while step s is graded and updated on.
             for later in range(step, min(step + lag, schedule.steps) + 1):
@@ -242,7 +241,8 @@ class RolloutQueue:
                 newest = self.newest_policy.take(request.seed, tokens, self.engine.version)
                 if newest is not None:
                     self.load(*newest)
-                    request.changes.append((self.engine.process_group.rank, tokens, newest[0]))
+                if self.engine.engine is not None and (newest is not None or not request.changes):
+                    request.changes.append((self.engine.process_group.rank, tokens, self.engine.version))
                 request.measured = self.measured
             if call.progress is not None and request.awaited:  # before that the display shows the update
                 call.progress(tokens, ended)

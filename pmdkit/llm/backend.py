@@ -202,7 +202,7 @@ def make_learner(
     newest: NewestPolicy[PolicySnapshot] | None = None
     if rollout.in_flight:
         path = rollout.repeat_changes
-        points = None if path is None else read_changes(path, spec.run.seed)
+        points = None if path is None else read_changes(path, spec.run.seed, spec.schedule.steps)
         newest = NewestPolicy(points, policy.process_group.rank)
     return CausalLearner(
         policy,
@@ -248,7 +248,7 @@ def assemble(
         found.append(ModelFilesCallback(spec, evaluations))
     stream: Stream = inline
     if rollout.lag:
-        stream = async_rollouts(rollout.lag, rollout.in_flight)
+        stream = async_rollouts(rollout.lag)
     elif rollout.max_num_gen_batches > 1:
         stream = dynamic_sampling(rollout.max_num_gen_batches)
     return Backend(

@@ -22,7 +22,7 @@ from pmdkit.randomness import derive
 
 P = TypeVar("P")
 WeightChange = tuple[int, int, int]
-"A change of weights: rank of the process, tokens that its engine had written for this request, new version."
+"Weights of a request: rank of the process, tokens that its engine had written by then, version. The first is at 0."
 
 
 class NewestPolicy(Generic[P]):
@@ -51,22 +51,26 @@ class NewestPolicy(Generic[P]):
         """The policy for the next token of a request that has `written` tokens; None: the engine's, of version `has`.
 
         Where a change is repeated that the trainer is not ready for, it waits.
+
+        Raises:
+            UsageError: a change cannot be repeated: this run saved or evaluated, or began, at another step.
         """
         with self.changed:
-            if self.points is None:
-                newest = max(self.offered, default=has)
-                return (newest, self.offered[newest]) if newest > has else None
-            stated = [version for rank, at, version in self.points.get(seed, ()) if rank == self.rank and at <= written]
-            wanted = max(stated, default=has)
-            while wanted > has:
-                later = [version for version in self.offered if version >= wanted]
-                if later:  # a resumed run may have offered a later one only
-                    self.offered = {version: self.offered[version] for version in self.offered if version >= min(later)}
-                    return min(later), self.offered[min(later)]
-                if not self.waiting_allowed:
-                    return None
-                self.changed.wait(0.1)
-        return None
+            wanted = max(self.offered, default=has)
+            if self.points is not None:
+                stated = [version for rank, at, version in self.points[seed] if rank == self.rank and at <= written]
+                wanted = max(stated, default=has)
+                while self.waiting_allowed and wanted > max(self.offered, default=has):
+                    self.changed.wait(0.1)
+            if wanted != has and wanted not in self.offered:
+                raise UsageError(
+                    f"rollout.repeat_changes asks for weights of version {wanted} after {written} tokens, when the "
+                    f"engine has {has} and the trainer offers {sorted(self.offered)}; expected a run that saves and "
+                    "evaluates after the same steps as the one that is repeated"
+                )
+            policy = self.offered.get(wanted)
+            self.offered = {version: one for version, one in self.offered.items() if version > wanted}
+            return None if policy is None else (wanted, policy)
 
     def allow_waiting(self, allowed: bool) -> None:
         """Whether `take` may wait for the trainer: not while the trainer waits for the engine."""
@@ -75,8 +79,8 @@ class NewestPolicy(Generic[P]):
             self.changed.notify_all()
 
 
-def read_changes(path: str, seed: int) -> dict[int, list[WeightChange]]:
-    """The `weight_changes` of a run's metrics.jsonl, by the seed of each step; `seed` is the run's.
+def read_changes(path: str, seed: int, steps: int) -> dict[int, list[WeightChange]]:
+    """The `weight_changes` of a run's metrics.jsonl, by the seed of each of `steps` steps; `seed` is the run's.
 
     Raises:
         UsageError: a line is damaged, or has a version that the step could not have had.
@@ -89,6 +93,8 @@ def read_changes(path: str, seed: int) -> dict[int, list[WeightChange]]:
             if any(len(change) != 3 or change[2] >= step for change in changes):
                 raise ValueError(f"step {step} has the changes {changes}")
             found[derive(seed, "rollout", step)] = changes  # type: ignore[assignment]  # three numbers each
+        if len(found) < steps:
+            raise ValueError(f"it has {len(found)} of {steps} steps")
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise UsageError(
             f"rollout.repeat_changes names {path}, which cannot be read: {problem!r}; expected the metrics.jsonl of a "
@@ -127,16 +133,17 @@ def with_versions(
 def age_columns(rollouts: EngineRollouts, step: int, updates: int) -> dict[str, Any]:
     """Columns of metrics.jsonl for a step whose weights changed in flight; `updates` are its ministeps.
 
-    `staleness` is the mean over tokens of the updates between a token's weights and the last update of its step.
+    `staleness` is the mean over tokens of the updates between a token's weights and the last update of its step, and
+    `oldest_token` the largest age in steps, of the responses that stay; null where none does.
     """
-    mask = rollouts.mask
     assert rollouts.versions is not None
-    age = step - 1 - rollouts.versions  # [N, T] steps
+    stays = (rollouts.mass > 0).view(-1)
+    mask, age = rollouts.mask[stays], step - 1 - rollouts.versions[stays]  # [n, T] steps
     oldest, youngest = age.masked_fill(~mask, 0).amax(1), age.masked_fill(~mask, step).amin(1)
     return {
-        "staleness": (1 + age[mask].double().mean().item()) * updates - 1,
-        "oldest_token": int(oldest.max()),
+        "staleness": (1 + age[mask].double().mean().item()) * updates - 1 if len(age) else None,
+        "oldest_token": int(oldest.max()) if len(age) else None,
         "mixed_versions": int((oldest > youngest).sum()),
-        "too_old": int((rollouts.mass == 0).sum()),
+        "too_old": int((~stays).sum()),
         "weight_changes": [list(change) for change in rollouts.changes],
     }

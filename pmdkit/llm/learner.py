@@ -87,6 +87,9 @@ class EngineLearner(Learner):
     def publish(self) -> Mapping[str, float]:
         """Give the engine the current weights; returns what the sync check measured."""
 
+    def offer(self) -> None:
+        """Offer the current policy to responses in flight; nothing where there are none."""
+
     @abstractmethod
     def score(self, rollouts: Rollouts) -> Tensor:
         """Like `logp`, in the precision in which the policy computes them: half the memory for a whole step."""
@@ -117,6 +120,7 @@ class EngineLearner(Learner):
     def sync_weights(self) -> Mapping[str, float]:
         """Give the engine the current weights, if it does not have them; returns what the sync check measured."""
         if self.queue is not None:
+            self.offer()
             self.queue.drain()
         if self.sync_metrics is None or self.engine.version != self.version:
             self.sync_metrics = self.publish()
@@ -197,9 +201,9 @@ class CausalLearner(EngineLearner):
         return self.queue.submit(prompts, seed, self.version, call, self.snapshot)
 
     def offer(self) -> None:
-        """Offer the current policy to an engine that takes it between two tokens; there must be a queue."""
-        assert self.queue is not None
-        self.queue.offer(self.version, self.snapshot)
+        """Offer the current policy to responses in flight, which go on under it from their next token."""
+        if self.queue is not None and self.queue.newest_policy is not None and self.queue.in_flight:
+            self.queue.offer(self.version, self.snapshot)
 
     def snapshot(self, sample: SampleRows | None) -> PolicySnapshot:
         """The current policy and its scores of a few responses, for an engine that writes while the trainer goes on."""
@@ -358,6 +362,7 @@ class CausalLearner(EngineLearner):
         With several processes, each has its own shards, and everything else is the same in all.
         """
         adapted = self.policy.adapters
+        self.offer()
         state: dict[str, Any] = {
             "model": dict(lora.MergedWeights(self.model)) if adapted else weights.named_weights(self.model),
             **({} if self.queue is None else self.queue.state_dict()),

@@ -107,6 +107,8 @@ class TransformersEngine:
 
         `progress` is called after every token. Where it publishes other weights, they draw the next token of each row.
         """
+        if self.version == base.NO_WEIGHTS:
+            raise base.EngineLost("new weights arrived in part only; a mixture of old and new tensors draws no token")
         waiting = self.queue_prompts(prompts, group, seeds, sampling)
         with self.inference():
             batch = RunningBatch(self, prompts, seeds, sampling)
@@ -166,12 +168,12 @@ class TransformersEngine:
                 f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of "
                 f"model.state_dict(), {len(own)} of them"
             )
-        self.version = base.NO_WEIGHTS  # until every tensor is there
         with torch.no_grad():
             for name, value in weights.items():
                 if value.shape != own[name].shape:
                     raise UsageError(f"{name} has shape {list(value.shape)}; expected {list(own[name].shape)}")
                 if value.data_ptr() != own[name].data_ptr():
+                    self.version = base.NO_WEIGHTS  # until every tensor is there
                     own[name].copy_(value)
         self.version = version
 
