@@ -20,6 +20,8 @@ from tests.nightly import mostly_nightly
 TINY = str(Path(__file__).parent / "llm" / "tiny.toml")
 VARIES = ("seconds", "memory", "tokens_per")  # parts of the names of columns that no two runs share
 QUICK = {"rollout.width": 6, "env.problems": 100, "evaluation.problems": 2, "evaluation.every": 0, "run.keep": 9}
+CHANGES = str(Path(__file__).parent / "llm" / "weight_changes.jsonl")  # at other tokens in each step
+IN_FLIGHT = {"rollout.lag": 1, "rollout.in_flight": True, "rollout.repeat_changes": CHANGES}
 EXPERTS = ["q_proj", "experts.gate_up_proj", "experts.down_proj"]
 
 SMALL = {  # tiers 1 and 2
@@ -73,8 +75,9 @@ CELLS = {
         for name, (objective, options) in NEVER_BEHIND.items()
     },
 }
+CELLS["llm in flight"] = "pmd-mean", "llm", TINY, 1, QUICK | {"record": 1} | IN_FLIGHT
 OFTEN = [name for name in CELLS if name.startswith("bandit")]
-OFTEN += ["toy reference", "llm all, lag 0", "llm plain, lag 1", "llm all, lag 2", "llm dynamic sampling"]
+OFTEN += ["llm in flight", "toy reference", "llm all, lag 0", "llm plain, lag 1", "llm all, lag 2", "llm dynamic sampling"]
 
 
 def by_parity(task, rollouts):

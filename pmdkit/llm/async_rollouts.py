@@ -237,11 +237,11 @@ class RolloutQueue:
         def progress(tokens: int, ended: int) -> None:
             if self.closing:
                 raise RuntimeError("the run is over, and nobody waits for this rollout")
-            if self.newest_policy is not None:
+            if self.newest_policy is not None and self.engine.engine is not None:
                 newest = self.newest_policy.take(request.seed, tokens, self.engine.version)
                 if newest is not None:
                     self.load(*newest)
-                if self.engine.engine is not None and (newest is not None or not request.changes):
+                if newest is not None or not request.changes:
                     request.changes.append((self.engine.process_group.rank, tokens, self.engine.version))
                 request.measured = self.measured
             if call.progress is not None and request.awaited:  # before that the display shows the update

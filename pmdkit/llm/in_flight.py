@@ -58,8 +58,10 @@ class NewestPolicy(Generic[P]):
         with self.changed:
             wanted = max(self.offered, default=has)
             if self.points is not None:
-                stated = [version for rank, at, version in self.points[seed] if rank == self.rank and at <= written]
-                wanted = max(stated, default=has)
+                mine = [change for change in self.points[seed] if change[0] == self.rank and change[1] <= written]
+                if not mine:
+                    raise UsageError(f"rollout.repeat_changes has no weights of process {self.rank} for its first token")
+                wanted = max(version for _, _, version in mine)
                 while self.waiting_allowed and wanted > max(self.offered, default=has):
                     self.changed.wait(0.1)
             if wanted != has and wanted not in self.offered:

@@ -20,6 +20,7 @@ from pmdkit.observe.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
+CHANGES = str(ROOT / "tests" / "llm" / "weight_changes.jsonl")
 GATE = str(Path(__file__).with_name("processes_gate.py"))
 PATIENCE = 600.0  # seconds for what takes a few on an idle machine, and minutes on a busy one
 VARIES = ("seconds", "memory", "tokens_per")  # parts of the names of columns that no two runs share

@@ -16,19 +16,21 @@ import pytest
 
 from tests.nightly import mostly_nightly
 
-from .processes import TINY, ProcessRun, chain
+from .processes import CHANGES, TINY, ProcessRun, chain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with their parent")
 QUICK = ["warm_start.pass_rate=0.02", "warm_start.look=5", "schedule.prompts=8", "schedule.group=4",
          "evaluation.problems=8", "run.threads=1"]  # fmt: skip
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 SHARDED = ["parallel.processes=2", "parallel.strategy=fsdp2"]
+IN_FLIGHT = ["rollout.lag=1", "rollout.in_flight=true", f"rollout.repeat_changes={CHANGES}"]
 RUNS = {  # the command, its settings, its steps, and how often it is killed
     "bandit": (["bandit", "two-hills", "--group", "16"], [], 60, 3),
     "toy": (["toy", "modular-sum"], [], 8, 3),
     "llm": (["llm", "starter"], QUICK, 3, 2),
     "sharded": (["llm", "starter"], [*QUICK, *SHARDED], 3, 2),
     "lag": (["llm", "starter"], [*QUICK, *SHARDED, "rollout.lag=1"], 3, 2),  # with rollouts ahead of the checkpoint
+    "in flight": (["llm", "starter"], [*QUICK, *IN_FLIGHT], 3, 2),
 }
 
 
