@@ -28,7 +28,7 @@ from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
 from pmdkit.specs.spec import ScheduleTable
-from pmdkit_lab.dumps.recorded import decode
+from pmdkit_lab.dumps.recorded import unpack
 from tests.test_resume_matrix import CHANGES, TINY, by_parity, left
 
 from .conftest import EOS, SIZES, build, learner_of
@@ -297,7 +297,7 @@ def test_a_run_records_who_drew_each_token_and_is_repeated_from_its_own_lines(tm
         assert all(
             0 <= at - asked < 16 for (_, at, _), (_, asked, _) in zip(changes, line["weight_changes"], strict=True)
         )
-        recorded = decode((given.path / "rollouts" / f"step-{step}.safetensors").read_bytes(), "a recording")
+        recorded = unpack((given.path / "rollouts" / f"step-{step}.safetensors").read_bytes(), "a recording")
         versions, mask = recorded["versions"], recorded.mask
         order = versions.masked_fill(~mask, 99)
         assert bool((order[:, 1:] >= order[:, :-1]).all())
