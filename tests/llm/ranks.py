@@ -19,6 +19,7 @@ from pmdkit.llm import lora
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.in_flight import NewestPolicy
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.verdicts_over_ranks import SharedGrader
@@ -26,6 +27,7 @@ from pmdkit.llm.weights import GatheredWeights, full_tensor, named_weights
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, traits
 from pmdkit.process_group import ProcessGroup
+from pmdkit.randomness import derive
 from pmdkit.specs.llm import LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
@@ -165,6 +167,7 @@ ENGINES = {
     "ahead": (1, False),
     "central": (0, True),
     "ahead, central": (1, True),
+    "in flight": (1, False),
 }
 WRITERS = {"ddp": ["ahead, central"], "fsdp2": [*ENGINES]}
 
@@ -174,15 +177,26 @@ def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     lag, central = ENGINES[name]
     elsewhere = central and not process_group.is_main_process
     engine = None if elsewhere else TransformersEngine(tied("qwen2"), EOS)
-    supervised = DistributedEngine(engine, process_group, EOS, central=central)
-    queue = RolloutQueue(supervised) if lag else None
-    mine = learner(process_group, "qwen2", "pmd-mean", given=supervised, queue=queue)
+    in_flight = {"lag": lag, "in_flight": True} if name == "in flight" else {}
+    supervised = DistributedEngine(engine, process_group, EOS, central=central, in_flight=bool(in_flight))
+    newest = None
+    if in_flight:  # each engine takes a policy when each of its rows has two tokens: 8 of all rows begin together
+        changes = {step: [(0, max(0, step - 2)), (9, step - 1)] for step in range(1, 5)}
+        points = {
+            derive(5, "rollout", step): [(process_group.rank, *change) for change in some]
+            for step, some in changes.items()
+        }
+        newest = NewestPolicy(points, process_group.rank)
+    queue = RolloutQueue(supervised, newest) if lag else None
+    mine = learner(process_group, "qwen2", "pmd-mean", given=supervised, queue=queue, rollout=in_flight)
     stream = async_rollouts(lag) if lag else inline
     seen: dict[str, Tensor] = {}
 
     def keep(step, learner, rollouts, *rest):
         seen[f"responses {step}"] = rollouts.responses
         seen[f"version {step}"] = torch.tensor([rollouts.version])
+        if rollouts.versions is not None:
+            seen[f"versions {step}"] = rollouts.versions.masked_fill(~rollouts.mask, -1)
 
     run(OBJECTIVES["pmd-mean"](), mine, Problems(), Schedule(4, 4, 2, seed=5), [keep], stream)
     return seen | {

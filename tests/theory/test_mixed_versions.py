@@ -1,7 +1,9 @@
 """What PMD-mean and PMD-part solve if the responses of a group were drawn by several versions of the policy.
 
-Each response is compared with the version that drew it. The statement stands in docs/use/engines.md.
+Each response is compared with the versions that drew its tokens. The statement stands in docs/use/engines.md.
 """
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,11 +27,14 @@ def target(method, mixture):
     return REWARD / TAU - logsumexp(REWARD / TAU, b=mixture)
 
 
-def law(share, policies, aim):
-    """The stated minimiser: u + x (g / q) e^u = aim with u = log pi / g, and x such that pi sums to 1."""
-    mixture = share @ policies
-    weight = share[:, None] * policies / mixture  # [V, A] who probably drew a
-    log_g = (weight * np.log(policies)).sum(0)
+def law(joint, policies, aim):
+    """The stated minimiser: u + x (g / q) e^u = aim with u = log pi / g, and x such that pi sums to 1.
+
+    joint [V, A]: how often the versions v draw a. aim [V, A] counts by its mean over who may have drawn a.
+    """
+    mixture = joint.sum(0)
+    weight = joint / mixture  # [V, A] who probably drew a
+    log_g, aim = (weight * np.log(policies)).sum(0), (weight * aim).sum(0)
 
     def step(x):
         slope = x * np.exp(log_g) / mixture
@@ -39,27 +44,86 @@ def law(share, policies, aim):
     return np.exp(log_g + step(x)), log_g, mixture, weight
 
 
+def minimiser(joint, policies, aim):
+    """[A] by descent on the enumerated loss."""
+
+    def loss(logits):
+        return 0.5 * (joint * (log_softmax(logits) - np.log(policies) - aim) ** 2).sum()
+
+    found = minimize(loss, np.zeros(joint.shape[1]), tol=1e-14, options={"gtol": 1e-10})
+    return np.exp(log_softmax(found.x))
+
+
 @pytest.mark.parametrize("method", ["pmd-mean", "pmd-part"])
 def test_the_law_minimises_the_enumerated_loss(method):
     share, policies = versions(0, 3)
-    aim = target(method, share @ policies)
-
-    def loss(logits):
-        gap = log_softmax(logits) - np.log(policies) - aim
-        return 0.5 * (share[:, None] * policies * gap**2).sum()
-
-    found = minimize(loss, np.zeros(len(REWARD)), tol=1e-14, options={"gtol": 1e-10})
-    best, log_g, mixture, weight = law(share, policies, aim)
-    np.testing.assert_allclose(np.exp(log_softmax(found.x)), best, atol=1e-6)
+    joint, aim = share[:, None] * policies, target(method, share @ policies)[None]
+    best, log_g, mixture, weight = law(joint, policies, aim)
+    np.testing.assert_allclose(minimiser(joint, policies, aim), best, atol=1e-6)
     # g is at least q, by as many nats as the response says about its version
     told = (weight * np.log(weight / share[:, None])).sum(0)
     np.testing.assert_allclose(log_g - np.log(mixture), told, atol=1e-12)
     assert (told > 0).all()
 
 
+def in_flight(rule):
+    """Responses of three tokens out of two, drawn by version 0 up to a change before token k, and by 1 from there.
+
+    rule(k, prefix): probability that version 0 still draws token k after these tokens. Returns how often each of
+    k = 0..3 and each response occurs, and its recorded probabilities, [4, 8] both.
+    """
+    rng = np.random.default_rng(5)
+    table = [{prefix: rng.uniform(0.2, 0.8) for n in range(3) for prefix in product((0, 1), repeat=n)} for _ in "01"]
+    joint, recorded = np.ones((4, 8)), np.ones((4, 8))
+    for k, (a, tokens) in product(range(4), enumerate(product((0, 1), repeat=3))):
+        for t, token in enumerate(tokens):
+            prefix = tokens[:t]
+            one = table[int(t >= k)][prefix]
+            recorded[k, a] *= one if token else 1 - one
+            if t <= k:
+                joint[k, a] *= rule(t, prefix) if t < k else 1 - rule(t, prefix)
+    return joint * recorded, recorded
+
+
+RULES = {
+    "by position": lambda k, prefix: (0.7, 0.5, 0.2)[k],
+    "by the text so far": lambda k, prefix: 0.9 - 0.3 * sum(prefix) - 0.1 * k,  # as a clock that longer texts hold up
+}
+
+
+@pytest.mark.parametrize("method", ["pmd-mean", "pmd-part"])
+@pytest.mark.parametrize("name", RULES)
+def test_the_law_holds_for_tokens_and_the_recorded_probabilities_reweight(name, method):
+    """The change may look at the tokens that are written, not at those to come."""
+    joint, recorded = in_flight(RULES[name])
+    reward = np.array([0, 1, 0, 0, 1, 1, 0, 1.0])
+    mixture = joint.sum(0)
+    assert mixture.sum() == pytest.approx(1, abs=1e-12)
+    new = np.random.default_rng(6).dirichlet(np.ones(8))
+    assert (joint * new / recorded * reward).sum() == pytest.approx(new @ reward, abs=1e-12)
+    # given where the weights changed, the draws are those of the recorded policy only if the text had no say in it
+    given = joint / joint.sum(1, keepdims=True)
+    assert np.allclose(given, recorded, atol=1e-12) == (name == "by position")
+    aim = reward / TAU
+    aim = aim - (mixture @ aim if method == "pmd-mean" else logsumexp(aim, b=mixture))
+    np.testing.assert_allclose(minimiser(joint, recorded, aim[None]), law(joint, recorded, aim[None])[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["pmd-mean", "pmd-part"])
+def test_a_group_that_changes_together_has_a_baseline_for_each_change(method):
+    """Its members are independent given the versions only: each is compared with peers of its own versions."""
+    share, policies = versions(2, 3)
+    joint = share[:, None] * policies
+    aim = np.stack([target(method, policy) for policy in policies])
+    best = law(joint, policies, aim)[0]
+    np.testing.assert_allclose(minimiser(joint, policies, aim), best, atol=1e-6)
+    apart = law(joint, policies, target(method, share @ policies)[None])[0]
+    assert np.abs(best - apart).max() > 1e-3
+
+
 @pytest.mark.parametrize("method", ["pmd-mean", "pmd-part"])
 def test_one_version_is_the_known_problem(method):
     policy = versions(1, 1)[1]
-    best = law(np.ones(1), policy, target(method, policy[0]))[0]
+    best = law(policy, policy, target(method, policy[0])[None])[0]
     solve = theory.pmd_mean if method == "pmd-mean" else theory.pmd_part
     np.testing.assert_allclose(best, solve(policy[0], REWARD, TAU).probs, atol=1e-9)
