@@ -17,6 +17,7 @@ from transformers import DynamicCache, Qwen2Config, Qwen2ForCausalLM
 from pmdkit import train
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.engines import transformers
 from pmdkit.llm.engines.base import EngineLost, Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -124,6 +125,23 @@ def test_the_sampler_s_copy_of_the_head_is_made_again(dtype):
     scores = TransformersEngine(newer, EOS).score(each, answers)  # the states are the same under both
     late = [(mixed.logp[n, CUT : len(a)] - scores[n][CUT:]).abs() for n, a in enumerate(answers)]
     assert torch.cat(late).max() < (1e-4 if dtype == torch.float32 else 0.05)
+
+
+@pytest.mark.parametrize("cache_tokens", [2**18, 40])
+def test_rows_that_begin_later_and_texts_read_in_parts_have_their_own_versions(cache_tokens, monkeypatch):
+    """With room for 40 tokens rows take turns; read again ten tokens at a time, every row keeps its place."""
+    monkeypatch.setattr(transformers, "READ_TOKENS", 10)
+    models = [build("qwen2", torch.float64, seed=seed) for seed in (0, 1)]
+    options = {"cache_tokens": cache_tokens, "in_flight_cache": "recompute"}
+    engine = TransformersEngine(build("qwen2", torch.float64), EOS, **options)
+    found = engine.generate(PROMPTS, GROUP, SEEDS, Sampling(WIDTH), changing(engine, models[1].state_dict(), 1, CUT))
+    each = [prompt for prompt in PROMPTS for _ in range(GROUP)]
+    scores = torch.stack([torch.cat(TransformersEngine(model, EOS).score(each, texts(found))) for model in models])
+    author = found.versions[found.mask].long()
+    wanted = scores.gather(0, author[None])[0]
+    torch.testing.assert_close(found.logp[found.mask], wanted, atol=1e-6, rtol=0)
+    whole = int((found.versions.masked_fill(~found.mask, 1) == 1).all(1).sum())
+    assert (whole > 0) == (cache_tokens == 40)  # rows that the newer weights drew alone
 
 
 def three_tokens(seed):
@@ -280,6 +298,7 @@ def test_a_run_records_who_drew_each_token_and_is_repeated_from_its_own_lines(tm
     """Version 1 is there when 20 tokens of step 2 are written. The second run repeats what the first one did freely."""
     monkeypatch.setattr(MathTask, "reward", by_parity)
     options = QUICK | {"rollout.lag": 1, "rollout.in_flight": True, "record": 1, "checkpoint_every": 2}
+    options |= {"rollout.record_every": 1}
     first = train("pmd-mean", "llm", TINY, out=tmp_path / "first", steps=4, options=options).path
     options |= {"rollout.repeat_changes": str(first / "metrics.jsonl")}
     again = train("pmd-mean", "llm", TINY, out=tmp_path / "again", steps=4, options=options).path
@@ -299,6 +318,9 @@ def test_a_run_records_who_drew_each_token_and_is_repeated_from_its_own_lines(tm
         )
         recorded = unpack((given.path / "rollouts" / f"step-{step}.safetensors").read_bytes(), "a recording")
         versions, mask = recorded["versions"], recorded.mask
+        lines = (given.path / "rollouts" / f"step-{step}.jsonl").read_text().splitlines()
+        authors = [sorted(set(row[on].tolist())) for row, on in zip(versions, mask, strict=True)]
+        assert [json.loads(line)["weight_versions"] for line in lines] == authors
         order = versions.masked_fill(~mask, 99)
         assert bool((order[:, 1:] >= order[:, :-1]).all())
         drawn = [int((versions[mask] == version).sum()) for _, _, version in changes]
@@ -333,7 +355,10 @@ def trained(engine, lag, steps=4):
         queue=RolloutQueue(supervised, NewestPolicy()), rollout={"lag": lag, "in_flight": True},
     )  # fmt: skip
     watch = lambda step, learner, rollouts, *rest: seen.append((step, rollouts))  # noqa: E731
-    run(OBJECTIVES["pmd-mean"](), mine, Problems(), Schedule(steps, 4, 2, seed=3), [watch], async_rollouts(lag))
+    try:
+        run(OBJECTIVES["pmd-mean"](), mine, Problems(), Schedule(steps, 4, 2, seed=3), [watch], async_rollouts(lag))
+    finally:
+        mine.queue.close()
     return seen
 
 

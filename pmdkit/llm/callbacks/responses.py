@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 
 from pmdkit.fit import RunContext, StepResult, TrainerCallback
+from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import files
 
@@ -26,6 +27,7 @@ class ResponsesCallback(TrainerCallback):
         rollouts, groups = result.rollouts, result.groups
         size = rollouts.mass.shape[1]
         numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
+        versions = rollouts.versions if isinstance(rollouts, EngineRollouts) else None
         rewards, graded = groups.reward.flatten().tolist(), self.task.graded(rollouts)
         lines = []
         for n, (item, verdict) in enumerate(zip(graded.items, graded.verdicts, strict=True)):
@@ -41,6 +43,7 @@ class ResponsesCallback(TrainerCallback):
                 "response": item.response,
                 **({} if rollouts.episodes is None else {"messages": rollouts.episodes[n].messages}),
                 "tokens": lengths[n],
+                **({} if versions is None else {"weight_versions": versions[n][rollouts.mask[n]].unique().tolist()}),
                 "reward": rewards[n] if verdict.scored and groups.present.view(-1)[n] else None,
                 **({"cut_off": item.truncated, "rewards": parts} if parts else {}),
                 "extracted": verdict.extracted,
