@@ -60,7 +60,9 @@ class NewestPolicy(Generic[P]):
             if self.points is not None:
                 mine = [change for change in self.points[seed] if change[0] == self.rank and change[1] <= written]
                 if not mine:
-                    raise UsageError(f"rollout.repeat_changes has no weights of process {self.rank} for its first token")
+                    raise UsageError(
+                        f"rollout.repeat_changes has no weights of process {self.rank} for its first token"
+                    )
                 wanted = max(version for _, _, version in mine)
                 while self.waiting_allowed and wanted > max(self.offered, default=has):
                     self.changed.wait(0.1)

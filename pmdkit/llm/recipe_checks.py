@@ -115,8 +115,8 @@ def check_in_flight(spec: LLMSpec) -> None:
         )
     if not engine_traits(spec).in_flight:
         raise UsageError(
-            f"rollout.in_flight is true and the engine '{rollout.engine}' does not say which version drew each token; "
-            "expected 'transformers', or your own with the trait in_flight"
+            f"rollout.in_flight is true and the engine '{rollout.engine}' does not take weights between two tokens, with a "
+            "version for each; expected 'transformers', or your own with the trait in_flight"
         )
 
 

@@ -121,6 +121,69 @@ def test_a_group_that_changes_together_has_a_baseline_for_each_change(method):
     assert np.abs(best - apart).max() > 1e-3
 
 
+TEXTS = list(product((0, 1), repeat=3))
+RIGHT = np.array([0, 0, 0, 1, 0, 0, 1, 0.0])
+
+
+def token_probabilities(policy):
+    """[8, 3] of each token of each text, given the tokens before it."""
+    table = policy.reshape(2, 2, 2)
+    mass = [table.sum((1, 2)), table.sum(2), table]
+    found = np.array([[level[text[: n + 1]] for n, level in enumerate(mass)] for text in TEXTS])
+    return found / np.column_stack([np.ones(8), found[:, :2]])
+
+
+def trained(method, age, seed, tau=2.0, steps=24):
+    """Exact steps on draws that the newest policy takes over, at any token alike, from one that is `age` steps older.
+
+    Returns the last pass rate, and the means over the steps of k and x. GRPO, which has neither, takes four ascents of
+    rate 1 with the clip at 0.2.
+    """
+    history, told = [np.random.default_rng(seed).dirichlet(3 * np.ones(8))], []
+    for step in range(steps):
+        old, new = (token_probabilities(history[at]) for at in (max(0, step - age), step))
+        recorded = np.stack([np.where(np.arange(3) < k, old, new).prod(1) for k in range(4)])
+        joint, aim = recorded / 4, RIGHT / tau
+        mixture = joint.sum(0)
+        if method == "grpo":
+            advantage, logits = (
+                (RIGHT - mixture @ RIGHT) / np.sqrt(mixture @ RIGHT * (1 - mixture @ RIGHT)),
+                np.log(history[-1]),
+            )
+            for _ in range(4):
+                ratio = np.exp(log_softmax(logits)) / recorded
+                live = np.where(advantage > 0, ratio < 1.2, ratio > 0.8)
+                push = (joint * advantage * ratio * live).sum(0)
+                logits = logits + push - np.exp(log_softmax(logits)) * push.sum()
+            history.append(np.exp(log_softmax(logits)))
+            continue
+        aim = aim - (mixture @ aim if method == "pmd-mean" else logsumexp(aim, b=mixture))
+        best, log_g, *_ = law(joint, recorded, aim[None])
+        told.append([mixture @ (log_g - np.log(mixture)), ((aim - np.log(best) + log_g) * mixture / best)[0]])
+        history.append(best)
+    return [history[-1] @ RIGHT, *np.mean(told or [[0, 0]], 0)]
+
+
+def test_with_age_k_and_x_grow_and_learning_slows():
+    """Expected before the first run: k and x grow with age, from 0 for PMD-part's; pass rates fall, PMD-mean's least.
+
+    The last is not so: PMD-mean and PMD-part fall alike, GRPO's steps, which no tau bounds, less. 20 starts each.
+    """
+    found = {
+        (method, age): np.mean([trained(method, age, seed) for seed in range(20)], 0)
+        for method in ("pmd-mean", "pmd-part", "grpo")
+        for age in (0, 2, 8)
+    }
+    for method in ("pmd-mean", "pmd-part"):
+        rates, k, x = np.transpose([found[method, age] for age in (0, 2, 8)])
+        assert (np.diff(k) > 0).all()
+        assert (np.diff(x) > 0).all()
+        np.testing.assert_allclose(rates, [1.000, 0.993, 0.87], atol=0.01)
+    np.testing.assert_allclose(found["pmd-part", 0][1:], 0, atol=1e-9)
+    np.testing.assert_allclose([found["grpo", age][0] for age in (0, 2, 8)], [0.999, 0.995, 0.991], atol=1e-3)
+    np.testing.assert_allclose([found["pmd-part", age][2] for age in (0, 2, 8)], [0, 0.0033, 0.0184], atol=1e-4)
+
+
 @pytest.mark.parametrize("method", ["pmd-mean", "pmd-part"])
 def test_one_version_is_the_known_problem(method):
     policy = versions(1, 1)[1]
