@@ -100,24 +100,20 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
 
 def check_in_flight(spec: LLMSpec) -> None:
     """Refuse weights in flight where no engine can take them, and options that mean nothing without them."""
-    rollout = spec.rollout
+    rollout, wrong = spec.rollout, ""
     if not rollout.in_flight:
         for key in ("max_age", "repeat_changes"):
-            if getattr(rollout, key) is not None:
-                raise UsageError(
-                    f"rollout.{key} is {getattr(rollout, key)!r} without rollout.in_flight; set it to true"
-                )
-        return
-    if not rollout.lag:
-        raise UsageError(
-            "rollout.in_flight is true and rollout.lag is 0: no response is written during an update; "
-            "expected a lag of at least 1"
+            if (value := getattr(rollout, key)) is not None:
+                raise UsageError(f"rollout.{key} is {value!r} without rollout.in_flight; set that to true")
+    elif not rollout.lag:
+        wrong = "rollout.lag is 0: no response is written during an update; expected a lag of at least 1"
+    elif not engine_traits(spec).in_flight:
+        wrong = (
+            f"the engine '{rollout.engine}' does not take weights between two tokens, with a version for each; "
+            "expected 'transformers', or your own with the trait in_flight"
         )
-    if not engine_traits(spec).in_flight:
-        raise UsageError(
-            f"rollout.in_flight is true and the engine '{rollout.engine}' does not take weights between two tokens, with a "
-            "version for each; expected 'transformers', or your own with the trait in_flight"
-        )
+    if wrong:
+        raise UsageError(f"rollout.in_flight is true and {wrong}")
 
 
 def with_own_data(env: dict[str, Any]) -> dict[str, Any]:

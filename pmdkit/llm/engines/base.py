@@ -80,16 +80,9 @@ class Responses:
 
     @classmethod
     def from_flat(
-        cls,
-        tokens: Tensor,
-        logp: Tensor,
-        lengths: Tensor,
-        ended: Tensor,
-        end: int,
-        version: int,
-        versions: Tensor | None = None,
+        cls, tokens: Tensor, logp: Tensor, lengths: Tensor, ended: Tensor, end: int, version: int
     ) -> "Responses":
-        """From what each token of N rows has, one row after another; their lengths are [N], and `end` pads."""
+        """From the tokens and log-probabilities of N rows one after another, whose lengths are [N]; `end` pads."""
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         return cls(
             tokens=torch.full(mask.shape, end).masked_scatter_(mask, tokens.long()),
@@ -97,9 +90,6 @@ class Responses:
             mask=mask,
             ended=ended,
             version=version,
-            versions=None
-            if versions is None
-            else torch.zeros_like(mask, dtype=torch.int32).masked_scatter_(mask, versions),
         )
 
 

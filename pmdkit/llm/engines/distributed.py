@@ -5,7 +5,7 @@ up to rounding, which process generates it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from numpy.typing import NDArray
@@ -113,21 +113,21 @@ class DistributedEngine:
         share = drawn or Responses(none.int(), none, none.bool(), none[:, 0].bool(), NO_WEIGHTS)
         mask = share.mask.cpu()
         published = sorted(set(torch.cat(self.gather_tensor(torch.tensor([share.version]))).tolist()) - {NO_WEIGHTS})
-        versions = None
-        if self.in_flight:
-            mine = torch.full(mask.shape, share.version).int() if share.versions is None else share.versions.cpu()
-            versions = torch.cat(self.gather_tensor(mine[mask]))
-        elif len(published) > 1:
+        if len(published) > 1 and not self.in_flight:
             raise ComponentDied(f"engines answered with weights of versions {published}; expected one version")
-        return Responses.from_flat(
+        every = Responses.from_flat(
             tokens=torch.cat(self.gather_tensor(share.tokens.cpu()[mask].int())),
             logp=torch.cat(self.gather_tensor(share.logp.cpu()[mask])),
             lengths=torch.cat(self.gather_tensor(mask.sum(1))),
             ended=torch.cat(self.gather_tensor(share.ended.cpu())),
             end=self.end,
             version=published[0] if published else NO_WEIGHTS,
-            versions=versions,
         )
+        if not self.in_flight:
+            return every
+        mine = torch.full(mask.shape, share.version).int() if share.versions is None else share.versions.cpu()
+        versions = torch.cat(self.gather_tensor(mine[mask]))
+        return replace(every, versions=every.mask.int().masked_scatter_(every.mask, versions))
 
     def gather_tensor(self, tensor: Tensor) -> list[Tensor]:
         """The tensor of each engine, from one of its processes."""
