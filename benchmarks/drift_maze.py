@@ -138,7 +138,11 @@ def record():
     for tau in TAUS:
         rows = [done[tau, seed] for seed in seeds]
         means.append(
-            {key: round(float(np.mean([row[key] for row in rows])), 4) for key in rows[0] if key != "protocol"}
+            {
+                key: round(float(np.mean([row[key] for row in rows])), 4)
+                for key in rows[0]
+                if key not in ("seed", "protocol")
+            }
         )
     for (tau, name), predicted in PREDICTED.items():
         values = [differences(name, done[tau, seed]) for seed in seeds]
