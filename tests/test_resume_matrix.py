@@ -77,7 +77,8 @@ CELLS = {
 }
 CELLS["llm in flight"] = "pmd-mean", "llm", TINY, 1, QUICK | {"record": 1} | IN_FLIGHT
 OFTEN = [name for name in CELLS if name.startswith("bandit")]
-OFTEN += ["llm in flight", "toy reference", "llm all, lag 0", "llm plain, lag 1", "llm all, lag 2", "llm dynamic sampling"]
+OFTEN += ["llm in flight", "toy reference", "llm all, lag 0", "llm plain, lag 1", "llm all, lag 2"]
+OFTEN += ["llm dynamic sampling"]
 
 
 def by_parity(task, rollouts):

@@ -60,9 +60,11 @@ def picture(shown: str) -> str:
 def words(svg: str) -> str:
     """The text of a picture without numbers, which may differ between processors, and without the line on the figure.
 
+    The ruler of a table is as wide as its numbers, so it is left out too.
+
     A run that takes long draws one, a shorter one names the command: that is the machine's speed.
     """
-    text = re.sub(r"[\d.]+%?|&#160;|\s+", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)))
+    text = re.sub(r"[\d.─]+%?|&#160;|\s+", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)))
     return text.partition("picture:")[0]
 
 

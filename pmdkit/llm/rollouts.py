@@ -36,8 +36,8 @@ class EngineRollouts(Rollouts):
         assert isinstance(found, EngineRollouts)
         size = self.mass.shape[1]
         rows = slice(prompts.start * size, prompts.stop * size)
-        per_token = {"logp_engine": self.logp_engine, "versions": self.versions}
-        return replace(found, **{name: None if x is None else x[rows] for name, x in per_token.items()})
+        logp_engine, versions = (None if x is None else x[rows] for x in (self.logp_engine, self.versions))
+        return replace(found, logp_engine=logp_engine, versions=versions)
 
 
 def make_rollouts(prompts: Tensor, seed: int, responses: Responses, version: int, width: int) -> EngineRollouts:

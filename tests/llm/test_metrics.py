@@ -18,8 +18,7 @@ from strict_answers import Item, Verdict
 
 
 def test_the_row_by_hand():
-    """Prompt 0: right, cut off and wrong. Prompt 1: no answer, whose reward is left out, and no verdict since its environment
-    failed.
+    """Prompt 0: right, cut off and wrong. Prompt 1: no answer, whose reward is left out, and a failed environment.
 
     The rollouts lag: version 3 drew them for step 5, so the last of its two updates is three updates later.
     """
