@@ -14,6 +14,7 @@ MAKE_CODE = {"eval", "exec", "compile", "__import__"}
 MAY_MAKE_CODE = {
     "packages/pmdkit-course/pmdkit_course/worker.py",  # a learner's cell, in a process of its own
     "packages/pmdkit-course/pmdkit_course/variants.py",  # the course's own solutions, with one thing changed
+    "packages/strict-answers/strict_answers/reward_audit.py",  # a reward that the user named, in a worker
     "pmdkit/plugins.py",  # a file that the user named; it runs as the user
 }
 STARTERS = {"multiprocessing", "torch.multiprocessing", "concurrent.futures.process", "pty"}

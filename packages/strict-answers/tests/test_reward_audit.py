@@ -54,7 +54,7 @@ def file(tmp_path_factory):
 
 
 def test_every_label_is_the_verdict_of_this_library(file):
-    found = audit_reward(f"{file}:strict", seconds=60)
+    found = audit_reward(f"{file}:strict", seconds=100, each=20)  # a busy machine is slow
     assert (found["setting"]["answers"], found["left"], found["asked"]) == ("Answer:", 0, 115)  # README.md says 115
     assert (found["paid"], found["refused"], found["no_value"]) == ({}, {}, {})
 
