@@ -202,7 +202,7 @@ class CausalLearner(EngineLearner):
 
     def offer(self) -> None:
         """Offer the current policy to responses in flight, which go on under it from their next token."""
-        if self.queue is not None and self.queue.newest_policy is not None and self.queue.in_flight:
+        if self.queue is not None and self.queue.newest_policy is not None and self.queue.pending:
             self.queue.offer(self.version, self.snapshot)
 
     def snapshot(self, sample: SampleRows | None) -> PolicySnapshot:

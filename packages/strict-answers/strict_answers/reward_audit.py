@@ -228,7 +228,10 @@ def counted(asked: Sequence[Asked]) -> dict[str, int]:
 
 def first_of_each(asked: Sequence[Asked]) -> list[Asked]:
     """The first case of each kind."""
-    return list({one.case.kind: one for one in reversed(asked)}.values())[::-1]
+    found: dict[str, Asked] = {}
+    for one in asked:
+        found.setdefault(one.case.kind, one)
+    return list(found.values())
 
 
 def shown(one: Asked) -> dict[str, Any]:
