@@ -6,12 +6,12 @@ from dataclasses import dataclass
 Layout = Callable[[str], str]
 
 LAYOUTS: dict[str, Layout] = {
-    r"\boxed{}": lambda answer: f"Let me see.\nSo the answer is $\\boxed{{{answer}}}$.",
+    r"\boxed{}": lambda answer: f"Let me see.\nSo the answer is $\\boxed{{{answer.strip('$')}}}$.",
     "Answer:": lambda answer: f"Let me see.\n\nAnswer: {answer}",
     "####": lambda answer: f"Let me see.\n#### {answer}",
     "<answer>": lambda answer: f"<think>\nLet me see.\n</think>\n<answer>\n{answer}\n</answer>",
     r"<answer> with \boxed{}": lambda answer: (
-        f"<think>\nLet me see.\n</think>\n<answer>\n$\\boxed{{{answer}}}$\n</answer>"
+        f"<think>\nLet me see.\n</think>\n<answer>\n$\\boxed{{{answer.strip('$')}}}$\n</answer>"
     ),
     "The answer is": lambda answer: f"Let me see. The answer is {answer}.",
     "the answer alone": lambda answer: answer,
@@ -81,6 +81,10 @@ HEDGES = {
     "an empty answer": "",
     "a question": "{gold}?? no idea",
     "a denial": "not {gold}",
+    "a percent sign": "{gold}%",
+    "a word that scales it": "{gold} thousand",
+    "an operator after it": "{gold}/2",
+    "a power of ten": "{gold}e5",
     "a tower of powers": "9^{{9^{{9^{{9}}}}}}",
     "a word instead": "the ground truth",
 }
@@ -93,7 +97,7 @@ def cases(layout: Layout) -> Iterator[Case]:
         for kind, rows in table.items():
             for gold, answer in rows.items():
                 yield Case(kind, gold, layout(answer), label)
-    for gold, wrong, other in (("34", "35", "36"), ("-7", "8", "9"), ("1234", "1233", "1")):
+    for gold, wrong, other in (("34", "85", "96"), ("-7", "18", "29"), ("1234", "56", "91")):
         for kind, answer in HEDGES.items():
             yield Case(kind, gold, layout(answer.format(gold=gold, wrong=wrong, other=other)), False)
         right, last = layout(gold), layout(wrong)
