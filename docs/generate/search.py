@@ -20,7 +20,7 @@ BOOSTS = {
 }  # fmt: skip
 FIELDS = {"title": 10, "text": 1, "tags": 10, "title_also": 10, "text_also": 1, "words": 0.5}
 # characters of a section that a result can quote, to the end of the sentence
-QUOTED = {"learn/lessons/": 600, "learn/symbols/": 4000, "api/": 0, "": 130}
+QUOTED = {"learn/lessons/": 600, "learn/symbols/": 4000, "api/": 0, "": 100}
 BRITISH = {
     "behaviour": "behavior", "colour": "color", "favour": "favor", "neighbour": "neighbor", "centred": "centered",
     "centring": "centering", "centre": "center", "labelled": "labeled", "labelling": "labeling", "modelled": "modeled",

@@ -378,7 +378,7 @@ def test_a_transformer_learns_in_the_page_and_mistakes_cost_nothing(open_page, c
     steps(page, step + 1)
     page.locator("[data-prompt='73']").focus()
     page.keyboard.press("ArrowRight")
-    assert page.locator("[data-prompt='74'][aria-selected=true]").count() == 1
+    page.locator("[data-prompt='74'][aria-selected=true]").wait_for()
     page.wait_for_function("location.hash.includes('cell=74') && location.hash.includes('objective=own')")
     again = open_page("train")
     gone = {"body": "throw new Error('gone')", "content_type": "text/javascript"}
