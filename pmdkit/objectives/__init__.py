@@ -12,6 +12,7 @@ from pmdkit.objectives.chi2_po import Chi2PO
 from pmdkit.objectives.cispo import CISPO
 from pmdkit.objectives.contrib.asymre import AsymRE
 from pmdkit.objectives.contrib.bapo import BAPO
+from pmdkit.objectives.contrib.flowrl import FlowRL
 from pmdkit.objectives.contrib.gmpo import GMPO
 from pmdkit.objectives.contrib.grpo_kl import GRPOKL
 from pmdkit.objectives.contrib.opmd import OPMD
@@ -66,6 +67,7 @@ __all__ = [
     "Contraction",
     "DrGRPO",
     "EasyPrompts",
+    "FlowRL",
     "Groups",
     "KLBudget",
     "Norm",
@@ -122,7 +124,10 @@ OBJECTIVES: dict[str, Any] = {
     "gmpo": GMPO,
     "reinforce-pp": ReinforcePP,
     "bapo": BAPO,
+    "flowrl": FlowRL,
 }
+SAME_LOSS = {"gvpo": "rebel"}
+"Names of other papers for an objective above, up to a factor: arXiv:2504.19599."
 
 
 def load_objective(name_or_path: str, **options: Any) -> Objective:
@@ -132,6 +137,7 @@ def load_objective(name_or_path: str, **options: Any) -> Objective:
         name_or_path: a key of OBJECTIVES, or a file and a class in it, such as "my.py:MyLoss"; the file is run.
         options: fields of the dataclass. `tau` is a number, a rule, or {"rule": name, ...}, see `make_tau`.
     """
+    name_or_path = SAME_LOSS.get(name_or_path, name_or_path)
     if is_path(name_or_path):
         factory = class_from_path(name_or_path)
     elif name_or_path in OBJECTIVES:

@@ -84,6 +84,7 @@ SETTINGS = {
         {"baseline": "group", "std": "none"},
     ],
     "bapo": [{}, {"balance": 3.0, "clip_low": 0.5, "clip_low_least": 0.1, "clip_high_most": 2.0, "norm": "tokens"}],
+    "flowrl": [{}, {"weight": "ratio", "tau": 1.0}, {"weight": "none", "std": "none"}],
     "skeleton": [{}, {"tau": PassRate(), "norm": "tokens"}],
 }
 CASES = [
@@ -119,6 +120,7 @@ SKIPPED = {
     "gmpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "reinforce-pp": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "bapo": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "flowrl": {"derivative", "unbiased", "population"},
     "skeleton": set(),
 }
 

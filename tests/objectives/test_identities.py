@@ -18,6 +18,7 @@ from pmdkit.objectives import (
     REBEL,
     RLOO,
     TB,
+    FlowRL,
     AsymRE,
     Chi2PO,
     Groups,
@@ -218,22 +219,42 @@ def test_tb_without_a_reference_is_rebel_and_with_one_moves_the_anchor(it):
 
 
 def test_gvpo_is_rebel_and_flowrl_on_equal_lengths_is_tb_at_a_tiny_temperature(it):
-    """Both from their definitions: centred rewards against centred tau s; (log Z + mean log pi/ref - 15 r)^2."""
+    """GVPO from its definition: centred rewards against centred tau s."""
     full = replace(it, mask=torch.ones_like(it.mask), logp=it.logp.nan_to_num(), logp_old=it.logp_old.nan_to_num())
     full = replace(full, logp_ref=it.logp_ref.nan_to_num())
     reward, width = it.groups.reward, it.mask.shape[1]
     logp = full.logp.clone().requires_grad_()
+    s = (logp - full.logp_old).sum(1).view(reward.shape)
+    gvpo = (0.3 * (s - s.mean(1, keepdim=True)) - reward + reward.mean(1, keepdim=True)) ** 2
+    _, gradient = value_and_gradient(REBEL(tau=0.3), full.batch(REBEL(tau=0.3)))
+    same(0.6 * gradient, torch.autograd.grad(gvpo.mean(), logp)[0], "GVPO")
+    flowrl, tb = FlowRL(std="none", weight="none"), TB(tau=1 / 15 / width)
+    (_, ours), (_, theirs) = (value_and_gradient(each, full.batch(each)) for each in (flowrl, tb))
+    same(width * ours, theirs, "FlowRL")
 
-    def centred(x):
-        return x - x.mean(1, keepdim=True)
 
-    gvpo = (centred(0.3 * (logp - full.logp_old).sum(1).view(reward.shape)) - centred(reward)) ** 2
-    residual = (logp - full.logp_ref).mean(1).view(reward.shape) - 15 * reward
-    flowrl = (residual - residual.mean(1, keepdim=True)) ** 2  # log Z at its best
-    tau = 1 / (15 * width)
-    for theirs, objective, times in ((gvpo, REBEL(tau=0.3), 0.6), (flowrl, TB(tau=tau), 450 * tau)):
-        _, gradient = value_and_gradient(objective, full.batch(objective))
-        same(times * gradient, torch.autograd.grad(theirs.mean(), logp)[0], type(objective).__name__)
+@pytest.mark.parametrize("weight", ["clipped", "ratio", "none"])
+def test_flowrl_is_its_code_with_the_best_log_z_and_rests_at_a_length_bonus(it, weight):
+    """w (log Z + mean log pi/ref - 15 A)^2 with log Z solved for each group; zero where pi is ref e^{15 |y| A}."""
+    objective = FlowRL(weight=weight)
+    batch = it.batch(objective)
+    logp = batch.logp.detach().nan_to_num().requires_grad_()
+    w = (logp - batch.logp_old.nan_to_num()).where(batch.mask, 0.0).sum(1).exp().detach()
+    w = {"clipped": w.clamp(0.8, 1.2), "ratio": w, "none": torch.ones_like(w)}[weight]
+    mean = (logp - batch.logp_ref.nan_to_num()).where(batch.mask, 0.0).sum(1) / batch.length
+    loss = 0.0
+    for group in range(len(it.groups.reward)):
+        rows = batch.group == group
+        delta = mean[rows] - 15 * batch.advantage[rows]
+        share = w[rows] * batch.mass[rows]
+        log_z = -(share * delta).sum() / share.sum()
+        loss = loss + (batch.weight[rows] * w[rows] * (log_z + delta) ** 2).sum()
+    _, gradient = value_and_gradient(objective, batch)
+    same(30 * gradient, torch.autograd.grad(loss, logp)[0], "the code of the source")
+    bonus = torch.where(batch.mask, (15 * batch.advantage)[:, None], 0.0)  # |y| tokens of 15 A nats
+    objective = FlowRL(weight=weight if weight != "ratio" else "none")  # e^{15 |y| A} leaves no digits of a residual
+    _, gradient = value_and_gradient(objective, replace(batch, logp=(batch.logp_ref + bonus).detach().requires_grad_()))
+    same(gradient, torch.zeros_like(gradient), "at rest")
 
 
 def test_chi2_po_without_kl_solves_the_chi2_problem_exactly():

@@ -58,7 +58,7 @@ EXTRA_OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "pmd-mean": [{"baseline": "mean", "scale": "paper"}],
 }
-LATER = ("dro", "sppo", "dr-grpo", "dapo", "asymre", "reinforce-pp", "opmd", "grpo-kl", "gmpo", "bapo", "rec")
+LATER = ("dro", "sppo", "dr-grpo", "dapo", "asymre", "reinforce-pp", "opmd", "grpo-kl", "gmpo", "bapo", "rec", "flowrl")
 "Objectives that are another one at some option; the other one is named."
 PENALTIES = {"k1": "k1", "k2": "k2", "k3": "k3", "k3 of the inverse ratio": "k3", "abs": ""}
 

@@ -34,6 +34,7 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: all distinct
     "pmd-between": (BLUE, (0, (12, 2)), "_"),
     "pmd-score": (BLUE, (0, (2, 1.2)), "$S$"),
     "bapo": (ORANGE, (0, (5, 1, 1, 2)), "$B$"),
+    "flowrl": (BLACK, (0, (7, 1.5, 1, 1.5)), "$F$"),
 }
 COLOURS = {method: colour for method, (colour, _, _) in LOOKS.items()}
 TITLES = {"pmd-mean": "PMD-mean", "pmd-part": "PMD-part"}

@@ -105,7 +105,7 @@ def own(tmp_path):
 
 # All are settled; what a reward of QRPO or SPPO costs is searched for where ranks jump, five seconds each.
 SLOW = {"qrpo", "sppo"}
-UNSETTLED = {"bapo"}  # its bounds jump with the ratios of the whole group
+UNSETTLED = {"bapo", "flowrl"}  # a factor without gradient jumps, or moves, with the ratios of the whole group
 # A change waits for one objective of each kind, and for one that is not in closed form.
 SOME = ("pmd-mean", "pmd-part", "rloo", "grpo", "cispo", "chi2-po")
 
