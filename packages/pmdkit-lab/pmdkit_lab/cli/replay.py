@@ -124,7 +124,7 @@ def show_step(result: dict[str, Any]) -> None:
     from pmdkit_lab.replay.gradient import MEANING
 
     console = Console(highlight=False)
-    asked = [{name: result[name] for name in ("objective", "points")}, *result["beside"]]
+    asked = [{name: result[name] for name in ("objective", "points", "entropy")}, *result["beside"]]
     console.print(
         f"[bold]{shown(result['run'])}[/bold], step {result['step']}: {shown(result['tier'])} {shown(result['env'])}, "
         f"{count(result['prompts'], 'prompt')} of {result['group']} "
@@ -170,6 +170,16 @@ def show_step(result: dict[str, Any]) -> None:
         f"(clipped, or at rest); cosine and size: compared with {shown(result['compared_with'])} at the same policy.",
         soft_wrap=True,
     )
+    for each in asked:
+        if (moves := each["entropy"]) is not None:
+            certain = abs(moves["change"]) > 2 * moves["error"]
+            sign = ("rises" if moves["change"] > 0 else "falls") if certain else "may go either way"
+            name = f"{shown(each['objective']['name'])}: " if len(asked) > 1 else ""
+            console.print(
+                f"{name}the entropy {sign} by a first step on these draws, were responses a table: "
+                f"{moves['change']:.2g} ± {moves['error']:.1g} nats per unit of step",
+                soft_wrap=True,
+            )
     for name, words in MEANING.items():
         why: dict[str, list[str]] = {}
         for each in asked:

@@ -105,6 +105,23 @@ def entropy_cost(objective: Objective, rest: StationaryPoint) -> EntropyCost:
     return EntropyCost(first, rest.reward, *(entropy_lost(problem, u) for u in ways))
 
 
+def entropy_of_batch(slope: torch.Tensor, logp: torch.Tensor) -> tuple[float, float]:
+    r"""Change of the entropy by the first step of a batch, and its standard error over prompts: read its sign.
+
+    With the draws of each group in place of pi, and dz of a response minus the slope of the loss by its
+    log-probability over its mass, which is a step of mirror descent. A network shares its weights between responses,
+    so that neither the size nor, for certain, the sign is its own.
+
+    Args:
+        slope: [P, G] d loss / d log pi of each response, weights included.
+        logp: [P, G] log-probabilities of the responses, nats; NaN for a response that does not count.
+    """
+    slope = torch.where(logp.isnan(), 0.0, slope)
+    away = torch.where(logp.isnan(), 0.0, logp - logp.nanmean(1, keepdim=True))
+    change = len(slope) * (slope * away).sum(1)
+    return float(change.mean()), float(change.std() / len(change) ** 0.5)
+
+
 def covariance(pi: Array, x: Array, y: Array) -> float:
     """Cov_pi(x, y)."""
     return float(pi @ ((x - pi @ x) * y))

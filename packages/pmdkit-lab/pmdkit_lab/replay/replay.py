@@ -17,6 +17,7 @@ from pmdkit.objectives import OBJECTIVES, Groups, Objective, load_objective, tem
 from pmdkit.plugins import Trust, Trusted, is_path
 from pmdkit.population_solution import has_solution, solve
 from pmdkit.recording import Recording
+from pmdkit_lab.explain.entropy import entropy_of_batch
 from pmdkit_lab.replay.gradient import POINTS, Gradient, NotRecorded, batch_of, gradient, log_ratio, point
 
 DRIVERS = 5  # prompts listed
@@ -150,8 +151,13 @@ def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest)
         "anchor": anchor,
         "compared_with": request.name if own is None else f"the recorded {own.name}",
         "points": {name: at_point(here, compared[name]) for name, here in points.items()},
+        "entropy": entropy(points["old"], recording),
         "beside": [
-            {"objective": each.table, "points": {name: at_point(x, compared[name]) for name, x in there.items()}}
+            {
+                "objective": each.table,
+                "points": {name: at_point(x, compared[name]) for name, x in there.items()},
+                "entropy": entropy(there["old"], recording),
+            }
             for each, there in list(asked.values())[1:]
         ],
         "drivers": [] if isinstance(driving, str) else drivers(driving, recording),
@@ -201,6 +207,17 @@ def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str,
         "cosine": alike,
         "scale": scale,
     }
+
+
+def entropy(here: Gradient | str, recording: Recording) -> dict[str, float] | None:
+    """Change of the entropy by the first step of this batch of draws, and its standard error, nats per unit of step."""
+    if isinstance(here, str) or not recording.about["sampled"]:
+        return None
+    mass, mask = recording["mass"], recording.mask
+    logp = torch.where(mask, recording["logp_old"], 0.0).double().sum(1).view(mass.shape)
+    slope = (here.coefficient / mask.sum(1).clamp_min(1)).view(mass.shape)
+    change, error = entropy_of_batch(slope, logp.where(mass > 0, torch.nan))
+    return {"change": change, "error": error}
 
 
 def responses(
