@@ -110,7 +110,7 @@ def check_in_flight(spec: LLMSpec) -> None:
     elif not engine_traits(spec).in_flight:
         wrong = (
             f"the engine '{rollout.engine}' does not take weights between two tokens, with a version for each; "
-            "expected 'transformers', or your own with the trait in_flight"
+            "expected 'transformers', 'vllm' with vllm.tensor_parallel = 1, or your own with the trait in_flight"
         )
     if wrong:
         raise UsageError(f"rollout.in_flight is true and {wrong}")

@@ -101,6 +101,16 @@ def test_the_drift_of_the_mazes_is_what_their_runs_say():
     assert f"{len(record['seeds'])} seeds. All five predictions" in page
 
 
+def test_the_sign_of_a_batch_is_what_its_runs_say():
+    record = json.loads((ROOT / "benchmarks/results/entropy-sign.json").read_text())["verdicts"]
+    mazes, sums = record[:2], record[2:]
+    assert [row["verdict"] for row in record] == ["holds", "undecided", "holds", "holds"]
+    words = "{right} of {predicted} predictions with AdamW, and in {other} of {predicted} with plain gradient descent"
+    assert words.format(**mazes[0], other=mazes[1]["right"]) in text("explain.md")
+    assert mazes[0]["predicted"] == mazes[1]["predicted"]
+    assert {(row["right"], row["fell"], row["predicted"]) for row in sums} == {(100, 100, 100)}
+
+
 @pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "chi2-po", "sapo", "topr", "grpo-kl"])
 def test_the_frontier(name):
     objective = load_objective(name)

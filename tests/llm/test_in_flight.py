@@ -277,7 +277,10 @@ def test_ages_by_hand():
         ({"rollout.in_flight": True}, "rollout.lag is 0"),
         ({"rollout.in_flight": True, "rollout.lag": 1, "rollout.old": "recompute"}, "rollout.old is 'recompute'"),
         ({"rollout.in_flight": True, "rollout.lag": 1, "rollout.engine": "vllm-server"}, "'vllm-server' does not take"),
-        ({"rollout.in_flight": True, "rollout.lag": 1, "rollout.engine": "vllm"}, "'vllm' does not take"),
+        (
+            {"rollout.in_flight": True, "rollout.lag": 1, "rollout.engine": "vllm", "vllm.tensor_parallel": 2},
+            "'vllm' does not take",
+        ),
         ({"rollout.lag": 1, "rollout.max_age": 1}, "max_age is 1 without"),
         ({"rollout.repeat_changes": "m"}, "repeat_changes is 'm' without"),
     ],

@@ -136,3 +136,44 @@ def test_rows_that_do_not_fit_are_refused(fresh):
         fresh.generate([[3] * 200], 1, seeds(1), Sampling(100))
     assert fresh.generate([[3] * 200], 1, seeds(1), Sampling(56)).tokens.shape[1] <= 56
     assert len(fresh.score([[3] * 200], [[4] * 56])[0]) == 56
+
+
+@pytest.mark.parametrize("cache", ["keep", "recompute"])
+def test_weights_in_flight(starter, cache):
+    """After 64 tokens of 32 rows: the older weights' tokens, then the newer ones', scored by these where read again.
+
+    With keys and values kept they are of a mixture: of the older policy before the change, and of neither after it.
+    """
+    made = ColocatedEngine(starter.wanted(rollout={"in_flight": True, "in_flight_cache": cache}, sleep=False))
+    try:
+        newer, written = make_starter(seed=1), []
+        made.publish(starter.weights(), 1)
+        plain = made.generate(PROMPTS, 8, seeds(32), Sampling(24))
+        assert plain.versions.unique().tolist() == [0, 1]  # 0 off the mask
+
+        def change(tokens, ended):
+            written.append(tokens)
+            if tokens >= 64 and made.version == 1:
+                made.publish(newer.weights(), 2)
+
+        found = made.generate(PROMPTS, 8, seeds(32), Sampling(24), change)
+        assert written == sorted(written)
+        assert written[-1] == int(found.mask.sum())
+        assert set(found.versions[found.mask].tolist()) == {1, 2}
+        old = (found.versions == 1) & found.mask
+        assert (old.sum(1) >= found.mask.sum(1).clamp_max(2)).all()  # all rows begin together: two tokens each
+        assert torch.equal(found.tokens[old], plain.tokens[: len(old), : old.shape[1]][old])
+        each = [prompt for prompt in PROMPTS for _ in range(8)]
+        rows = [tokens[on].tolist() for tokens, on in zip(found.tokens, found.mask, strict=True)]
+        with torch.no_grad():
+            scores = torch.stack([response_logp(model.model, each, rows) for model in (starter, newer)])
+        off = (scores - found.logp[found.mask]).abs()
+        before = old[found.mask]
+        assert float(off[0, before].max()) < 2e-5
+        assert (float(off[1, ~before].max()) < 2e-5) == (cache == "recompute")
+        assert float(off[:, ~before].amin(0).max()) > 0.1 or cache == "recompute"
+        made.generate(PROMPTS, 2, seeds(8), Sampling(8))  # goes on under the newer weights alone
+        assert made.version == 2
+        assert float(difference(made, newer).max()) < 2e-5
+    finally:
+        made.close()

@@ -290,6 +290,7 @@ def test_out_of_memory_in_vllm_names_its_own_key(words, kind):
 
     engine = object.__new__(ColocatedEngine)
     engine.names, engine.config, engine.asleep, engine.calls, engine.threads = WeightNames(DENSE), wanted(), True, 0, 1
+    engine.latest = {}
     part = SimpleNamespace(step=fail, add_request=lambda *given: None, abort_request=lambda names: None)
     engine.llm = SimpleNamespace(wake_up=fail, llm_engine=part)
     for call in (lambda: engine.publish(weights_of(DENSE).state_dict(), 1), lambda: engine.run_requests([[1]], [None])):

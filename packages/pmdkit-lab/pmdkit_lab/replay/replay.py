@@ -210,10 +210,13 @@ def at_point(here: Gradient | str, recorded: Gradient | str | None) -> dict[str,
 
 
 def entropy(here: Gradient | str, recording: Recording) -> dict[str, float] | None:
-    """Change of the entropy by the first step of this batch of draws, and its standard error, nats per unit of step."""
-    if isinstance(here, str) or not recording.about["sampled"]:
-        return None
+    """Change of the entropy by the first step of these draws, and its standard error, nats per unit of step.
+
+    None for the full support, and for one prompt, which has no such error.
+    """
     mass, mask = recording["mass"], recording.mask
+    if isinstance(here, str) or not recording.about["sampled"] or len(mass) < 2:
+        return None
     logp = torch.where(mask, recording["logp_old"], 0.0).double().sum(1).view(mass.shape)
     slope = (here.coefficient / mask.sum(1).clamp_min(1)).view(mass.shape)
     change, error = entropy_of_batch(slope, logp.where(mass > 0, torch.nan))

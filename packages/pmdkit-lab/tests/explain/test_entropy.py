@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.integrate import solve_ivp
 
 from pmdkit import theory
 from pmdkit.objectives import GRPO, RLOO, AsymRE, PMDMean, PMDPart
 from pmdkit_lab.explain import population_loss, stationary_point
-from pmdkit_lab.explain.entropy import entropy_cost, sampled_policy, sampler_effect
+from pmdkit_lab.explain.entropy import entropy_cost, entropy_of_batch, sampled_policy, sampler_effect
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 
 PROBLEM = GRADED_PROMPTS["graded rewards"]
@@ -62,3 +63,17 @@ def test_the_push_of_a_sampler(objective, c):
     assert effect.entropy == pytest.approx((moved[0] - moved[1]) / 2e-4, abs=1e-8)
     assert effect.drawn == pytest.approx(PI[q > 0].sum())
     assert effect.drawn < 0.9
+
+
+def test_the_first_step_of_a_batch_is_a_step_of_mirror_descent():
+    """Draws that are exactly the policy: 1, 2, 3 and 4 of ten. log pi moves by the advantage."""
+    pi = np.array([1, 2, 3, 4]) / 10
+    draws = np.repeat(np.arange(4), [1, 2, 3, 4])
+    advantage = np.array([0.7, -0.1, 0.4, -0.2])
+    tilted = [pi * np.exp(w * advantage) for w in (1e-6, -1e-6)]
+    wanted = (entropy(tilted[0] / tilted[0].sum()) - entropy(tilted[1] / tilted[1].sum())) / 2e-6
+    logp = torch.tensor(np.log(pi)[draws])[None].repeat(2, 1)
+    slope = -torch.tensor(advantage[draws])[None].repeat(2, 1) / 10 / 2  # weights 1 / prompts / draws
+    assert entropy_of_batch(slope, logp) == (pytest.approx(wanted, rel=1e-6), pytest.approx(0, abs=1e-12))
+    more = torch.cat([logp, torch.full((2, 1), torch.nan)], 1)
+    assert entropy_of_batch(torch.nn.functional.pad(slope, (0, 1), value=5.0), more)[0] == pytest.approx(wanted)

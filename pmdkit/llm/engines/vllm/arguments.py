@@ -69,6 +69,10 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
         # chunked prefill takes back the draw of every chunk but the last, which CPU generators cannot do
         given["enable_chunked_prefill"] = False
         given["max_num_batched_tokens"] = max(4096, longest)
+    if config.rollout.in_flight:
+        given["async_scheduling"] = False  # else a step is under way under the old weights when new ones are loaded
+        if config.rollout.in_flight_cache == "keep":  # a prompt that begins later is read by the newer weights
+            given["enable_prefix_caching"] = False
     if table.rows is not None:
         given["max_num_seqs"] = table.rows
     if config.size > 1:  # the launcher of the processes has set their ranks

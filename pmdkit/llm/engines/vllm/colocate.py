@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ class ColocatedEngine:
         return options.sleep
 
     @staticmethod
+    def in_flight(options: VLLMTable) -> bool:
+        """Trait: its steps are taken here, so weights change between two; ranks of one engine would have to agree."""
+        return options.tensor_parallel == 1
+
+    @staticmethod
     def span(options: VLLMTable) -> int:
         """Trait: the number of its tensor-parallel ranks."""
         return options.tensor_parallel
@@ -65,6 +71,7 @@ class ColocatedEngine:
         self.names = WeightNames(config.model.config)
         self.vocabulary = config.model.config.get_text_config().vocab_size
         self.calls = 0
+        self.latest: dict[str, Any] = {}  # newest output of each request, until its caller takes it
         self.asleep = self.whole = False
         self.owns_group = not torch.distributed.is_initialized()
         self.threads = torch.get_num_threads()
@@ -86,7 +93,8 @@ class ColocatedEngine:
         """`group` responses to each of P prompts; a row depends on its prompt and its own entry of seeds [P * group].
 
         Other rows in the batch change log-probabilities by rounding only. If `progress` raises, unfinished rows are
-        aborted and the engine can be used again.
+        aborted and the engine can be used again. Where it publishes other weights (`rollout.in_flight`), they draw the
+        next token of each row.
         """
         base.check_request(prompts, group, seeds, self.vocabulary)
         self.check_ready(max(len(prompt) for prompt in prompts) + sampling.width)
@@ -95,15 +103,18 @@ class ColocatedEngine:
         how = arguments.sampling_arguments(sampling, self.ends) | self.request_defaults()
         params = [SamplingParams(**how, seed=int(seed) % arguments.MAX_SEED) for seed in seeds]
         each = [prompt for prompt in prompts for _ in range(group)]
-        rows = []
+        first, rows, drawn_by = self.version, [], []
         for output in self.run_requests(each, params, progress):
             row = output.outputs[0]
-            # vLLM notes under which weight version each token was drawn
-            drawn_by = {span.version for span in getattr(row, "weight_versions", None) or ()}
-            if drawn_by - {str(self.version)}:
-                raise EngineLost(f"a row was written by weights of versions {drawn_by}; expected {self.version} alone")
             rows.append((list(row.token_ids), token_logps(row.token_ids, row.logprobs)))
-        return Responses.from_rows(rows, self.ends, self.version)
+            drawn_by += token_versions(row, first)
+        responses = Responses.from_rows(rows, self.ends, first)
+        if not self.config.rollout.in_flight:
+            if set(drawn_by) != {first}:
+                raise EngineLost(f"rows were written by weights of versions {set(drawn_by)}; expected {first} alone")
+            return responses
+        versions = responses.mask.int().masked_scatter_(responses.mask, torch.tensor(drawn_by, dtype=torch.int32))
+        return replace(responses, versions=versions)
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1.
@@ -126,24 +137,29 @@ class ColocatedEngine:
         ]
 
     def request_defaults(self) -> dict[str, Any]:
-        """Settings of all requests: no text, one answer at the end, numbers in flat lists."""
-        from vllm.sampling_params import RequestOutputKind
+        """Settings of all requests: no text, numbers in flat lists, answers at the end, or in flight at each token."""
+        from vllm.sampling_params import RequestOutputKind as Kind
 
-        return {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY, "flat_logprobs": True}
+        kind = Kind.CUMULATIVE if self.config.rollout.in_flight else Kind.FINAL_ONLY
+        return {"detokenize": False, "output_kind": kind, "flat_logprobs": True}
 
     def run_requests(
         self, prompts: Sequence[Tokens], params: Sequence[Any], progress: Progress | None = None
     ) -> list[Any]:
-        """vLLM's outputs, in order. The steps of its engine are taken here, since `LLM.generate` reports nothing."""
+        """vLLM's outputs, in order. The steps of its engine are taken here, since `LLM.generate` reports nothing.
+
+        A `progress` that publishes also scores, to check the weights: then rows of both calls are written at once, so
+        an output is kept for whoever asked.
+        """
         engine, self.calls = self.llm.llm_engine, self.calls + 1
-        names = {f"{self.calls}-{row}": row for row in range(len(prompts))}
-        done: dict[int, Any] = {}
-        written, reported = 0, 0.0
+        names = [f"{self.calls}-{row}" for row in range(len(prompts))]
+        latest, done, reported = self.latest, 0, 0.0
         torch.set_num_threads(self.threads)  # a new thread starts with another number, which affects vLLM's attention
         try:
             for name, prompt, how in zip(names, prompts, params, strict=True):
                 engine.add_request(name, {"prompt_token_ids": list(prompt)}, how)
-            while len(done) < len(names):
+                latest[name] = None
+            while done < len(names):
                 try:
                     with explain_out_of_memory("rollout", "vllm.memory"):
                         outputs = engine.step()
@@ -151,19 +167,20 @@ class ColocatedEngine:
                     raise
                 except Exception as problem:
                     raise EngineLost(f"vLLM failed while generating: {first_line(problem)}") from problem
-                for output in outputs:
-                    done[names[output.request_id]] = output
-                    written += len(output.outputs[0].token_ids)
-                if not outputs and not engine.has_unfinished_requests():
-                    raise EngineLost(f"vLLM answered {len(done)} of {len(names)} rows")
+                latest.update((output.request_id, output) for output in outputs)
+                mine = [output for name in names if (output := latest[name]) is not None]
+                done = sum(output.finished for output in mine)
+                if done < len(names) and not outputs and not engine.has_unfinished_requests():
+                    raise EngineLost(f"vLLM answered {done} of {len(names)} rows")
                 if progress is not None and (outputs or time.monotonic() - reported >= PROGRESS_SECONDS):
                     reported = time.monotonic()
-                    progress(written, len(done))
+                    progress(sum(len(output.outputs[0].token_ids) for output in mine), done)
         finally:
-            left = [name for name, row in names.items() if row not in done]
+            rows = [latest.pop(name, None) for name in names]
+            left = [name for name, row in zip(names, rows, strict=True) if row is None or not row.finished]
             if left:  # `progress` raised
                 engine.abort_request(left)
-        return [done[row] for row in range(len(names))]
+        return rows
 
     def check_ready(self, tokens: int) -> None:
         """Refuse to generate without weights, and rows of so many tokens that vLLM would cut them short."""
@@ -195,7 +212,10 @@ class ColocatedEngine:
                 if self.asleep:
                     torch.cuda.empty_cache()
                     self.llm.wake_up(tags=["kv_cache"])
-                kept = self.llm.reset_prefix_cache() is False
+                rows = self.llm.llm_engine.has_unfinished_requests()  # in flight: `progress` publishes
+                again = rows and self.config.rollout.in_flight_cache == "recompute"
+                kept = self.llm.reset_prefix_cache(reset_running_requests=again) is False
+                kept = kept and not (rows and self.config.rollout.in_flight and not again)
         except PmdkitError:
             raise
         except Exception as problem:
@@ -231,6 +251,12 @@ def rebuild_moe_kernels(worker: Any) -> None:
         method = getattr(module, "quant_method", None)
         if method is not None and getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
+
+
+def token_versions(row: Any, first: int) -> list[int]:
+    """The version of the weights that drew each token of a row, from vLLM's spans; `first` where it gives none."""
+    spans = getattr(row, "weight_versions", None) or ()
+    return [int(span.version) for span in spans for _ in range(span.start, span.end)] or [first] * len(row.token_ids)
 
 
 def token_logps(tokens: Sequence[int], found: Any) -> list[float]:
