@@ -10,6 +10,8 @@ from pmdkit.cli.output import shown
 from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from pmdkit.run import Run
 
 # name, backend, environment, schedule
@@ -36,7 +38,6 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         seed: seed of the draws.
     """
     from pmdkit import console
-    from pmdkit.cli.tour_figure import draw
     from pmdkit.envs.kinds import format_tau, make
     from pmdkit.figures.style import save
     from pmdkit.fit import Display
@@ -56,9 +57,8 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     folder = run_folder.new_folder(out, "tour")
     live = isinstance(console.make_display(), console.LiveDisplay)  # log lines would push the tour off the screen
     screen.print("[bold]One exact step of both updates[/bold] from one policy, tau 0.001: they end in different places")
-    ends: dict[str, Run] = {}
     for name in ("pmd-part", "pmd-mean"):
-        end = ends[name] = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
+        end = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
         # on the grades 0, 0.1, ..., 1: a bar for each arm, and the mean reward
         shares = [float(end.policy[0][arm]) for arm in np.argsort(make(end.spec.env).reward[0])]
         words = "all on the best arm" if max(shares) > 0.99 else "the arms above average"
@@ -74,13 +74,34 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
         curve = f"{rates[0]:.3f} {console.sparkline(rates, 24)} {rates[-1]:.3f}"
         screen.print(f"  {name:17} {curve}  {len(run.metrics)} batches")
-    picture = save(draw(runs, ends, objective, tau), folder.path / "tour")[0]
+    picture = save(draw(runs), folder.path / "tour")[0]
     for sentence in summary(runs):
         screen.print(sentence)
     screen.print(f"[bold]picture: {shown(picture)}[/bold]", soft_wrap=True)
     screen.print("A real language model: pmdkit llm smollm2 (92 MB, once; 6.4 GiB of memory; 11 minutes on two cores)")
     screen.print("  or without either: lesson 304 of the course reads ten steps of it")
     screen.print("Next: pmdkit bandit needle   pmdkit toy parity   pmdkit theory --p 0.01   pmdkit learn")
+
+
+def draw(runs: "dict[str, Run]") -> "Figure":
+    """Draw the pass rate of one run from draws in each tier, and the bandit's steps beside the exact update."""
+    from matplotlib.figure import Figure
+
+    from pmdkit.figures.style import style
+
+    drawn, taught, spoken = (runs[name] for name in ("from draws", "small transformer", "language model"))
+    with style():
+        figure = Figure(figsize=(10.0, 6.4))
+        axes = figure.subplots(2, 2).flat
+        for ax, run, panel in zip(axes, (drawn, drawn, taught, spoken), (None, "by-pass-rate", None, None), strict=True):
+            run.figure(panel, ax=ax)
+            ax.set_xlabel(f"{run.spec.tier} {run.spec.name}: {ax.get_xlabel()}")
+    figure.set_label(
+        "On top the bandit, from draws: its pass rate by step, and by the pass rate of a problem how far a step moves "
+        "right and wrong responses, beside the exact update. Below, the pass rate by step of a small transformer and "
+        "of a language model."
+    )
+    return figure
 
 
 def summary(runs: "dict[str, Run]") -> list[str]:
