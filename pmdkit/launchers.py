@@ -1,23 +1,22 @@
-"""Make calls in parallel: in processes of this machine, as Slurm jobs through submitit, or as tasks of Ray.
+"""Make calls in parallel: in processes of this machine, or on a cluster by the launcher of another package.
 
 List `Call`s, and read the `CallResult` of each as it ends. Every launcher makes them in the same child process, with
 one thread, so the results are the same to the bit. They arrive as files, on a file system that all machines share.
 """
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pmdkit import errors
 from pmdkit.child_processes import MERCY, exit_reason, stop_all, visible_devices
-from pmdkit.extras import need
+from pmdkit.extras import install
 from pmdkit.observe import files
-from pmdkit.remote_calls import Call, CallResult, make_calls, start_process
+from pmdkit.remote_calls import Call, CallResult, start_process
 
 POLL = 0.1  # seconds between looks at the tasks
 SHARES = 4  # portions per job of the calls that may share a process, since calls take different times
@@ -81,75 +80,18 @@ class Launcher:
         stop_all(tasks, MERCY)
 
 
-class SlurmJobs(Launcher):
-    """Slurm jobs. `options` are submitit's; sbatch's variables, such as SBATCH_PARTITION, set what they leave out."""
-
-    here = False
-
-    def submit(self, calls: Path, devices: int, slot: int) -> Any:
-        """Submit a job."""
-        wanted = {"cluster": "slurm", "name": "pmdkit", "timeout_min": 1440, **self.options}
-        submitit, cluster = need("submitit", "the launcher slurm"), wanted.pop("cluster")
-        if cluster == "slurm" and shutil.which("srun") is None:
-            remedy = "start it on a machine of the cluster, or take --launcher local"
-            raise errors.EnvironmentLacks(f"the launcher slurm needs Slurm, and srun is not on PATH here; {remedy}")
-        executor = submitit.AutoExecutor(calls.parent / "jobs", cluster)
-        executor.update_parameters(**wanted)
-        return executor.submit(make_calls, str(calls), str(Path.cwd()))
-
-    def end_of(self, task: Any) -> str | None:
-        """How it ended according to Slurm, and where its log is."""
-        return f"ended as {task.state}, see {task.paths.stderr}" if task.done() else None
-
-    def stop(self, tasks: Sequence[Any]) -> None:
-        """Call scancel, and wait while the runs save."""
-        for task in tasks:
-            task.cancel(check=False)
-        until = time.monotonic() + 2 * MERCY
-        while time.monotonic() < until and not all(task.done(force_check=True) for task in tasks):
-            time.sleep(POLL)
-
-
-class RayTasks(Launcher):
-    """Tasks of Ray on the cluster of RAY_ADDRESS, or on a temporary one here. `options` are those of `ray.remote`."""
-
-    here = False
-
-    def submit(self, calls: Path, devices: int, slot: int) -> Any:
-        """Start a task; Ray starts it again if its machine is lost."""
-        ray = need("ray", "the launcher ray")
-        if not ray.is_initialized():
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send them to its developers
-            ray.init(os.environ.get("RAY_ADDRESS", "local"), log_to_driver=False, logging_level="ERROR")
-        gpus = devices if ray.cluster_resources().get("GPU") else 0
-        task = ray.remote(**{"num_cpus": 1, "num_gpus": gpus, "max_retries": 3, **self.options})(make_calls)
-        return task.remote(str(calls), str(Path.cwd()))
-
-    def end_of(self, task: Any) -> str | None:
-        """How it ended according to Ray."""
-        ray = need("ray", "the launcher ray")
-        try:
-            return str(ray.get(task)) if ray.wait([task], timeout=0)[0] else None
-        except ray.exceptions.RayError as problem:
-            return errors.first_line(problem)
-
-    def stop(self, tasks: Sequence[Any]) -> None:
-        """Interrupt each, and wait while the runs save."""
-        ray = need("ray", "the launcher ray")
-        for task in tasks:
-            ray.cancel(task, force=False)
-        if tasks:
-            ray.wait(list(tasks), num_returns=len(tasks), timeout=2 * MERCY)
-
-
 ONE = Launcher()
-LAUNCHERS = {"local": Launcher, "slurm": SlurmJobs, "ray": RayTasks}
+ELSEWHERE = {"slurm": "pmdkit-adapters", "ray": "pmdkit-adapters"}
+"The package that brings a launcher, for the sentence about one that is not installed."
 
 
 def make_launcher(kind: str, jobs: int, **options: Any) -> Launcher:
-    """The launcher of that name, a key of LAUNCHERS."""
-    if kind not in LAUNCHERS:
-        raise errors.UsageError(errors.unknown("launcher", kind, LAUNCHERS))
+    """The launcher of that name: `local`, or an entry point `pmdkit.launchers` of an installed package."""
     if jobs < 1:
         raise errors.UsageError(f"--jobs is {jobs}; expected an integer >= 1")
-    return LAUNCHERS[kind](jobs, options)
+    points = {point.name: point for point in entry_points(group="pmdkit.launchers")}
+    if kind not in ("local", *ELSEWHERE, *points):
+        raise errors.UsageError(errors.unknown("launcher", kind, {"local", *ELSEWHERE, *points}))
+    if kind != "local" and kind not in points:
+        raise errors.EnvironmentLacks(f"the launcher {kind} is not installed: {install(ELSEWHERE[kind])}")
+    return Launcher(jobs, options) if kind == "local" else points[kind].load()(jobs, options)

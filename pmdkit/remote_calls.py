@@ -4,10 +4,8 @@
 """
 
 import json
-import os
 import subprocess
 import sys
-import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from pmdkit import errors
-from pmdkit.child_processes import MERCY, distrust_folder, exit_reason, sigterm_interrupts, start_python, stop_all
+from pmdkit.child_processes import distrust_folder, start_python
 from pmdkit.observe import files
 
 
@@ -62,19 +60,6 @@ class CallResult:
 def start_process(calls: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start the process that makes the calls in a file; it is told to stop when this one ends in any way."""
     return start_python("-m", "pmdkit.remote_calls", calls, OMP_NUM_THREADS="1", **environment)
-
-
-def make_calls(calls: str, cwd: str) -> str:
-    """In a task on a cluster: make the calls in the same process as a launcher does here; returns how it ended."""
-    os.chdir(cwd)
-    with sigterm_interrupts():
-        child = start_process(calls, {})
-        try:
-            while (code := child.poll()) is None:  # Ray interrupts between bytecodes, which a wait would not see
-                time.sleep(0.1)
-            return exit_reason(code)
-        finally:
-            stop_all([child], MERCY)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ def sweep(
         set: options that all runs share: --set steps=20 objective.norm=none.
         out: folder of the sweep; by default the next number under runs/.
         jobs: runs at a time. Each has accelerators of its own, as long as there are enough.
-        launcher: local: processes on this machine; slurm: jobs, through submitit, which sbatch's variables such as
-            SBATCH_PARTITION set up; ray: the cluster of RAY_ADDRESS.
+        launcher: local: processes on this machine; with pmdkit-adapters slurm: jobs, which sbatch's variables such as
+            SBATCH_PARTITION set up; or ray: the cluster of RAY_ADDRESS.
         resume: continue the sweep in --out.
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.

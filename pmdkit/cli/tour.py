@@ -93,7 +93,9 @@ def draw(runs: "dict[str, Run]") -> "Figure":
     with style():
         figure = Figure(figsize=(10.0, 6.4))
         axes = figure.subplots(2, 2).flat
-        for ax, run, panel in zip(axes, (drawn, drawn, taught, spoken), (None, "by-pass-rate", None, None), strict=True):
+        for ax, run, panel in zip(
+            axes, (drawn, drawn, taught, spoken), (None, "by-pass-rate", None, None), strict=True
+        ):
             run.figure(panel, ax=ax)
             ax.set_xlabel(f"{run.spec.tier} {run.spec.name}: {ax.get_xlabel()}")
     figure.set_label(
