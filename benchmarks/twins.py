@@ -44,9 +44,9 @@ def prepare(folder: Path) -> None:
 
     from pmdkit import train
     from pmdkit.envs.math import make_math
-    from pmdkit.llm.starter.model import make
+    from pmdkit.llm.export import export_starter
 
-    make(folder / "starter", "starter", 0, 0.3, lambda note: None)
+    export_starter(folder / "starter", "starter", 0, 0.3, lambda note: None)
     taught = train("pmd-mean", "llm", "calculator", steps=1, out=folder / "taught").path / "checkpoints" / "step-1"
     AutoModelForCausalLM.from_pretrained(taught).save_pretrained(folder / "caller")
     AutoTokenizer.from_pretrained(taught).save_pretrained(folder / "caller")

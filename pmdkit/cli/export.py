@@ -1,6 +1,7 @@
 """`pmdkit export RUN STEP DIR`: a checkpoint in Hugging Face layout; `pmdkit export starter DIR`: the starter model."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from pmdkit.cli.options import Flag, Whole
@@ -38,9 +39,10 @@ def export(
 
         check_requirements()
         torch.set_num_threads(1)
-        from pmdkit.llm.starter.model import make
+        from pmdkit.llm.export import export_starter
 
-        made = make(Path(step_or_folder), size, seed, 0.3, lambda text: print(text, file=sys.stderr, flush=True))
+        note = partial(print, file=sys.stderr, flush=True)
+        made = export_starter(Path(step_or_folder), size, seed, 0.3, note)
         if json:
             print_json(made)
             return

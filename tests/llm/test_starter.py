@@ -9,9 +9,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math.synthetic import Arithmetic
+from pmdkit.llm.export import export_starter
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
-from pmdkit.llm.starter.model import build, make
+from pmdkit.llm.starter.model import build
 from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.llm.starter.vocabulary import HIGHEST, LOWEST, Teacher
 from pmdkit.llm.starter.warm_start import warm_start
@@ -97,7 +98,7 @@ def test_phase_0_killed_and_taken_up_again_ends_on_the_same_bits(problems, token
 @pytest.mark.slow
 def test_the_folder_loads_with_the_auto_classes(tmp_path):
     folder = tmp_path / "model"
-    told = make(folder, "starter", 3, 0, print)
+    told = export_starter(folder, "starter", 3, 0, print)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     expected = build("starter", tokenizer, 3).state_dict()

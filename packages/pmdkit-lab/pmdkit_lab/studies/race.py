@@ -368,7 +368,7 @@ def language_rates(task: RaceTask, method: str, options: Options, folder: Path) 
 
 def taught_model(models: Path, size: str, seed: int, pass_rate: float) -> Path:
     """The folder of a starter model after phase 0, built by the first of several parallel runs that needs it."""
-    from pmdkit.llm.starter import model
+    from pmdkit.llm.export import export_starter
 
     folder = models / f"{size}-{seed}"
     models.mkdir(parents=True, exist_ok=True)
@@ -376,6 +376,6 @@ def taught_model(models: Path, size: str, seed: int, pass_rate: float) -> Path:
         if not folder.exists():
             unfinished = models / f"{folder.name}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
-            model.make(unfinished, size, seed, pass_rate, lambda sentence: None)
+            export_starter(unfinished, size, seed, pass_rate, lambda sentence: None)
             unfinished.rename(folder)
     return folder
