@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pmdkit.envs.bandit import Bandit
 from pmdkit.envs.tokens.problem import TokenProblem
-from pmdkit.envs.tokens.tasks import EQUALS, Parity
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.fit import Backend
 from pmdkit.observe import checkpoint
@@ -88,8 +86,10 @@ def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, 
     for number, some in enumerate(prompts.split(max(1, ROWS // draws_each))):
         rollouts = backend.learner.rollout(some, draws_each, derive(seed, "eval", number))
         right.append(backend.task.reward(rollouts).numpy())
-        rows = answer_rows(problem, rollouts.responses.numpy(), rollouts.mask.numpy())
-        answer.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(len(some), draws_each))
+        rows = zip(rollouts.responses, rollouts.mask, strict=True)
+        classes: dict[tuple[int, ...], int] = {}
+        seen = [classes.setdefault(tuple(problem.answer_of(row[on].tolist())), len(classes)) for row, on in rows]
+        answer.append(np.array(seen).reshape(len(some), draws_each))
     exhaustive = problem.grid is not None and len(prompts) == len(problem.grid)
     return GradedDraws(np.concatenate(right), np.concatenate(answer), exhaustive)
 
@@ -97,21 +97,3 @@ def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, 
 def blocks(problems: int, k: int) -> int:
     """The number m of blocks of k draws on each problem: at least 2, to measure how much they differ."""
     return max(2, min(-(-BLOCKS // problems), MOST_DRAWS // k))
-
-
-def answer_rows(problem: TokenProblem, responses: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """[N, T] rows that are equal where two responses give the same answer to a prompt.
-
-    The answer is the text, `<eos>` or its absence included. Parity grades only what follows "=": two chains of
-    thought that end in the same bit are one answer.
-    """
-    rows = np.where(mask, responses, -1)
-    if isinstance(problem, Parity):
-        last = mask.sum(1) - 1  # the <eos>
-        index = np.arange(len(rows))
-        closed = (last >= 2) & (rows[index, last] == problem.eos) & (rows[index, last - 2] == EQUALS)
-        bit = rows[index, last - 1]
-        rows[closed] = -1
-        rows[closed, 0] = bit[closed]
-        rows[closed, -1] = EQUALS  # so that a bare bit without "=" is another answer
-    return rows

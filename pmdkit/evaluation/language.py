@@ -120,10 +120,7 @@ def evaluate(
         folder = open_folder(out, resume, source, config, spec, asked, encoded)
         for warning in source.warnings:
             display.warn(warning)
-        leaked: int | None = None
-        if problems is not None:
-            texts = (problems.problem(int(number)).problem for number in problems.train)
-            leaked = leaks(texts, (problem.problem for problem in asked))
+        leaked = None if problems is None else leaks(problems, asked)
         if leaked:
             display.warn(f"{leaked} of {len(asked)} problems are in the run's training set, judging by their text")
         with run_folder.locked(folder), stop_at_once(STOPPED.format(out=folder.path)):

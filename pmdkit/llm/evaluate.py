@@ -16,7 +16,7 @@ from pmdkit.errors import UsageError
 from pmdkit.llm import grading
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
+from pmdkit.llm.grading import SharedGrader
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
 from pmdkit.stats import GradedDraws

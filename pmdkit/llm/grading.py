@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.math_answers import FunctionGrader, Grader, Item, RewardRow, Verdict, own_verdict
+from pmdkit.envs.math_answers import FunctionGrader, Grader, Item, RewardRow, Verdict, VerdictJournal, own_verdict
 from pmdkit.envs.reward_functions import takes_gold
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.contrib.turns import FailedEpisode
 from pmdkit.llm.tokens import Tokens
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Episode
 from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs.llm import RewardTable, RewardTerm
@@ -20,6 +19,38 @@ Reader = Callable[[Tokens], str]
 Rows = Callable[[Tokens, Problem, int], RewardRow]
 MOST = 0.01
 "Share of a batch that may lack a verdict; a single response never stops a run."
+
+
+@dataclass
+class SharedGrader:
+    """A Grader for MathTask and Evaluation that gives every process the same verdicts.
+
+    A verdict can depend on the load of a machine when an answer exceeds its deadline, so the main process, which alone
+    has a grader, decides. Every process calls `grade` with the same items.
+    """
+
+    grader: Grader | None
+    process_group: ProcessGroup
+
+    @property
+    def journal(self) -> VerdictJournal | None:
+        """The journal of the main process; None elsewhere."""
+        return None if self.grader is None else self.grader.journal
+
+    @journal.setter
+    def journal(self, journal: VerdictJournal | None) -> None:
+        if self.grader is not None:
+            self.grader.journal = journal
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, in order."""
+        verdicts = None if self.grader is None else [asdict(verdict) for verdict in self.grader.grade(items)]
+        return [Verdict(**verdict) for verdict in self.process_group.broadcast_object(verdicts)]
+
+    def close(self) -> None:
+        """End the workers."""
+        if self.grader is not None:
+            self.grader.close()
 
 
 def make_items(
@@ -50,7 +81,7 @@ def make_items(
 
 
 def grade_episodes(
-    grader: "Grader | SharedGrader", items: Sequence[Item], episodes: Sequence[Episode] | None
+    grader: Grader | SharedGrader, items: Sequence[Item], episodes: Sequence[Episode] | None
 ) -> list[Verdict]:
     """One verdict per item: the environment's reward, none where the environment failed, else the grader's verdict."""
     if episodes is None:

@@ -24,10 +24,10 @@ from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
 from pmdkit.llm.in_flight import with_versions
 from pmdkit.llm.logprobs import scored_places
+from pmdkit.llm.micro_batches import shard_by_tokens
 from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
-from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.tokens import Tokens
 from pmdkit.loop import Episode, Learner, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.llm import packing, precision, weights
 from pmdkit.llm.logprobs import response_logp, scored_places, scored_tokens
-from pmdkit.llm.rows_over_ranks import shard_by_tokens
+from pmdkit.llm.micro_batches import shard_by_tokens
 from pmdkit.llm.tokens import Tokens
 from pmdkit.process_group import SINGLE, ProcessGroup
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.llm import grading
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
+from pmdkit.llm.grading import SharedGrader
 from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.specs.llm import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from strict_answers import Grader, Item, Verdict

@@ -9,9 +9,8 @@ import torch
 
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.llm.epochs import apportion, epoch_sampler
-from pmdkit.llm.grading import MOST, Reader, Rows, grade_episodes, make_items, stop_if_ungraded
+from pmdkit.llm.grading import MOST, Reader, Rows, SharedGrader, grade_episodes, make_items, stop_if_ungraded
 from pmdkit.llm.rollouts import response_tokens
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Rollouts
 from pmdkit.randomness import derive
 from strict_answers import Grader, Item, Verdict

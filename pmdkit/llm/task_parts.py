@@ -12,12 +12,11 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.llm import evaluate, rewards
 from pmdkit.llm.contrib import turns
 from pmdkit.llm.engines.base import Sampling
-from pmdkit.llm.grading import Rows, make_grader, make_rows, needs_gold
+from pmdkit.llm.grading import Rows, SharedGrader, make_grader, make_rows, needs_gold
 from pmdkit.llm.model import end_tokens
 from pmdkit.llm.prompts import Encoder, encoder_of, limit_prompts
 from pmdkit.llm.recipe_checks import PROMPTS
 from pmdkit.llm.task import MathTask
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.randomness import derive
 from pmdkit.specs import LLMSpec

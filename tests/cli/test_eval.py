@@ -4,11 +4,10 @@ import hashlib
 import json
 
 import numpy as np
-import torch
 
 from pmdkit import train
 from pmdkit.envs.tokens import make_tokens
-from pmdkit.evaluation.bandit_and_toy import answer_rows, sample_held_out
+from pmdkit.evaluation.bandit_and_toy import sample_held_out
 
 SMALL = {"prompts": 8, "group": 4, "steps": 2, "seed": 3}
 
@@ -69,13 +68,9 @@ def test_draws_beyond_one_batch_stay_with_their_problem(tmp_path, monkeypatch):
 def test_what_counts_as_the_same_answer():
     """Parity: two thoughts that end in the same bit are one answer, a bit without "=" is another. Copy: the text."""
     eos = 3
-    rows = [[0, 2, 1, eos], [1, 2, 1, eos], [0, 2, 0, eos], [1, eos, 0, 0], [2, 1, eos, 0], [1, 1, 1, 1]]
-    length = torch.tensor([4, 4, 4, 2, 3, 4])
-    mask = (torch.arange(5) < length[:, None]).numpy()
-    responses = np.array([[*row, eos] for row in rows])
-    parity = answer_rows(make_tokens({"kind": "parity", "length": 2}), responses, mask)
-    groups = np.unique(parity, axis=0, return_inverse=True)[1].ravel()
-    assert groups[0] == groups[1] == groups[4]
-    assert len({groups[0], groups[2], groups[3], groups[5]}) == 4
-    copy = answer_rows(make_tokens({"kind": "copy", "length": 4, "symbols": 3}), responses, mask)
-    assert len(np.unique(copy, axis=0)) == 6
+    rows = [[0, 2, 1, eos], [1, 2, 1, eos], [0, 2, 0, eos], [1, eos], [2, 1, eos], [1, 1, 1, 1]]
+    parity = [make_tokens({"kind": "parity", "length": 2}).answer_of(row) for row in rows]
+    assert parity[0] == parity[1] == parity[4]
+    assert len({tuple(parity[n]) for n in (0, 2, 3, 5)}) == 4
+    copy = make_tokens({"kind": "copy", "length": 4, "symbols": 3})
+    assert [copy.answer_of(row) for row in rows] == rows

@@ -19,10 +19,10 @@ from pmdkit.llm import lora
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.grading import SharedGrader
 from pmdkit.llm.in_flight import NewestPolicy
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor, named_weights
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, traits

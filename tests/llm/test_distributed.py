@@ -18,8 +18,8 @@ from pmdkit.llm.accelerate_group import AccelerateGroup
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.fsdp2 import shard
+from pmdkit.llm.micro_batches import shard_by_tokens
 from pmdkit.llm.policy import CausalPolicy
-from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weights import named_weights
 from pmdkit.process_group import ProcessGroup
 

@@ -111,10 +111,10 @@ def conflicts(problems: Iterable[Problem], key: Callable[[str], str]) -> set[str
     return {p.id for group in groups.values() if len({p.answer for p in group}) > 1 for p in group}
 
 
-def leaks(train: Iterable[str], evaluation: Iterable[str]) -> int:
-    """The number of evaluation texts that are also a training text, but for layout and case. Rewordings are missed."""
-    known = {fingerprint(text) for text in train}
-    return sum(fingerprint(text) in known for text in evaluation)
+def leaks(problems: MathProblems, evaluated: Iterable[Problem]) -> int:
+    """How many evaluated problems are trained on too, but for layout and case. Rewordings are missed."""
+    known = {fingerprint(problems.problem(int(number)).problem) for number in problems.train}
+    return sum(fingerprint(problem.problem) in known for problem in evaluated)
 
 
 def normalise_spaces(text: str) -> str:

@@ -126,6 +126,10 @@ class TokenProblem(ABC):
         tokens = np.array([row + [self.eos] * (self.width - len(row)) for row in rows], dtype=np.int64)
         return tokens, np.arange(self.width) < np.array([[len(row)] for row in rows])
 
+    def answer_of(self, response: list[int]) -> list[int]:
+        """The part of a response in which two that give the same answer agree: all of it, with `<eos>` or without."""
+        return response
+
     def text(self, ids: Sequence[int] | Indices) -> str:
         """Tokens as text for people; `<eos>` and ids beyond the vocabulary, which are padding, are left out."""
         return " ".join(self.vocabulary[i] for i in ids if i < len(self.vocabulary) and i != self.eos)

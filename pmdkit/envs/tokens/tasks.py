@@ -171,6 +171,10 @@ class Parity(Kind, TokenProblem):
         """Whether a response ends with "=" and the parity."""
         return response[-2:] == [EQUALS, int(prompt.sum()) % 2]
 
+    def answer_of(self, response: list[int]) -> list[int]:
+        """From the "=" on if the response ends with "=", a token and `<eos>`: the thought before it is not graded."""
+        return response[-3:] if response[-3:-2] == [EQUALS] and response[-1] == self.eos else response
+
     def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
         """The running parities if there is room for them, then "=", the parity and `<eos>`."""
         running: list[int] = (prompt.cumsum() % 2).tolist()

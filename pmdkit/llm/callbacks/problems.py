@@ -36,9 +36,7 @@ class ProblemsCallback(TrainerCallback):
             run.display.note(f"{problems.name}: {split}; {reasons} (data.json)")
         if evaluation.name == "held-out":  # another part of the same problems, without copies
             return
-        texts = (problems.problem(int(number)).problem for number in problems.train)
-        leaked = leaks(texts, (problem.problem for problem in evaluation.problems))
-        if leaked:
+        if leaked := leaks(problems, evaluation.problems):
             run.display.warn(
                 f"{leaked} of {len(evaluation.problems)} problems of {evaluation.name} are also trained on"
             )

@@ -93,6 +93,6 @@ def test_the_sample_on_the_shelf_is_clean():
     assert problems.counts == {"read: rows": 60}
     texts = [problems.problem(i).problem for i in range(60)]
     assert texts == [row["problem"] for row in rows]
-    contests = [p.problem for kind in (AIME24(), AIME25()) for p in map(kind.build().problem, range(30))]
-    assert leaks(texts, contests) == 0
+    contests = [problem for kind in (AIME24(), AIME25()) for problem in map(kind.build().problem, range(30))]
+    assert leaks(DapoMath(str(SAMPLE)).build(), contests) == 0
     assert MathFile(str(SAMPLE)).build().counts == {"read: rows": 60}

@@ -10,7 +10,7 @@ import pytest
 
 from pmdkit.envs.math import MATH_KINDS, make_math
 from pmdkit.envs.math.datasets import GSM8K, HendrycksMath
-from pmdkit.envs.math.problem import leaks
+from pmdkit.envs.math.problem import Problem, collect, leaks
 from pmdkit.envs.math.readers import AFTER, BEFORE, MathFile, final_answer
 from pmdkit.errors import EnvironmentLacks, UsageError
 
@@ -163,9 +163,13 @@ def test_the_hub_is_read_through_datasets(monkeypatch):
 
 
 def test_leaks_are_found_through_layout_but_not_through_signs():
-    train = ["Find $x$ if $\\frac{1}{2} x=3$.", "Solve x^2 - 3 = 0."]
-    assert leaks(train, ["Find x if  $\\dfrac{1}{2} x = 3$", "Solve x^2 + 3 = 0.", "Other"]) == 1
-    assert leaks([], ["a"]) == leaks(["a"], []) == 0
+    train = collect("two", problems_of("Find $x$ if $\\frac{1}{2} x=3$.", "Solve x^2 - 3 = 0."))
+    assert leaks(train, problems_of("Find x if  $\\dfrac{1}{2} x = 3$", "Solve x^2 + 3 = 0.", "Other")) == 1
+    assert leaks(train, []) == 0
+
+
+def problems_of(*texts):
+    return [Problem(str(number), text) for number, text in enumerate(texts)]
 
 
 @pytest.mark.parametrize("kind", ["aime24", "aime25"])
