@@ -16,9 +16,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pmdkit.envs.tokens import KINDS, TokenProblem
-from pmdkit.toy.hf import EOS, config_to_llama, to_llama
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, score
+from pmdkit_adapters.toy_hf import EOS, config_to_llama, to_llama
 
 TASKS = ("modular-sum", "sort", "addition")
 PROMPTS, FEW, GROUP = 128, 8, 16

@@ -20,7 +20,7 @@ from stopwatch import Stopwatch
 
 from pmdkit import train
 from pmdkit.resolve import build, resolve
-from pmdkit.toy.hf import save_pretrained
+from pmdkit_adapters.toy_hf import save_pretrained
 
 TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # task: steps
 

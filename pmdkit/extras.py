@@ -3,10 +3,12 @@
 import functools
 import importlib.metadata
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from pmdkit.errors import EnvironmentLacks
+from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 
 EXTRAS = {
     "torch": ("torch", "jinja2", "markupsafe"),
@@ -54,6 +56,24 @@ def install(package: str) -> str:
     folder = CHECKOUT / "packages" / package
     wheel = f"{package.replace('-', '_')}-*.whl"
     return f"pip install -e {folder}" if folder.is_dir() else f"pip install {wheel}, the file that goes with pmdkit's"
+
+
+def load_entry_point(kind: str, name: str, here: Sequence[str] = (), elsewhere: Sequence[str] = ()) -> Any:
+    """Load what an installed package has under an entry point such as `pmdkit.backends`.
+
+    `here` are the names that pmdkit itself has, `elsewhere` those that pmdkit-adapters is known to have.
+
+    Raises:
+        EnvironmentLacks: the package that has it is not installed.
+        UsageError: no package has it, but others of the kind are known.
+    """
+    points = {point.name: point for point in importlib.metadata.entry_points(group=f"pmdkit.{kind}s")}
+    if name in points:
+        return points[name].load()
+    if (points or elsewhere) and name not in elsewhere:
+        raise UsageError(unknown(kind, name, {*here, *elsewhere, *points}))
+    package = "pmdkit-adapters"
+    raise EnvironmentLacks(f"no installed package has the {kind} '{name}'; {package} has one: {install(package)}")
 
 
 def need(module: str, what: str) -> ModuleType:

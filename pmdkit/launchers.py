@@ -8,13 +8,12 @@ import json
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pmdkit import errors
 from pmdkit.child_processes import MERCY, exit_reason, stop_all, visible_devices
-from pmdkit.extras import install
+from pmdkit.extras import load_entry_point
 from pmdkit.observe import files
 from pmdkit.remote_calls import Call, CallResult, start_process
 
@@ -81,17 +80,12 @@ class Launcher:
 
 
 ONE = Launcher()
-ELSEWHERE = {"slurm": "pmdkit-adapters", "ray": "pmdkit-adapters"}
-"The package that brings a launcher, for the sentence about one that is not installed."
 
 
 def make_launcher(kind: str, jobs: int, **options: Any) -> Launcher:
     """The launcher of that name: `local`, or an entry point `pmdkit.launchers` of an installed package."""
     if jobs < 1:
         raise errors.UsageError(f"--jobs is {jobs}; expected an integer >= 1")
-    points = {point.name: point for point in entry_points(group="pmdkit.launchers")}
-    if kind not in ("local", *ELSEWHERE, *points):
-        raise errors.UsageError(errors.unknown("launcher", kind, {"local", *ELSEWHERE, *points}))
-    if kind != "local" and kind not in points:
-        raise errors.EnvironmentLacks(f"the launcher {kind} is not installed: {install(ELSEWHERE[kind])}")
-    return Launcher(jobs, options) if kind == "local" else points[kind].load()(jobs, options)
+    factory = Launcher if kind == "local" else load_entry_point("launcher", kind, ["local"], ["slurm", "ray"])
+    launcher: Launcher = factory(jobs, options)
+    return launcher

@@ -1,10 +1,8 @@
 """Backends and models of other packages, found through the entry points `pmdkit.backends` and `pmdkit.models`."""
 
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pmdkit.errors import EnvironmentLacks, UsageError, unknown
-from pmdkit.extras import install
+from pmdkit.extras import load_entry_point
 from pmdkit.specs import LLMSpec
 
 if TYPE_CHECKING:
@@ -47,20 +45,4 @@ def find_backend(name: str) -> RemoteBackend:
 
 def find_model(name: str) -> Any:
     """The module that loads the model that model.build names; raises as `load_entry_point`."""
-    return load_entry_point("model", name, [])
-
-
-def load_entry_point(kind: str, name: str, here: list[str]) -> Any:
-    """Load a backend or a model by its name; `here` are the names that pmdkit itself has.
-
-    Raises:
-        EnvironmentLacks: no installed package has a backend or model of its own.
-        UsageError: installed packages have others.
-    """
-    points = {point.name: point for point in entry_points(group=f"pmdkit.{kind}s")}
-    if name in points:
-        return points[name].load()
-    if points:
-        raise UsageError(unknown(kind, name, [*here, *points]))
-    package = "pmdkit-adapters"
-    raise EnvironmentLacks(f"no installed package has the {kind} '{name}'; {package} has one: {install(package)}")
+    return load_entry_point("model", name)

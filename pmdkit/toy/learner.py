@@ -14,6 +14,7 @@ from torch import Tensor
 from pmdkit import untrusted
 from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_prompts
 from pmdkit.errors import PmdkitError, UsageError
+from pmdkit.extras import load_entry_point
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
 from pmdkit.objectives.regulariser import EffectiveSampleSize
@@ -21,7 +22,6 @@ from pmdkit.observe.checkpoint import check_shapes
 from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import generator
 from pmdkit.specs.toy import ModelTable, WarmStartTable
-from pmdkit.toy import hf
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, score
 
@@ -167,7 +167,7 @@ def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transfor
             inner=max(16, 8 * (table.dimension * 8 // 3 // 8)),
         )
         return Transformer(config, seed)
-    model, vocabulary = hf.load_pretrained(table.path)
+    model, vocabulary = load_entry_point("format", "huggingface", elsewhere=["huggingface"]).load_pretrained(table.path)
     if tuple(vocabulary) != problem.vocabulary:
         ours, theirs = (f"{len(words)} tokens, {' '.join(words[:6])} ..." for words in (problem.vocabulary, vocabulary))
         raise UsageError(f"model.path {table.path} has {theirs}; expected the task's vocabulary, {ours}")

@@ -98,7 +98,7 @@ class Transformer(nn.Module):
 
     Source: arXiv:2302.13971 (Llama): RMSNorm before each block, rotary positions, SwiGLU, no biases.
     Differs: q, k and v are one matrix, gate and up another; a pair of rotated coordinates is a complex number, so
-    neighbours rotate together. `hf` reorders the rows for other libraries. Qwen2 is the same with biases on q, k and v.
+    neighbours rotate together. `pmdkit_adapters.toy_hf` reorders the rows. Qwen2 is the same with biases on q, k and v.
 
     Attributes:
         config: sizes.

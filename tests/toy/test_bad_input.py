@@ -4,8 +4,6 @@ import pytest
 
 from pmdkit.envs.tokens import make_tokens
 from pmdkit.observe.checkpoint import steps
-from pmdkit.toy.hf import save_pretrained
-from pmdkit.toy.model import ModelConfig, Transformer
 
 SMALL = ["--prompts", "4", "--group", "4", "--ministeps", "1", "--set", "model.dimension=16", "model.heads=2"]
 
@@ -15,22 +13,6 @@ def one_line(captured, told):
     assert captured.err.startswith("pmdkit: error: ")
     assert captured.err.count("\n") == 1
     assert told in captured.err
-
-
-@pytest.mark.parametrize(
-    ("table", "context", "turn"),
-    [({"kind": "modular-sum", "modulus": 7}, 16, 0), ({"kind": "modular-sum"}, 2, 0), ({"kind": "modular-sum"}, 16, 1)],
-)
-def test_a_model_of_another_task(call, tmp_path, capsys, table, context, turn):
-    """Another vocabulary, a context that the response does not fit in, or the same words in another order."""
-    words = make_tokens(table).vocabulary
-    model = Transformer(ModelConfig(len(words), context, 16, 1, 2, 32))
-    save_pretrained(model, (*words[turn:-1], *words[:turn], words[-1]), tmp_path / "model")
-    before = {p: p.read_bytes() for p in (tmp_path / "model").iterdir()}
-    assert call("toy", "modular-sum", "--set", f"model.path={tmp_path / 'model'}", "--out", tmp_path / "run") == 2
-    one_line(capsys.readouterr(), "model.path")
-    assert before == {p: p.read_bytes() for p in (tmp_path / "model").iterdir()}
-    assert not (tmp_path / "run").exists()
 
 
 OWN = """

@@ -9,7 +9,6 @@ import torch
 from pmdkit import train
 from pmdkit.observe.checkpoint import steps
 from pmdkit.observe.metrics import KEYS
-from pmdkit.toy.hf import load_pretrained, save_pretrained
 from tests.nightly import mostly_nightly
 
 FAST = {"backend": "toy", "env": "modular-sum", "seed": 5, "prompts": 16, "group": 8, "ministeps": 2}
@@ -33,19 +32,6 @@ def test_modular_sum_is_learned(tmp_path, seed):
     assert run.summary["pass_rate_first"] == pytest.approx(1 / 11, abs=0.01)
     assert run.summary["pass_rate_last"] >= 0.8
     assert all(set(row) == set(KEYS) for row in run.metrics)
-
-
-def test_a_model_folder_continues_where_it_was_saved(tmp_path):
-    """A run that starts from the saved policy of another is evaluated first as that one was last."""
-    first = train("pmd-mean", steps=6, out=tmp_path / "first", options=TINY, **FAST)
-    setup, _ = first.load_policy()
-    save_pretrained(first.policy, setup.task.problem.vocabulary, tmp_path / "model")
-    second = train("rloo", steps=1, out=tmp_path / "second", options={"model.path": str(tmp_path / "model")}, **FAST)
-    assert second.summary["pass_rate_first"] == first.summary["pass_rate_last"]
-    assert first.summary["pass_rate_last"] != first.summary["pass_rate_first"]
-    saved, words = load_pretrained(tmp_path / "model")
-    assert saved.config.dimension == 16  # the folder's size, not the recipe's 64
-    assert words == setup.task.problem.vocabulary
 
 
 def test_the_seed_is_all_the_randomness_there_is(tmp_path):

@@ -6,11 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pmdkit.toy.hf import load_pretrained, save_pretrained
+from pmdkit import train
+from pmdkit.envs.tokens import make_tokens
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate
+from pmdkit_adapters.toy_hf import load_pretrained, save_pretrained
 
 WORDS = ("0", "1", "10", "+", "=", "<eos>")
+FAST = {"backend": "toy", "env": "modular-sum", "seed": 5, "prompts": 16, "group": 8, "ministeps": 2}
+TINY = {"model.dimension": 16, "model.layers": 1, "model.heads": 2}
 CONFIG = ModelConfig(vocabulary=6, context=24, dimension=32, layers=2, heads=2, inner=48)
 
 
@@ -125,3 +129,32 @@ def test_a_file_that_is_absent_or_of_another_kind_is_a_sentence(tmp_path, name, 
     (tmp_path / name).unlink() if damage is None else (tmp_path / name).write_bytes(damage)
     with pytest.raises(ValueError, match=r"cannot be read|folder that save_pretrained wrote"):
         load_pretrained(tmp_path)
+
+
+def test_a_model_folder_continues_where_it_was_saved(tmp_path):
+    """A run that starts from the saved policy of another is evaluated first as that one was last."""
+    first = train("pmd-mean", steps=6, out=tmp_path / "first", options=TINY, **FAST)
+    setup, _ = first.load_policy()
+    save_pretrained(first.policy, setup.task.problem.vocabulary, tmp_path / "model")
+    second = train("rloo", steps=1, out=tmp_path / "second", options={"model.path": str(tmp_path / "model")}, **FAST)
+    assert second.summary["pass_rate_first"] == first.summary["pass_rate_last"]
+    assert first.summary["pass_rate_last"] != first.summary["pass_rate_first"]
+    saved, words = load_pretrained(tmp_path / "model")
+    assert saved.config.dimension == 16  # the folder's size, not the recipe's 64
+    assert words == setup.task.problem.vocabulary
+
+
+@pytest.mark.parametrize(
+    ("table", "context", "turn"),
+    [({"kind": "modular-sum", "modulus": 7}, 16, 0), ({"kind": "modular-sum"}, 2, 0), ({"kind": "modular-sum"}, 16, 1)],
+)
+def test_a_model_of_another_task(call, tmp_path, capsys, table, context, turn):
+    """Another vocabulary, a context that the response does not fit in, or the same words in another order."""
+    words = make_tokens(table).vocabulary
+    model = Transformer(ModelConfig(len(words), context, 16, 1, 2, 32))
+    save_pretrained(model, (*words[turn:-1], *words[:turn], words[-1]), tmp_path / "model")
+    before = {p: p.read_bytes() for p in (tmp_path / "model").iterdir()}
+    assert call("toy", "modular-sum", "--set", f"model.path={tmp_path / 'model'}", "--out", tmp_path / "run") == 2
+    assert "model.path" in capsys.readouterr().err
+    assert before == {p: p.read_bytes() for p in (tmp_path / "model").iterdir()}
+    assert not (tmp_path / "run").exists()
