@@ -9,7 +9,7 @@ import numpy as np
 
 from pmdkit.envs.bandit import Indices
 from pmdkit.envs.build import Kind
-from pmdkit.envs.tokens.problem import EOS, Flags, TokenProblem, all_rows
+from pmdkit.envs.tokens.problem import EOS, BatchedProblem, Flags, all_rows
 from pmdkit.options import Range
 
 OPERATORS = ("+", "-", "*")
@@ -17,7 +17,7 @@ ROUNDS = 1000  # batches drawn before such targets count as impossible
 
 
 @dataclass(frozen=True)
-class Countdown(Kind, TokenProblem):
+class Countdown(Kind, BatchedProblem):
     """Numbers and a target, answered by an expression that uses each number once and has the target as its value.
 
     Operators are applied from left to right: 2 + 3 * 4 is 20. A prompt is drawn as an expression, uniformly among
@@ -70,18 +70,6 @@ class Countdown(Kind, TokenProblem):
         proper = (length == self.width - 1) & ((operators >= 0) & (operators < len(OPERATORS))).all(axis=1)
         proper &= (np.sort(numbers, axis=1) == np.sort(prompts[:, :-1], axis=1)).all(axis=1)
         return proper & (values(numbers, operators) == prompts[:, -1])
-
-    def check(self, prompt: Indices, response: list[int]) -> bool:
-        """Whether a response is such an expression."""
-        row = np.full((1, self.width), self.eos)
-        row[0, : len(response)] = response
-        return bool(self.right(prompt[None], row, np.array([len(response)]))[0])
-
-    def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
-        """A right expression, chosen at random."""
-        tokens, _ = self.answers(prompt[None], rng)
-        answer: list[int] = tokens[0].tolist()
-        return answer
 
     def answers(self, prompts: Indices, rng: np.random.Generator) -> tuple[Indices, Flags]:
         """[N, T] a random right expression for each prompt, and the masks: every order and operator is tried."""

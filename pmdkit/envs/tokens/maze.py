@@ -8,7 +8,7 @@ import numpy as np
 
 from pmdkit.envs.bandit import Indices
 from pmdkit.envs.build import Kind
-from pmdkit.envs.tokens.problem import EOS, Flags, TokenProblem
+from pmdkit.envs.tokens.problem import EOS, BatchedProblem, Flags
 from pmdkit.options import Range
 
 FLOOR, WALL, START, GOAL = range(4)
@@ -19,7 +19,7 @@ ROUNDS = 1000  # batches drawn before such mazes count as impossible
 
 
 @dataclass(frozen=True)
-class Maze(Kind, TokenProblem):
+class Maze(Kind, BatchedProblem):
     """A square of cells, answered by moves; right if they end on the goal.
 
     A move into a wall changes nothing. Mazes are drawn uniformly from those with a path of at most `moves` moves.
@@ -84,18 +84,6 @@ class Maze(Kind, TokenProblem):
             ahead = place + step[move]
             place = np.where(cells[rows, ahead] == WALL, place, ahead)
         return proper.all(axis=1) & (place == goal)
-
-    def check(self, prompt: Indices, response: list[int]) -> bool:
-        """Whether a response ends on the goal."""
-        row = np.full((1, self.width), self.eos)
-        row[0, : len(response)] = response
-        return bool(self.right(prompt[None], row, np.array([len(response)]))[0])
-
-    def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
-        """A shortest path, chosen at random at each fork."""
-        tokens, mask = self.answers(prompt[None], rng)
-        answer: list[int] = tokens[mask].tolist()
-        return answer
 
     def answers(self, prompts: Indices, rng: np.random.Generator) -> tuple[Indices, Flags]:
         """[N, T] shortest paths and their masks: each move goes to a cell that is one step nearer to the goal."""

@@ -175,6 +175,23 @@ class TokenProblem(ABC):
 
 
 @dataclass(frozen=True)
+class BatchedProblem(TokenProblem):
+    """A problem that judges and answers many prompts at once, by `right` and `answers`; one prompt is a batch of one."""
+
+    def check(self, prompt: Indices, response: list[int]) -> bool:
+        """What `right` says of the response."""
+        row = np.full((1, self.width), self.eos)
+        row[0, : len(response)] = response
+        return bool(self.right(prompt[None], row, np.array([len(response)]))[0])
+
+    def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
+        """The answer that `answers` chooses."""
+        tokens, mask = self.answers(prompt[None], rng)
+        answer: list[int] = tokens[mask].tolist()
+        return answer
+
+
+@dataclass(frozen=True)
 class OneAnswer(TokenProblem):
     """A problem where exactly one response is right, the `target` of its prompt; judge and teacher follow from it.
 
