@@ -18,13 +18,13 @@ from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.hub import fetch
 from pmdkit.llm import accelerate_group, companions, evaluate, head, lora, shard_loading
 from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, async_rollouts
-from pmdkit.llm.callbacks.environment import EnvironmentCallback
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.model_files import ModelFilesCallback
 from pmdkit.llm.callbacks.problems import ProblemsCallback
 from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
+from pmdkit.llm.contrib.turns import EnvironmentCallback
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits, weight_sync_check
 from pmdkit.llm.engines.distributed import DistributedEngine

@@ -176,7 +176,7 @@ class TokenProblem(ABC):
 
 @dataclass(frozen=True)
 class BatchedProblem(TokenProblem):
-    """A problem that judges and answers many prompts at once, by `right` and `answers`; one prompt is a batch of one."""
+    """Judges and answers many prompts at once, by `right` and `answers`; one prompt is a batch of one."""
 
     def check(self, prompt: Indices, response: list[int]) -> bool:
         """What `right` says of the response."""

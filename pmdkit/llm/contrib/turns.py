@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied, UsageError, short
+from pmdkit.fit import RunContext, StepResult, TrainerCallback
 from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
 from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
@@ -295,6 +296,20 @@ def parse_reply(found: Any) -> tuple[str, Any]:
                 one["content"].encode()  # half of a surrogate pair has no tokens
             return "messages", [{"role": one["role"], "content": one["content"]} for one in messages]
     raise CallFailed(f"returned {short(found)}; expected {WANTED}")
+
+
+class EnvironmentCallback(TrainerCallback):
+    """Warns of each step in which an environment failed, with the first reason."""
+
+    def on_step_end(self, run: RunContext, result: StepResult) -> None:
+        """Look for failed episodes."""
+        episodes = result.rollouts.episodes or ()
+        reasons = [episode.reason for episode in episodes if isinstance(episode, FailedEpisode)]
+        if reasons and run.backend.process_group.is_main_process:
+            run.display.warn(
+                f"step {result.step}: {len(reasons)} of {len(episodes)} episodes have no reward, because the "
+                f"environment failed; the first: {reasons[0]}"
+            )
 
 
 def gauges(episodes: Sequence[Episode], environment_tokens: int) -> dict[str, float]:
