@@ -152,7 +152,7 @@ def read_run(path: Path, trusted: Trusted = NOTHING, accept_changes: bool = Fals
     if not isinstance(config, dict) or "tier" not in config:
         return None
     try:
-        untrusted.check_values(config, numbers=True)  # a model's may have Infinity
+        untrusted.check_values(config, numbers=True)  # a model's configuration may have Infinity
         spec = from_record(config, trusted)
     except UsageError:
         raise

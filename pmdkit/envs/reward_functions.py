@@ -150,7 +150,7 @@ def load(grade: str, seconds: float) -> OwnReward:
 
 
 def identify(grade: str) -> tuple[str, str]:
-    """(what a worker loads, the identity of the judge: another file or version is another judge)."""
+    """The function's name for a worker, and the identity of the judge, which changes with the file and its contents."""
     file, _, name = grade.rpartition(":")
     path = Path(file).resolve()
     if not file or not name.isidentifier():

@@ -117,7 +117,7 @@ def check_in_flight(spec: LLMSpec) -> None:
 
 
 def with_own_data(env: dict[str, Any]) -> dict[str, Any]:
-    """[env] with the file of --data in place of problems that the recipe generates, which have no path."""
+    """[env] with the file of --data in place of the recipe's generated problems, whose kind has no option `path`."""
     known = {field.name for field in fields(MATH_KINDS.get(str(env.get("kind")), MathFile))}
     return {"held_out": HELD_OUT, **env, "kind": "file"} if "path" in env and "path" not in known else env
 

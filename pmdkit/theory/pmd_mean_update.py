@@ -342,7 +342,7 @@ def pairs(pi: Array, reward: Array) -> Pairs | None:
 
 
 def masses(pi: Array, reward: Array, high: Array, low: Array, verdicts: bool = False) -> Pairs | None:
-    """The pairs of these rewards, [S, 1]; None if a row has a third. `verdicts`: rewards 0 and 1 serve as `best`."""
+    """The pairs of rewards that are `high` or `low` [S, 1]; None if a row has a third. `verdicts`: they are 1 and 0."""
     best, mass = reward if verdicts else np.empty(reward.shape), np.empty((len(reward), 2))
     for rows in blocks(reward):
         old, values, is_best = pi[rows], reward[rows], best[rows]

@@ -30,7 +30,7 @@ Weights = dict[str, torch.Tensor]
 # Llama has separate q, k and v, and gate and up, and rotates coordinate i of a head with i + D/2; ours are stacked, and
 # rotated with their neighbour. Only names and order differ, the numbers are the same.
 OUTSIDE = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
-BLOCK = {  # our name: the weights stacked in it, from the top
+BLOCK = {  # by our name: the weights of Llama that it stacks, from the top
     "norm_attention": ("input_layernorm",),
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mix": ("self_attn.o_proj",),

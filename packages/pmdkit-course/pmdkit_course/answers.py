@@ -92,7 +92,7 @@ def global_names(node: ast.stmt) -> set[str]:
     found: set[str] = set()
     try:
         waiting = [symtable.symtable(ast.unparse(node), "<cell>", "exec")]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # nested too deeply, to stop the grader
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # such as nested too deeply
         return found
     while waiting:
         table = waiting.pop()

@@ -160,7 +160,7 @@ def of_two_mistakes(about: ReferenceCases, given: Sequence[Any]) -> Diagnosis | 
 def of_values(
     about: ReferenceCases, given: Sequence[Any], wanted: Sequence[Any], tests: Sequence[Test]
 ) -> Diagnosis | None:
-    """The first of some tests of numbers that finds a slip."""
+    """The slip that the first matching test names; None if none matches, or if an answer is not all numbers."""
     numbers = [x for x in map(as_numbers, (*given, *wanted)) if x is not None]
     if any(isinstance(x, str | bool) for x in wanted) or len(numbers) < len(given) + len(wanted):
         return None

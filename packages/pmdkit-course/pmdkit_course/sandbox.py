@@ -90,7 +90,7 @@ def bwrap_command(course: str) -> list[str]:
 
 
 def environment(home: str, *first: str) -> dict[str, str]:
-    """All variables of the process; those of the grader may hold secrets. Python looks for modules in `first` first."""
+    """The process's variables, none from the grader, whose own may hold secrets. `first` begins Python's path."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     python = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, [*first, *sys.path])))}
     python |= {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}

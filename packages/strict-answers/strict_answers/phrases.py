@@ -219,7 +219,7 @@ def lead_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
 
 
 def known_noun(word: str, allowed: frozenset[str]) -> bool:
-    """Whether a word is in the lists or the problem, a plural or an -ing form, and does not change a number."""
+    """Whether a word is listed, in the problem, a plural or an -ing form; never one that changes a number."""
     if word in CHANGING or (THS.fullmatch(word) and word not in NOT_SHARES):
         return False
     plural = len(word) > 3 and word.isascii() and word.isalpha() and word.endswith("s") and word[-2] not in "sui"

@@ -54,7 +54,7 @@ RIGHT = {
     "order of terms": {"x+1": "1+x", r"\pi/2": r"\frac{\pi}{2}"},
     "pairs": {"(1,2)": "(1, 2)", "(1, -2)": r"\left(1,-2\right)"},
 }
-"By kind: gold to a right answer. All are equal in value."
+"Right answers by kind: each maps a gold to an answer of the same value."
 
 WRONG = {
     "another number": {"34": "35", "-7": "-8", "1/2": "1/3", "1234": "1235"},
@@ -67,7 +67,7 @@ WRONG = {
     "half of a pair": {"(1,2)": "1"},
     "a letter": {"34": "x", "1/2": "n"},
 }
-"By kind: gold to a wrong answer."
+"Wrong answers by kind: each maps a gold to an answer of another value."
 
 HEDGES = {
     "two answers": "{gold} or {wrong}",

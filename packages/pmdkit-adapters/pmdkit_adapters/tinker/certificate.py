@@ -90,7 +90,7 @@ def fault(client: TrainingClient, tokens: Tokens, move: float, rate: float | Non
 
     Also returns the learning rate of such a step. If it is given, a step by it must still move about as much.
     """
-    long, short = list(tokens), list(tokens[: len(tokens) // 2])  # with the same gradient at the places of `short`
+    long, short = list(tokens), list(tokens[: len(tokens) // 2])  # `short` begins `long`: the same gradient there
     place, other = client.logp([short])[0].argsort()[:2].tolist()  # of unlikely tokens, whose gradient is not tiny
 
     def step(rate: float, asked: Sequence[Ask]) -> Tensor:

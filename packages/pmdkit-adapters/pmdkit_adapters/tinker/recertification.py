@@ -33,7 +33,7 @@ class RecertificationCallback(TrainerCallback):
     "The last step after which the server passed."
 
     def on_train_begin(self, run: RunContext) -> None:
-        """The first step is judged."""
+        """Score the text before the first step, so that the step can be judged."""
         self.passed = self.learner.version
         self.before = self.score()
 

@@ -289,13 +289,13 @@ def sum_for_mean(batch: Batch, probe: Probe) -> Batch:
 
 
 def spread_mean(batch: Batch, probe: Probe) -> Batch:
-    """Every token with the mean log ratio of its response."""
+    """Give every token the mean log ratio of its response."""
     mean = batch.log_ratio.sum(1, keepdim=True) / batch.length[:, None]
     return with_ratio(batch, torch.where(batch.mask, mean, 0.0))
 
 
 def prefix_ratio(batch: Batch, probe: Probe) -> Batch:
-    """Every token with the log ratio of its response up to and including itself."""
+    """Give every token the log ratio of its response up to and including that token."""
     return with_ratio(batch, torch.where(batch.mask, batch.log_ratio.cumsum(1), 0.0))
 
 

@@ -139,7 +139,9 @@ def recording(rows: Sequence[Row], step: int, where: str, source: Source) -> Rec
             raise UsageError(
                 f"{where} has {logp.max():.3g} for {name}; a log-probability is at most 0: name its column"
             )
-    if not by_token:  # the split over the tokens is ours: only pi_old, where every log-ratio is 0, may look at it
+    # The dump has sums, which were divided evenly over the tokens above. No number may depend on that, so only logp_old
+    # stays by token: a log-ratio to itself is 0 at every token.
+    if not by_token:
         tokens = {name: logp if name == "logp_old" else logp.sum(1) for name, logp in tokens.items()}
     rewards = {row.reward for row in whole if row.reward is not None}
     about = {
