@@ -1,4 +1,4 @@
-"""Population solutions: which objectives have one, and what it is for a batch of groups, in every tier."""
+"""Population solutions: tell whether an objective has one, and compute it for a batch of groups, in every tier."""
 
 from dataclasses import dataclass
 

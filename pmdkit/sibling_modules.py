@@ -64,7 +64,7 @@ def found_elsewhere(name: str, folder: Path) -> bool:
 
 
 class SourceLoader(SourceFileLoader):
-    """Compiles what is written in the file: a stored bytecode beside it may be of something else."""
+    """Compiles the file itself: stored bytecode beside it may be that of another source."""
 
     def get_code(self, fullname: str) -> CodeType:
         """The code of the module."""

@@ -1,4 +1,4 @@
-"""Several processes in one run, through accelerate: what they exchange, and how they notice a lost one.
+"""Several processes in one run, by accelerate: they exchange numbers, and notice the loss of one.
 
 Collectives carry numbers and JSON, never pickles. ranks.py starts the processes.
 """
@@ -27,7 +27,7 @@ from pmdkit.process_group import ProcessGroup, T, launched_ranks
 from pmdkit.specs import LLMSpec
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
-"What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."
+"Messages of gloo, which raises a plain RuntimeError; NCCL and the store have error classes of their own."
 
 
 def make_process_group(spec: LLMSpec) -> ProcessGroup:

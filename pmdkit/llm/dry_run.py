@@ -1,4 +1,4 @@
-"""What `pmdkit llm --dry-run` does: refuse what a run would refuse, and show batch and staleness of a recipe."""
+"""`pmdkit llm --dry-run`: refuse a recipe as a run would, and show its batch and staleness."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from pmdkit.llm.contrib.turns import Turns
 
 ROWS = 2048  # most responses of an engine between two writes
-TOKENS = 2**20  # that they may have; about four times what is generated at a time, so that few wait for the last one
+TOKENS = (
+    2**20
+)  # of theirs in all; about four times as many as are generated at a time, so that few rows wait for the last
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def start_ranks(command: Sequence[str], processes: int, threads: int) -> tuple[i
 
 
 def cause(failures: Mapping[int, Any]) -> tuple[int, str]:
-    """Exit code and sentence of a run from torch elastic's ProcessFailure of each rank, those that failed first first.
+    """Exit code and sentence of a run, from torch elastic's ProcessFailure of each rank in the order of failing.
 
     A rank that failed by itself takes precedence over one that was killed, and that over one that noticed the loss of
     another. SIGTERM asked the others to stop.

@@ -63,7 +63,7 @@ class MathTask:
 
     @property
     def graders(self) -> list[Grader | SharedGrader]:
-        """Those of all parts of the reward."""
+        """The graders of all parts of the reward."""
         others = [] if self.rewards is None else [term.grader for term in self.rewards.terms]
         return [self.grader, *(grader for grader in others if grader is not None)]
 

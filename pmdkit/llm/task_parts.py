@@ -75,7 +75,7 @@ def make_task(
 
 
 def reward_rows(spec: LLMSpec, encoder: Encoder) -> Rows | None:
-    """What other reward functions can read about a response; None if the verifier alone grades."""
+    """The arguments of other reward functions for a response; None if the verifier alone grades."""
     others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
     return make_rows(encoder.messages) if others else None
 

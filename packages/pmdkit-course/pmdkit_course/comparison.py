@@ -1,4 +1,4 @@
-"""Compare answers: what is wrong with an answer's form, whether two agree, and how to show or paste a value."""
+"""Compare answers: check the form of an answer, tell whether two agree, and show or paste a value."""
 
 import numbers
 import re
@@ -12,7 +12,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def form(given: Any, wanted: Any) -> str | None:
-    """What is wrong with the form of an answer, whatever its value: type, shape or NaN; None if the form is right."""
+    """The fault in an answer's form, whatever its value: type, shape or NaN; None if the form is right."""
     if given is ...:
         return "It answers on some inputs only; expected an answer for every input."
     if given is None:

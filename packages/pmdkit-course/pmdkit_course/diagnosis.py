@@ -60,7 +60,7 @@ def diagnose(about: ReferenceCases, given: Sequence[Any]) -> Diagnosis | None:
 
 
 def slip_of(about: ReferenceCases, given: Sequence[Any], weak: Sequence[Test]) -> Diagnosis | None:
-    """The slip behind some answers; the weak tests are asked last."""
+    """The slip behind some answers; the weak tests are tried last."""
     wanted = about.wanted
     if is_parts(wanted[0]):
         parts = [list(as_parts(g) or ()) for g in given]
@@ -208,7 +208,7 @@ ENTRY_BY_ENTRY = (
 
 
 def candidates(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Iterator[Candidate]:
-    """What the right answers become by a slip: entry by entry, by a factor, in another place, as a mean or a sum."""
+    """The right answers changed by each slip: entry by entry, by a factor, in another place, as a mean or a sum."""
     for kind, says, function in IDENTITIES:
         yield kind, says, [np.asarray(function(w)) for w in wanted]
     # a right answer that is sorted cannot show a change of order: it is no different from the candidate
@@ -328,7 +328,7 @@ def of_range(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosi
 
 
 def constant(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """One and the same number for all inputs."""
+    """A function that returns the same number for all inputs."""
     if any(g.ndim or not np.isfinite(g) for g in given):
         return None
     for i, name in enumerate(about.names):
@@ -478,7 +478,7 @@ def nearly(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis 
 
 
 def first_off(given: Any, wanted: Any, tolerance: float, exact: bool) -> tuple[str, Any, Any] | None:
-    """The first wrong entry of an answer with several: where it is, what was given, what was wanted."""
+    """The first wrong entry of an answer with several: its place, the given value and the right one."""
     if is_parts(wanted):
         parts = as_parts(given) or ()
         for i, (g, w) in enumerate(zip(parts, wanted, strict=True)):
@@ -494,4 +494,4 @@ def first_off(given: Any, wanted: Any, tolerance: float, exact: bool) -> tuple[s
 
 
 WEAK: tuple[Test, ...] = (of_range, counted, proportion, at_the_edge, nearly, constant)
-"Tests that are asked last: what they find may have several causes."
+"Tests that are tried last, because their findings may have several causes."

@@ -42,7 +42,7 @@ def gradescope(rows: Rows, asked: Sequence[Exercise]) -> dict[str, Any]:
     for each in asked:
         row = found.get(each.id, absent)
         test = {"name": f"{each.id} {each.title}", "number": each.id, "output": row["verdict"], "visibility": "visible"}
-        if row["right"] is not None:  # else nobody knows its points: it has none, and the total is without it
+        if row["right"] is not None:  # else its points are unknown: none here, nor in the total
             test |= {"score": each.difficulty * row["right"], "status": "passed" if row["right"] else "failed"}
         tests.append(test | {"max_score": each.difficulty})
     results: dict[str, Any] = {
@@ -77,7 +77,7 @@ def nbgrader(rows: Rows, asked: Sequence[Exercise]) -> str:
 
 
 def main(words: Sequence[str]) -> str:
-    """What the command prints: a system, then the lessons or exercises that count."""
+    """The command's output. Its words are a system, then the lessons or exercises that count."""
     if not words or words[0] not in ("gradescope", "nbgrader") or not words[1:]:
         raise UsageError(
             f"got {' '.join(words) or 'nothing'}; expected gradescope or nbgrader, then lessons such as 103"

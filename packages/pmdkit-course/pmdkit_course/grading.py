@@ -121,7 +121,7 @@ def grade(
                     new = judge(exercise, code) if code and not verdict.right else None
                 except Exception as fault:
                     code, new = None, AnswerVerdict(None, not_judged(fault))
-                if new and (new.right or verdict.right is False):  # what is not known to be wrong counts before what is
+                if new and (new.right or verdict.right is False):  # one that may be right comes before a wrong one
                     verdict, mark = new, LOOK if code and code.reads_solutions else ""
             seconds = round(time.perf_counter() - start, 2)
             rows[student].append(Grade(student, exercise.id, verdict.right, verdict.says + mark, seconds))

@@ -75,7 +75,7 @@ def raised(error: BaseException, answer: Answer | None = None) -> str:
     line = line_in(getattr(answer, "__code__", None), error)
     place = f" in line {line} of the function" if line else ""
     try:
-        said = printable(" ".join(str(error).split())[:80])  # it may read a file and raise what is in there
+        said = printable(" ".join(str(error).split())[:80])  # it may read a file and raise its contents
     except Exception:  # a learner's own exception
         said = ""
     sentence = f"It raised {printable(type(error).__name__[:40])}{place}" + (f": {said}" if said else "")
@@ -173,7 +173,7 @@ def answered(exercise: Exercise, answer: Answer, about: ReferenceCases) -> tuple
 
 
 def of_the_others(about: ReferenceCases, answers: dict[int, Any], trouble: str) -> AnswerVerdict:
-    """The verdict on an answer that has none to some inputs, with what is wrong with those that it has."""
+    """The verdict on a function that answers only some inputs, with the fault of the answers that it gives."""
     part, given = about.only(list(answers)), list(answers.values())
     # small counts and words agree by chance, unless there are many of them
     large = any(isinstance(w, int | np.integer) and abs(int(w)) >= 5 * diagnosis.COUNTING for w in part.wanted)

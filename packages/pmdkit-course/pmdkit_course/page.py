@@ -17,7 +17,7 @@ from pmdkit_course.sandbox import judge_replies, question
 
 
 def code_of(which: str, cell: str) -> Code:
-    """A cell, in the place of the one that asks for it, with what it uses of the rest of its lesson."""
+    """A cell in place of the lesson's own, with the definitions that it uses from the rest of the lesson."""
     lesson = lesson_files.lesson_notebook(exercise(which).lesson, lesson_files.shipped())
     own = frozenset({"exercise", which})
     cells = [notebooks.cell_of(cell, [*own]) if own <= c.tags else c for c in notebooks.read(lesson)]
@@ -27,7 +27,7 @@ def code_of(which: str, cell: str) -> Code:
 
 
 def packages(which: str, cell: str) -> list[str]:
-    """What the code needs besides NumPy: SciPy, if it imports that, or pmdkit, whose theory does."""
+    """Packages that the code needs besides NumPy: SciPy if it imports it, or pmdkit, whose theory needs SciPy."""
     code = code_of(which, cell)
     needed = re.search(r"\b(scipy|pmdkit)\b", "\n".join([*code.imports, *code.helpers, code.cell]))
     return ["scipy"] if needed else []
@@ -55,7 +55,7 @@ def check(
             replies.append(json.dumps(reply))
             send("reply", replies[-1])
         send("clock", 0)
-    ended = itertools.repeat({"late": True})  # asked for only if Python was stopped: else there is a reply to each call
+    ended = itertools.repeat({"late": True})  # read only if Python was stopped: else each call has a reply
     verdict = judge_replies(asked, itertools.chain(map(json.loads, replies), ended))
     hints = () if verdict.right else asked.hints
     return verdict._repr_html_() + "".join(

@@ -1,4 +1,4 @@
-"""Run the code of an answer in a process of its own, and judge on this side what it wrote.
+"""Run the code of an answer in a process of its own, and judge its output in this one.
 
 The process (worker.py) computes and never judges, so an answer cannot declare itself right. It writes to a file, which
 its limits bound, and not to a pipe, which has no end. Other people's code runs under bubblewrap, by the one command
@@ -36,7 +36,7 @@ MEMORY_MB = 2048
 PROCESSES = 32
 "Per answer, threads included. NumPy and torch start none where OMP_NUM_THREADS is 1."
 STARTUP = 60.0
-"Seconds for Python to start and to load what an answer imports; also what is left to an answer that ignores its clock."
+"Seconds for Python to start and to load an answer's imports; also granted to an answer that ignores its clock."
 LARGEST = 2**23
 "Most bytes that are read of what an answer returns; decoded they take many times as much."
 LONGEST = 500
@@ -51,7 +51,7 @@ MODULES = (
     "__init__", "comparison", "diagnosis", "exercises/__init__", "judging", "lesson_files", "notebooks",
     "reference_cases", "serialization", "source", "variants", "worker",
 )  # fmt: skip
-"""What the process needs of this package, and all that it sees of it.
+"""The modules of this package that the process needs; it sees no others.
 
 The rest holds solutions, the exam, homework, and what answers are compared with.
 """
@@ -138,7 +138,7 @@ def copy_modules(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def start_arguments(sandboxed: bool, account: int | None) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """What goes in front of `python`, and the other arguments of Popen, for as long as the temporary files exist."""
+    """The words before `python`, and the other arguments of Popen, for as long as the temporary files exist."""
     with tempfile.TemporaryDirectory(prefix="pmdkit-learn-", ignore_cleanup_errors=True) as folder:
         home, first, account_of = folder, [], {}
         prefix = bwrap_command(str(copy_modules(Path(folder)))) if sandboxed else []
@@ -321,7 +321,7 @@ def judge_code(
 
 
 def question(exercise: Exercise, code: Code) -> Message:
-    """What the worker has to know of an answer's code."""
+    """The request to the worker about the code of an answer."""
     return {"name": exercise.name, "cell": code.cell, "imports": [*code.imports, *code.helpers]}
 
 

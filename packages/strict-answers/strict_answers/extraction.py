@@ -20,7 +20,7 @@ BOXES = ("\\boxed", "\\fbox")
 
 
 def answer_line(response: str) -> tuple[str, str, str] | None:
-    """What follows the last marker to the end of its line, between what leads to it and what follows that line.
+    """The text before the last marker, the rest of the marker's line, and the text after that line.
 
     If the rest of the line is empty, the next line with text is used. Mathematics that opens there (`\\[`, `$$`) is
     read to where it closes. None without a marker or with nothing after it.

@@ -46,7 +46,7 @@ CLOSING = re.compile(
     r"|(?:(?<= pairs)|(?<= triples)|(?<=uples)) \$?\([a-z](?:, ?[a-z])+\)\$?$"
     r"|(?<=[0-9a-z})$]),? (?:which is )?(?:attained|achieved|reached) (?:at|when|for|by) \$?[A-Za-z(] ?[^A-Za-z]*$",
 )
-"What closes an answer: of a widely used prompt, the reason, and where an extreme value is attained."
+"Words that close an answer: those of a widely used prompt, a reason, or where an extreme value is attained."
 
 
 class Gold(NamedTuple):

@@ -45,7 +45,7 @@ OTHERS = re.compile(
     r"|\b(?:other|negative|extraneous) (?:root|solution|value|case)s?\b.* (?:rejected|discarded|impossible)\b"
     r"|(?:^|: )\W*(?:all |the )?(?:wrong|incorrect) (?!answer|value|result|line|number|sign|one)[a-z]"
 )
-"Mistakes that others make, or nobody."
+"Mistakes that other people make, or that nobody makes here."
 DENIED = re.compile(
     r"\b(?:this|that|it|i|answer|above|value|result|(?<!we )do)(?:['’]s)?(?: [a-z]+){0,3}?"
     r"(?:n['’]t| not| never| cannot| no longer)\b"
@@ -62,7 +62,7 @@ DOUBTED = re.compile(
     r"(?! ?:| (?:(?:also|indeed|then|thus) )?(?:[-*($\\0-9]"
     r"|(?:[a-h]|an|the|in|as|correct|right|exact|final|unique|valid|simplified|verified|confirmed)\b))"
 )
-"Anything else than praise that is said of the answer."
+"A remark about the answer other than praise."
 CHANGED = re.compile(
     r"\b(?:my mind|take (?:that|this|it|my answer) back|on (?:second|further|reflection)|off by|oh no|hold on"
     r"|let me (?:re(?!check|verify)\w+|try|start|fix|correct)|should (?:\w+ )?(?:be|have been|read)(?! correct| right)"
@@ -83,14 +83,14 @@ ASIDE = re.compile(
     r"|\(-?[0-9]+(?:, ?-?[0-9]+)+\)"
     r"|(?:\$|\\[\[(])[^$]{0,99}?(?:[0-9)][a-z]|[a-z]\^)[^$]*(?:\$|\\[\])]|$)"
 )
-"Nor are those of a subordinate clause, a range, a point, what was done, or of a formula with unknowns."
+"Nor are numbers of a subordinate clause, a range, a point, a step that was taken, or a formula with unknowns."
 FOLLOWING = re.compile(r"[)]? ?([a-z]+|\\?%)(?: (not|im|too))?")
 AHEAD = re.compile(
     r"\b(?:the following|what follows|(?:comes?|say|state|write) next|(?:below|here) (?:is|comes)"
     r"|(?:next|following) (?:line|statement|sentence|answer|number|value)"
     r"|(?:line|statement|sentence|answer|number|value) below|(?:going|about) to (?:say|state|write|lie))\b"
 )
-"What a sentence before an answer says of it, if it disowns anything."
+"Words by which a sentence points at the answer after it, which it may disown."
 DENYING = NEGATING | DISOWNING | SECOND_HAND
 DISTRUST = re.compile(r"(?:\bnot|\bnever|n['’]t) (?!need|use)(?:\w+ )?(?:this|my (?:\w+ )?answer)\W*$")
 

@@ -150,7 +150,7 @@ class Auditor:
 
 
 def find_setting(auditor: Auditor) -> tuple[Setting | None, float, list[Asked]]:
-    """The setting in which most plain right answers get more than wrong ones, the value halfway, and what was asked."""
+    """The setting in which most plain right answers get more than wrong ones, the value halfway, and the cases."""
     best: tuple[int, Setting | None, float] = 0, None, 0.0
     asked = []
     for layout in LAYOUTS:

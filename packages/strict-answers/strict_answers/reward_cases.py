@@ -1,4 +1,4 @@
-"""What `strict-answers audit` asks of somebody's reward: answers that nobody disputes, and what an attacker writes."""
+"""The cases of `strict-answers audit`: answers that nobody disputes, and answers that an attacker writes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ Part = tuple[str, ...]
 
 
 class Reading(NamedTuple):
-    """What one answer commits to.
+    """The values that one answer commits to.
 
     Attributes:
         parts: the values offered, in order.

@@ -29,7 +29,7 @@ CLOSE = 1e-9
 DIGITS = 130
 "Places to which values must agree to be equal: more than the digits that an answer may have."
 NO_VALUE = (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError)
-"What sympy raises where a term has no number for a value."
+"Errors that sympy raises for a term whose value is not a number."
 NEAR = sympy.Float(10, DIGITS) ** (10 - DIGITS)
 TERMS = (sympy.Number, sympy.NumberSymbol, sympy.Symbol, sympy.Add, sympy.Mul, sympy.Pow, sympy.Function)
 CONFIG = (

@@ -179,7 +179,7 @@ class BatchedProblem(TokenProblem):
     """Judges and answers many prompts at once, by `right` and `answers`; one prompt is a batch of one."""
 
     def check(self, prompt: Indices, response: list[int]) -> bool:
-        """What `right` says of the response."""
+        """The verdict of `right`."""
         row = np.full((1, self.width), self.eos)
         row[0, : len(response)] = response
         return bool(self.right(prompt[None], row, np.array([len(response)]))[0])

@@ -102,7 +102,7 @@ def train_vocabulary(problems: MathProblems) -> Tokenizer:
 
 
 def texts(problems: MathProblems) -> Iterator[str]:
-    """What the tokenizer is trained on: training problems, responses, and the names of the chat's roles."""
+    """Texts to train the tokenizer on: training problems, responses, and the names of the chat's roles."""
     teacher = Teacher(slip=0.2)
     yield from ["user\n", "assistant\n", "system\n"] * SAMPLE
     for number in problems.train[:SAMPLE]:

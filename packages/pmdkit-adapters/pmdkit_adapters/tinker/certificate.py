@@ -45,7 +45,7 @@ class Witness:
     rate: float
 
     def fault(self) -> str | None:
-        """What the server does wrong now, in two tries, or None."""
+        """The server's present fault, found in two tries; None if it has none."""
         for _ in range(2):
             wrong, _ = fault(self.client, self.tokens, self.move, self.rate)
             if wrong is None:
@@ -86,7 +86,7 @@ def certify(make: Callable[[], TrainingClient], tokens: Tokens) -> tuple[Witness
 
 
 def fault(client: TrainingClient, tokens: Tokens, move: float, rate: float | None = None) -> tuple[str | None, float]:
-    """What a server does wrong with the call of `client`, or None, by steps that move a log-probability by `move`.
+    """Test a server's call by steps that move a log-probability by `move`: a description of its fault, or None.
 
     Also returns the learning rate of such a step. If it is given, a step by it must still move about as much.
     """

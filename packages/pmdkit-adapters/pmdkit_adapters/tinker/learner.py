@@ -106,7 +106,7 @@ class SamplerEngine:
         self.sampler, self.version = self.newest(), version
 
     def enter(self, phase: Phase) -> None:
-        """The server decides what it holds in memory."""
+        """Do nothing: the server decides what it holds in memory."""
 
     def close(self) -> None:
         """The server ends the session when this process does."""

@@ -19,7 +19,7 @@ INTACT = "the last checkpoint is intact: have the server mended, then run again 
 
 
 class WrongReply(ComponentDied):
-    """A server answered with what was not asked for."""
+    """A server's reply does not fit the request."""
 
 
 def refuse(call: str, got: str, wanted: str) -> WrongReply:

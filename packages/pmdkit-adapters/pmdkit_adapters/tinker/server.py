@@ -43,7 +43,7 @@ class Server:
         error: type[PmdkitError] = ComponentDied,
         remedy: str = "the last checkpoint is intact: run again with --resume",
     ) -> T:
-        """What `call` returns. It runs in a thread, which is left behind if it takes too long.
+        """The result of `call`, made in a thread that is left behind if it takes too long.
 
         Raises:
             error: it raises, takes more than `seconds`, or a reply was refused.

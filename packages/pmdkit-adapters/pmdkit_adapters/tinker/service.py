@@ -139,7 +139,7 @@ def patience(sequences: Sequence[Tokens]) -> float:
 
 
 def connect(spec: LLMSpec) -> Callable[[], TrainingClient]:
-    """What makes new models with adapters on the server of [remote], all equal.
+    """A function that makes new models with adapters on the server of [remote], all equal.
 
     Raises:
         UsageError: the server does not have the model.
@@ -190,7 +190,7 @@ def sdk() -> ModuleType:
 
 
 def check_health(url: str) -> None:
-    """Raise if nobody answers; what answers, the next call shows."""
+    """Raise if no server answers; the next call shows which server it is."""
     with suppress(HTTPError):
         urlopen(f"{url}/api/v1/healthz", timeout=SECONDS).close()
 

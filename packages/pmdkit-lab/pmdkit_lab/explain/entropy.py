@@ -72,7 +72,7 @@ def sampled_policy(pi: ArrayLike, top_p: float = 1.0, temperature: float = 1.0) 
 
 
 def sampler_effect(objective: Objective, top_p: float = 1.0, temperature: float = 1.0) -> SamplerEffect:
-    """What drawing at a top_p and a temperature that the loss does not apply adds to its first step.
+    """The change of a loss's first step where draws have a top_p and a temperature that the loss does not apply.
 
     c is read off the gradient at pi_old: the derivatives by the log-probabilities sum to it.
     Source: `pmdkit.theory.sampler_push`.

@@ -245,7 +245,7 @@ def check_explainable(objective: Objective) -> None:
     """
     name = objective_name(objective)
     try:
-        for contract in ("kind", "prompts", "micro-batches"):  # one prompt, and one response, are asked alone
+        for contract in ("kind", "prompts", "micro-batches"):  # explain takes one prompt or response alone
             CHECKS[contract](objective, 0)
         noise = generator(0, "explain", "check").normal(size=(2, 8))
         for policies in (0 * noise, noise):  # loss and gradient are finite at pi_old and near it

@@ -54,7 +54,7 @@ def headline(e: Explanation) -> str:
 
 
 def solution(e: Explanation) -> str:
-    """The core of the headline: what is solved."""
+    """The core of the headline: the problem that the objective solves."""
     kinks = max(len(rest.certificate.kinks) for rest in e.rests.values())
     if e.kind != "minimiser":
         limit = "one limit" if e.unique else "many limits"
@@ -91,7 +91,7 @@ def solution(e: Explanation) -> str:
 
 
 def certificate(e: Explanation) -> str:
-    """What the headline rests on, at the three graded problems."""
+    """The evidence for the headline, at the three graded problems."""
     rests = list(e.rests.values())
     why = [rest.certificate for rest in rests]
     if e.kind == "not settled":
@@ -128,7 +128,7 @@ def survivors(e: Explanation) -> str:
 
 
 def solves(e: Explanation) -> list[str]:
-    """What is solved, in a few sentences."""
+    """The problem that the objective solves, in a few sentences."""
     rest = e.rests["graded rewards"]
     if e.kind == "minimiser":
         return regularised(e)
@@ -285,7 +285,7 @@ def pushing(e: Explanation) -> str:
 
 
 def stretching(e: Explanation) -> str:
-    """What the lengths of responses change."""
+    """The effect of the lengths of responses."""
     token = e.first.token
     if np.isnan(token):
         return "Length: the first step is the same for right and wrong responses, so it tells nothing of their length."
@@ -309,7 +309,7 @@ def stretching(e: Explanation) -> str:
 
 
 def caveats(e: Explanation) -> list[str]:
-    """What to keep in mind."""
+    """Limits of these results, a sentence each."""
     notes = []
     if not e.integrable:
         notes.append(

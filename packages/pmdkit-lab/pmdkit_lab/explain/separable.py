@@ -46,7 +46,7 @@ class Minimum:
     certificate: Certificate
 
     def proved(self, proof: str, rivals: int | None = None) -> "Minimum":
-        """The same, with what makes it the smallest, and how many other resting points there are."""
+        """This minimum with the proof that it is the smallest, and the number of other stationary points."""
         return replace(self, certificate=replace(self.certificate, proof=proof, rivals=rivals))
 
 

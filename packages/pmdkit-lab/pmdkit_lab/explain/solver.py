@@ -163,7 +163,7 @@ def integrable(objective: Objective, problem: TabularPrompt) -> bool:
 
 
 def from_starts(objective: Objective, problem: TabularPrompt, starts: int) -> StationaryPoint:
-    """The same if a row depends on the ratios of others: Newton from several starts, checked for convexity.
+    """Solve where a row depends on the ratios of other rows: Newton from several starts, checked for convexity.
 
     The answer is settled if every start ends at the same point, or if the loss keeps falling along a ray. Kinks are
     not settled: Newton cannot distinguish one from a place where it is lost.

@@ -82,7 +82,7 @@ class WeightNames:
             raise Diverged(f"{name} has entries that are not finite, and is not published: lower lr")
 
     def to_file_names(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The same weights under their names in files, by transformers' rules for saving."""
+        """Rename the weights as in files, by transformers' rules for saving."""
         from transformers.core_model_loading import revert_weight_conversion
 
         def converted(some: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
