@@ -110,7 +110,7 @@ class OwnReward:
             found = list(asyncio.run(asyncio.wait_for(given, self.seconds)) if self.is_async else given)
             if len(found) != len(rows):
                 return {"error": f"the function returned {len(found)} numbers for {len(rows)} responses"}
-        else:  # an exception counts as the result of one of them
+        else:  # one call per response; an exception is the result of its own call
             calls = [self.function(**self.arguments(row, row["columns"])) for row in rows]
 
             async def gather() -> list[Any]:

@@ -9,7 +9,7 @@ VARIABLES = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "WANDB_ERROR_REPORTING": "false",
-    "WANDB_CONSOLE": "off",  # nor the output of a run
+    "WANDB_CONSOLE": "off",  # the output of a run stays here too
     "GRADIO_ANALYTICS_ENABLED": "False",  # for Trackio
 }
 

@@ -155,7 +155,7 @@ class WorkerProcess:
 
     def failure(self) -> WorkerFailed:
         """Why the pipe is closed."""
-        with contextlib.suppress(subprocess.TimeoutExpired):  # one that closed the pipe and lives on is killed
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a worker that closed its pipe and goes on is killed
             if self.popen.wait(1.0) == -signal.SIGPROF:
                 return OverTime("over its limit of processor time")
         return WorkerFailed("the worker died")

@@ -88,7 +88,7 @@ def check_parity(function: LossPath) -> dict[str, Any]:
 
 
 def missing(name: str) -> str:
-    """Reasons by path why it cannot run on this machine; empty if all can."""
+    """The reason why a path cannot run on this machine; empty if it can."""
     wanted = REQUIRES.get(name)
     if wanted is not None and not util.find_spec(wanted):
         return f"{wanted} is not installed"

@@ -25,7 +25,7 @@ from pmdkit.testing.golden import check_parity
 check_parity(path)
 """
 
-# settings of GRPOConfig that have one accepted value each, by the reason why no other is
+# the reason, and the settings of GRPOConfig that it allows one value only
 FIXED: dict[str, dict[str, Any]] = {
     "the objective defines the loss, including any clipping": {
         "loss_type": "pmd",

@@ -264,7 +264,7 @@ def share(eta: float) -> str:
 
 
 def pushing(e: Explanation) -> str:
-    """Where a push ends and what happens beyond."""
+    """The log ratio at which a push ends, and the gradient beyond it."""
     force = e.force
     ends = []
     for name, end, back, push, sign in (
