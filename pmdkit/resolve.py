@@ -22,29 +22,24 @@ BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
 
 @overload
 def resolve(
-    tier: Literal["llm"], env: str, changes: Mapping[str, Any], given: Objective | None = None, trust: Trust = ()
+    tier: Literal["llm"], env: str, changes: Mapping[str, Any], trust: Trust = ()
 ) -> tuple[LLMSpec, Objective]: ...
 
 
 @overload
-def resolve(
-    tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None, trust: Trust = ()
-) -> tuple[Spec, Objective]: ...
+def resolve(tier: str, env: str, changes: Mapping[str, Any], trust: Trust = ()) -> tuple[Spec, Objective]: ...
 
 
-def resolve(
-    tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None, trust: Trust = ()
-) -> tuple[Spec, Objective]:
+def resolve(tier: str, env: str, changes: Mapping[str, Any], trust: Trust = ()) -> tuple[Spec, Objective]:
     """The spec of a new run, every option explicit, and its objective.
 
     Args:
         tier: "bandit", "toy" or "llm".
         env: name of a spec on the tier's shelf, or the path of a .toml file.
         changes: dotted keys and their values, as the user gave them: code that they name may run.
-        given: the objective, if it is not to be built from [objective].
         trust: files whose code may run if the spec names them.
     """
-    return resolve_spec(read_spec(tier, env, Trusted.of(trust, changes)), changes, given)
+    return resolve_spec(read_spec(tier, env, Trusted.of(trust, changes)), changes)
 
 
 def read_spec(tier: str, env: str, trusted: Trusted) -> Spec:

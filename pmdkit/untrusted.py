@@ -59,9 +59,9 @@ def read_text(path: Path | str, most: int = SMALL, advice: str = ADVICE) -> str:
         raise UsageError(f"{path} is not UTF-8 at byte {problem.start + 1}; save it again as UTF-8") from problem
 
 
-def read_lines(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> list[bytes]:
+def read_lines(path: Path | str, advice: str = ADVICE) -> list[bytes]:
     """The lines of a file that end in a newline; a last line that a kill cut short is left out."""
-    return [line for line in read_bytes(path, most, advice).splitlines(keepends=True) if line.endswith(b"\n")]
+    return [line for line in read_bytes(path, LARGE, advice).splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def read_json(path: Path | str, most: int = SMALL, advice: str = ADVICE, numbers: bool = True) -> Any:
