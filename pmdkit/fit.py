@@ -20,9 +20,10 @@ from torch import Tensor
 
 from pmdkit.child_processes import handling
 from pmdkit.errors import Diverged, ResumeRefused, Stopped, UsageError, printable
+from pmdkit.extras import load_entry_point
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
-from pmdkit.observe import checkpoint, files, trackers
+from pmdkit.observe import checkpoint, files
 from pmdkit.observe.input_digests import Inputs, check_inputs
 from pmdkit.observe.metrics import Measured, own_columns
 from pmdkit.observe.run_folder import RunFolder, locked
@@ -132,7 +133,7 @@ class RunContext:
     backend: Backend
     folder: RunFolder
     display: Display
-    reporters: trackers.Trackers | None = None
+    reporters: Any = None
 
 
 def fit(
@@ -214,7 +215,8 @@ def fit_steps(
         callback.on_train_begin(context)
     reporters, rows = None, []
     if spec.run.report_to and group.is_main_process:
-        reporters = trackers.Trackers(spec.run.report_to, context.folder.path, spec.record(), display.warn)
+        kind = trackers(spec)
+        reporters = kind(spec.run.report_to, context.folder.path, spec.record(), display.warn)
         context = replace(context, reporters=reporters)
 
     end, longest = began, 0.0  # times of the last step; the first step includes the set-up before it
@@ -277,6 +279,11 @@ def fit_steps(
             if reporters is not None:
                 reporters.close()
     return rows
+
+
+def trackers(spec: Spec) -> Any:
+    """The class of the trackers of run.report_to, which pmdkit-adapters has."""
+    return load_entry_point("tracker", spec.run.report_to[0], elsewhere=spec.run.report_to)
 
 
 def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, first: Row) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from pmdkit.errors import ResumeRefused, UsageError, short
-from pmdkit.fit import Display, fit
+from pmdkit.fit import Display, fit, trackers
 from pmdkit.objectives import Objective
-from pmdkit.observe import trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.plugins import Trust, Trusted
 from pmdkit.resolve import StoredRun, build, describe, read_run, read_spec, resolve_spec
@@ -142,7 +141,8 @@ def new_spec(tier: str, env: str, changes: Mapping[str, Any], given: Objective |
     spec = resolve_spec(read_spec(tier, env, trusted), changes, given)[0]
     if spec.run.threads > (cores := os.cpu_count() or 1):
         raise UsageError(f"run.threads is {spec.run.threads} on {cores} cores; expected at most one for each core")
-    trackers.check_trackers(spec.run.report_to)
+    if spec.run.report_to:
+        trackers(spec).check(spec.run.report_to)
     return spec
 
 

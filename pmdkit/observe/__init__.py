@@ -1,1 +1,1 @@
-"""Output of a run: its folder, checkpoints, metrics, the display on a terminal, and trackers."""
+"""Output of a run: its folder, checkpoints and metrics."""

@@ -1,4 +1,4 @@
-"""Copies of the metrics for TensorBoard, Weights & Biases and Trackio, by accelerate.
+"""Copies of the metrics for TensorBoard, Weights & Biases and Trackio, by accelerate, for [run] report_to.
 
 metrics.jsonl stays authoritative: a tracker that fails is dropped with one warning, and the run goes on.
 """
@@ -21,19 +21,20 @@ from pmdkit.observe.telemetry import no_telemetry
 no_telemetry()
 
 
-def check_trackers(names: Sequence[str]) -> None:
-    """Refuse packages that are not installed."""
-    for name in names:
-        if missing := [package for package in (name, "accelerate") if find_spec(package) is None]:
-            raise EnvironmentLacks(f"run.report_to has {name}, and {missing[0]} is missing; pip install {missing[0]}")
-
-
 class Trackers:
     """The trackers of [run] report_to. Nothing is opened, and no network is used, before the first row."""
 
     def __init__(self, names: Sequence[str], folder: Path, config: Any, warn: Callable[[str], None]) -> None:
         self.folder, self.config, self.warn = folder, redacted(config), warn  # trackers must not receive secrets
         self.open: dict[str, Any] = dict.fromkeys(names)
+
+    @staticmethod
+    def check(names: Sequence[str]) -> None:
+        """Refuse packages that are not installed."""
+        for name in names:
+            if missing := [package for package in (name, "accelerate") if find_spec(package) is None]:
+                lacks = f"run.report_to has {name}, and {missing[0]} is missing; pip install {missing[0]}"
+                raise EnvironmentLacks(lacks)
 
     def log(self, row: dict[str, Any]) -> None:
         """Log the numbers of a row of metrics.jsonl."""

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.observe import trackers
-from pmdkit.observe.trackers import Trackers
+from pmdkit_adapters import trackers
+from pmdkit_adapters.trackers import Trackers
 
 ROWS = [
     {"step": step, "pass_rate": step / 10, "tokens": 7 * step, "kl": None, "gauge": [{"bucket": 0}], "exact": True}
@@ -53,7 +53,7 @@ def test_tensorboard_has_the_numbers_and_a_resumed_run_goes_on_at_its_step(tmp_p
 OFFLINE = """
 import json, sys
 from pathlib import Path
-from pmdkit.observe.trackers import Trackers
+from pmdkit_adapters.trackers import Trackers
 
 made = Trackers([sys.argv[1]], Path(sys.argv[2]), {"tier": "toy"}, lambda warning: sys.exit(warning))
 for step in map(int, sys.argv[3:]):
@@ -121,4 +121,4 @@ def test_one_that_fails_is_told_once_and_the_run_goes_on(place, problem, tmp_pat
 def test_what_is_not_there_is_refused_before_the_run(monkeypatch):
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
     with pytest.raises(EnvironmentLacks):
-        trackers.check_trackers(["tensorboard"])
+        Trackers.check(["tensorboard"])
