@@ -1,21 +1,28 @@
-"""Build the instructor's kit from the lessons: notebooks for students and with solutions, answers, slides, an exam."""
+"""Build the instructor's kit: notebooks for students and with solutions, answers, an exam, a syllabus, a project."""
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
+from matplotlib.figure import Figure
 
+from pmdkit import theory
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
+from pmdkit.figures.style import render, style
 from pmdkit_course import lesson_files
 from pmdkit_course.exercises import NO_SOLUTIONS, Exercise, lessons, of_lesson, stored
 from pmdkit_course.nbgrader import for_students, open_lesson, with_solutions
-from pmdkit_course.slides import week_of_slides
 from pmdkit_course.source import solution_source
 
-COPIED = ("README.md", "gradescope/setup.sh", "gradescope/run_autograder")
+COPIED = [
+    path.relative_to(Path(__file__).parent / "kit_files").as_posix()
+    for path in sorted((Path(__file__).parent / "kit_files").rglob("*"))
+    if path.is_file() and "__pycache__" not in path.parts
+]
 "Files of the kit that are the same for every choice of lessons."
 
 NBGRADER = '''\
@@ -40,8 +47,10 @@ def answers(exercises: Iterable[Exercise]) -> str:
 
 
 def weeks() -> list[dict[str, Any]]:
-    """The weeks of the half-semester, as half_semester.toml has them."""
+    """The weeks of half_semester.toml; the first digit of a part stands for all of its lessons."""
     found: list[dict[str, Any]] = read_toml("half_semester.toml")["week"]
+    for week in found:
+        week["lessons"] = [number for each in week["lessons"] for number in lessons() if number.startswith(each)]
     return found
 
 
@@ -56,33 +65,90 @@ def read_text(name: str) -> str:
 
 
 def syllabus(lesson: str = "{0}") -> str:
-    """A table of the fourteen sessions: week, lessons, objective, reading.
+    """Tables of the fourteen sessions, of what is due when, and of the parts of the mark.
 
     Args:
         lesson: how a lesson is written; {0} is its number.
     """
-    lines = ["| session | theme and lessons | afterwards you can | read before |", "|---|---|---|---|"]
+    lines = ["| session | theme and lessons | afterwards you can | read before | minutes |", "|---|---|---|---|---|"]
+    plan = read_toml("half_semester.toml")
     for number, week in enumerate(weeks(), 1):
-        links = ", ".join(lesson.format(each) for each in week["lessons"])
         for half, session in zip("ab", week["sessions"], strict=True):
+            links = ", ".join(lesson.format(each) for each in week["lessons"])
+            theme = f"{week['theme']}: {links}" if half == "a" else ""
             reading = re.sub(r"\((\d{4}\.\d{5})\)", r"([\1](https://arxiv.org/abs/\1))", session["reading"])
-            theme = f"{week['theme']}: {links}" if half == "a" else f"also: {week['also']}"
-            lines.append(f"| {number}{half} | {theme} | {session['objective']} | {reading} |")
+            minutes = "; ".join(f"{count} {what}" for what, count in session["minutes"].items())
+            lines.append(f"| {number}{half} | {theme} | {session['objective']} | {reading} | {minutes} |")
+    lines += ["", "| weeks after the first session | due |", "|---|---|"]
+    due = {week: f"exercises of {', '.join(each['lessons'])}" for week, each in enumerate(weeks(), 1)}
+    for each in plan["due"]:
+        due[each["week"]] = "; ".join(filter(None, (due.get(each["week"], ""), each["what"])))
+    lines += [f"| {week} | {due[week]} |" for week in sorted(due)]
+    lines += ["", "| part of the mark | weight |", "|---|---|"]
+    lines += [f"| {part} | {weight} % |" for part, weight in plan["grading"].items()]
     return "\n".join(lines) + "\n"
 
 
-def exam() -> str:
-    """The exam questions by week, each with its answer."""
-    blocks = ["# Exam questions", "An hour is about thirty points. Every number is checked against pmdkit.theory."]
+def exam(answers: bool = True) -> str:
+    """The exam questions by week; with `answers` also the answer of each, and what earns which of its points."""
     asked = read_toml("exam.toml")["question"]
+    blocks = ["# Exam questions", "An hour is about thirty points. Take a third of them from what is not a number."]
     for number, week in enumerate(weeks(), 1):
         blocks.append(f"## Week {number}: {week['theme']}")
-        own = [each for each in asked if each["week"] == number]
+        for place, each in enumerate((each for each in asked if each["week"] == number), 1):
+            points = sum(earned for earned, _ in each["rubric"])
+            blocks.append(f"**{number}.{place}** ({each['kind']}, {points} points) {each['question']}")
+            if "code" in each:
+                blocks.append(f"```python\n{each['code'].strip()}\n```")
+            if "axes" in each:
+                blocks.append(f"![The picture of question {number}.{place}]({number}.{place}.svg)")
+            if answers:
+                rubric = "\n".join(f"* {earned}: {what}" for earned, what in each["rubric"])
+                blocks += [f"*Answer.* {each['answer']}", f"*Points.*\n\n{rubric}"]
+    return "\n\n".join(blocks) + "\n"
+
+
+def exam_pictures() -> dict[str, str]:
+    """file -> SVG of the pictures of the exam, which name curves and intervals by letters alone."""
+    found = {}
+    for number, _ in enumerate(weeks(), 1):
+        own = [each for each in read_toml("exam.toml")["question"] if each["week"] == number]
         for place, each in enumerate(own, 1):
-            blocks += [
-                f"**{number}.{place}** ({each['points']} points) {each['question']}",
-                f"*Answer.* {each['answer']}",
-            ]
+            if "axes" in each:
+                found[f"{number}.{place}.svg"] = drawn(each)
+    return found
+
+
+def drawn(asked: Mapping[str, Any]) -> str:
+    """The picture of a question: curves over x, or intervals beside a margin of 0.03."""
+    with style():
+        figure = Figure(figsize=(5.0, 3.0), layout="constrained")
+        ax = figure.add_subplot()
+        names: dict[str, Any] = {"np": np, "theory": theory}
+        if "curves" in asked:
+            names["x"] = eval(asked["x"], names)
+            for letter, curve, line in zip("ABC", asked["curves"], ("-", "--", ":"), strict=False):
+                ax.plot(names["x"], eval(curve, names), line, label=letter)
+            ax.legend()
+            if names["x"][0] > 0:
+                ax.set_xscale("log")
+        else:
+            for place, (low, high) in enumerate(asked["intervals"]):
+                ax.plot([low, high], [-place, -place], "o-", color="black")
+            ax.axvspan(-0.03, 0.03, color="0.9")
+            ax.axvline(0, color="0.4")
+            ax.set_yticks([-place for place in range(4)], [*"ABCD"])
+        ax.set(xlabel=asked["axes"][0], ylabel=asked["axes"][1])
+        return render(figure, "svg").decode()
+
+
+def prerequisites() -> str:
+    """The test of the first session, with its answers after the last question."""
+    asked = read_toml("exam.toml")["prerequisite"]
+    blocks = ["# Prerequisites", "Twenty minutes, on paper, for yourselves. Six of eight: you are ready."]
+    blocks += [f"**{place}.** {each['question']}" for place, each in enumerate(asked, 1)]
+    blocks.append("## Answers, and what to read where one is missing")
+    blocks += [f"**{place}.** {each['answer']} Read: {each['lacking']}." for place, each in enumerate(asked, 1)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -111,12 +177,9 @@ def build(out: Path, only: Sequence[str] | None = None, place: Path | None = Non
         for part, notebook_of in (("release", for_students), ("source", with_solutions)):
             texts[f"{part}/{name}/{name}.ipynb"] = nbformat.writes(notebook_of(lesson, own, name)) + "\n"
         exercises += own
-    texts |= {"answers.md": answers(exercises), "exam.md": exam()}
-    for number, week in enumerate(weeks(), 1):
-        own_lessons = [open_lesson(path) for path in paths if path.stem[:3] in week["lessons"]]
-        if own_lessons:
-            week_slides = week_of_slides(f"Week {number}: {week['theme']}", own_lessons)
-            texts[f"slides/week-{number}.ipynb"] = nbformat.writes(week_slides) + "\n"
+    texts |= {"answers.md": answers(exercises), "prerequisites.md": prerequisites()}
+    pictures = {f"exam/{name}": picture for name, picture in exam_pictures().items()}
+    texts |= {"exam/exam.md": exam(), "exam/questions.md": exam(answers=False)} | pictures
     try:
         for name, text in texts.items():
             (out / name).parent.mkdir(parents=True, exist_ok=True)
