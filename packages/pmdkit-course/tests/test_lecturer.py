@@ -8,9 +8,11 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 from scipy.integrate import quad
 from scipy.optimize import brentq
@@ -19,6 +21,7 @@ from scipy.special import lambertw
 import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.errors import UsageError
+from pmdkit.objectives import load_objective
 from pmdkit_course import exports
 from pmdkit_course.exercises import lessons, of_lesson
 from pmdkit_course.grading import ABSENT
@@ -28,6 +31,7 @@ HERE = Path(learn.__file__).parent
 EXAM = read_toml("exam.toml")
 QUESTIONS, PREREQUISITES = EXAM["question"], EXAM["prerequisite"]
 PLAN = read_toml("half_semester.toml")
+PROJECT = HERE / "kit_files" / "project"
 BY_HAND = {name: getattr(math, name) for name in ("e", "exp", "log", "sqrt", "pi", "ceil")}
 BY_HAND |= {"brentq": brentq, "lambertw": lambertw, "stats": stats, "sum": sum, "range": range}
 
@@ -69,9 +73,47 @@ def test_the_plan_holds_every_lesson_once_and_ninety_minutes_a_session_and_marks
     assert sorted(planned) == [number for number in lessons() if number != "100"]
     assert max(len(week["lessons"]) for week in weeks()) < 5
     assert {sum(session["minutes"].values()) for week in weeks() for session in week["sessions"]} == {90}
-    project = (HERE / "kit_files" / "project" / "README.md").read_text(encoding="utf-8")
+    project = (PROJECT / "README.md").read_text(encoding="utf-8")
     assert sum(map(int, re.findall(r"\| (\d+) % \|", project))) == sum(PLAN["grading"].values()) == 100
     assert "L103, L104" in syllabus("L{0}").splitlines()[4]
+
+
+def test_the_good_report_quotes_its_race_its_theorem_and_its_row():
+    text = " ".join((PROJECT / "reports" / "good.md").read_text(encoding="utf-8").split())
+    record = json.loads((PROJECT / "reports" / "race.json").read_text(encoding="utf-8"))
+    (own,) = (row for row in record["tables"]["bandit"] if row.get("yours"))
+    (mean,) = (row for row in record["tables"]["bandit"] if row["method"] == "pmd-mean")
+    ends = ["{mean:.3f} [{low:.3f}, {high:.3f}]".format(**row["auc"]) for row in (mean, own)]
+    assert f"| {ends[0]} | {ends[1]} |" in text
+    assert np.mean([run["auc"] for run in record["runs"]]) == pytest.approx(own["auc"]["mean"], abs=1e-6)
+    assert f"| {mean['final']['mean']:.3f} | {own['final']['mean']:.3f} |" in text
+    assert f"| {100 * mean['volume']:.0f} % | {100 * own['volume']:.0f} % |" in text
+    gain = "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**own["gain"])
+    assert f"The gain is {gain}: **{own['outcome']}**" in text
+    ahead = [mine > his for mine, his in record["equal settings"]]
+    assert f"ahead in {sum(ahead)} of {len(ahead)}" in text
+    assert f"seed 0 gave {record['again']['bandit']['here']:.4f} here" in text
+
+    def closed(p, c, tau=0.05):
+        """1 - the ratio of a wrong response, with its weight c."""
+
+        def ratio(x, delta, w):
+            return np.exp(delta / tau - lambertw(x / w * np.exp(delta / tau)).real)
+
+        x = brentq(lambda x: p * ratio(x, 1 - p, 1) + (1 - p) * ratio(x, -p, c) - 1, 1e-9, 50)
+        return 1 - ratio(x, -p, c)
+
+    for p in (0.01, 0.1):
+        assert closed(p, 1) == pytest.approx(float(theory.binary(p, 0.05).eta), abs=1e-9)
+        assert f"{closed(p, 0.25):.3f}" in text
+        assert f"{closed(p, 1):.3f}" in text
+    loss = load_objective(f"{PROJECT / 'losses' / 'lenient.py'}:Lenient")
+    row = SimpleNamespace(advantage=torch.tensor([-1 / 3]), tau=0.05, seq_log_ratio=torch.tensor([-0.1]))
+    assert f"= {loss.loss(row).item():.4f}$" in text
+    for name in ("good", "bad"):
+        heading, *marks = re.findall(r"\b(\d+) of \d+(?:\n|\.\*\*)", (PROJECT / "reports" / f"{name}.md").read_text())
+        assert int(heading) == sum(map(int, marks)), name
+        assert len(marks) == 4
 
 
 SMALL = """
@@ -82,7 +124,8 @@ from pmdkit.cli import main
 from pmdkit_lab.studies import entrant, race
 whole, standings = race.read_protocol(), Path(__file__).with_name("standings.json")
 options = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.group": 4, "schedule.steps": 3}
-task = replace(whole.tasks[0], points=2, updates=(1,), seeds=2, tuning=1, options=options | {"schedule.update": "gradient"})
+options |= {"schedule.update": "gradient"}
+task = replace(whole.tasks[0], points=2, updates=(1,), seeds=2, tuning=1, options=options)
 small = replace(whole, methods=whole.methods[:2], tasks=(task,))
 race.read_protocol, entrant.STANDINGS = lambda short=False: small, standings
 if not standings.exists():
@@ -114,7 +157,7 @@ def test_a_leaderboard_ranks_the_losses_of_a_class_and_a_broken_file_costs_its_r
         "b": "(",
     }.items():
         (own / f"{name}.py").write_text(text)
-    names = runpy.run_path(str(HERE / "kit_files" / "project" / "leaderboard.py"))
+    names = runpy.run_path(str(PROJECT / "leaderboard.py"))
     call = (own, tmp_path / "out", "10m", (sys.executable, str(tmp_path / "small.py")))
     lines = names["main"](*call).splitlines()
     assert [line.split(" |")[0] for line in lines[2:6]] == ["| level", "| away", "| a", "| b"]
