@@ -14,6 +14,7 @@ from pathlib import Path
 from generate.adaptive_tau import write_adaptive_tau
 from generate.biography import write_biography
 from generate.claims_page import write_claims
+from generate.decks import write_decks
 from generate.explore_figures import write_explore_figures
 from generate.gallery import write_gallery
 from generate.gauges import write_gauges
@@ -21,7 +22,6 @@ from generate.lessons import write_lessons
 from generate.one_step import write_one_step
 from generate.phone import cut
 from generate.race import write_race
-from generate.slides import executed_lesson, write_slides, write_weeks
 from generate.smollm2 import write_smollm2
 from generate.sources import write_sources
 from generate.terminal import write_terminal
@@ -64,11 +64,9 @@ def main() -> None:
         print(f"a biography: {write_biography()}")
         print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
         print("\n".join(lessons.result()))
-    plan = DOCS / "teach" / "slides.toml"
     (DOCS / "teach" / ".syllabus.md").write_text(syllabus("[{0}](../learn/lessons/{0}.md)"), encoding="utf-8")
-    executed = {path.name[:3]: executed_lesson(*places, path.name[:3]) for path in places[0].glob("[0-9]*.py")}
-    print(f"slides: {write_slides(plan, executed, DOCS / 'teach' / 'slides')} for 90 minutes")
-    print(f"slides of {write_weeks(executed, DOCS / 'teach' / 'slides')} weeks")
+    teach = DOCS / "teach"
+    print(f"decks: {write_decks(teach / 'decks', DOCS / 'learn' / 'lessons', teach / 'slides')} slides")
     print(f"{time.perf_counter() - start:.0f} s")
 
 

@@ -13,11 +13,13 @@ from finish import finished, forward, list_versions
 from generate import address, biography, terminal
 from generate.claims_page import by_section, paper_equations, sections, write_claims
 from generate.cloud import FOLDER, cloud_files
+from generate.decks import split
 from generate.lessons import write_page
 from generate.one_step import traced
 from scipy import stats
 
 from pmdkit import theory, train
+from pmdkit_course.kit import weeks
 from pmdkit_lab.ledger import claims, equations, items
 
 ROOT = Path(__file__).parents[2]
@@ -285,3 +287,20 @@ def test_a_traced_step_has_the_calls_of_the_loop_in_order():
     order = [names.index(name) for name in ("inline", "BanditLearner.rollout", "BanditTask.reward", "credit")]
     assert order == sorted(order)
     assert order[-1] < names.index("BanditLearner.update")
+
+
+def test_a_slide_has_one_title_and_forty_words_and_theorem_1_stands_alone():
+    decks = {
+        path.stem: split(path.read_text(encoding="utf-8")) for path in (ROOT / "docs" / "teach" / "decks").glob("*.md")
+    }
+    assert len(decks) == len(weeks()) + 1
+    for name, slides in decks.items():
+        assert len(slides) <= 30, name
+        for text, notes in slides:
+            assert notes, text
+            shown = re.sub(r"!\[.*?\]\(.*?\)|\$\$?.*?\$\$?|\]\(.*?\)", " ", text, flags=re.DOTALL)
+            assert len(re.findall(r"^#+ ", text, re.MULTILINE)) == 1, text
+            assert len(re.findall(r"\w+", shown)) <= 40, text
+    for name in ("90-minutes", "week-2"):
+        (theorem,) = (text for text, _ in decks[name] if "# Theorem 1\n" in text)
+        assert theorem.count("W\\big(x") == 1

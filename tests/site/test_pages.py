@@ -5,6 +5,7 @@ The pages looked at are one of each kind; every page is looked at for its links.
 
 import re
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from pmdkit import theory
 from tests.nightly import mostly_nightly
 
 pytestmark = pytest.mark.site
+DECKS = Path(__file__).parents[2] / "docs" / "teach" / "decks"
 
 KINDS = [
     "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "paper/",
@@ -177,16 +179,30 @@ def test_the_rows_of_the_ledger_are_filtered(look):
     assert page.locator("details.claim:visible").count() == 0
 
 
-def test_the_slides_run_in_a_browser_with_pictures_and_notes(look):
-    page = look("teach/slides/index.html", width=1280, height=800)
+OVER = """() => Reveal.getSlides().map((slide, i) => {
+  Reveal.slide(i);
+  const room = document.querySelector(".slides").getBoundingClientRect();
+  const boxes = [...slide.querySelectorAll("h1, h2, p, li, img, pre, .katex-html, td")]
+    .filter((each) => !each.closest("aside"))
+    .map((each) => each.getBoundingClientRect());
+  const beyond = (side) => Math.max(...boxes.map((box) => box[side])) - room[side];
+  return [slide.innerText.slice(0, 40), Math.max(beyond("bottom"), beyond("right")), boxes.length];
+})"""
+
+
+@pytest.mark.parametrize("deck", sorted(path.stem for path in DECKS.glob("*.md")))
+def test_nothing_of_a_slide_is_cut_off(look, deck):
+    page = look(f"teach/slides/{deck}/index.html", width=1280, height=800)
     page.wait_for_selector(".reveal.ready")
-    slides = page.evaluate("Reveal.getTotalSlides()")
-    assert slides > 10
-    assert page.locator("aside.notes").count() == slides
+    assert page.locator(".katex-error").count() == page.locator("img:not([alt])").count() == 0
+    assert page.evaluate("[...document.images].every((picture) => picture.naturalWidth > 0)")
+    found = page.evaluate(OVER)
+    assert len(found) == page.locator("aside.notes").count()
+    assert all(boxes for _, _, boxes in found)
+    assert [slide for slide, over, _ in found if over > 1] == []
+    page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("Reveal.getIndices().h") == 1
-    assert page.locator("section.present img").is_visible()
-    assert page.locator("img:not([alt])").count() == page.locator(".katex-error").count() == 0
 
 
 def test_internal_links_lead_somewhere(site):
