@@ -21,6 +21,7 @@ from generate.gauges import write_gauges
 from generate.lessons import write_lessons
 from generate.one_step import write_one_step
 from generate.phone import cut
+from generate.proofs import write_proofs
 from generate.race import write_race
 from generate.smollm2 import write_smollm2
 from generate.sources import write_sources
@@ -52,6 +53,7 @@ def main() -> None:
         figures = write_gallery(DOCS / "paper" / "figures")
         rows = write_claims(DOCS / "paper" / "index.md", ledger.claims(), figures)
         print(f"ledger: {rows} claims, {len(figures)} with a figure or a table")
+        print(f"proofs: {write_proofs(DOCS / 'paper' / 'proofs.md', ledger.claims())} rows beside their code")
         study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
         print(f"adaptive tau: {study} cells")
         print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")

@@ -20,9 +20,6 @@ WAIT = (Path(__file__).parent / "javascripts" / "search.js").read_text(encoding=
 KATEX = re.compile(r'<link rel="stylesheet" href="[^"]*katex\.min\.css">|<script src="[^"]*katex\.min\.js"></script>')
 TYPESET = ('class="arithmatex"', "data-tex=")  # where KaTeX has something to do
 DIGITS = re.compile(r'(?<=[ "])(?:d|x|y)="[^"]*"')  # coordinates of a picture, in points
-FOLDED = re.compile(r'(<details class="quote">\s*<summary>.*?</summary>)(.*?)</details>', re.S)
-BACK = (Path(__file__).parent / "javascripts" / "folded.js").read_text(encoding="utf-8")
-CODE = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Code: pmdkit</title><h1>Code of a page</h1>\n'
 LEAD = """<!doctype html><meta charset="utf-8"><title>pmdkit</title>
 <meta http-equiv="refresh" content="0; url={0}/"><a href="{0}/">{0}</a>
 """
@@ -54,19 +51,6 @@ def later_pictures(page: str) -> str:
         if "explore-static" in before[-400:]:
             later[i] = 'loading="lazy" '
     return parts[0] + "".join(f"<img {later[i]}{part}" for i, part in enumerate(parts[1:], start=1))
-
-
-def without_code(page: str) -> tuple[str, str]:
-    """A page without its folded code, and a page of that code, from which folded.js takes it when it is opened."""
-    blocks: list[str] = []
-
-    def link(found: re.Match[str]) -> str:
-        name = f"code-{len(blocks) + 1}"
-        blocks.append(f'<div id="{name}">{found[2].strip()}</div>\n')
-        return f'{found[1]}<p><a href="code.html#{name}">The code</a></p></details>'
-
-    page = FOLDED.sub(link, page)
-    return page.replace(CONFIG, f"<script>{BACK}</script>{CONFIG}", 1) if blocks else page, "".join(blocks)
 
 
 def forward(site: Path, moved: str) -> int:
@@ -111,9 +95,7 @@ if __name__ == "__main__":
         pages = address.site(address.repository())  # main's pictures and pages stay where they are, a release's do not
         for path in list(site.rglob("*.html")):
             place = path.relative_to(site).as_posix().removesuffix("index.html")
-            page, code = without_code(finished(path.read_text(encoding="utf-8")))
-            if code:
-                path.with_name("code.html").write_text(CODE + code, encoding="utf-8")
+            page = finished(path.read_text(encoding="utf-8"))
             path.write_text(previews.with_preview(page, place, pages and f"{pages}main/"), encoding="utf-8")
         for path in site.rglob("*.svg"):  # a hundredth of a point is less than any screen shows
             picture = path.read_text(encoding="utf-8")

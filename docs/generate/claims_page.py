@@ -1,9 +1,9 @@
 """The rows of the ledger for docs/paper/index.md, section by section, each folded under its verdict, and their filter.
 
 claims_page.toml says which row stands where. Opened, a row shows the paper's words, the equations, our note, and the
-names of code and test; where listed there, code and tests themselves, pulled from the sources. A missing name stops the
-build. Where the paper is contradicted or has a slip, sliders move the counterexample. A row about a figure or a table
-has ours, and is open from the start if that is a figure.
+names of code and test; proofs.py shows these themselves. A missing name stops the build. Where the paper is
+contradicted or has a slip, sliders move the counterexample. A row about a figure or a table has ours, and is open from
+the start if that is a figure.
 """
 
 import ast
@@ -22,7 +22,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "paper" / "index.md"
 SECTIONS = Path(__file__).with_suffix(".toml")
 HEADINGS = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?\.claims\.md:(\w+)", re.MULTILINE | re.DOTALL)
-LONGEST = 60  # lines of code or test that the page shows; the rest is cut
 PROVENANCE = f"""
 Quotes are from the TeX source of arXiv:{PAPER["arxiv"]}, {PAPER["version"]}, by label and line; the file has sha256
 `{PAPER["sha256"]}`.
@@ -142,7 +141,7 @@ def folded(
 def pieces(claim: Mapping[str, str], told: Mapping[str, Any] | None, displays: Mapping[str, str]) -> Iterator[str]:
     """What a click opens: quote, equations, verdict, code, the claim's test and oracle."""
     file, name = claim["code"].split(":")
-    docstring, code = pulled(file, name)
+    docstring, _ = pulled(file, name)
     if claim["quote"]:
         yield f"The paper: “{readable(claim['quote'])}” ({claim['label']}, {place(claim['lines'])})."
     for display in paper_equations(told, claim, displays):
@@ -158,14 +157,8 @@ def pieces(claim: Mapping[str, str], told: Mapping[str, Any] | None, displays: M
             )
         yield f"{COUNTEREXAMPLES[claim['id']].sees}\n\n{explorable(claim['id'])}"
     tests = [test for test in (claim["test"], claim["oracle"]) if test]
-    if told is None:
-        yield code_fold([f"`{name}`" for name in (claim["code"], *tests)])
-        return
-    parts = [block(f"{file}: {name}", code)]
-    for test in tests:
-        test_file, *test_names = test.split("::")
-        parts.append(block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1]))
-    yield code_fold(parts)
+    names = ", ".join(f"`{name}`" for name in (claim["code"], *tests))
+    yield f"Code and tests: {names}."
 
 
 def paper_equations(
@@ -180,19 +173,6 @@ def paper_equations(
             raise SystemExit(f"{SECTIONS.name} shows {name} under {claim['id']}, which ledger/equations.toml has not")
         lines = " ".join(own_macros(displays[name]).split()).rstrip(" ,.")
         yield rf"\begin{{aligned}} {lines} \end{{aligned}}"
-
-
-def code_fold(parts: Sequence[str]) -> str:
-    """A fold of code, which finish.py moves out of the page until somebody opens it."""
-    lines = "\n\n".join(parts).splitlines()
-    return '??? quote "Code and tests"\n\n' + "\n".join(f"    {line}".rstrip() for line in lines)
-
-
-def block(title: str, code: str) -> str:
-    """Code under its name."""
-    lines = code.splitlines()
-    kept = lines if len(lines) <= LONGEST else [*lines[:LONGEST], "..."]
-    return "\n".join([f"`{title}`", "", "```python", *kept, "```"])
 
 
 def pulled(file: str, name: str) -> tuple[str, str]:

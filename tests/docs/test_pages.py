@@ -11,11 +11,12 @@ import pytest
 from check import problems
 from finish import finished, forward, list_versions
 from generate import address, biography, terminal
-from generate.claims_page import by_section, paper_equations, sections, write_claims
+from generate.claims_page import by_section, paper_equations, write_claims
 from generate.cloud import FOLDER, cloud_files
 from generate.decks import split
 from generate.lessons import write_page
 from generate.one_step import traced
+from generate.proofs import INCLUDED, name_of, write_proofs
 from scipy import stats
 
 from pmdkit import theory, train
@@ -223,8 +224,8 @@ def test_the_check_of_the_site_sees_what_a_browser_would_fetch(tmp_path, page, r
 
 
 @pytest.mark.slow
-def test_the_page_of_the_paper_has_every_row_once_and_shows_equation_code_and_test(tmp_path):
-    """Code of every theorem, proposition, lemma and table; sliders where the paper is contradicted or misprinted."""
+def test_the_page_of_the_paper_has_every_row_once_and_every_proof_its_code(tmp_path):
+    """Sliders where the paper is contradicted or misprinted; every theorem, proposition and lemma beside its code."""
     assert write_claims(tmp_path / "index.md", claims()) == len(claims())
     rows = re.split(r"^\?\?\?\+? claim ", (tmp_path / ".claims.md").read_text(), flags=re.MULTILINE)[1:]
     assert len(rows) == len(claims())
@@ -232,10 +233,18 @@ def test_the_page_of_the_paper_has_every_row_once_and_shows_equation_code_and_te
         (row,) = (row for row in rows if f"(`{claim['id']}`)\n" in row)
         assert row.startswith(f"verdict-{claim['verdict']} evidence-{claim['evidence']} kind-{claim['kind']} ")
         assert row.count("data-counterexample=") == (claim["verdict"] in ("disagrees", "misprint"))
-    told = {row["claim"] for section in sections() for row in section.get("statement", ())}
-    wanted = {item["id"] for item in items() if item["kind"] in ("theorem", "proposition", "lemma", "table")}
-    steps = {"lem:bernstein_excess_self_bounding"}  # a tool of a proof
-    assert {name for name in wanted - steps if not any(c == name or c.startswith(f"{name}:") for c in told)} == set()
+    proofs = ROOT / "docs" / "paper" / "proofs.md"
+    shown = set(INCLUDED.findall(proofs.read_text(encoding="utf-8")))
+    (tmp_path / "proofs.md").write_text(proofs.read_text(encoding="utf-8"), encoding="utf-8")
+    assert write_proofs(tmp_path / "proofs.md", claims()) == len(shown)
+    code = (tmp_path / ".proofs.md").read_text(encoding="utf-8")
+    for claim in claims():
+        if name_of(claim) in shown:
+            assert code.count(f"def {claim['test'].split('::')[-1]}(") == 1
+    wanted = {item["id"] for item in items() if item["kind"] in ("theorem", "proposition", "lemma")}
+    wanted -= {"lem:bernstein_excess_self_bounding"}  # a tool of a proof
+    held = {claim["id"] for claim in claims() if name_of(claim) in shown}
+    assert {name for name in wanted if not any(c == name or c.startswith(f"{name}:") for c in held)} == set()
     page = (ROOT / "docs" / "paper" / "index.md").read_text(encoding="utf-8")
     assert re.findall(r"\.claims\.md:(\w+)", page) == ["filter", "counts", *by_section(claims())]
     with pytest.raises(SystemExit):

@@ -71,11 +71,3 @@ def test_a_first_visit_loads_less_than_a_megabyte(site, browser, address, path):
     sizes = {str(file.relative_to(site)): file.stat().st_size for file in files if file.is_file()}
     assert len(sizes) > 8
     assert sum(sizes.values()) < 1_000_000, sorted(sizes.items(), key=lambda one: -one[1])[:8]
-
-
-@pytest.mark.site
-def test_folded_code_comes_back_when_it_is_opened(look):
-    fold = look("paper/").locator("details.quote").first
-    assert fold.locator("code").count() == 0
-    fold.evaluate("element => { for (let one = element; one; one = one.parentElement) one.open = true }")
-    fold.locator("code").first.wait_for()
