@@ -12,7 +12,7 @@
 # * You learn: which part of the theory survives when a network replaces the table, and
 #   what the gauges of a run can and cannot say.
 # * You need: lessons 101 to 103.
-# * Time: 15 minutes to read, 15 seconds to run, 25 minutes for the exercises.
+# * Time: 15 minutes to read, 15 seconds to run, 40 minutes for the exercises.
 #
 # So far a policy was a table: one logit per prompt and answer, each of them free. A
 # language model is a function with shared weights. pmdkit gives both the *same*
@@ -305,7 +305,47 @@ for title, values in zip(titles, moved, strict=True):
 #
 # Two exercises, checked on your own machine. Fill in each one in the notebook; the
 # cell below it then says what is wrong. `learn.hint("201.1")` gives a hint, and a
-# second argument goes further.
+# second argument goes further. Two functions are given: a norm, and rotary positions.
+
+
+# %%
+HEADS = 2
+
+
+def normed(h, gain):
+    """[..., D] divided by its root mean square, times the gains [D]."""
+    return h / (h.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * gain
+
+
+def turned(x):
+    """At position s of [..., S, D], pair i is turned by s * 10000^(-2i / D)."""
+    speed = 10000.0 ** -(torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+    angle = torch.outer(torch.arange(x.shape[-2]), speed)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    turn = torch.polar(torch.ones_like(angle), angle)
+    return torch.view_as_real(pairs * turn).flatten(-2)
+
+
+# %% [markdown]
+# **Exercise 201.0: a transformer.** Difficulty 4 of 5, about 25 minutes.
+#
+# The eighth function of `my_pmd.py` takes the place of the table. `weights` is a list
+# of tensors: the embedding [V, D]; for each layer gains [D], the matrix of queries,
+# keys and values [3D, D], the matrix that mixes the heads [D, D], gains [D], the matrix
+# of gate and up [2I, D] and the matrix down [D, I]; at last gains [D] and the head
+# [V, D]. A layer first adds to h what causal attention with `HEADS` heads makes of the
+# normed h, queries and keys `turned`, then what $W_{down}\,(g\,\sigma(g)\,u)$ makes of
+# it, with gate $g$ and up $u$. The last position is normed and says the answer.
+
+
+# %% tags=["exercise", "201.0"]
+def log_policy(weights, prompts):
+    """Log-probabilities, [P, V] nats, of each answer to prompts of tokens, [P, S]."""
+    return ...
+
+
+# %% tags=["check", "201.0"]
+learn.check("201.0", log_policy)
 
 # %% [markdown]
 # **Exercise 201.1: what a step does to another prompt.** Difficulty 3 of 5, about 15
@@ -323,26 +363,6 @@ def first_order(of_loss, of_logp, lr):
 
 # %% tags=["check", "201.1"]
 learn.check("201.1", first_order)
-
-# %% [markdown]
-# **Exercise 201.2: one number per response.** Difficulty 2 of 5, about 10 minutes.
-#
-# A table gives one log-probability per answer, a transformer one per token. `logp`,
-# `logp_old` and the boolean `mask` are tensors, [N, T]: responses are padded to the
-# same width, and the padding holds whatever the network said there, nan included. Write
-# the log-ratio $\log(\pi/\pi_{old})$ of each *response*. Write also its weight in the
-# loss of the batch: the mean over responses of loss divided by length is the plain sum
-# of weight times loss.
-
-
-# %% tags=["exercise", "201.2"]
-def sequence(logp, logp_old, mask):
-    """Log-ratio of each response, [N], nats, and the weight of its loss, [N]."""
-    return ...
-
-
-# %% tags=["check", "201.2"]
-learn.check("201.2", sequence)
 
 # %% [markdown]
 # The product of 201.1 is large where two prompts are alike *to the network*, and what

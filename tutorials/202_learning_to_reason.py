@@ -12,7 +12,7 @@
 # * You learn: what rewards can teach and what they can only sharpen, and how to read a
 #   run by its pass rate, its lengths, its silent groups and its responses.
 # * You need: lesson 201.
-# * Time: 10 minutes to read, 50 seconds to run, 30 minutes for the exercises.
+# * Time: 10 minutes to read, 50 seconds to run, 40 minutes for the exercises.
 #
 # Post-training starts from a model that can already do something. Then it draws
 # responses, looks at nothing but right or wrong, and learns. Here is the whole of it on
@@ -270,9 +270,29 @@ print("\n".join(lines))
 #
 # ## Exercise
 #
-# Three exercises, checked on your own machine. Fill in each one; the cell below it, or
+# Four exercises, checked on your own machine. Fill in each one; the cell below it, or
 # its button on the site, then says what is wrong. In a notebook, `learn.hint("202.1")`
 # gives a hint, and a second argument goes further.
+
+# %% [markdown]
+# **Exercise 202.0: groups, masks and lengths.** Difficulty 3 of 5, about 10 minutes.
+#
+# The ninth function of `my_pmd.py`: the loss of P groups of G responses of up to T
+# tokens. `logp`, `logp_old` and the boolean `mask` are tensors, [P, G, T]; the padding
+# holds whatever the network said there, nan included. The log-ratio of a *response*
+# adds up its tokens. Its advantage compares its reward with the others of its group, as
+# your `loo_advantage` does. Its loss is that of lesson 103, divided by its length; the
+# loss of the batch is the mean over all responses.
+
+
+# %% tags=["exercise", "202.0"]
+def sequence_loss(logp, logp_old, mask, reward, tau):
+    """The loss, one number, of responses [P, G, T] with rewards [P, G]; all tensors."""
+    return ...
+
+
+# %% tags=["check", "202.0"]
+learn.check("202.0", sequence_loss)
 
 # %% [markdown]
 # **Exercise 202.1: silent groups.** Difficulty 2 of 5, about 10 minutes.

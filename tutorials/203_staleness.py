@@ -12,7 +12,7 @@
 # * You learn: why the temperature matters only when rollouts are stale, which objective
 #   tolerates staleness, and how much time it saves.
 # * You need: lessons 102, 103 and 201.
-# * Time: 20 minutes to read, 60 seconds to run, 20 minutes for the exercises.
+# * Time: 20 minutes to read, 60 seconds to run, 30 minutes for the exercises.
 #
 # Drawing responses is the expensive part of post-training, and large batches are drawn
 # more efficiently. So one draws many responses at once and makes several updates with
@@ -390,6 +390,29 @@ plt.show()
 # gives a hint, and a second argument goes further.
 
 # %% [markdown]
+# **Exercise 203.0: your program learns.** Difficulty 4 of 5, about 20 minutes.
+#
+# The last function of `my_pmd.py`, and its whole loop: train the transformer of 201.0
+# to add modulo `V - 1`, with stale updates. A step asks `prompts[s]`, [P, 2], draws
+# answers with its numbers `uniform[s]`, [P, G], row by row as in 105.0, and rewards a
+# right one with 1. Then it cuts the *prompts* into `ministeps` parts of consecutive
+# rows, and each part makes one update: the loss of 202.0 with one token per answer, its
+# gradient clipped to a norm of 1 over all weights, and a step of `torch.optim.AdamW`
+# with the weight decay 0.01. Return the pass rate of every batch as it is drawn: the
+# probability of a right answer, a mean over its prompts. When it is right, run
+# `python my_pmd.py`: your transformer learns, and pmdkit's beside it.
+
+
+# %% tags=["exercise", "203.0"]
+def train_policy(weights, prompts, uniform, tau, lr, ministeps):
+    """Pass rates [S] of the batches; tensors prompts [S, P, 2], uniform [S, P, G]."""
+    return ...
+
+
+# %% tags=["check", "203.0"]
+learn.check("203.0", train_policy)
+
+# %% [markdown]
 # **Exercise 203.1: what staleness buys.** Difficulty 2 of 5, about 10 minutes.
 #
 # To draw the responses for $M$ ministeps takes `fixed + M * each` seconds: something is
@@ -406,25 +429,6 @@ def speedup(fixed, each, update, ministeps):
 
 # %% tags=["check", "203.1"]
 learn.check("203.1", speedup)
-
-# %% [markdown]
-# **Exercise 203.2: how stale is each update.** Difficulty 2 of 5, about 10 minutes.
-#
-# A step draws one rollout batch, cuts it into `ministeps` parts and goes over all of
-# them `passes` times: every part, each time, is one update. With `lag = 0` the policy
-# of the first update is the one that drew. With `lag = 1` the batch was drawn one step
-# earlier, and so on. List for every update of a step how many updates the policy is
-# away from the one that drew.
-
-
-# %% tags=["exercise", "203.2"]
-def staleness(ministeps, passes, lag):
-    """Age of the policy that drew, in updates, at every update of a step: [U]."""
-    return ...
-
-
-# %% tags=["check", "203.2"]
-learn.check("203.2", staleness)
 
 # %% [markdown]
 # The first numbers that 203.1 is checked with match the first picture: 0.048 paid once,

@@ -38,7 +38,9 @@ def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, 
     for function in [node for name, node in functions.items() if name == exercise.name or name in called]:
         own = function.name == exercise.name  # a learner does not know the arguments of a helper
         arguments = {
-            a.arg: (type(v), np.shape(to_numpy(v))) for a, v in zip(function.args.args, case, strict=False) if own
+            a.arg: (type(v), tuple(getattr(to_numpy(v), "shape", ())))
+            for a, v in zip(function.args.args, case, strict=False)
+            if own
         }
         stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         quantities = stored if own else frozenset()

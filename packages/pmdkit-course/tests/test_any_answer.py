@@ -13,7 +13,7 @@ from pmdkit_course.answers import Code
 from pmdkit_course.reference_cases import SEED, reference_cases
 from pmdkit_course.sandbox import judge_replies, question
 
-SAMPLE = ("100.2", "201.2", "202.1", "302.2", "304.3", "401.1")
+SAMPLE = ("100.2", "201.0", "202.0", "202.1", "302.2", "304.3", "401.1")
 "Exercises whose right answers are pairs, arrays, numbers, counts and words; quick to judge."
 HELPERS = """
 import itertools, math, sys

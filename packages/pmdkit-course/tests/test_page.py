@@ -47,7 +47,9 @@ def judged(tmp_path_factory):
 
 
 def test_every_solution_is_right_but_for_those_with_tensors(judged):
-    cells = {which: solution_source(exercise(which)) for which in ids() if which not in ("201.1", "201.2")}
+    cells = {
+        which: solution_source(exercise(which)) for which in ids() if which not in ("201.0", "201.1", "202.0", "203.0")
+    }
     found = dict(zip(cells, judged(*((which, cell, None) for which, cell in cells.items())), strict=True))
     assert {which: told for which, (_, told, _) in found.items() if "Right." not in told} == {}
     for which, (packages, _, _) in found.items():

@@ -1,5 +1,6 @@
 """The solutions against something they were not made from: theory, losses, counting, other libraries, many digits."""
 
+import dataclasses
 import math
 from itertools import combinations, product
 
@@ -10,7 +11,7 @@ import torch
 from scipy.stats import binom, ttest_rel
 
 from pmdkit import theory
-from pmdkit.objectives import DAPO, Batch, Groups, PMDMean, PMDPart, credit, response_loss, row_weight, total
+from pmdkit.objectives import DAPO, Batch, Groups, PMDMean, PMDPart, credit, response_loss, total
 from pmdkit.stats import paired_difference
 from pmdkit_course import exercise
 from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_305, lesson_401
@@ -206,14 +207,12 @@ def test_first_order_is_what_a_small_step_does():
     assert expected == pytest.approx((model(second).log_softmax(0)[3] - old).item(), rel=0.01)
 
 
-def test_a_sequence_is_that_of_a_batch():
-    for logp, logp_old, mask in cases("201.2"):
-        ratio, weight = solution("201.2")(logp, logp_old, mask)
-        rows, length = len(mask), mask.sum(1)
-        batch = rows_of(logp, logp_old, mask)
-        np.testing.assert_allclose(ratio, batch.seq_log_ratio, rtol=1e-12)
-        mass = torch.full((1, rows), 1 / rows, dtype=torch.float64)
-        np.testing.assert_allclose(weight, row_weight(mass, length, "length"), rtol=1e-12)
+def test_a_sequence_loss_is_that_of_the_package():
+    for logp, logp_old, mask, reward, tau in cases("202.0"):
+        groups = Groups(reward, torch.full_like(reward, 1 / reward.shape[1]))
+        batch = credit(PMDMean(tau=tau), groups, logp_old.flatten(0, 1), mask.flatten(0, 1))
+        known = total(PMDMean(tau=tau), dataclasses.replace(batch, logp=logp.flatten(0, 1)))
+        torch.testing.assert_close(solution("202.0")(logp, logp_old, mask, reward, tau), known)
 
 
 def test_silent_groups_are_counted():
@@ -239,24 +238,6 @@ def test_the_speedup_adds_up():
         fresh = sum(fixed + each + update for _ in range(updates))
         stale = sum(fixed + ministeps * (each + update) for _ in range(20))
         assert solution("203.1")(fixed, each, update, ministeps) == pytest.approx(fresh / stale, rel=1e-12)
-
-
-def test_staleness_is_that_of_a_queue():
-    """A trainer counts its updates; a batch carries the count of the moment when it was drawn."""
-    for ministeps, passes, lag in cases("203.2"):
-        version, queue, ages = 0, [], []
-        for _ in range(lag + 3):
-            queue.append(version)
-            if len(queue) <= lag:
-                version += ministeps * passes  # on a batch of before the start
-                continue
-            drawn = queue.pop(0)
-            ages = []
-            for _ in range(passes):
-                for _ in range(ministeps):
-                    ages.append(version - drawn)
-                    version += 1
-        assert list(solution("203.2")(ministeps, passes, lag)) == ages
 
 
 def test_advantages_with_silence_are_those_of_the_objective():

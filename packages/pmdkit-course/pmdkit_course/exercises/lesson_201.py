@@ -39,25 +39,6 @@ def gradients(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
     ]
 
 
-def sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
-    """The difference is thrown away where the mask is False; a product with the mask would keep 0 * nan = nan."""
-    log_ratio = (logp - logp_old).masked_fill(~mask, 0.0).sum(1)
-    return log_ratio, 1 / (len(mask) * mask.sum(1).double())
-
-
-def responses(rng: np.random.Generator) -> list[tuple[Array, ...]]:
-    """Responses of several lengths with junk in the padding; nan in the padding; a single token each, no padding."""
-    import torch  # as above
-
-    found = []
-    for lengths, width in (([3, 5, 1, 4], 5), ([7, 2], 7), ([1, 1, 1], 1)):
-        mask = np.arange(width) < np.array(lengths)[:, None]
-        logp, logp_old = -rng.exponential(size=(2, *mask.shape))
-        found.append(tuple(torch.from_numpy(x) for x in (logp, logp_old, mask)))
-    found[1][0][~found[1][2]] = float("nan")
-    return found
-
-
 EXERCISES = (
     Exercise(
         solution=first_order,
@@ -80,46 +61,6 @@ EXERCISES = (
         hints=(
             "Which weights change, and by how much? And how much does the log-probability change with each of them?",
             "The formula above, with a sum over all entries of all tensors: zip(of_loss, of_logp, strict=True).",
-        ),
-    ),
-    Exercise(
-        solution=sequence,
-        inputs=responses,
-        slips={
-            "Right where the padding holds numbers. But 0 times "
-            "nan is nan: choose with the mask, do not multiply.": lambda logp, logp_old, mask: (
-                ((logp - logp_old) * mask).sum(1),
-                1 / (len(mask) * mask.sum(1)),
-            ),
-            "The padding is in the sum.": lambda logp, logp_old, mask: (
-                (logp - logp_old).sum(1),
-                1 / (len(mask) * mask.sum(1)),
-            ),
-            "The log-ratio is the mean of the tokens here. The probability of a response is a product: what is its "
-            "logarithm?": lambda logp, logp_old, mask: (
-                sequence(logp, logp_old, mask)[0] / mask.sum(1),
-                sequence(logp, logp_old, mask)[1],
-            ),
-            "These weights make a mean of the losses. Each loss is to be divided by the length of its response too.": (
-                lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], [1 / len(mask)] * len(mask))
-            ),
-            "Long responses count more with these weights; a division by length does the opposite.": (
-                lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], mask.sum(1) / mask.sum()),
-                lambda logp, logp_old, mask: (sequence(logp, logp_old, mask)[0], mask.sum(1) / len(mask)),
-            ),
-            "All responses are divided by the padded width. How long is each?": lambda logp, logp_old, mask: (
-                sequence(logp, logp_old, mask)[0],
-                [1 / mask.numel()] * len(mask),
-            ),
-            "Divided by all tokens of the batch, long responses "
-            "count more. Divide each by its own length.": lambda logp, logp_old, mask: (
-                sequence(logp, logp_old, mask)[0],
-                [1 / mask.sum().item()] * len(mask),
-            ),
-        },
-        hints=(
-            "torch.where(mask, difference, 0.0) takes the difference where there is a token, and nothing elsewhere.",
-            "The length of a response is mask.sum(1). There are N responses.",
         ),
     ),
 )

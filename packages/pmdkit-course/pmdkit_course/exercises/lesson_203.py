@@ -1,8 +1,6 @@
 """Exercises of lesson 203: what staleness costs, and what it buys."""
 
-import numpy as np
-
-from pmdkit_course.exercises import Array, Exercise
+from pmdkit_course.exercises import Exercise
 
 
 def speedup(fixed: float, each: float, update: float, ministeps: int) -> float:
@@ -12,12 +10,6 @@ def speedup(fixed: float, each: float, update: float, ministeps: int) -> float:
     16 ministeps, and no staleness brings more than 6.4: each and update remain.
     """
     return (fixed + each + update) / (fixed / ministeps + each + update)
-
-
-def staleness(ministeps: int, passes: int, lag: int) -> Array:
-    """A step makes ministeps * passes updates; a lag is counted in steps."""
-    updates = ministeps * passes
-    return lag * updates + np.arange(updates)
 
 
 EXERCISES = (
@@ -40,31 +32,5 @@ EXERCISES = (
             "Write the time of one batch, and how many updates it makes.",
             "Divide the time of a batch by its ministeps, for M and for 1, and compare.",
         ),
-    ),
-    Exercise(
-        solution=staleness,
-        inputs=lambda rng: [
-            (16, 1, 0),
-            (4, 3, 0),
-            (4, 1, 1),
-            (int(rng.integers(2, 6)), 2, 2),
-            (1, 1, 0),
-        ],
-        slips={
-            "A second pass does not start afresh: the policy has moved in the first one.": lambda m, passes, lag: (
-                lag * m * passes + np.tile(np.arange(m), passes)
-            ),
-            "A lag of 1 is a step, and a step makes more than one update.": lambda m, passes, lag: (
-                lag + np.arange(m * passes)
-            ),
-            "How many updates does a step make, with several passes?": lambda m, passes, lag: (
-                lag * m + np.arange(m * passes)
-            ),
-        },
-        hints=(
-            "With one pass and no lag the list is 0, 1, ..., ministeps - 1. How does a second pass go on?",
-            "A step makes ministeps * passes updates. How many of them lie between the draws and the step, with a lag?",
-        ),
-        exact=True,
     ),
 )

@@ -1,8 +1,11 @@
-"""The thread of the course: functions that grow into a program, tutorials/my_pmd.py, which learns in lesson 107.
+"""The thread of the course: functions that grow into a program, tutorials/my_pmd.py.
 
-Exercise 0 of a lesson is its part. Each function uses those before it; 105.1 belongs to the thread too.
+It learns a table in lesson 107, and a transformer in lesson 203. Exercise 0 of a lesson is its part. Each function uses
+those before it; 105.1 belongs to the thread too.
 """
 
+import inspect
+import textwrap
 from collections.abc import Callable
 
 import numpy as np
@@ -61,6 +64,72 @@ def train_table(logits: Array, reward: Array, uniform: Array, tau: float, lr: fl
     return np.array(curve)
 
 
+HEADS = 2
+
+
+def normed(h: Array, gain: Array) -> Array:
+    """[..., D] divided by its root mean square, times the gains [D]."""
+    return h / (h.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * gain
+
+
+def turned(x: Array) -> Array:
+    """Rotary positions: at position s of [..., S, D], pair i is turned by s * 10000^(-2i / D)."""
+    import torch  # here, so that a list of exercises does not wait for it
+
+    angle = torch.outer(torch.arange(x.shape[-2]), 10000.0 ** -(torch.arange(0, x.shape[-1], 2) / x.shape[-1]))
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
+
+
+def log_policy(weights: Array, prompts: Array) -> Array:
+    """Each layer adds to h what its attention and its feed-forward part read off the normed h."""
+    embedding, *layers, last, head = weights
+    h = embedding[prompts]
+    while layers:
+        first, qkv, mix, second, gate_up, down, *layers = layers
+        q, k, v = (x.unflatten(-1, (HEADS, -1)).transpose(1, 2) for x in (normed(h, first) @ qkv.T).chunk(3, -1))
+        score = turned(q) @ turned(k).mT / q.shape[-1] ** 0.5
+        seen = score.exp().tril()  # a position sees itself and those before it
+        seen = seen / seen.sum(-1, keepdim=True)
+        h = h + (seen @ v).transpose(1, 2).flatten(2) @ mix.T
+        gate, up = (normed(h, second) @ gate_up.T).chunk(2, -1)
+        h = h + (gate * gate.sigmoid() * up) @ down.T
+    return (normed(h, last)[:, -1] @ head.T).log_softmax(-1)
+
+
+def sequence_loss(logp: Array, logp_old: Array, mask: Array, reward: Array, tau: float) -> Array:
+    """What the padding holds is thrown away; a product with the mask would keep 0 * nan = nan."""
+    log_ratio = (logp - logp_old).masked_fill(~mask, 0.0).sum(-1)
+    loss = (loo_advantage(reward) - tau * log_ratio) ** 2 / (2 * tau)
+    return (loss / mask.sum(-1)).mean()
+
+
+def train_policy(weights: Array, prompts: Array, uniform: Array, tau: float, lr: float, ministeps: int) -> Array:
+    """The draws and pi_old stay as they are for a whole batch, so its second update is already stale."""
+    import torch
+
+    weights = [w.clone().requires_grad_() for w in weights]
+    optimizer = torch.optim.AdamW(weights, lr=lr, weight_decay=0.01)
+    curve = []
+    for asked, numbers in zip(prompts, uniform, strict=True):
+        with torch.no_grad():
+            old = log_policy(weights, asked)
+        pairs = zip(old.numpy(), numbers.numpy(), strict=True)
+        answers = torch.tensor(np.array([draw_actions(row, drawn) for row, drawn in pairs]))
+        right = asked.sum(1, keepdim=True) % (old.shape[1] - 1)
+        curve.append(old.gather(1, right).exp().mean().item())
+        reward = (answers == right).to(old.dtype)
+        for part in torch.arange(len(asked)).chunk(ministeps):
+            logp, logp_old = log_policy(weights, asked[part]).gather(1, answers[part]), old.gather(1, answers)[part]
+            mask = torch.ones_like(logp[..., None], dtype=torch.bool)
+            loss = sequence_loss(logp[..., None], logp_old[..., None], mask, reward[part], tau)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+    return np.array(curve)
+
+
 def tables(rng: np.random.Generator) -> list[tuple[Array]]:
     """A row; a table; logits so large and so small that their exponentials are inf and 0."""
     return [
@@ -103,6 +172,62 @@ def bandits(rng: np.random.Generator) -> list[tuple[Array, Array, Array, float, 
     found = [(np.zeros(4), np.eye(4)[1], rng.uniform(size=(12, 6)), 0.05, 1.0, 2)]
     found += [(rng.normal(size=3), rng.normal(size=3), rng.uniform(size=(5, 4)), tau, 0.5, 3) for tau in (0.2, 1.0)]
     return [*found, (np.zeros(5), np.eye(5)[0], rng.uniform(size=(6, 8)), 0.1, 2.0, 1)]
+
+
+def networks(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Weights of one and of two small layers, in quarters so that they can be read, and prompts of two and of three."""
+    import torch
+
+    def drawn(*shape: int) -> Array:
+        return torch.from_numpy(rng.integers(-5, 6, size=shape) / 4)
+
+    def layer(width: int, inner: int) -> list[Array]:
+        shapes = (width,), (3 * width, width), (width, width), (width,), (2 * inner, width), (width, inner)
+        return [drawn(*shape) for shape in shapes]
+
+    found = []
+    for layers, length, inner in ((1, 2, 2), (2, 2, 3), (2, 3, 2), (1, 3, 4)):
+        weights = [drawn(4, 4), *(w for _ in range(layers) for w in layer(4, inner)), drawn(4), drawn(4, 4)]
+        found.append((tuple(weights), torch.from_numpy(rng.integers(4, size=(3, length)))))
+    return found
+
+
+def responses(rng: np.random.Generator) -> list[tuple[Array, ...]]:
+    """Groups of responses of several lengths with junk in the padding; nan in it; a single token each."""
+    import torch
+
+    found = []
+    for lengths, tau in (([[3, 5], [1, 4]], 0.3), ([[7, 2, 4]], 1.0), ([[1, 1, 1], [1, 1, 1]], 0.05)):
+        mask = np.arange(np.max(lengths)) < np.array(lengths)[..., None]
+        logp, logp_old = -rng.exponential(size=(2, *mask.shape))
+        logp[~mask] = np.nan if len(lengths) == 1 else 9.0
+        reward = rng.uniform(size=mask.shape[:2])
+        found.append((*(torch.from_numpy(x) for x in (logp, logp_old, mask, reward)), tau))
+    return found
+
+
+def batches(rng: np.random.Generator) -> list[tuple[Array, ...]]:
+    """Small transformers that add modulo three; two ministeps, four, and one."""
+    import torch
+
+    found = []
+    for (weights, _), ministeps in zip(networks(rng)[:3], (2, 4, 1), strict=True):
+        prompts = torch.from_numpy(rng.integers(3, size=(4, 4, 2)))
+        uniform = torch.from_numpy(np.round(rng.uniform(size=(4, 4, 6)), 3))
+        found.append((weights, prompts, uniform, 0.1, 0.05, ministeps))
+    return found
+
+
+def altered(function: Callable[..., Array], *changes: str) -> Callable[..., Array]:
+    """A function with one text of its source after the other replaced: old, new, old, new."""
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in source, old
+        source = source.replace(old, new)
+    names = dict(vars(inspect.getmodule(function)))
+    exec(f"from __future__ import annotations\n{source}", names)
+    found: Callable[..., Array] = names[function.__name__]
+    return found
 
 
 def with_step(step: Callable[..., Array]) -> Callable[..., Array]:
@@ -312,6 +437,164 @@ THREAD = {
             "For each row of `uniform`: keep the logits as the old ones, draw, compare with the peers, then update.",
             "`loo_advantage` takes groups [P, G]: give it reward[actions][None] and take row 0 of the answer.",
             "After the passes append the expected reward, np.exp(log_softmax(logits)) @ reward.",
+        ),
+    ),
+    "201": Exercise(
+        solution=log_policy,
+        inputs=networks,
+        slips={
+            "A position also sees those after it. Which of them had been read when it was?": altered(
+                log_policy, ".tril()", ""
+            ),
+            "The answer is read off the first position. Which one has seen the whole prompt?": altered(
+                log_policy, "[:, -1]", "[:, 0]"
+            ),
+            "What a layer computes replaces h there. It should be added to h.": (
+                altered(log_policy, "h = h + (", "h = ("),
+                altered(log_policy, "h = h + (seen", "h = (seen"),
+                altered(log_policy, "h = h + (gate", "h = (gate"),
+            ),
+            "The positions are not turned in: without them 3 4 and 4 3 look alike. Both queries and keys are turned.": (
+                altered(log_policy, "turned(q) @ turned(k)", "q @ k"),
+                altered(log_policy, "turned(q)", "q"),
+                altered(log_policy, "turned(k)", "k"),
+            ),
+            "The values are turned too. Only queries and keys are.": altered(
+                log_policy, "seen @ v", "seen @ turned(v)"
+            ),
+            "The scores are not divided by the root of a head's width.": altered(
+                log_policy, " / q.shape[-1] ** 0.5", ""
+            ),
+            "The scores are divided by the width of a head and not by its root, or by the root of the full width.": (
+                altered(log_policy, " / q.shape[-1] ** 0.5", " / q.shape[-1]"),
+                altered(log_policy, "q.shape[-1] ** 0.5", "h.shape[-1] ** 0.5"),
+            ),
+            "A norm is missing: there is one before the attention, one before the feed-forward part, one at the end.": (
+                altered(log_policy, "normed(h, first)", "h"),
+                altered(log_policy, "normed(h, second)", "h"),
+                altered(log_policy, "normed(h, last)", "h"),
+            ),
+            "Gate and up are exchanged: the first half of the product is the gate.": altered(
+                log_policy, "gate, up =", "up, gate ="
+            ),
+            "The gate is the sigmoid alone. In SwiGLU it is x times sigmoid(x).": altered(
+                log_policy, "gate * gate.sigmoid()", "gate.sigmoid()"
+            ),
+            "These are logits. Their log-softmax is asked for.": altered(log_policy, ".log_softmax(-1)", ""),
+            "These are probabilities. Their logarithms are asked for.": altered(log_policy, "log_softmax", "softmax"),
+            "Only the first layer is used. Every layer takes six of the weights.": altered(
+                log_policy, "gate, up =", "layers = []; gate, up ="
+            ),
+        },
+        hints=(
+            "embedding, *layers, last, head = weights, then six weights a layer. h = embedding[prompts] is [P, S, D].",
+            "(normed(h, first) @ qkv.T).chunk(3, -1) are queries, keys and values; x.unflatten(-1, (HEADS, -1)) with "
+            "transpose(1, 2) brings each to [P, HEADS, S, D / HEADS].",
+            "The weights of attention are score.exp().tril(), divided by their sum over the last axis.",
+            "The second half of a layer: h = h + (gate * gate.sigmoid() * up) @ down.T, of the normed h.",
+        ),
+    ),
+    "202": Exercise(
+        solution=sequence_loss,
+        inputs=responses,
+        slips={
+            "Right where the padding holds numbers. But 0 times nan is nan: choose with the mask, do not multiply.": (
+                altered(
+                    sequence_loss,
+                    ".masked_fill(~mask, 0.0)",
+                    " * mask",
+                    "(logp - logp_old)",
+                    "((logp - logp_old)",
+                    " * mask.sum",
+                    " * mask).sum",
+                )
+            ),
+            "The padding is in the sum.": altered(sequence_loss, ".masked_fill(~mask, 0.0)", ""),
+            "The log-ratio is the mean of the tokens here. The probability of a response is a product: what is its "
+            "logarithm?": altered(sequence_loss, "sum(-1)\n    loss", "sum(-1) / mask.sum(-1)\n    loss"),
+            "Each loss is to be divided by the length of its response before the mean is taken.": altered(
+                sequence_loss, "(loss / mask.sum(-1)).mean()", "loss.mean()"
+            ),
+            "Divided by all tokens of the batch, long responses count more. Divide each by its own length.": altered(
+                sequence_loss, "(loss / mask.sum(-1)).mean()", "loss.sum() / mask.sum()"
+            ),
+            "All responses are divided by the padded width. How long is each?": altered(
+                sequence_loss, "mask.sum(-1)).mean", "mask.shape[-1]).mean"
+            ),
+            "Long responses count more there; a division by length does the opposite.": altered(
+                sequence_loss, "loss / mask.sum(-1)", "loss * mask.sum(-1)"
+            ),
+            "The reward is used as it is: subtract from each the mean of its peers.": altered(
+                sequence_loss, "loo_advantage(reward)", "reward"
+            ),
+            "The mean of the group includes a response's own reward: use your function of 105.1.": altered(
+                sequence_loss, "loo_advantage(reward)", "reward - reward.mean(1, keepdim=True)"
+            ),
+            "The mean is over the whole batch. Each group has its own.": altered(
+                sequence_loss, "loo_advantage(reward)", "reward - reward.mean()"
+            ),
+        },
+        hints=(
+            "(logp - logp_old).masked_fill(~mask, 0.0) is 0 in the padding, whatever is there.",
+            "The length of a response is mask.sum(-1), and loo_advantage takes rewards [P, G] as they are.",
+        ),
+    ),
+    "203": Exercise(
+        solution=train_policy,
+        inputs=batches,
+        slips={
+            "pi_old follows every update there. It is frozen when the answers are drawn.": altered(
+                train_policy,
+                "old.gather(1, answers)[part]",
+                "log_policy(weights, asked[part]).gather(1, answers[part]).detach()",
+            ),
+            "There is one update for each batch. It should be one for each ministep.": altered(
+                train_policy, "chunk(ministeps)", "chunk(1)"
+            ),
+            "Every ministep takes the whole batch. It should take its own part of the prompts.": altered(
+                train_policy, "[part]", ""
+            ),
+            "Gradients add up from one update to the next: clear them first.": altered(
+                train_policy, "optimizer.zero_grad()", "pass"
+            ),
+            "The gradient is not clipped: its norm over all weights should be at most 1.": altered(
+                train_policy, "torch.nn.utils.clip_grad_norm_(weights, 1.0)", "pass"
+            ),
+            "This is Adam; AdamW also shrinks the weights a little.": altered(
+                train_policy, "AdamW", "Adam", ", weight_decay=0.01", ""
+            ),
+            "These are plain gradient steps. AdamW is asked for.": altered(
+                train_policy, "AdamW", "SGD", ", weight_decay=0.01", ""
+            ),
+            "The optimizer begins anew with every batch: its averages should go on.": altered(
+                train_policy,
+                "curve = []",
+                "curve, fresh = [], lambda: torch.optim.AdamW(weights, lr=lr, weight_decay=0.01)",
+                "with torch.no_grad()",
+                "optimizer = fresh()\n        with torch.no_grad()",
+            ),
+            "The curve is one step late: a batch counts with the policy that draws it.": altered(
+                train_policy,
+                "curve.append(old.gather",
+                "pass; (old.gather",
+                "optimizer.step()",
+                "optimizer.step()\n"
+                "        curve.append(log_policy(weights, asked).gather(1, right).exp().mean().item())",
+            ),
+            "This is the share of right draws. The probability of a right answer is exact.": altered(
+                train_policy,
+                "curve.append(old.gather(1, right).exp().mean().item())",
+                "pass",
+                "for part in",
+                "curve.append(reward.mean().item())\n        for part in",
+            ),
+        },
+        hints=(
+            "Outside of the loop over batches: weights = [w.clone().requires_grad_() for w in weights], the optimizer.",
+            "A batch: old = log_policy(weights, asked) without gradient, then the answers with draw_actions, row by "
+            "row, and the rewards: the right answer is asked.sum(1) % (old.shape[1] - 1).",
+            "for part in torch.arange(len(asked)).chunk(ministeps): log-probabilities of the answers to asked[part], "
+            "loss, zero_grad, backward, clip_grad_norm_(weights, 1.0), step.",
         ),
     ),
 }
