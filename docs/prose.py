@@ -135,7 +135,7 @@ def texts(root: Path) -> Iterator[tuple[Path, str]]:
             prose = "[markdown]" in line if line.startswith("# %%") else prose
             lines.append(line.removeprefix("#").removeprefix(" ") if prose and not line.startswith("# %%") else "")
         yield path, "\n".join(lines)
-    for path in sorted((root / "pmdkit" / "learn" / "exercises").glob("lesson_*.py")):
+    for path in sorted((root / "packages/pmdkit-course/pmdkit_course/exercises").glob("[lt]*.py")):
         yield path, constants(path, docstrings=False)
     for name in SHOWN:
         place = root / "pmdkit" / name

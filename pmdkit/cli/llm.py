@@ -36,9 +36,9 @@ class LLMOptions(RunOptions):
     """Options of a run on a language model: those of every tier, and short names for keys that only this tier has."""
 
     group: Whole | None = None
-    "Responses drawn per prompt."
+    "Responses drawn per prompt. [default: the recipe's]"
     lr: float | None = None
-    "Learning rate; about ten times as much for adapters."
+    "Learning rate; about ten times as much for adapters. [default: the recipe's]"
     set: Texts = None
     "Any other key of the recipe: --set rollout.width=1024 objective.kl_coef=0.01."
     model: str | None = None

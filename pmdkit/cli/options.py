@@ -35,7 +35,7 @@ def complete_specs(tier: str, _: CompletionContext) -> list[str]:
 
 
 Whole = Annotated[int, Parameter(converter=whole)]
-Flag = Annotated[bool, Parameter(negative="")]  # has no --no- form
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]  # has no --no- form, and is off
 Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 BanditName = Annotated[str, Parameter(completer=partial(complete_specs, "bandit"))]
 ToyName = Annotated[str, Parameter(completer=partial(complete_specs, "toy"))]
@@ -48,21 +48,21 @@ class RunOptions:
     """Options of a run; each is a short name for a dotted key of the spec."""
 
     objective: str | None = None
-    "Name (see pmdkit objectives) or my.py:MyLoss."
+    "Name (see pmdkit objectives) or my.py:MyLoss. [default: the spec's, pmd-mean]"
     tau: float | str | None = None
-    "In reward units (0.05 on rewards {0,1} is 0.1 on +-1), or a rule: pass-rate, contraction, kl-budget, chi2-budget."
+    "Reward units (0.05 on {0,1} is 0.1 on +-1) or rule: pass-rate, contraction, kl-budget, chi2-budget. [mostly 0.05]"
     steps: Whole | None = None
-    "Rollout batches in all; a resumed run may raise it."
+    "Rollout batches in all; a resumed run may raise it. [default: the spec's]"
     prompts: Whole | None = None
-    "Prompts per step."
+    "Prompts per step. [default: the spec's; all contexts of a bandit]"
     group: Whole | None = None
-    "Responses drawn per prompt; without it the full support is enumerated."
+    "Responses drawn per prompt. [default: the spec's; in a bandit the full support is enumerated]"
     ministeps: Whole | None = None
-    "Updates per rollout batch."
+    "Updates per rollout batch. [default: the spec's; 1 in a bandit]"
     lr: float | None = None
-    "Learning rate of gradient updates."
+    "Learning rate of gradient updates. [default: the spec's]"
     seed: Whole | None = None
-    "Seed of every draw."
+    "Seed of every draw. [default: 0]"
     record: Flag = False
     "Keep every step in rollouts/ for pmdkit replay; --set run.record=10 keeps every tenth."
     set: Texts = None
@@ -78,7 +78,7 @@ class RunOptions:
     json: Flag = False
     "Print the summary as one JSON value."
     dry_run: Flag = False
-    "Print the resolved configuration; start nothing."
+    "Print the resolved configuration with every default; start nothing."
 
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""

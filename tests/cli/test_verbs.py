@@ -30,6 +30,19 @@ def test_lists_are_complete(printed):
     assert shown == {(tier, name) for tier in find.SHELVES for name in find.names(tier)}
 
 
+def test_the_defaults_that_help_states_are_those_of_the_shelf(printed):
+    from pmdkit.specs import BanditSpec, ToySpec, find
+
+    tiers = {"bandit": BanditSpec, "toy": ToySpec}
+    specs = {tier: [sort.read(name) for name in find.names(tier)] for tier, sort in tiers.items()}
+    taus = [spec.objective["tau"] for each in specs.values() for spec in each]
+    assert taus.count(0.05) > 0.8 * len(taus)
+    assert {spec.objective["name"] for each in specs.values() for spec in each} == {"pmd-mean"}
+    bandits = {(s.schedule.prompts, s.schedule.group, s.schedule.ministeps, s.run.seed) for s in specs["bandit"]}
+    assert bandits == {(None, None, 1, 0)}
+    assert "mostly 0.05" in " ".join(printed("bandit", "--help").replace("│", " ").split())
+
+
 def test_doctor_checks_the_solver_and_names_remedies(printed, monkeypatch):
     from pmdkit import extras
 

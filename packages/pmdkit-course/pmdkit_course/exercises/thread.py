@@ -566,7 +566,7 @@ THREAD = {
             "These are plain gradient steps. AdamW is asked for.": altered(
                 train_policy, "AdamW", "SGD", ", weight_decay=0.01", ""
             ),
-            "The optimizer begins anew with every batch: its averages should go on.": altered(
+            "The optimizer begins again with every batch: its averages should go on.": altered(
                 train_policy,
                 "curve = []",
                 "curve, fresh = [], lambda: torch.optim.AdamW(weights, lr=lr, weight_decay=0.01)",
