@@ -392,3 +392,33 @@ def mirror_step(pi, reward, tau):
 
 # %% tags=["check", "100.4"]
 learn.check("100.4", mirror_step)
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Below which $\tau$ does one step from the picture's policy give A more than
+# half?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# Below 0.25.
+# <!-- claim: Below 0.25 :: theory.pmd_part(pi, reward, quoted[0]).probs[0] > 0.5 and
+#   theory.pmd_part(pi, reward, quoted[0] + 0.01).probs[0] < 0.5 -->
+#
+# </details>
+#
+# **2.** Repeat the step at $\tau = 0.5$ until A has 0.99. How many does it take, and
+# which $\tau$ does the same in one?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# After 8 steps A has 0.993. One step at $\tau = 0.5 / 8$ ends at the same policy: exact
+# steps of PMD-part add up.
+# <!-- claim: After 8 steps A has 0.993 :: said(None, theory.pmd_part(pi, reward, 0.5 /
+#   8).probs[0]) and theory.pmd_part(pi, reward, 0.5 / 7).probs[0] < 0.99 -->
+#
+# </details>

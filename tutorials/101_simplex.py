@@ -315,3 +315,34 @@ def tau_for_kl(pi, reward, budget):
 
 # %% tags=["check", "101.3"]
 learn.check("101.3", tau_for_kl)
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Raise the reward of action 2 from 0. From which value on does PMD-mean's path
+# stop on an edge?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# From 0.143, which is 1/7: there action 2 earns the mean reward, $0.3x + 0.1$.
+# <!-- claim: From 0.143 :: theory.pmd_mean(pi, np.array([0, quoted[0] + 0.01, 1]),
+#   1e-4).probs[1] > 0.01 and theory.pmd_mean(pi, np.array([0, quoted[0] - 0.01, 1]),
+#   1e-4).probs[1] < 0.001 -->
+#
+# </details>
+#
+# **2.** At a large $\tau$ the two updates agree. How far apart are they at 1, and at 5?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# The largest difference of a probability is 0.013 at 1 and 0.0001 at 5.
+# <!-- claim: difference of a probability is 0.013 at 1 and 0.0001 at 5 ::
+#   said(np.abs(np.subtract(*(f(pi, reward, 1.0).probs for f in (theory.pmd_part,
+#   theory.pmd_mean)))).max(), None, np.abs(np.subtract(*(f(pi, reward, 5.0).probs for f
+#   in (theory.pmd_part, theory.pmd_mean)))).max(), None) -->
+#
+# </details>

@@ -307,3 +307,36 @@ def tau_for_goal(p, goal):
 
 # %% tags=["check", "102.3"]
 learn.check("102.3", tau_for_goal)
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Start from a pass rate of one in a million, at $\tau = 0.05$. How many steps of
+# PMD-mean lead to 0.99?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 3 steps, through 0.003 and 0.23. The first one multiplies the pass rate by more than
+# three thousand.
+# <!-- claim: 3 steps, through 0.003 and 0.23 :: said((theory.trajectory(1e-6, 0.05, 9)
+#   >= 0.99).argmax(), *theory.trajectory(1e-6, 0.05, 2)[1:]) -->
+# <!-- claim: by more than three thousand :: theory.trajectory(1e-6, 0.05, 1)[1] > 3e-3
+#   -->
+#
+# </details>
+#
+# **2.** Which $\tau$ takes the needle from 0.01 to 0.9 in one step, for each of the
+# two?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 0.0048 for PMD-mean and 0.147 for PMD-part, thirty times as much.
+# <!-- claim: 0.0048 for PMD-mean and 0.147 for PMD-part :: abs(theory.trajectory(0.01,
+#   quoted[0], 1)[-1] - 0.9) < 0.005 and abs(theory.trajectory(0.01, quoted[1], 1,
+#   "pmd-part")[-1] - 0.9) < 0.005 -->
+#
+# </details>

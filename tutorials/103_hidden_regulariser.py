@@ -385,3 +385,34 @@ learn.check("103.4", left_in)
 # $\tau$ in proportion to the pass rate gives every hard prompt the same step. An exact
 # form for all pass rates is `theory.tau_for_eta`, and `pmdkit.objectives.Contraction`
 # turns it into an adaptive temperature.
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Add 10 to every reward. What does $\lambda$ do, at a pass rate of 0.3 and $\tau
+# = 0.05$?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# Nothing: it stays at 0.0096. The mean takes every constant away.
+# <!-- claim: it stays at 0.0096 :: said(theory.pmd_mean([0.3, 0.7], [11.0, 10.0],
+#   0.05).lam) and abs(theory.binary(0.3, 0.05).lam / theory.pmd_mean([0.3, 0.7], [11.0,
+#   10.0], 0.05).lam - 1) < 1e-9 -->
+#
+# </details>
+#
+# **2.** Multiply the rewards by 10, and $\tau$ too. What changes?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# The policy does not, and $\lambda$, in rewards squared, is now 0.96, a hundred times
+# as large.
+# <!-- claim: is now 0.96 :: said(theory.pmd_mean([0.3, 0.7], [10.0, 0.0], 0.5).lam) -->
+# <!-- claim: The policy does not :: abs(theory.pmd_mean([0.3, 0.7], [10.0, 0.0],
+#   0.5).probs[0] - theory.pmd_mean([0.3, 0.7], [1.0, 0.0], 0.05).probs[0]) < 1e-9 -->
+#
+# </details>

@@ -365,3 +365,33 @@ def limit_strength(pi, reward):
 
 # %% tags=["check", "104.2"]
 learn.check("104.2", limit_strength)
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** A prompt is solved once in a thousand, and $\tau = 0.01$. Which $\tau$ would
+# make PMD-part move as little?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 0.167: seventeen times as much.
+# <!-- claim: 0.167 :: said(1 / (theory.binary(0.001, 0.01).log_ratio_pos -
+#   theory.binary(0.001, 0.01).log_ratio_neg)) -->
+#
+# </details>
+#
+# **2.** At which pass rate is the strength $\lambda/\tau$ the largest, at $\tau = 0.5$
+# and at 0.05?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# At 0.45 and at 0.51. In the limit it is one half.
+# <!-- claim: At 0.45 and at 0.51 :: said(*(np.linspace(0.01, 0.99,
+#   99)[theory.binary(np.linspace(0.01, 0.99, 99), each).lam.argmax()] for each in (0.5,
+#   0.05))) -->
+#
+# </details>

@@ -439,3 +439,34 @@ def net_pull(reward, tau):
 
 # %% tags=["check", "105.3"]
 learn.check("105.3", net_pull)
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** From which group size on has PMD-part the smaller target error, with $p = \tau
+# = 0.05$?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# From 61 responses on, three times $1/p$.
+# <!-- claim: From 61 responses :: said(next(k for k in range(4, 200) if
+#   theory.target_error(0.05, k, 0.05, "pmd-part").mean < theory.target_error(0.05, k,
+#   0.05).mean)) -->
+#
+# </details>
+#
+# **2.** And what are the two errors of a group of 16 at $\tau = 1$?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 0.007 for PMD-part and 0.004 for PMD-mean, in nats squared: at a large $\tau$ neither
+# is a problem.
+# <!-- claim: 0.007 for PMD-part and 0.004 for PMD-mean ::
+#   said(*(theory.target_error(0.05, 16, 1.0, name).mean for name in ("pmd-part",
+#   "pmd-mean"))) -->
+#
+# </details>

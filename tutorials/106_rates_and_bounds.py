@@ -371,3 +371,34 @@ def holds_below(p, share):
 
 # %% tags=["check", "106.2"]
 learn.check("106.2", holds_below)
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** From a pass rate of one in a million: how many exact steps to 0.99 does each of
+# the two need, at $\tau = 0.5$ and at 0.05?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# At 0.5 both need 10. At 0.05 PMD-mean needs 3 and PMD-part 1.
+# <!-- claim: both need 10 :: {(theory.trajectory(1e-6, 0.5, 30, name) >= 0.99).argmax()
+#   for name in ("pmd-mean", "pmd-part")} == {quoted[0]} -->
+# <!-- claim: PMD-mean needs 3 and PMD-part 1 :: said(*((theory.trajectory(1e-6, 0.05,
+#   30, name) >= 0.99).argmax() for name in ("pmd-mean", "pmd-part"))) -->
+#
+# </details>
+#
+# **2.** In the second picture the worst group of twenty stays with 16 rollouts and
+# steps with 64. From how many on does it step?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# From 29 on: only then is a group without a success rarer than one in twenty.
+# <!-- claim: From 29 on :: 0.9 ** quoted[0] < 0.05 and 0.9 ** (quoted[0] - 1) > 0.05
+#   -->
+#
+# </details>

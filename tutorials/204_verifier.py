@@ -365,3 +365,33 @@ learn.check("204.2", turning_point)
 # verdict is there. If a missing one is booked as 0, all of them add up to 0 as well, so
 # no sum gives the mistake away: part of the push down has gone to an answer that nobody
 # found wrong.
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Of all answers 10 % are right and quick to check, 40 % right and slow. How many
+# of the slow ones may lack a verdict before they are pushed down?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 83 % of them. Where most right answers are slow, they fare better: they make the mean
+# themselves.
+# <!-- claim: 83 % of them :: said(100 * (1 - 0.1 / (1 - 0.4))) -->
+#
+# </details>
+#
+# **2.** No slow answer ever gets a verdict, and all are booked as wrong, with shares
+# 0.25, 0.25 and 0.5 and $\tau = 0.05$. Where does one exact step of PMD-mean end?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# Quick answers have 0.995 and slow ones 0.0016, as if they were wrong: the update
+# cannot tell.
+# <!-- claim: Quick answers have 0.995 and slow ones 0.0016 ::
+#   said(*theory.pmd_mean([0.25, 0.25, 0.5], [1.0, 0.0, 0.0], 0.05).probs[:2]) -->
+#
+# </details>

@@ -394,3 +394,32 @@ learn.check("301.3", at_the_start)
 # each token of a short one: if you must be wrong, it pays to be wrong at length. With
 # `norm = "none"` every token is pushed alike. `dr-grpo` and `dapo` make yet other
 # choices: their `norm` says which.
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** In the first picture the longest right answers fall. Do they at $\tau = 1$?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# No: all rise, from 0.46 nats for the shortest to 0.25 for the longest.
+# <!-- claim: from 0.46 nats for the shortest to 0.25 for the longest ::
+#   said(*theory.pmd_mean(np.full(16, 1 / 16), np.tile([0.0, 1.0], 8), 1.0, length=5.0 *
+#   np.arange(1, 17)).log_ratio[[1, 15]]) -->
+#
+# </details>
+#
+# **2.** Give all of them the same length of 40 tokens. By how much does each rise at
+# $\tau = 0.05$?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# By 0.69 nats, $\log 2$, as without the division: only differences in length matter.
+# <!-- claim: By 0.69 nats :: said(theory.pmd_mean(np.full(16, 1 / 16), np.tile([0.0,
+#   1.0], 8), 0.05, length=np.full(16, 40.0)).log_ratio[1]) -->
+#
+# </details>

@@ -469,3 +469,30 @@ learn.check("302.3", best_serve)
 # %% [markdown]
 # `pmdkit plan` does the last two with its own times and memory: `--serve 8` names the
 # faster division beside yours.
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Give 512 GPUs a batch of four times as many prompts and ministeps. How many
+# times more tokens per second?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 2.4 times. The longest response is waited for once, and not four times.
+# <!-- claim: 2.4 times :: said(rates([on(512, prompts=4 * work.prompts, ministeps=4 *
+#   work.ministeps)])[0] / rate[-1]) -->
+#
+# </details>
+#
+# **2.** Or draw 64 responses to each prompt in place of 16?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 2.8 times: the updates become larger, and not more.
+# <!-- claim: 2.8 times :: said(rates([on(512, group=64)])[0] / rate[-1]) -->
+#
+# </details>

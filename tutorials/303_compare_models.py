@@ -333,3 +333,29 @@ learn.check("303.2", pass_at)
 # More draws are cheap and more problems are scarce. Both are about *one* trained model.
 # Another seed gives another model, and lesson 305 asks what that does to a comparison
 # of two methods.
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Ask these 40 problems without end. Which standard error does the score keep, as
+# a measure of all such problems?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# 3.2 points: the spread of the problems themselves.
+# <!-- claim: 3.2 points :: said(100 * p.std(ddof=1) / np.sqrt(len(p))) -->
+#
+# </details>
+#
+# **2.** How many problems would bring it down to one point?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# About 410.
+# <!-- claim: About 410 :: said(10 * round((p.std(ddof=1) / 0.01) ** 2 / 10)) -->
+#
+# </details>

@@ -387,3 +387,28 @@ print(grader_errors(planted_gold, planted_given, planted_reward))
 # given, and say what the grader compares. The pass rate alone would not have shown it:
 # it more than doubles from the first step to the second, on 4 and then 6 right answers
 # of 32. `grader.py` in the folder is the fault, in one regular expression.
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Where would one exact step at $\tau = 0.1$ take the wrong answers to 17 + 25?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# To -0.94 nats, against the -1.6 of 0.05.
+# <!-- claim: To -0.94 nats :: said(wrong_at(0.1)) -->
+#
+# </details>
+#
+# **2.** And at 0.05 those to 24 + 8, of which seven in sixteen are right?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# To -8.8 nats. The more of a group is right, the harder its wrong answers are pushed.
+# <!-- claim: To -8.8 nats :: said(wrong_at(0.05, "What is 24 + 8?")) -->
+#
+# </details>

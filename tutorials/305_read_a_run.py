@@ -317,3 +317,33 @@ learn.check("305.2", honest_best)
 # None of this makes a true claim smaller. It says how much you must do before
 # you may make it: more draws are cheap, more problems are scarce, and more runs are
 # expensive. Lesson 401 puts an objective of your own to this test.
+
+# %% [markdown]
+# ## Open experiments
+#
+# Nobody checks these. Say what you expect, try it, and then open what we got.
+#
+# **1.** Two checkpoints are equally good. By how much does the better of the two
+# flatter, and the best of 64?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# By 0.5 points, and by 2.1.
+# <!-- claim: By 0.5 points, and by 2.1 :: said(told[1] - 100 * some.mean(), told[6] -
+#   100 * some.mean()) -->
+#
+# </details>
+#
+# **2.** Use three seeds in place of five. How much wider is the interval, at the same
+# spread?
+#
+# <details>
+# <summary>What we got</summary>
+#
+# Twice as wide: 2.48 standard deviations on each side, against 1.24.
+# <!-- claim: 2.48 standard deviations on each side, against 1.24 ::
+#   said(*(__import__("scipy.stats").stats.t.ppf(0.975, n - 1) / n**0.5 for n in (3,
+#   5))) -->
+#
+# </details>

@@ -120,7 +120,8 @@ def reference_cases(exercise: Exercise, seed: int) -> ReferenceCases:
         solution = exercise.solution
         answers = of(solution, changed, turned_back) if kind == "axis" else of(solution, changed)
         mistakes.append(Mistake(kind, says, answers, arguments=True))
-    mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise, cases[0])]
+    if exercise.varied:
+        mistakes += [Mistake(kind, says, of(variant)) for kind, says, variant in variants(exercise, cases[0])]
     return ReferenceCases(exercise, cases, tuple(answered(exercise.solution, case) for case in cases), tuple(mistakes))
 
 
@@ -139,7 +140,7 @@ def rounded(value: Any) -> Any:
         return value
     if np.ndim(numbers) and np.isclose(numbers.sum(), 1, 0, 1e-9):
         found = np.round(numbers, 4)
-        found[found.argmax()] = round(found.max() + 1 - found.sum(), 4)
+        found.flat[found.argmax()] = round(found.max() + 1 - found.sum(), 4)
         if np.any((found == 0) != (numbers == 0)):
             return value
     return (

@@ -42,6 +42,7 @@ class Exercise:
         zero: if not 0, the inputs fulfil an equation that rounding them would break: they keep all their digits, are
             shown with four, and numbers that differ by no more than `zero` agree.
         deadline: seconds for all calls together.
+        varied: whether slips of one operation are tried too. There are hundreds, and a call that trains is too long.
         id: lesson and place in its file, "103.2".
     """
 
@@ -53,6 +54,7 @@ class Exercise:
     exact: bool = False
     zero: float = 0.0
     deadline: float = 20.0
+    varied: bool = True
     id: str = ""
 
     @property
@@ -203,7 +205,7 @@ def without_solution(which: str, entry: dict[str, Any]) -> Exercise:
     solution.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
     slips: dict[str, Answer | tuple[Answer, ...]] = dict.fromkeys(entry["slips"], solution)
     tolerance, exact, zero, deadline = entry["limits"]
-    return Exercise(solution, solution, slips, tuple(entry["hints"]), tolerance, exact, zero, deadline, which)
+    return Exercise(solution, solution, slips, tuple(entry["hints"]), tolerance, exact, zero, deadline, id=which)
 
 
 @functools.cache

@@ -213,7 +213,7 @@ def batches(rng: np.random.Generator) -> list[tuple[Array, ...]]:
     found = []
     for (weights, _), ministeps in zip(networks(rng)[:3], (2, 4, 1), strict=True):
         prompts = torch.from_numpy(rng.integers(3, size=(4, 4, 2)))
-        uniform = torch.from_numpy(np.round(rng.uniform(size=(4, 4, 6)), 3))
+        uniform = torch.from_numpy(rng.integers(1000, size=(4, 4, 6)) / 1000)
         found.append((weights, prompts, uniform, 0.1, 0.05, ministeps))
     return found
 
@@ -542,6 +542,8 @@ THREAD = {
     "203": Exercise(
         solution=train_policy,
         inputs=batches,
+        varied=False,
+        deadline=60.0,
         slips={
             "pi_old follows every update there. It is frozen when the answers are drawn.": altered(
                 train_policy,
