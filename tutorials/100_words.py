@@ -174,7 +174,7 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 # average under the new policy,
 # $\mathrm{KL}(\pi_{new}\|\pi) = E_{\pi_{new}} \log\frac{\pi_{new}}{\pi}$. It is zero
 # when nothing has changed, and never negative. It is not a ruler: the way there and the
-# way back differ. Taking up what the old policy never did has an infinite price;
+# way back differ. Taking up what the old policy never did costs without bound;
 # dropping a response has a finite one. A KL of 0.2 nats says that a response of the
 # new policy is, in the geometric mean, $e^{0.2} = 1.2$ times as likely as it was.
 # <!-- claim: A KL of 0.2 nats :: said(theory.kl(after, pi)) -->
@@ -219,8 +219,8 @@ print("KL of the step:", theory.kl(after, pi).round(2), "nats")
 #
 # ## Explain
 #
-# How far *should* a step go? **Mirror descent** answers with a price: of all policies,
-# take the one that maximises
+# How far *should* a step go? **Mirror descent** answers with a penalty: of all
+# policies, take the one that maximises
 #
 # $$ E_{\pi_{new}}\, r - \tau\, \mathrm{KL}(\pi_{new}\|\pi). $$
 #
@@ -242,7 +242,7 @@ start, earned, tau = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.3
 
 
 def worth(policies):
-    """Reward minus the price of moving, of many policies, [K, 3] to [K]."""
+    """Reward minus the penalty for moving, of many policies, [K, 3] to [K]."""
     return policies @ earned - tau * theory.kl(policies, start)
 
 
@@ -268,7 +268,7 @@ print("end of the straight step:", straight.round(2))
 # %% [markdown]
 # **What to see.** The straight arrow ends outside, where action 1 would have a negative
 # probability. The curve stays inside for every temperature, and at $\tau = 0.3$ it
-# stands on the brightest spot of the shading: reward minus the price of moving.
+# stands on the brightest spot of the shading: reward minus the penalty.
 # <!-- claim: where action 1 would have a negative probability :: straight[0] < 0 -->
 # <!-- claim: stands on the brightest spot of the shading :: worth(best) >=
 #   worth(simplex.grid()).max() -->

@@ -17,7 +17,7 @@
 # A policy over three actions is three numbers that sum to one: a point in a triangle,
 # the *simplex*. At a corner the policy always picks one action; in the middle it picks
 # all three equally often. Policy mirror descent moves this point. It has a temperature
-# $\tau$, the price of moving, in reward units. It comes in two kinds:
+# $\tau$, the weight of a penalty for moving, in reward units. It comes in two kinds:
 #
 # * **PMD-part** reweights the policy by $e^{r/\tau}$ and normalises:
 #   $\pi_{new} \propto \pi\, e^{r/\tau}$.
@@ -228,10 +228,9 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 #   by_hand(torch.tensor(part_one.probs)) > by_hand(torch.tensor(mean_one.probs)) -->
 #
 # Why is PMD-mean cautious? Its target $\Delta/\tau$ is not the log-ratio of any policy:
-# ratios $e^{\Delta/\tau}$ average to more than one. The regression must stay in the
-# triangle, so it gives something up, most of all at the highest targets, where a few
-# nats free a lot of probability. Lesson 102 measures how much; lesson 103 says exactly
-# what is solved instead.
+# ratios $e^{\Delta/\tau}$ average to more than one. No point of the triangle fits every
+# target. The fit gives way where a nat saves the most probability: at the highest
+# targets. Lesson 102 measures how much; lesson 103 says exactly what is solved instead.
 # <!-- claim: ratios $e^{\Delta/\tau}$ average to more than one :: pi @ np.exp((reward -
 #   pi @ reward) / tau_one) > 1 -->
 #

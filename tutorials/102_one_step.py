@@ -209,14 +209,14 @@ for method in ("pmd-part", "pmd-mean"):
     print("  last line:", ((1 - p0) / tau - a) * np.exp(-a), (w - p0 / tau) * np.exp(w))
 
 # %% [markdown]
-# Both sum to one. The line in the middle holds for PMD-part alone, the last one for
-# PMD-mean alone.
+# Both sum to one. For PMD-part alone, $a + w$ is $1/\tau$; for PMD-mean alone, the two
+# numbers of the last line are equal.
 #
 # PMD-mean would like to raise right responses by $(1-p)/\tau$ nats and lower wrong ones
-# by $p/\tau$. It cannot raise them that far: the probabilities must sum to one. What it
-# gives up on the right responses leaves the wrong ones with little to lose, and since
-# the wrong ones hold nearly all the mass, they decide where the policy ends. So
-# $p/\tau$ sets the size of the step.
+# by $p/\tau$. It cannot raise them that far: the probabilities must sum to one. Right
+# responses are rare, so an error there counts little in the loss. Nearly all of the
+# weight is on the wrong ones, and they come close to their target. So $p/\tau$ sets the
+# size of the step.
 #
 # **Two reward scales.** The theory uses rewards 0 and 1; the paper's experiments use −1
 # and 1. A gap of 2 instead of 1 is the same update at twice the $\tau$: $\tau = 0.1$

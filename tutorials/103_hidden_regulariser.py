@@ -63,21 +63,21 @@ plt.show()
 # ## Predict
 #
 # The regression wants every log-ratio to be $\Delta/\tau$. But the ratios of a policy
-# must average to one, and $E_\pi\, e^{\Delta/\tau} > 1$. A regression that must respect
-# this sum pays a price $\lambda$ for it. Before you go on: does the price rise or fall
-# as $\tau$ gets small? And is it the same for a prompt that is nearly always solved and
-# one that almost never is?
+# must average to one, and $E_\pi\, e^{\Delta/\tau} > 1$. To hold the sum at one the
+# regression needs a multiplier, $\lambda$. Before you go on: does $\lambda$ rise or
+# fall as $\tau$ gets small? And is it the same for a prompt that is nearly always
+# solved and one that almost never is?
 #
-# <!-- predict: What does the price do as τ gets small?
+# <!-- predict: What does λ do as τ gets small?
 #   + it falls
 #   - it stays
 #   - it rises
 #   = It falls in proportion to τ; at large τ it is half the variance of the
 #     reward. -->
-# <!-- predict: For which prompt is the price higher?
+# <!-- predict: For which prompt is λ higher?
 #   - one that is almost never solved
 #   + one that is solved now and then
-#   = Where rewards hardly vary there is little to pay for. -->
+#   = Where rewards hardly vary, the targets nearly fit a policy. -->
 #
 # ## Run
 #
@@ -97,8 +97,13 @@ plt.show()
 # >    exponent of $w$.
 # > 6. $u = \frac{\Delta}{\tau} - W\big(\frac{\lambda}{\tau^2}e^{\Delta/\tau}\big)$.
 # >    *Why:* Lambert's $W$ is the solution $w$.
-# > 7. $\lambda > 0$, and there is one. *Why:* $E\,e^u$ falls in $\lambda$; at
-# >    $\lambda = 0$ it is $E\,e^{\Delta/\tau} > 1$ (Jensen), far out it is 0.
+# > 7. $\lambda > 0$, and there is one. *Why:* line 4, differentiated by $\lambda$, is
+# >    $(1 + \frac{\lambda}{\tau^2}e^u)\,u' = -\frac{1}{\tau^2}e^u$, so every $u$ falls
+# >    and with it $E\,e^u$; at $\lambda = 0$ that is $E\,e^{\Delta/\tau} > 1$ (Jensen),
+# >    far out it is 0.
+# > 8. This is the minimum. *Why:* allow $E\,e^u \le 1$ too. Then the problem is convex,
+# >    and a point with $\mu \ge 0$ and lines 3 and 7 solves it; its sum is one, so it
+# >    solves ours.
 #
 # Let us check the equation and the sum on random numbers, and whether an optimiser that
 # knows none of these lines ends there when it fits the loss.
@@ -133,8 +138,8 @@ np.testing.assert_allclose(fitted, solution.probs, atol=1e-5)
 # %% [markdown]
 # ## Look
 #
-# The price as a function of $\tau$, for the two-valued reward of a verifier. The paper
-# gives bounds for it.
+# The multiplier $\lambda$ against $\tau$, for the two-valued reward of a verifier. The
+# paper gives bounds for it.
 
 # %%
 # alt: Lambda against tau from 0.001 to 100 on logarithmic axes, for pass rates 0.01 and
@@ -157,11 +162,11 @@ ax.legend(title="line: exact, band: bounds\ndots: p (1 - p) / 2")
 plt.show()
 
 # %% [markdown]
-# **What to see.** At small $\tau$ the price falls with $\tau$; at large $\tau$ it is
+# **What to see.** At small $\tau$ it falls with $\tau$; at large $\tau$ $\lambda$ is
 # half the variance of the reward, the dotted line. It is higher for the prompt that is
 # solved more often. The bounds always hold. They are tight for large $\tau$ and far
 # apart at the values used in practice.
-# <!-- claim: At small $\tau$ the price falls with $\tau$; at large $\tau$ it is half
+# <!-- claim: At small $\tau$ it falls with $\tau$; at large $\tau$ $\lambda$ is half
 #   the variance of the reward :: exact[0] < exact[100] and abs(exact[-1] / (rate * (1 -
 #   rate) / 2) - 1) < 0.05 -->
 # <!-- claim: It is higher for the prompt that is solved more often ::
@@ -174,9 +179,11 @@ plt.show()
 #
 # ## Explain
 #
-# Multiply the equation by $\tau$ and read it as the optimum of a maximisation over
-# policies. A term linear in $u$ comes from a KL divergence. A term in
-# $e^u = \pi_{new}/\pi$ comes from a $\chi^2$ divergence. So PMD-mean maximises
+# Multiply the equation by $\tau$: $r - \tau u - \frac{\lambda}{\tau}e^u = E\,r$. Read
+# it as the optimum of a maximisation over policies. A term linear in $u$ is the slope
+# of a KL divergence, a term in $e^u = \pi_{new}/\pi$ that of a $\chi^2$ divergence, and
+# the constant on the right is the multiplier of the policy's sum, up to constants of
+# the two slopes (104 has them). So PMD-mean maximises
 #
 # $$ E_{\pi_{new}}[r] - \tau\, \mathrm{KL}(\pi_{new} \,\|\, \pi)
 #    - \frac{\lambda}{2\tau}\, \chi^2(\pi_{new} \,\|\, \pi),

@@ -270,12 +270,12 @@ print("mixed with half of lambda", less.probs[:, 0])
 
 kl = tau * theory.kl(same.probs, two)
 chi2 = solved.lam / (2 * tau) * theory.chi2(same.probs, two)
-print("share of the price that goes to chi2:", chi2 / (kl + chi2))
+print("share of the penalty that is chi2:", chi2 / (kl + chi2))
 
 # %% [markdown]
-# Three quarters of what a hard prompt pays for its step go to the term that nobody
-# wrote down.
-# <!-- claim: Three quarters of what a hard prompt pays for its step :: abs((chi2 / (kl
+# On a hard prompt, three quarters of the penalty are $\chi^2$, a term that nobody wrote
+# down.
+# <!-- claim: three quarters of the penalty are :: abs((chi2 / (kl
 #   + chi2))[0] - 0.75) < 0.03 -->
 #
 # **Not only verdicts, not only PMD.** "The strength follows the pass rate" is true of

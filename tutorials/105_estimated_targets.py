@@ -206,8 +206,8 @@ plt.show()
 # %% [markdown]
 # **What to see.** PMD-mean's error sits in the right responses, and no number of
 # rollouts removes it. Its targets for wrong responses, which are nearly all of them on
-# a hard prompt, are good. PMD-part does not care: what it gets wrong is the normaliser,
-# and that is the same for both kinds.
+# a hard prompt, are good. PMD-part errs as much on both kinds: its error is that of the
+# normaliser, which they share.
 # <!-- claim: PMD-mean's error sits in the right responses, and no number of rollouts
 #   removes it :: theory.target_error(0.05, 1024, tau).positive > 0.9 *
 #   theory.target_error(0.05, 4, tau).positive -->
@@ -267,12 +267,12 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** The bias is the dotted line in other units: 17 nats times the
-# probability that no peer passes. The spread is largest where that is a toss-up. A
-# group of 16 is in the middle of it for a pass rate of 0.05.
+# probability that no peer passes. The spread is largest where that is a toss-up, as it
+# is for a group of 16 at a pass rate of 0.05.
 # <!-- claim: The bias is the dotted line in other units: 17 nats times the probability
 #   that no peer passes :: said(exact_log_z) -->
-# <!-- claim: A group of 16 is in the middle of it for a pass rate of 0.05 :: said(None,
-#   p) and abs((1 - p) ** (n - 1) - 0.5) < 0.1 -->
+# <!-- claim: for a group of 16 at a pass rate of 0.05 :: said(None, p) and abs((1 - p)
+#   ** (n - 1) - 0.5) < 0.1 -->
 #
 # **The anchor law, derived.** A baseline $b$ other than the mean reward $E\,r$ does
 # more than shift a target. Write $c = b - E\,r$, and $u$ for the log-ratio of a policy.
@@ -285,6 +285,13 @@ plt.show()
 # > 4. $L_b = L_{mean} - c\,\mathrm{KL}(\pi_{old}\,\|\,\pi) + \frac{c^2}{2\tau}$.
 # >    *Why:* divided by $2\tau$. PMD-part's $b = \tau\log Z$ is above $E\,r$: it
 # >    pushes away.
+# > 5. $L_{mean} = \mathrm{const} - E\,(r - E\,r)\,u + \frac{\tau}{2}E\,u^2$, and
+# >    $\frac{1}{2}E\,u^2 = \mathrm{KL}(\pi_{old}\,\|\,\pi)$ to second order in $u$.
+# >    *Why:* $1 = E\,e^u = 1 + E\,u + \frac{1}{2}E\,u^2 + \dots$, so
+# >    $\frac{1}{2}E\,u^2 = -E\,u$ but for terms of third order.
+#
+# So PMD-mean pulls back with $\tau\,\mathrm{KL}$, PMD-part with $(\tau - c)\,
+# \mathrm{KL}$: near the old policy the *net pull* is $\tau - c$, to second order.
 
 # %%
 old, new, right = np.array([p, 1 - p]), np.array([0.2, 0.8]), np.array([1.0, 0.0])
@@ -425,10 +432,10 @@ learn.check("105.2", part_targets)
 # A run of PMD-part with a small $\tau$ and several updates per batch drifts ever
 # farther from the old policy, also in directions that the rewards say nothing about.
 # Take the baseline $b$ from a group: beside PMD-mean's loss stands
-# $-c\,\mathrm{KL}(\pi_{old}\,\|\,\pi)$, with $c = b - E\,r$. So the net pull back to
-# the old policy is $\tau - c$. Write it for one group, with the mean of its
-# leave-one-out baselines $\tau\log\frac{1}{n-1}\sum_{j\ne i}e^{r_j/\tau}$ for $b$.
-# Below 0 the loss pushes away.
+# $-c\,\mathrm{KL}(\pi_{old}\,\|\,\pi)$, with $c = b - E\,r$. To second order the net
+# pull back to the old policy is $\tau - c$ (line 5 above). Write it for one group, with
+# the mean of its leave-one-out baselines $\tau\log\frac{1}{n-1}\sum_{j\ne
+# i}e^{r_j/\tau}$ for $b$. Below 0 the loss pushes away.
 
 
 # %% tags=["exercise", "105.3"]

@@ -189,7 +189,7 @@ for p_now, tau in ((0.5, 0.05), (0.1, 0.05), (0.01, 0.05), (0.001, 0.005)):
 # $$ 1 - J(\hat\pi) \le (1-\eta)(1-p) + e^{B_+/2}\sqrt{2 L}, \qquad
 #    L \lesssim \overline{\Delta^2} + \frac{(B + B_+)^2\log(|\Pi|/\delta)}{n} . $$
 #
-# The first term is the exact step. The second is the price of drawing: how far the fit
+# The first term is the exact step. The second is what drawing costs: how far the fit
 # is from the exact step ($L$), times what a distance in log-ratios can do to a pass
 # rate. `theory` has all of it with the constants of the proofs. Take the smallest
 # possible question, two policies to choose from: stay, or make the exact step. Next to

@@ -271,9 +271,9 @@ for title, values in zip(titles, moved, strict=True):
 # In the transformer it touches all of them. Early in training the asked prompt moves
 # most, and `4 3` follows. After 20 steps, at a pass rate of 0.5, the prompts with the
 # same sum move *more* than the one that was asked: nobody told the network about sums,
-# and yet its weights now treat them as one. The price is paid by `3 3`, which is close
-# enough to be mistaken for one of them: its right answer loses 0.7 nats. Which
-# neighbour pays depends on the seed.
+# and yet its weights now treat them as one. `3 3` is close enough to be mistaken for
+# one of them: its right answer loses 0.7 nats. Which neighbour suffers depends on the
+# seed.
 # <!-- claim: On the table a step on one prompt touches that prompt and no other ::
 #   np.abs(moved[0].ravel()[~asked]).max() < 1e-6 and moved[0].ravel()[ask] > 0.01 -->
 # <!-- claim: Early in training the asked prompt moves most, and `4 3` follows ::

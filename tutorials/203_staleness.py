@@ -57,7 +57,7 @@ plt.show()
 # %% [markdown]
 # **What to see.** A token costs 4.5 times less with 16 ministeps, and all of it comes
 # from generation, which is 8 times cheaper. The updates cost the same as before. What
-# is the price?
+# is lost?
 # <!-- claim: A token costs 4.5 times less with 16 ministeps :: said((drawing[0] +
 #   update[0]) / (drawing[1] + update[1]), None) -->
 # <!-- claim: generation, which is 8 times cheaper :: said(drawing[0] / drawing[1]) -->
@@ -288,9 +288,10 @@ for name, objective in {
 #
 # PMD-part is PMD-mean with an *anti-anchor*: it pushes away from the policy that drew,
 # in all directions, also in those that the reward says nothing about. PMD-mean pulls
-# back with $\tau$ times the same divergence. So the push wins where $c > \tau$. Groups
-# estimate $\log Z$, so there $c$ is an average over groups. A run writes $c/\tau$ into
-# its column `anchor`, from the rewards alone.
+# back with $\tau$ times the same divergence, to second order (105, line 5). So near the
+# old policy the push wins where $c > \tau$. Groups estimate $\log Z$, so there $c$ is
+# an average over groups. A run writes $c/\tau$ into its column `anchor`, from the
+# rewards alone.
 
 # %%
 seen = {}
@@ -305,9 +306,12 @@ print(f"the push wins below tau = {threshold:.2f}")
 # %% [markdown]
 # At $\tau = 0.05$ PMD-part pushes away 12 times as hard as it pulls back; at $\tau = 1$
 # the push is a twentieth of the pull. At $\pi_{old}$ itself the push has no gradient,
-# so fresh rollouts hardly feel it. But every stale ministep multiplies a drift that
-# noise has begun by $1 + \mathrm{lr}\,f\,(c - \tau)$, where $f$ says how much the
-# policy changes along it. Larger groups do not help: their $c$ is larger. Drag $\tau$:
+# so fresh rollouts hardly feel it. But let noise have begun a drift $\theta$ of the
+# weights. Its divergence is $\frac{f}{2}\theta^2$ to second order, where $f$, the
+# Fisher information, says how much the policy changes along it. The loss holds $-(c -
+# \tau)$ times that, so a stale gradient step multiplies the drift by $1 +
+# \mathrm{lr}\,f\,(c - \tau)$. Larger groups do not help: their $c$ is larger. Drag
+# $\tau$:
 # <!-- claim: pushes away 12 times as hard as it pulls back :: said(seen["PMD-part, τ
 #   = 0.05"][0]) -->
 # <!-- claim: the push is a twentieth of the pull :: abs(20 * seen["PMD-part, τ =

@@ -313,7 +313,7 @@ for text, reward_of, tau in (
 #   zero_one - 1, 0.05).log_ratio[2] / theory.pmd_mean(pi, zero_one,
 #   0.05).log_ratio[2] - 2) < 0.01 -->
 #
-# Leaving responses out has a price too. The group is smaller. If right answers go
+# Leaving responses out costs something too. The group is smaller. If right answers go
 # without a verdict more often, the pass rate that you read is too low. And an answer
 # that is never checked is never raised.
 #

@@ -292,8 +292,8 @@ for tau in (0.005, 0.05, 0.2, 1.0):
 # **What to see.** Where right answers go hardly depends on $\tau$: all of the
 # probability is theirs, and one of sixteen cannot rise by more than $\log 16$, 2.8
 # nats. Where wrong answers go does: at 0.05 to $-1.6$ nats for 17 + 25, at 0.005 to
-# $-12.5$, where nothing is ever drawn again and where a few updates do not get. The
-# table says the same of PMD-part: only near $\tau = 1$ does it pull
+# $-12.5$. So rare an answer is never drawn again, and a few updates cannot make it so
+# rare. The table says the same of PMD-part: only near $\tau = 1$ does it pull
 # towards the old policy at all.
 # <!-- claim: cannot rise by more than $\log 16$, 2.8 nats :: said(None, np.log(16)) -->
 # <!-- claim: at 0.05 to $-1.6$ nats for 17 + 25, at 0.005 to $-12.5$ :: said(None,

@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # 305: What does one run say about its method?
+# # 305: How much of a score is the method, and how much is the seed?
 #
 # * You learn: how much of a final score is the luck of a seed, how many seeds a
 #   comparison takes, what choosing the best checkpoint does to its score, and how to
