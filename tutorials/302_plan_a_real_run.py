@@ -404,7 +404,6 @@ for gpus, run in zip(counts, turns, strict=True):
 # So verl makes 512 / 32 = 16 updates per rollout batch, and TRL 2 x 32 x 128 = 8,192
 # responses of 128 / 8 = 16 updates. verl counts *prompts*, TRL counts *responses on one
 # GPU*, and what verl calls a training step is a rollout batch while TRL's is an update.
-# The batch planner of the site translates any other setting.
 #
 # ## Exercise
 #

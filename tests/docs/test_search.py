@@ -31,12 +31,12 @@ def test_a_long_section_keeps_its_words_and_the_api_its_first_sentence():
 
 def test_a_shared_link_has_a_description_and_once_the_address_is_known_a_picture():
     page = with_preview(
-        PAGE.replace("@", '<img src="../../../explore/batch/static.svg">'), "learn/lessons/104/", "https://a.b/"
+        PAGE.replace("@", '<img src="../../../explore/anchor/static.svg">'), "learn/lessons/104/", "https://a.b/"
     )
     assert '<meta property="og:title" content="104: a question">' in page
     text = "How strong is the term lambda/(2 tau) chi2, and &quot;for&quot; whom?"
     assert page.count(f'description" content="{text}">') == 2
-    assert '<meta property="og:image" content="https://a.b/explore/batch/preview.png">' in page
+    assert '<meta property="og:image" content="https://a.b/explore/anchor/preview.png">' in page
     assert '<link rel="canonical" href="https://a.b/learn/lessons/104/">' in page
     assert "the whole site" not in page
     assert "explore/simplex/preview.png" in with_preview(PAGE.replace("@", ""), "learn/", "https://a.b/")

@@ -9,11 +9,10 @@ import pytest
 
 from pmdkit import theory
 from tests.explore.by_torch import SHOWN, TOLERANCE, at
-from tests.explore.planned import PAPER, assert_close, best_of, predicted
 from tests.nightly import mostly_nightly
 
 pytestmark = pytest.mark.site
-PAGES = ("simplex", "rollouts", "anchor", "losses", "atlas", "biography", "batch", "train")
+PAGES = ("simplex", "rollouts", "anchor", "losses", "atlas", "biography", "train")
 BOTH = (("part", "pmd-part", theory.pmd_part), ("mean", "pmd-mean", theory.pmd_mean))
 
 
@@ -182,33 +181,6 @@ def test_the_loss_landscape_shows_the_numbers_of_torch(open_page, cell):
             np.testing.assert_allclose(cell(page, f"{name}/{key}"), wanted, rtol=TOLERANCE, atol=1e-12, err_msg=name)
 
 
-def test_the_batch_planner_shows_the_planner_s_numbers(open_page, cell):
-    """At the start, after a number in a field, an arrow key, and a lag, which divides the GPUs."""
-    page = open_page("batch")
-
-    def check(setting):
-        one = predicted(setting)[1]
-        wanted = {
-            "generation/value": one.generation.seconds, "update/value": one.update.seconds, "step/value": one.seconds,
-            "speedup/value": one.speedup, "staleness/value": one.staleness,
-            "total/rollout": one.memory.totals["rollout"], "total/update": one.memory.totals["update"],
-        }  # fmt: skip
-        assert_close({name: cell(page, name) for name in wanted}, wanted)
-
-    check(PAPER)
-    page.fill('[data-key="gpus-field"]', "64")
-    page.focus('[data-key="prompts"]')
-    page.keyboard.press("ArrowRight")  # to the next number that frameworks can divide
-    settle(page)
-    check(PAPER | {"gpus": 64, "prompts": 768})
-    page = open_page("batch", hash="gpus=64")
-    page.focus('[data-key="lag"]')
-    page.keyboard.press("ArrowRight")
-    settle(page)
-    setting = PAPER | {"gpus": 64, "lag": 1, "recompute": False}
-    check(setting | {"serve": best_of(setting)})
-
-
 RUN = json.loads((Path(__file__).parents[2] / "docs/explore/biography/biography.json").read_text(encoding="utf-8"))
 EVIL = "</script><img src=x onerror='document.body.dataset.owned=1'><b>bold</b>"
 
@@ -312,7 +284,7 @@ FAINT = """(charts) => {
     const drawn = coats.filter(([colour]) => colour !== "none").map((coat) => ratio(light(coat), light()));
     if (drawn.length) seen.push([node.getAttribute("class"), Math.max(...drawn)]); // a rim and its dot are one mark
   }
-  const flat = [["details.claim > summary", "::before"], [".ba-square, .ba-key i, .bi-up, .bi-down", null]];
+  const flat = [["details.claim > summary", "::before"], [".bi-up, .bi-down", null]];
   for (const [css, part] of flat) {
     for (const node of document.querySelectorAll(css)) {
       seen.push([node.className || css, ratio(light([getComputedStyle(node, part).backgroundColor]), light())]);
