@@ -6,12 +6,14 @@ Run it before `mkdocs build`. Everything that it writes is ignored by git, see d
 
 import argparse
 import inspect
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
-from generate.adaptive_tau import write_adaptive_tau
+from generate import kimi
+from generate.adaptive_tau import save_svg, write_adaptive_tau
 from generate.biography import write_biography
 from generate.claims_page import write_claims
 from generate.decks import write_decks
@@ -59,6 +61,8 @@ def main() -> None:
         print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
         print(f"SmolLM2: {write_smollm2(DOCS / 'use' / 'smollm2.md', ROOT / 'benchmarks' / 'results')} runs")
         print(f"a run: {write_gauges(DOCS / 'use' / 'gauges')} pictures")
+        drawn = save_svg(kimi.draw(json.loads(kimi.RECORD.read_text(encoding="utf-8"))), kimi.PAGE)
+        kimi.PAGE.with_name(".kimi.md").write_text(drawn, encoding="utf-8")
         cut(DOCS / "use" / "autopsy.png", 2, 2)
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
         print(f"command line: {write_verbs(DOCS / 'use' / '.verbs.md')} verbs")

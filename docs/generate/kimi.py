@@ -1,22 +1,26 @@
 """The page "Which of these is Kimi's loss?": where each formula ends on the same data, and how fast they part.
 
-`python docs/generate/kimi.py --measure` measures again and writes docs/use/kimi.json; without it, the tables and the
-picture of docs/use/kimi.md are written from that record, and from that of the code that was compared,
-tests/field/field.toml. `tests/docs/test_loss_pages.py` holds it to the theory.
+`python docs/generate/kimi.py --measure` measures again and writes docs/use/kimi.json; without it, the tables of
+docs/use/kimi.md are written from that record, and from that of the code that was compared, tests/field/field.toml.
+The build draws the picture. `tests/docs/test_loss_pages.py` holds it to the theory.
 """
 
 import argparse
 import json
 import math
+import textwrap
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
+from pmdkit.figures.style import BLUE, VERMILLION, style
 from pmdkit.objectives import (
     OPMD,
     REC,
@@ -30,10 +34,11 @@ from pmdkit.objectives import (
     credit,
     total,
 )
+from pmdkit_lab.figures.drawing import Drawing
 
 PAGE = Path(__file__).parents[1] / "use" / "kimi.md"
 RECORD = PAGE.with_suffix(".json")
-PICTURE = PAGE.with_suffix(".png")
+START = 2 / 16  # pass rate of pi_old
 BEGIN, END = "<!-- {}: python docs/generate/kimi.py -->\n", "<!-- end of {} -->\n"
 FIELD = tomllib.loads((Path(__file__).parents[2] / "tests/field/field.toml").read_text(encoding="utf-8"))["cut"]
 CODE = {where: entry for entry in FIELD for where in entry["losses"]}  # losses whose own code was compared
@@ -360,29 +365,36 @@ def staleness(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(record: dict[str, Any]) -> None:
-    """The picture: where every row ends, read as one token and as four."""
-    from matplotlib.figure import Figure
+def name_of(where: str) -> str:
+    """A row's name in the picture, which has no equations and no row above it."""
+    plain = where.replace("\\beta", "β").translate({ord("`"): "", ord("$"): ""})
+    return plain.replace("_1", "₁").replace("_2", "₂").replace("the same", "Kimi K2.5")
 
-    from pmdkit_lab import figures
 
-    with figures.style():
-        figure = Figure(figsize=(4.6, 8.6), layout="constrained")  # as wide as a phone; the names stand in the picture
+def draw(record: dict[str, Any]) -> Drawing:
+    """Where every row ends, read as one token and as four; rows with the same ends, to two digits, share a line."""
+    same: dict[tuple[float, float], list[str]] = {}
+    for row in ROWS:
+        one, four = (round(record[row.where]["ends"]["0.1"][t]["passed"], 2) for t in ("1", "4"))
+        same.setdefault((one, four), []).append(name_of(row.where))
+    ends, names = zip(*sorted(same.items()), strict=True)
+    words = [textwrap.wrap("; ".join(each), 38) for each in names]
+    room = np.array([0.6 + 0.6 * len(each) for each in words])  # a line of the picture is as high as its words
+    places = room.cumsum() - room / 2
+    with style():
+        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
         ax = figure.add_subplot()
-        for place, row in enumerate(ROWS):
-            one, four = (record[row.where]["ends"]["0.1"][t]["passed"] for t in ("1", "4"))
-            ax.plot([one, four], [place, place], "-", color="0.7", zorder=1)
-            ax.text(0.01, place - 0.2, row.where.replace("`", ""), fontsize=8)
-            ax.plot(one, place, "o", color="C0", label="one token of 16" if place == 0 else None)
-            ax.plot(four, place, "s", color="C1", mfc="none", label="four tokens of 2" if place == 0 else None)
-        ax.axvline(2 / 16, color="0.8", linestyle=":")
-        ax.set_yticks([])
-        ax.set_ylim(len(ROWS) - 0.5, -0.9)
-        ax.spines["left"].set_visible(False)
-        ax.set_xlim(0, 1.03)
-        ax.set_xlabel("pass rate at rest, from 0.125 (dotted); τ = 0.1")
-        figure.legend(loc="outside upper center", ncols=2)
-        figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
+        ax.axvline(START, color="0.6", linestyle=":", label=f"before: {START:g}")
+        ax.hlines(places, *np.transpose(ends), color="0.7", lw=3, zorder=1)
+        ax.plot([one for one, _ in ends], places, "o", color=BLUE, label="one token of 16")
+        ax.plot([four for _, four in ends], places, "s", color=VERMILLION, mfc="none", ms=8, label="four tokens of 2")
+        ax.set_yticks(places, ["\n".join(each) for each in words], fontsize=7.5)
+        ax.set(xlim=(0, 1.03), ylim=(0, room.sum()), xlabel="pass rate at rest, tau = 0.1")
+        ax.grid(visible=False, axis="y")
+        figure.legend(loc="outside upper center", ncols=3)
+    told = "; ".join(f"{each[0]}: {one:.2f} and {four:.2f}" for (one, four), each in zip(ends, names, strict=True))
+    alt = f"Pass rates at rest by loss, for one token and for four: {told}."
+    return Drawing(figure, alt, alt, {"ends": np.array(ends)})
 
 
 def between(page: str, name: str, text: str) -> str:
@@ -406,5 +418,4 @@ if __name__ == "__main__":
     if parser.parse_args().measure:
         RECORD.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
     found = json.loads(RECORD.read_text(encoding="utf-8"))
-    draw(found)
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")

@@ -5,13 +5,13 @@ import { mount, readout, scheduler, sentence, stage } from "../common/figure.js"
 import { onHash, readHash, writeHash } from "../common/hash.js";
 import { html, number, set } from "../common/svg.js";
 import { etaAt } from "../math/atlas.js";
-import { heightFor, map } from "./map.js";
+import { NAMED, heightFor, map } from "./map.js";
 import tables from "./tables.js";
 
 const { rates, taus, losses, facts, families } = tables;
 const NAMES = Object.keys(losses);
 const page = (name) => new URL(`../../api/objectives/#${facts[name].anchor}`, import.meta.url.replace(/[^/]*$/, "")).href;
-const paint = (name) => `--at: var(--at-${facts[name].colour.slice(1)})`;
+const paint = (name) => `--at: var(${NAMED[name]?.colour ?? `--at-${facts[name].colour.slice(1)}`})`;
 const DEFAULTS = { tau: 0.1, p: 0.1 };
 const LIMITS = { tau: [taus[0], taus.at(-1)], p: [rates[0], rates.at(-1)] };
 mount("atlas", (body, timer) => {
@@ -34,10 +34,11 @@ mount("atlas", (body, timer) => {
   const words = sentence();
   const card = html("div", { class: "at-card" });
   const picture = map(tables, paint, see, (name) => location.assign(page(name)));
-  body.append(sliders.tau.node);
-  const view = stage(body, "Share of the gap closed against the pass rate, a line for each loss; the list below has the same",
+  const [left, right, below] = [html("div", {}, sliders.tau.node), html("div", {}, card, list(see)), html("div", {})];
+  body.append(html("div", { class: "ex-columns" }, left, right, below));
+  const view = stage(left, "Share of the gap closed against the pass rate, a line for each loss; the list below has the same",
     heightFor, (...size) => (picture.layout(...size), draw()));
-  body.append(card, list(see), sliders.p.node, words.node, table.node);
+  below.append(sliders.p.node, words.node, table.node);
   see([], NaN);
 
   /** Bring losses forward and say what they are: their names, and the equation of the first. */
@@ -49,7 +50,7 @@ mount("atlas", (body, timer) => {
     set(view, { "data-over": names.length > 0 });
     const [name, ...others] = names;
     set(card, { style: name ? paint(name) : null });
-    if (!name) return card.replaceChildren(html("p", {}, "Point at a line, or at a name: what it is. A click leads to its page."));
+    if (!name) return card.replaceChildren(html("p", {}, "Point at a line, or at a name below: what it is. A click leads to its page."));
     const eta = Number.isNaN(p) ? undefined : etaAt(tables, name, sliders.tau.value, p);
     const here = eta === undefined ? "" : eta === null ? ` At pass rate ${number(p)} it never rests.`
       : ` At pass rate ${number(p)} it closes ${number(eta)} of the gap.`;

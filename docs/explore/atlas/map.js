@@ -1,4 +1,5 @@
 // The map of the atlas: share of the gap closed against the pass rate, one line for each loss, those that never rest above.
+// Three lines have a name and a colour, the others are grey until one points at them: nobody reads 27 at once.
 
 import { axis, line, linear, set, svg } from "../common/svg.js";
 import { etaAt } from "../math/atlas.js";
@@ -10,6 +11,13 @@ const NEAR = 26; // pixels from the pointer to a line
 const SAME = 2.5; // lines this close lie on one another
 const SHARES = [0, 0.2, 0.4, 0.6, 0.8, 1];
 const MARKS = [0.01, 0.1, 0.5, 0.9, 0.99];
+
+/** The lines with a name: its words, and where they stand: at a pass rate, pixels right of the line and below it. */
+export const NAMED = {
+  "pmd-part": { words: "PMD-part", colour: "--ex-part", at: [0.015, 0, 15] },
+  "pmd-mean": { words: "PMD-mean", colour: "--ex-mean", at: [0.09, 9, 12] },
+  grpo: { words: "GRPO", colour: "--at-BF8300", at: [0.05, 0, -7] },
+};
 
 const logit = (p) => Math.log(p / (1 - p));
 const rate = (x) => 1 / (1 + Math.exp(-x));
@@ -34,10 +42,13 @@ export function map(tables, paint, see, open) {
   const frame = svg("g", {});
   const probe = svg("line", { class: "at-probe" });
   const paths = new Map(names.map((name) => [name, svg("path", {
-    class: "at-line", style: paint(name), "data-line": name,
+    class: `at-line ${name in NAMED ? "at-named" : ""}`, style: paint(name), "data-line": name,
     "stroke-dasharray": facts[name].dash.map((length) => 1.8 * length).join(" ") || null,
   })]));
   const lines = svg("g", {}, ...paths.values());
+  const words = new Map(Object.entries(NAMED).map(([name, { words: said }]) => [
+    name, svg("text", { class: `at-name ex-rim ${name.replace("pmd-", "ex-")}`, style: paint(name), "aria-hidden": "true" }, said),
+  ]));
   let [across, up] = [linear([-1, 1], [0, 1]), linear([0, 1], [1, 0])];
   let box = { left: 0, right: 1, top, bottom: 1 };
   let tau = 1;
@@ -54,7 +65,8 @@ export function map(tables, paint, see, open) {
       svg("text", { x: box.left + 5, y: HEAD + 6, class: "ex-quiet ex-rim" }, "never rests"),
     );
     if (frame.parentNode !== null) return;
-    node.append(frame, probe, lines);
+    for (const name in NAMED) lines.append(paths.get(name));
+    node.append(frame, probe, lines, ...words.values());
     node.addEventListener("pointerdown", (event) => { touched = event.pointerType !== "mouse"; });
     node.addEventListener("pointermove", (event) => look(node, event));
     node.addEventListener("pointerleave", () => { if (!touched) see([], NaN); });
@@ -96,15 +108,19 @@ export function map(tables, paint, see, open) {
       }
       set(path, { d: line(points) });
     }
+    for (const [name, { at: [rateAt, dx, dy] }] of Object.entries(NAMED)) {
+      set(words.get(name), { x: across(logit(rateAt)) + dx, y: height(name, rateAt) + dy });
+    }
     set(probe, { x1: across(logit(p)), x2: across(logit(p)), y1: HEAD, y2: box.bottom });
     light(lit);
   }
 
-  /** Bring lines forward; all of them alike if there are none. */
+  /** Bring lines forward; the three with a name if there are none. */
   function light(found) {
     lit = found;
     for (const [name, path] of paths) set(path, { "data-lit": found.length === 0 ? null : String(found.includes(name)) });
-    for (const name of found) lines.append(paths.get(name));
+    for (const [name, node] of words) set(node, { opacity: found.length === 0 || found.includes(name) ? null : 0.22 });
+    for (const name of found.length ? found : Object.keys(NAMED)) lines.append(paths.get(name));
   }
 
   return { layout, draw, light };

@@ -26,6 +26,8 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "bounded weights": (SKY, ("cispo", "topr", "sapo")),
     "plain gain": (GREEN, ("rloo", "opmd", "asymre")),
 }
+NAMED = {"pmd-part": ("PMD-part", 0.015, -0.05), "pmd-mean": ("PMD-mean", 0.13, -0.02), "grpo": ("GRPO", 0.03, 0.02)}
+"Lines with a name in the picture: its words, and where it stands, at a pass rate and so much above the line."
 DASHES = {"grpo-k2": [2.0, 1.0], "rloo-k3": [6.0, 1.0, 1.0, 1.0]}  # variants, which have none of their own
 
 
@@ -45,10 +47,15 @@ def draw() -> Explorable:
                 data[name] = eta  # NaN where the flow never rests
                 never = np.isnan(eta)
                 look = {"color": colour, "linestyle": (0, tuple(facts[name]["dash"])) if facts[name]["dash"] else "-"}
-                axes.plot(rates, eta, linewidth=1.4, **look)
+                width = 2.4 if name in NAMED else 0.8
+                axes.plot(rates, eta, linewidth=width, **look)
+                if name in NAMED:
+                    words, p, above = NAMED[name]
+                    height = np.interp(p, rates, eta) + above
+                    axes.text(p, height, words, weight="bold", color=colour, va="top" if above < 0 else "bottom")
                 if never.any():
                     endless += 1
-                    axes.plot(rates, np.where(never, 1.03 + LANE * endless, np.nan), linewidth=1.4, **look)
+                    axes.plot(rates, np.where(never, 1.03 + LANE * endless, np.nan), linewidth=width, **look)
                 keys.append(Line2D([], [], label=name, **look))
         axes.axhline(1, color=GREY, linewidth=0.8)
         axes.text(0.0105, 1.03 + LANE * (endless + 1), "never rests", fontsize=8)
