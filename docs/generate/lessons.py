@@ -7,6 +7,7 @@ without alternative text stops the build, and so does a sentence whose claim (cl
 """
 
 import hashlib
+import html
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jupytext
 import nbformat
@@ -22,6 +24,10 @@ from generate import claims, exercises, phone, predictions
 from generate.address import repository
 from generate.cloud import links
 from nbclient import NotebookClient
+
+from pmdkit_course.exercises import of_lesson
+
+ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -32,8 +38,21 @@ from generate.phone import twice
 %config InlineBackend.figure_formats = ['svg']
 twice(get_ipython())
 import matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"""
+FIRST = 6  # blocks of a page above its first picture, where the lesson begins with one
 LEFT_OUT = """!!! note "Without its outputs"
     This build shows the lesson as it is written; `make docs` runs it."""
+
+TIMES = re.compile(r"\* You need: (.*?)\.\s+\* Time: (\d+) minutes to read, \d+ seconds to run, (\d+) minutes", re.S)
+CARD = (
+    '<a href="lessons/{name}/" data-lesson="{name}" data-exercises="{exercises}" data-minutes="{minutes}">{picture}'
+    "<strong>{name}</strong> {question} <small>{read} min to read, {work} min of exercises. Needs {needs}.</small></a>\n"
+)
+THUMB = '<img src="lessons/{0}/thumb.svg" alt="the first picture of lesson {0}">'
+MAP = """<p class="lesson-next" role="status" hidden></p>
+<div class="ex-cards lesson-map"><p>
+{}</p></div>
+<script type="module" src="../javascripts/map.js"></script>
+"""  # javascripts/map.js says what this browser has solved
 
 
 def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path, most: float = float("inf")) -> list[str]:
@@ -65,6 +84,8 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path, most
             write_page(nbformat.read(executed[source], as_version=4), source, pages)
         else:
             write_page(jupytext.read(source), source, pages, LEFT_OUT)
+    cards = "".join(card(jupytext.read(source).cells[0].source, pages / source.stem[:3]) for source in sources)
+    (pages.parent / ".map.md").write_text(MAP.format(cards), encoding="utf-8")
     size = exercises.write_judge(pages / "judge.zip", package.parent)
     for old in set(cache.glob("*.ipynb")) - set(executed.values()):
         old.unlink()
@@ -154,9 +175,32 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path, note:
             else:
                 blocks += [*shown, folded(code, cell.outputs, tags)]
     blocks.insert(1, note)
+    pictured = next((i for i, block in enumerate(blocks) if i and re.search(r"<img |!\[", block)), len(blocks))
+    if pictured < FIRST:  # what one learns, needs and spends comes after the picture
+        heading, facts, opening = blocks[0].split("\n\n", 2)
+        blocks[: pictured + 1] = [heading, opening, blocks[pictured], facts, *blocks[1:pictured]]
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
     text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join([*blocks, exercises.SCRIPT]) + footer(source)
     (pages / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def card(cell: str, folder: Path) -> str:
+    """A lesson on the map of docs/learn, from its first cell; its picture is the first without words, as in a thumbnail."""
+    name, question = cell.splitlines()[0].removeprefix("# ").split(": ", 1)
+    (found,) = TIMES.findall(cell)
+    needs, read, work = (" ".join(part.split()) for part in found)
+    first = folder / "1.svg"
+    if first.exists():
+        picture = ElementTree.parse(first)
+        for parent in picture.iter():
+            for part in [part for part in parent if re.match(r"(text|legend)_", part.get("id", ""))]:
+                parent.remove(part)
+        picture.write(folder / "thumb.svg", encoding="unicode")
+    answered = [each.id for each in of_lesson(name) if each.id not in exercises.torch_exercises()]
+    return CARD.format(
+        name=name, question=html.escape(question), read=read, work=work, needs=needs, exercises=len(answered),
+        minutes=int(read) + int(work), picture=THUMB.format(name) if first.exists() else "",
+    )  # fmt: skip
 
 
 def folded(code: str, outputs: Sequence[nbformat.NotebookNode], tags: Sequence[str]) -> str:

@@ -23,20 +23,31 @@ const start = async () => {
   return { pyodide, page: pyodide.pyimport("pmdkit_course.page") };
 };
 
-let python;
+let starting;
+const python = () => {
+  starting ??= start().catch((problem) => {
+    starting = undefined; // the next question tries again
+    throw problem;
+  });
+  return starting;
+};
+
 onmessage = async ({ data: [which, cell, stopped] }) => {
   try {
-    python ??= await start();
-    const names = python.page.packages(which, cell).toJs();
-    if (names.some((name) => !(name in python.pyodide.loadedPackages))) say("status", "Loading SciPy, about 15 MB.");
-    await load(python.pyodide, names);
+    const { pyodide, page } = await python();
+    if (which === undefined) return; // Python is to be there in time, and nothing is asked yet
+    const names = page.packages(which, cell).toJs();
+    if (names.some((name) => !(name in pyodide.loadedPackages))) say("status", "Loading SciPy, about 15 MB.");
+    await load(pyodide, names);
   } catch (problem) {
     console.info(`${problem}`);
-    return say("failed", "Python, with NumPy and SciPy, could not be loaded from cdn.jsdelivr.net, so this page cannot judge your answer.");
+    if (which === undefined) return;
+    say("failed", "Python, with NumPy and SciPy, could not be loaded from cdn.jsdelivr.net, so this page cannot judge your answer.");
+    return;
   }
   try {
     say("status", "Running your answer.");
-    say("verdict", python.page.check(which, cell, say, stopped));
+    say("verdict", (await python()).page.check(which, cell, say, stopped));
   } catch (problem) {
     console.info(`${problem}`);
     say("failed", "Python itself stopped.");

@@ -1,13 +1,23 @@
-// Exercises of a lesson, answered on its page. Nothing is loaded before a reader asks for a verdict; the answers stay in
-// this browser. Python runs in exercise-worker.js, which this file stops when an answer has used up its time.
+// Exercises of a lesson, answered on its page; the answers stay in this browser. Python runs in exercise-worker.js, which
+// this file stops when an answer has used up its time. It is loaded when a reader begins to write, and once this browser
+// has had a verdict, when an exercise comes into view: so it is there when it is asked. Nothing is loaded before.
 
 const HOME = '<a href="#at-home">Run it in the notebook</a>';
-const LOADS = "The first time, this loads Python and NumPy into your browser, about 10 MB; SciPy, if your code needs it, is 15 MB more.";
+const LOADS = "When you begin to write, Python and NumPy are loaded into your browser, about 10 MB; SciPy, if your code needs it, is 15 MB more.";
+const KNOWN = "exercise-python"; // set once this browser has loaded it
 let worker = null;
 
 const drop = () => {
   worker?.terminate();
   worker = null;
+};
+
+const awake = () => (worker ??= new Worker(new URL("exercise-worker.js", import.meta.url), { type: "module" }));
+
+const prepare = () => {
+  if (worker !== null) return;
+  awake().onerror = drop; // who asks for a verdict is told
+  worker.postMessage([]);
 };
 
 /** A verdict as HTML. `stopped` holds the replies of an answer that ran out of time: what it has done is judged. */
@@ -34,8 +44,8 @@ const verdict = (which, cell, say, stopped) =>
       failed,
       verdict: done,
     };
-    worker ??= new Worker(new URL("exercise-worker.js", import.meta.url), { type: "module" });
-    worker.onmessage = ({ data: [kind, value] }) => on[kind](value);
+    say("Python is starting.");
+    awake().onmessage = ({ data: [kind, value] }) => on[kind](value);
     worker.onerror = () => failed("Python cannot be started in this browser.");
     worker.postMessage([which, cell, stopped]);
   });
@@ -69,7 +79,7 @@ const open = (place) => {
       aria-describedby="${key}-help"></textarea>
     <button type="button" class="exercise-check">Check my answer</button>
     <button type="button" class="exercise-again">Start again</button>
-    <p class="exercise-help" id="${key}-help">${LOADS} Tab indents; Esc, then Tab, leaves the field.</p>
+    <p class="exercise-help" id="${key}-help"><code>np</code> is NumPy, as in the lesson. ${LOADS} Tab indents; Esc, then Tab, leaves the field.</p>
     <div class="exercise-verdict" role="status"></div>`;
   const area = place.querySelector("textarea");
   const [check, again] = place.querySelectorAll("button");
@@ -78,6 +88,7 @@ const open = (place) => {
   editing(area);
   area.dispatchEvent(new Event("input"));
   area.addEventListener("input", () => localStorage.setItem(key, area.value));
+  area.addEventListener("focus", prepare);
   again.addEventListener("click", () => {
     area.focus();
     area.select();
@@ -89,8 +100,14 @@ const open = (place) => {
     const buttons = document.querySelectorAll(".exercise-check");
     for (const button of buttons) button.disabled = true; // there is one Python
     told.innerHTML = await verdict(which, area.value, (text) => (told.textContent = text));
+    if (worker !== null) localStorage.setItem(KNOWN, "");
+    if (told.textContent.startsWith("✓")) localStorage.setItem(`solved-${which}`, ""); // for the map of the lessons
     for (const button of buttons) button.disabled = false;
   });
 };
 
-document.querySelectorAll(".exercise").forEach(open);
+const near = new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && prepare());
+document.querySelectorAll(".exercise").forEach((place) => {
+  open(place);
+  if (localStorage.getItem(KNOWN) !== null && !navigator.connection?.saveData) near.observe(place);
+});

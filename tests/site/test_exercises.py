@@ -30,7 +30,7 @@ def check(which, cell, send, stopped=None):
         send("clock", 1)
         exec(cell, {"send": send})
         send("clock", 0)
-    return f"<p>{which}, asked {len(asked)}, stopped with {stopped and list(stopped)}</p>"
+    return f"<p>{'✓ ' * ('right' in cell)}{which}, asked {len(asked)}, stopped with {stopped and list(stopped)}</p>"
 """
 
 
@@ -101,9 +101,16 @@ def verdict(page, code, which=0):
 
 
 def test_an_answer_is_judged_where_it_is_written(lesson):
-    """One Python for all; it is loaded on the first press, and SciPy when it is needed. An endless loop is stopped."""
+    """One Python for all, loaded when a reader begins to write, and SciPy when it is needed. An endless loop is stopped.
+
+    Once this browser has judged an answer, Python comes when an exercise is in view, before anybody asks.
+    """
     page, asked = lesson()
+    page.locator(".exercise").first.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
     assert asked == []
+    with page.expect_request("**/numpy*"):
+        page.locator(".exercise textarea").first.focus()
     assert "pmd_mean_loss(log_ratio" in page.locator(".exercise textarea").first.input_value()
     assert verdict(page, "p = 1") == "103.0, asked 1, stopped with None"
     assert verdict(page, "p = 1", 1) == "103.1, asked 2, stopped with None"
@@ -114,6 +121,8 @@ def test_an_answer_is_judged_where_it_is_written(lesson):
     assert verdict(page, endless) == "103.0, asked 1, stopped with ['one']"
     page.reload(wait_until="load")
     page.locator(".predict-skip").click()
+    with page.expect_request("**/numpy*"):
+        page.locator(".exercise").last.scroll_into_view_if_needed()
     assert page.locator(".exercise textarea").first.input_value() == endless
     page.locator(".exercise-again").first.click()
     assert page.locator(".exercise textarea").first.input_value().endswith("return ...")
