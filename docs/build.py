@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
-from generate import kimi
+from generate import kimi, on_a_gpu
 from generate.adaptive_tau import save_svg, write_adaptive_tau
 from generate.biography import write_biography
 from generate.claims_page import write_claims
@@ -63,6 +63,8 @@ def main() -> None:
         print(f"a run: {write_gauges(DOCS / 'use' / 'gauges')} pictures")
         drawn = save_svg(kimi.draw(json.loads(kimi.RECORD.read_text(encoding="utf-8"))), kimi.PAGE)
         kimi.PAGE.with_name(".kimi.md").write_text(drawn, encoding="utf-8")
+        for way, name in (("", ".on-a-gpu.md"), ("../", "use/.on-a-gpu.md")):
+            (DOCS / name).write_text(on_a_gpu.on_a_gpu(ROOT / "benchmarks" / "results", way) + "\n", encoding="utf-8")
         cut(DOCS / "use" / "autopsy.png", 2, 2)
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
         print(f"command line: {write_verbs(DOCS / 'use' / '.verbs.md')} verbs")

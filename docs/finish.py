@@ -6,6 +6,7 @@ reads, and an index.html that leads to the newest release, or to `main` before t
 """
 
 import json
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -20,6 +21,14 @@ WAIT = (Path(__file__).parent / "javascripts" / "search.js").read_text(encoding=
 KATEX = re.compile(r'<link rel="stylesheet" href="[^"]*katex\.min\.css">|<script src="[^"]*katex\.min\.js"></script>')
 TYPESET = ('class="arithmatex"', "data-tex=")  # where KaTeX has something to do
 DIGITS = re.compile(r'(?<=[ "])(?:d|x|y)="[^"]*"')  # coordinates of a picture, in points
+ACTIVE = "md-tabs__item--active"
+TABS = re.compile(r'<nav class="md-tabs".*?</nav>', re.S)
+MENU = re.compile(r'<nav class="md-nav md-nav--primary.*</nav>(?=\s*</div>\s*</div>\s*</div>)', re.S)
+SECONDARY = re.compile(r'<nav class="md-nav md-nav--secondary".*?</nav>', re.S)  # the headings of the section's page
+EMPTY = re.compile(r'(<ul class="md-nav__list" data-md-scrollfix>)\s*(</ul>)')  # a section with one page in the menu
+HEADING = re.compile(r'<h1 id="[^>]*>([^:<]*)')  # up to its question
+ITEM = '<li class="md-nav__item"><a href="{}/" class="md-nav__link">{}</a></li>'
+LINK = re.compile(r'href="(?![#/]|[a-z]+:)([^"#]*)"')
 LEAD = """<!doctype html><meta charset="utf-8"><title>pmdkit</title>
 <meta http-equiv="refresh" content="0; url={0}/"><a href="{0}/">{0}</a>
 """
@@ -51,6 +60,27 @@ def later_pictures(page: str) -> str:
         if "explore-static" in before[-400:]:
             later[i] = 'loading="lazy" '
     return parts[0] + "".join(f"<img {later[i]}{part}" for i, part in enumerate(parts[1:], start=1))
+
+
+def in_its_section(page: str, place: str, site: Path) -> str:
+    """A page off the menu with the tabs and the side menu of its section, which the theme leaves empty there."""
+    if ACTIVE in page or CONFIG not in page or place == "404.html":
+        return page
+    first = place.split("/")[0] + "/"
+    section = first if (site / first / "index.html").is_file() and first != place else "design/"
+    whole = (site / section / "index.html").read_text(encoding="utf-8")
+
+    def here(link: re.Match[str]) -> str:
+        return f'href="{posixpath.relpath(section + link[1], place)}/"'
+
+    if EMPTY.search(whole):
+        others = ((each.parent.name, each.read_text("utf-8")) for each in sorted((site / section).glob("*/index.html")))
+        items = (ITEM.format(name, HEADING.findall(text)[0]) for name, text in others if HEADING.search(text))
+        whole = EMPTY.sub(rf"\1{''.join(items)}\2", whole)
+    for part in (TABS, MENU):
+        (old,), (new,) = part.findall(page), part.findall(whole)
+        page = page.replace(old, SECONDARY.sub("", LINK.sub(here, new).replace(" md-nav__link--active", "")))
+    return page
 
 
 def forward(site: Path, moved: str) -> int:
@@ -95,7 +125,10 @@ if __name__ == "__main__":
         pages = address.site(address.repository())  # main's pictures and pages stay where they are, a release's do not
         for path in list(site.rglob("*.html")):
             place = path.relative_to(site).as_posix().removesuffix("index.html")
-            page = finished(path.read_text(encoding="utf-8"))
+            page = in_its_section(path.read_text(encoding="utf-8"), place, site)
+            page, code = without_code(finished(page))
+            if code:
+                path.with_name("code.html").write_text(CODE + code, encoding="utf-8")
             path.write_text(previews.with_preview(page, place, pages and f"{pages}main/"), encoding="utf-8")
         for path in site.rglob("*.svg"):  # a hundredth of a point is less than any screen shows
             picture = path.read_text(encoding="utf-8")

@@ -45,7 +45,8 @@ LEFT_OUT = """!!! note "Without its outputs"
 TIMES = re.compile(r"\* You need: (.*?)\.\s+\* Time: (\d+) minutes to read, \d+ seconds to run, (\d+) minutes", re.S)
 CARD = (
     '<a href="lessons/{name}/" data-lesson="{name}" data-exercises="{exercises}" data-minutes="{minutes}">{picture}'
-    "<strong>{name}</strong> {question} <small>{read} min to read, {work} min of exercises. Needs {needs}.</small></a>\n"
+    "<strong>{name}</strong> {question} "
+    "<small>{read} min to read, {work} min of exercises. Needs {needs}.</small></a>\n"
 )
 THUMB = '<img src="lessons/{0}/thumb.svg" alt="the first picture of lesson {0}">'
 MAP = """<p class="lesson-next" role="status" hidden></p>
@@ -185,7 +186,7 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path, note:
 
 
 def card(cell: str, folder: Path) -> str:
-    """A lesson on the map of docs/learn, from its first cell; its picture is the first without words, as in a thumbnail."""
+    """A lesson on the map of docs/learn, from its first cell; its picture is the first, without words."""
     name, question = cell.splitlines()[0].removeprefix("# ").split(": ", 1)
     (found,) = TIMES.findall(cell)
     needs, read, work = (" ".join(part.split()) for part in found)

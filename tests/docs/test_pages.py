@@ -15,6 +15,7 @@ from generate.claims_page import by_section, paper_equations, write_claims
 from generate.cloud import FOLDER, cloud_files
 from generate.decks import split
 from generate.lessons import write_page
+from generate.on_a_gpu import on_a_gpu
 from generate.one_step import traced
 from generate.proofs import INCLUDED, name_of, write_proofs
 from scipy import stats
@@ -72,6 +73,10 @@ def test_badges_links_and_ways_to_install_follow_from_one_address(page):
     for name in re.findall(rf"{there}/actions/workflows/([\w.]+)", full):
         assert (ROOT / ".github" / "workflows" / name).is_file()
     assert {path.name for path in (ROOT / FOLDER).glob("*")} == cloud_files(ROOT).keys()
+
+
+def test_the_readme_says_what_the_site_says_has_run_on_a_gpu():
+    assert on_a_gpu(ROOT / "benchmarks" / "results", "docs/") in README
 
 
 def test_the_page_of_three_objectives_says_what_its_runs_say():

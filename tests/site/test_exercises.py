@@ -101,7 +101,7 @@ def verdict(page, code, which=0):
 
 
 def test_an_answer_is_judged_where_it_is_written(lesson):
-    """One Python for all, loaded when a reader begins to write, and SciPy when it is needed. An endless loop is stopped.
+    """One Python for all, loaded when one begins to write, and SciPy when it is needed. An endless loop is stopped.
 
     Once this browser has judged an answer, Python comes when an exercise is in view, before anybody asks.
     """

@@ -312,7 +312,7 @@ def test_lines_and_marks_have_a_contrast_of_three_to_one_with_the_page(open_page
             charts |= {each for each in re.findall(r"#[0-9a-f]{6}", style) if "opacity" not in style}
     charts = [each for each in charts if np.ptp([int(each[i : i + 2], 16) for i in (1, 3, 5)]) > 30]
     found = {}
-    for name in ({*PAGES, "home", "paper"} - {"train"}):
+    for name in {*PAGES, "home", "paper"} - {"train"}:
         page = open_page(name, scheme=scheme) if name != "paper" else look("paper/", scheme=scheme)
         settle(page)
         count, found[name] = page.evaluate(FAINT, charts if name == "simplex" else [])

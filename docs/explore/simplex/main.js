@@ -35,13 +35,14 @@ mount("simplex", (body, timer) => {
   const right = html("div", {});
   const below = html("div", {});
   body.append(html("div", { class: "ex-columns" }, left, right, below));
-  stage(left, "Triangle of policies over three actions", heightFor, (...size) => (picture.layout(...size), draw()));
   const tau = slider({
     label: "temperature τ (reward units)", key: "tau", min: TAU[0], max: TAU[1], value: explorer.state.tau, log: true,
     describe: (value) => `${value} reward units`, onInput: (value) => change({ tau: value }),
   });
+  left.append(tau.node);
+  stage(left, "Triangle of policies over three actions", heightFor, (...size) => (picture.layout(...size), draw()));
   const words = sentence();
-  left.append(tau.node, words.node);
+  left.append(words.node);
   stage(below, "Expected reward after each step", () => 150, (...size) => (chart.layout(...size), draw()));
 
   const contours = choice({

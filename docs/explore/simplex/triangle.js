@@ -169,6 +169,7 @@ function legend() {
     [svg("rect", { x: 3, y: -5, width: 10, height: 10, class: "ex-fill ex-part" }), "PMD-part"],
     [svg("circle", { cx: 8, cy: 0, r: 5.5, class: "ex-fill ex-mean" }), "PMD-mean"],
     [svg("path", { d: "M0 0H16", class: "ex-sweep ex-soft" }), "any τ"],
+    [svg("path", { d: "M0 0H16", class: "ex-tangent" }), "equal reward"],
   ];
   const group = svg("g", { "aria-hidden": "true" });
   rows.forEach(([mark, words], i) => {
