@@ -131,7 +131,7 @@ if __name__ == "__main__":
                 path.with_name("code.html").write_text(CODE + code, encoding="utf-8")
             path.write_text(previews.with_preview(page, place, pages and f"{pages}main/"), encoding="utf-8")
         for path in site.rglob("*.svg"):  # a hundredth of a point is less than any screen shows
-            picture = path.read_text(encoding="utf-8")
+            picture = re.sub(r">\s*\n\s*<", "><", path.read_text(encoding="utf-8"))
             shorter = DIGITS.sub(lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), picture)
             path.write_text(shorter, encoding="utf-8")
         search.write_index(site / "search" / "search_index.json")

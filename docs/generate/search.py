@@ -18,7 +18,16 @@ BOOSTS = {
     "learn/symbols/": 30.0, "learn/lessons/": 6.0, "learn/": 3.0, "use/kl/": 0.3, "explore/": 0.3, "api/": 0.1,
     "contributing/": 0.2, "changelog/": 0.2, "design/": 0.2, "project/": 0.2, "": 1.0,
 }  # fmt: skip
-FIELDS = {"title": 10, "text": 1, "tags": 10, "title_also": 10, "text_also": 1, "words": 0.5}
+# what people type, in their words, and the page that answers it; tests/site/test_search.py asks forty such questions
+ASKED = {
+    "learn/lessons/103/": "lagrangian multiplier", "learn/lessons/106/": "pass rate",
+    "learn/lessons/107/": "GRPO", "learn/lessons/202/": "learning rate lr", "learn/lessons/203/": "importance sampling",
+    "learn/lessons/204/": "hacking", "learn/lessons/305/": "how many seeds", "learn/metrics/": "entropy",
+    "use/autopsy/": "why is my loss negative starts at 0 reward does not rise collapse",
+    "use/data/": "reward function grade dataset", "use/kl/": "penalty", "use/plan/": "out of memory OOM",
+    "use/turns/": "tool multi-turn", "use/your-loss/": "own loss", "teach/": "slides",
+}  # fmt: skip
+FIELDS = {"title": 10, "text": 1, "tags": 10, "asked": 60, "title_also": 10, "text_also": 1, "words": 0.5}
 # characters of a section that a result can quote, to the end of the sentence
 QUOTED = {"learn/lessons/": 600, "learn/symbols/": 4000, "api/": 0, "": 100}
 BRITISH = {
@@ -85,6 +94,7 @@ def sections(entries: Sequence[dict[str, str]]) -> Iterator[dict[str, str | floa
             "words": " ".join(sorted(words(whole) - words(quoted) - frequent)),
             "title_also": other_spellings(entry["title"]),
             "text_also": other_spellings(whole),
+            "asked": ASKED.get(place, ""),
         }
         yield seen | {name: value for name, value in found.items() if value}
 

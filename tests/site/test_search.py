@@ -11,8 +11,18 @@ FIRST = {
     "tau": "learn/symbols/", "lambda": "learn/symbols/", "advantage": "learn/symbols/", "Lambert": "learn/symbols/",
     "log ratio": "learn/symbols/", "simplex": "learn/lessons/101/", "KL": "learn/",
     "chi2": "learn/lessons/104/", "staleness": "learn/lessons/203/", "verifier": "learn/",
-    "pass rate": "learn/lessons/106/",
-    "collapse": "use/autopsy/", "load_problems": "api/llm/",
+    "pass rate": "learn/lessons/106/", "collapse": "use/autopsy/", "load_problems": "api/llm/",
+    "GRPO": "learn/lessons/107/", "RLOO": "learn/lessons/107/", "learning rate": "learn/lessons/202/",
+    "how many seeds": "learn/lessons/305/", "why is my loss negative": "use/autopsy/", "loss starts at 0": "use/autopsy/",
+    "reward does not rise": "use/autopsy/", "importance sampling": "learn/lessons/203/",
+    "stale": "learn/lessons/203/", "clip": "learn/lessons/203/", "reward hacking": "learn/lessons/204/",
+    "lagrangian": "learn/lessons/103/", "policy gradient": "learn/lessons/100/", "mirror descent": "learn/lessons/100/",
+    "baseline": "learn/", "entropy": "learn/metrics/", "partition function": "learn/symbols/",
+    "temperature": "learn/symbols/", "group size": "learn/symbols/", "ministeps": "learn/symbols/",
+    "pass@k": "learn/lessons/303/", "GPU": "learn/lessons/302/", "out of memory": "use/plan/",
+    "vLLM": "use/engines/", "TRL": "use/trainers/", "verl": "use/trainers/", "resume": "use/checkpoints/",
+    "own loss": "use/your-loss/", "reward function": "use/data/", "dataset": "use/data/", "tool": "use/turns/",
+    "KL penalty": "use/kl/", "top_p": "use/sampler/", "slides": "teach/", "Kimi": "use/kimi/",
 }  # fmt: skip
 HEAVY = ["", "learn/lessons/101/", "learn/lessons/106/", "paper/", "explore/biography/", "api/theory/"]
 
@@ -29,7 +39,8 @@ def results(page, query):
 
 @pytest.mark.site
 def test_a_search_finds_what_teaches_first(look):
-    """Lessons and symbols stand before the API, whose names are found; either spelling finds either."""
+    """Lessons and symbols stand before the API, whose names are found; either spelling finds either; half are questions
+    that a newcomer brings."""
     page = look("learn/")
     page.focus("input[name=query]")
     wrong = {

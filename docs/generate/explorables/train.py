@@ -56,8 +56,8 @@ def draw() -> Drawing:
         table, line = figure.subplots(1, 2, width_ratios=(1, 1.1))
         for is_right, marker, colour in ((True, "o", "#009e73"), (False, "s", "#b3588c")):  # explore.css has the same
             shown = right == is_right
-            alpha = 0.15 + 0.6 * sure[shown] if shown.any() else None  # matplotlib takes no empty array
-            table.scatter(b[shown], a[shown], s=150, marker=marker, color=colour, alpha=alpha, lw=0)
+            alpha = (0.15 + 0.6 * sure[shown]).round(2) if shown.any() else None  # matplotlib takes no empty array
+            table.scatter(b[shown], a[shown], s=150, marker=marker, color=colour, alpha=alpha, lw=0, clip_on=False)
         for row, column, answer in zip(a, b, best, strict=True):
             table.text(column, row, str(answer) if answer < MODULUS else "·", ha="center", va="center", fontsize=7)
         table.set(
