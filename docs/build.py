@@ -19,10 +19,9 @@ from generate.claims_page import write_claims
 from generate.decks import write_decks
 from generate.explore_figures import write_explore_figures
 from generate.gallery import write_gallery
-from generate.gauges import write_gauges
+from generate.gauges import write_autopsy, write_gauges
 from generate.lessons import write_lessons
 from generate.one_step import write_one_step
-from generate.phone import cut
 from generate.proofs import write_proofs
 from generate.race import write_race
 from generate.smollm2 import write_smollm2
@@ -65,7 +64,7 @@ def main() -> None:
         kimi.PAGE.with_name(".kimi.md").write_text(drawn, encoding="utf-8")
         for way, name in (("", ".on-a-gpu.md"), ("../", "use/.on-a-gpu.md")):
             (DOCS / name).write_text(on_a_gpu.on_a_gpu(ROOT / "benchmarks" / "results", way) + "\n", encoding="utf-8")
-        cut(DOCS / "use" / "autopsy.png", 2, 2)
+        print(f"an autopsy: {write_autopsy(DOCS / 'use' / 'autopsy')} pictures")
         print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
         print(f"command line: {write_verbs(DOCS / 'use' / '.verbs.md')} verbs")
         print(f"README: {write_terminal(ROOT).splitlines()[1]}")

@@ -126,9 +126,7 @@ if __name__ == "__main__":
         for path in list(site.rglob("*.html")):
             place = path.relative_to(site).as_posix().removesuffix("index.html")
             page = in_its_section(path.read_text(encoding="utf-8"), place, site)
-            page, code = without_code(finished(page))
-            if code:
-                path.with_name("code.html").write_text(CODE + code, encoding="utf-8")
+            page = finished(page)
             path.write_text(previews.with_preview(page, place, pages and f"{pages}main/"), encoding="utf-8")
         for path in site.rglob("*.svg"):  # a hundredth of a point is less than any screen shows
             picture = re.sub(r">\s*\n\s*<", "><", path.read_text(encoding="utf-8"))

@@ -12,7 +12,6 @@ from typing import Any
 
 from IPython.core.pylabtools import print_figure
 from matplotlib.figure import Figure
-from PIL import Image
 
 from pmdkit.figures.style import save, style
 
@@ -53,18 +52,6 @@ def both(figure: Figure, path: Path) -> list[str]:
                         written.unlink()
                 files.append(f"{place.name}.svg")
     return files
-
-
-def cut(picture: Path, rows: int, columns: int) -> None:
-    """Write NAME-phone.png beside a picture NAME.png of equal panels: the panels one below another."""
-    with Image.open(picture) as opened:
-        wide = opened.convert("RGB")
-        width, height = wide.width // columns, wide.height // rows
-        stack = Image.new("RGB", (width, height * rows * columns), "white")
-        for i in range(rows * columns):
-            left, top = i % columns * width, i // columns * height
-            stack.paste(wide.crop((left, top, left + width, top + height)), (0, i * height))
-    stack.save(picture.with_name(f"{picture.stem}-phone.png"), optimize=True)
 
 
 def narrow(figure: Figure) -> bool:

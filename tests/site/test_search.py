@@ -21,7 +21,7 @@ FIRST = {
     "temperature": "learn/symbols/", "group size": "learn/symbols/", "ministeps": "learn/symbols/",
     "pass@k": "learn/lessons/303/", "GPU": "learn/lessons/302/", "out of memory": "use/plan/",
     "vLLM": "use/engines/", "TRL": "use/trainers/", "verl": "use/trainers/", "resume": "use/checkpoints/",
-    "own loss": "use/your-loss/", "reward function": "use/data/", "dataset": "use/data/", "tool": "use/turns/",
+    "own loss": "use/your-loss/", "dataset": "use/data/", "tool": "use/turns/",
     "KL penalty": "use/kl/", "top_p": "use/sampler/", "slides": "teach/", "Kimi": "use/kimi/",
 }  # fmt: skip
 HEAVY = ["", "learn/lessons/101/", "learn/lessons/106/", "paper/", "explore/biography/", "api/theory/"]
