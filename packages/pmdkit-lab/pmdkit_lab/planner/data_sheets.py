@@ -20,6 +20,7 @@ class GPU:
         reached: share of `flops` that the best large matrix product reaches; clocks fall under load, so it is below 1.
         flash: share of `flops` reached by flash-attention 2, which torch includes. Its kernels are built for Ampere;
             on later machines they reach a smaller share of a higher peak.
+        float32: FLOP/s of float32 products, without TF32.
     """
 
     name: str
@@ -30,6 +31,7 @@ class GPU:
     network: float
     reached: float = 0.8
     flash: float = 0.5
+    float32: float = 60e12
 
 
 # Source: data sheets of NVIDIA (A10G: Amazon's G5) and AMD. Networks are those of the vendors' eight-way machines:
@@ -40,19 +42,19 @@ class GPU:
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        GPU("A10G", 24, 70e12, 0.600e12, 32e9, 3e9),
-        GPU("A6000", 48, 155e12, 0.768e12, 32e9, 3e9),
-        GPU("A100-40GB", 40, 312e12, 1.555e12, 300e9, 25e9, 0.87, 0.65),
-        GPU("A100", 80, 312e12, 2.039e12, 300e9, 25e9, 0.87, 0.65),
-        GPU("L4", 24, 121e12, 0.300e12, 32e9, 3e9),
-        GPU("L40S", 48, 362e12, 0.864e12, 32e9, 3e9),
-        GPU("RTX4090", 24, 165e12, 1.008e12, 32e9, 3e9),
-        GPU("H20", 96, 148e12, 4.0e12, 450e9, 50e9, 0.9, 0.8),
-        GPU("H100", 80, 989e12, 3.35e12, 450e9, 50e9, 0.8, 0.36),
-        GPU("H200", 141, 989e12, 4.8e12, 450e9, 50e9, 0.8, 0.36),
-        GPU("B200", 180, 2250e12, 8.0e12, 900e9, 50e9, 0.77, 0.15),
-        GPU("GB200", 186, 2500e12, 8.0e12, 900e9, 900e9, 0.77, 0.15),
-        GPU("MI300X", 192, 1307e12, 5.3e12, 448e9, 50e9, 0.6, 0.3),
+        GPU("A10G", 24, 70e12, 0.600e12, 32e9, 3e9, float32=35e12),
+        GPU("A6000", 48, 155e12, 0.768e12, 32e9, 3e9, float32=39e12),
+        GPU("A100-40GB", 40, 312e12, 1.555e12, 300e9, 25e9, 0.87, 0.65, float32=19.5e12),
+        GPU("A100", 80, 312e12, 2.039e12, 300e9, 25e9, 0.87, 0.65, float32=19.5e12),
+        GPU("L4", 24, 121e12, 0.300e12, 32e9, 3e9, float32=30e12),
+        GPU("L40S", 48, 362e12, 0.864e12, 32e9, 3e9, float32=92e12),
+        GPU("RTX4090", 24, 165e12, 1.008e12, 32e9, 3e9, float32=83e12),
+        GPU("H20", 96, 148e12, 4.0e12, 450e9, 50e9, 0.9, 0.8, float32=44e12),
+        GPU("H100", 80, 989e12, 3.35e12, 450e9, 50e9, 0.8, 0.36, float32=67e12),
+        GPU("H200", 141, 989e12, 4.8e12, 450e9, 50e9, 0.8, 0.36, float32=67e12),
+        GPU("B200", 180, 2250e12, 8.0e12, 900e9, 50e9, 0.77, 0.15, float32=75e12),
+        GPU("GB200", 186, 2500e12, 8.0e12, 900e9, 900e9, 0.77, 0.15, float32=80e12),
+        GPU("MI300X", 192, 1307e12, 5.3e12, 448e9, 50e9, 0.6, 0.3, float32=163e12),
     )
 }
 

@@ -1,4 +1,4 @@
-"""Measurements on the rehearsed device: memory by phase and site, products, kernels, traffic, waits of the host.
+"""Measurements on the rehearsed device: memory by phase and site, products, kernels, traffic, waits, predicted time.
 
 Tensors on the device are fake; everything on the host is real, so that the code that runs need not know.
 """
@@ -21,7 +21,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 import pmdkit
+from pmdkit_lab.planner.data_sheets import GPU, GPUS
 from pmdkit_lab.rehearsal import device
+from pmdkit_lab.rehearsal.roofline import Clock, Work, bytes_moved
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
@@ -32,12 +34,21 @@ CALLERS = (PMDKIT, "/_fully_shard/", "/transformers/", "/peft/", "/torch/optim/"
 "Files that a site names; whatever they call is named after the line that called it."
 PRODUCTS = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_grouped_mm"}
 "Kernels that take their last two operands in one dtype only; torch's shape functions do not look."
-EMPTY = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided", "aten::detach", "aten::alias"}
+EMPTY = {
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "new_empty", "empty_strided", "detach", "alias", "_unsafe_view", "set_")
+}
+"Operators without a kernel: they make a tensor of what is there already, or of nothing."
 
 
 def new_phase() -> dict[str, Any]:
-    """Empty counts of a phase: bytes at its peak and by site, FLOPs, calls, bytes sent, waits by line."""
-    return {"peak": 0, "sites": {}} | {kind: Counter() for kind in ("products", "kernels", "traffic", "waits")}
+    """Empty counts of a phase: bytes at its peak and by site, FLOPs, calls, bytes sent, waits by line, predicted time.
+
+    `order` has each collective with its line, in order; `costs` by line and operator the seconds on the device, calls,
+    FLOPs and bytes.
+    """
+    counts = {kind: Counter[str]() for kind in ("products", "kernels", "traffic", "waits")}
+    return {"peak": 0, "sites": {}, "seconds": 0.0, "order": [], "costs": {}} | counts
 
 
 class Meter(TorchDispatchMode):
@@ -47,10 +58,14 @@ class Meter(TorchDispatchMode):
         phases: by name, in the order in which they began.
         latest: the phase that began last.
         pairs: query and key pairs of the packed sequences that attention sees next; the caller sets it.
+        clock: of the host and of the device, a `gpu`.
+        lines: of the forward pass, by the number of the node that autograd recorded there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: GPU = GPUS["H100"]) -> None:
         super().__init__()
+        self.clock = Clock(gpu)
+        self.lines: dict[int, str] = {}
         self.fake = device.FakeTensorMode(allow_non_fake_inputs=True)
         self.phases: dict[str, dict[str, Any]] = defaultdict(new_phase)
         self.current = self.phases["build"]
@@ -73,10 +88,12 @@ class Meter(TorchDispatchMode):
         """Count everything inside the block in this phase, not in the surrounding phase."""
         before = self.current
         self.snapshot()
+        before["seconds"] += self.clock.lap()
         self.current, self.rising, self.latest = self.phases[name], False, name  # a phase may begin by freeing
         yield
         self.rising = self.rising or not self.current["peak"]  # a phase that allocates nothing peaks at its start
         self.snapshot()
+        self.current["seconds"] += self.clock.lap()
         self.current, self.rising = before, True
 
     # Memory.
@@ -131,6 +148,8 @@ class Meter(TorchDispatchMode):
         name = func.name().partition(".")[0]
         if given in self.seen:
             result, counts = self.seen[given]
+            if result is IN_PLACE:
+                return self.counted(name, args[0], counts)
             return self.counted(name, device.made_again(result, self.fake, faked), counts)
         if "wait_tensor" in name or "_wrap_tensor_autograd" in name:
             return args[0]  # a fake result would be a second tensor
@@ -146,7 +165,10 @@ class Meter(TorchDispatchMode):
             kinds = ", ".join(short(x.dtype) for x in factors)
             raise TypeError(f"{name}: expected operands of one dtype, half precision for flash attention; got {kinds}")
         if func is aten.index_put.default and caller() == "autograd":
-            return args[0]  # autograd's gradient of an index is in place, except for subclasses of tensors
+            # autograd's gradient of an index is in place, except for subclasses of tensors
+            counts = self.count(func, name, args, kwargs, args[0], factors, faked)
+            self.seen[given] = IN_PLACE, counts
+            return self.counted(name, args[0], counts)
         with self.fake:
             if name == "aten::_grouped_mm" and args[0].dtype != torch.bfloat16:  # shapes are known for bfloat16 alone
                 out = func(args[0].bfloat16(), args[1].bfloat16(), *args[2:], **kwargs).to(args[0].dtype)
@@ -164,8 +186,33 @@ class Meter(TorchDispatchMode):
             if isinstance(tensor, device.FakeTensor) and tensor.device.type == "cuda":
                 self.track(tensor, name)
         for kind, what, amount in counts:
-            self.current[kind][what] += amount
+            if kind == "work":
+                self.spend(name, amount)
+            elif kind == "traffic":
+                self.collective(what, amount)
+            else:
+                self.current[kind][what] += amount
         return out
+
+    def spend(self, name: str, work: Work) -> None:
+        """Let one kernel run on the clocks, and add it to the costs of its line.
+
+        Autograd's own kernels belong to the line of the forward pass whose gradient they compute. The nodes of autograd
+        are numbered in each thread, so where activations are recomputed a line may be another of the same block.
+        """
+        here, node = caller(), torch._C._current_autograd_node()
+        if node is not None and here.startswith("autograd"):
+            here = self.lines.get(node._sequence_nr(), here) + ", backward"
+        elif torch.is_grad_enabled():
+            self.lines[torch.autograd._get_sequence_nr() - 1] = here
+        cost = self.current["costs"].setdefault(f"{here} [{name.split('::')[1]}]", [0.0, 0, 0, 0])
+        for number, amount in enumerate((self.clock.run(work), 1, work.flops, work.moved)):
+            cost[number] += amount
+
+    def collective(self, what: str, size: int) -> None:
+        """Count one collective: what it carries, and its place in the order in which this process calls them."""
+        self.current["traffic"][what] += size
+        self.current["order"].append([f"{what} {size}", caller()])
 
     def on_host(self, func: Any, args: Any, kwargs: Any, to: str | None) -> Any:
         """Result of an operator that copies numbers to the waiting host; None for any other operator.
@@ -194,31 +241,37 @@ class Meter(TorchDispatchMode):
 
     def wait(self, what: str) -> None:
         """Count one wait of the host for the device."""
+        self.clock.wait()
         self.current["waits"][f"{what}: {caller()}"] += 1
 
     def count(
         self, func: Any, name: str, args: Any, kwargs: Any, out: Any, factors: Any, faked: Any
-    ) -> list[tuple[str, str, int]]:
-        """Traffic of a collective; FLOPs and kernels of anything else."""
+    ) -> list[tuple[str, str, Any]]:
+        """Traffic of a collective; FLOPs, kernels and their time of anything else."""
         made = [x for x in tree_leaves(out) if isinstance(x, device.FakeTensor)]
         if name.startswith(("c10d::", "_c10d_functional::")):
             size = max(x.numel() * x.element_size() for x in (*faked, *made))  # the whole, not its shards
             return [("traffic", f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}", size)]
-        if func.is_view or name in EMPTY:
+        if func.is_view or name in EMPTY or name.startswith("prim::"):  # asking a tensor for its device runs nothing
             return []
         floats = [x.dtype for x in (*faked, *made) if x.dtype.is_floating_point]
         kernel = short(max(floats, key=lambda kind: kind.itemsize)) if floats else "integer"
-        formula, flops = flop_registry.get(func.overloadpacket), 0
-        if formula is not None:
-            plain = [x for x in args if not isinstance(x, torch.dtype)]  # out_dtype is not in torch's formulas
-            flops = formula(*plain, **{k: v for k, v in kwargs.items() if k != "out"}, out_val=out)
-        elif name == "aten::_grouped_mm":
-            flops = 2 * args[0].shape[-2] * args[0].shape[-1] * args[1].shape[-1]
-        elif "varlen_attn" in name:  # two products forward, five backward
+        flops = 0
+        if "varlen_attn" in name:  # two products forward, five backward; torch's formula does not know the lengths
             _, heads, width = factors[0].shape
             flops = self.pairs * heads * width * (10 if "backward" in name else 4)
-        products = [("products", short((factors or faked)[0].dtype), flops)] if flops else []
-        return [("kernels", kernel, 1), *products]
+        elif name == "aten::_grouped_mm":
+            flops = 2 * args[0].shape[-2] * args[0].shape[-1] * args[1].shape[-1]
+        elif (formula := flop_registry.get(func.overloadpacket)) is not None:
+            plain = [x for x in args if not isinstance(x, torch.dtype)]  # out_dtype is not in torch's formulas
+            flops = formula(*plain, **{k: v for k, v in kwargs.items() if k != "out"}, out_val=out)
+        kind = short((factors or faked)[0].dtype) if flops else kernel
+        work = Work(kind, flops, bytes_moved(func._schema, args, kwargs, out), "varlen_attn" in name)
+        products = [("products", kind, flops)] if flops else []
+        return [("kernels", kernel, 1), *products, ("work", "", work)]
+
+
+IN_PLACE = object()  # result of an operator that returns its first input
 
 
 def described(value: Any, faked: list[device.FakeTensor]) -> Any:

@@ -1,15 +1,17 @@
-"""One process of a rehearsal: two steps of pmdkit's loop at full size, on fake tensors.
+"""One process of a rehearsal: three steps of pmdkit's loop at full size, on fake tensors.
 
 It reads a list of requests from standard input as JSON, and writes what each found to standard output.
 """
 
+import gc
 import json
 import multiprocessing
 import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -25,15 +27,18 @@ from transformers import PreTrainedModel
 
 from pmdkit.errors import PmdkitError, first_line
 from pmdkit.llm import accelerate_group, backend, old_logprobs, shard_loading
+from pmdkit.llm import policy as policy_module
 from pmdkit.llm.engines import ENGINES
 from pmdkit.llm.engines import transformers as transformers_engine
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.weight_sync_check import SYNC_TOKENS
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.packed_attention import PackedLayout
 from pmdkit.llm.policy import CausalPolicy
+from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weights import full_tensor
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import Objective, traits
@@ -43,12 +48,15 @@ from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import ParallelTable
 from pmdkit_lab.planner import model_shapes
+from pmdkit_lab.planner.data_sheets import GPUS
 from pmdkit_lab.planner.model_size import cache_bytes
 from pmdkit_lab.rehearsal import device
-from pmdkit_lab.rehearsal.meter import CUDA, OURS, PMDKIT, Meter
+from pmdkit_lab.rehearsal.device import GIB
+from pmdkit_lab.rehearsal.meter import CUDA, OURS, PMDKIT, Meter, caller, short
 
 END = 0
-SHORT = 16  # tokens of a response in the first step
+SHORT = 16  # tokens of a response in the first step, and of the prompts of the weight-sync check
+LAST = 3  # the step that is measured; it has to hold as much memory afterwards as the second did
 PHASES = {
     "sync_weights": "publish",
     "score": "score",
@@ -58,20 +66,42 @@ PHASES = {
 
 
 class FakeGroup(accelerate_group.AccelerateGroup):
-    """A process group without real peers: a gather returns this process's own tensor `size` times."""
+    """A process group without real peers: a gather returns this process's own tensor `size` times.
 
-    def __init__(self, table: ParallelTable, rank: int) -> None:
+    `called` is told of each call in which real processes would wait for each other.
+    """
+
+    def __init__(self, table: ParallelTable, rank: int, called: Callable[[str], None] = lambda what: None) -> None:
+        self.called, self.scored = called, [0] * table.processes
         device.start_group(rank, table.processes)
         self.strategy, self.replicas = table.strategy, table.replicas
         self.rank, self.size, self.device = rank, table.processes, CUDA
 
         self.accelerator: Any = SimpleNamespace(prepare=distributed)
 
-    any_rank, broadcast_object = ProcessGroup.any_rank, ProcessGroup.broadcast_object
-
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """This process's tensor for every process."""
+        """This process's tensor for every process; of log-probabilities, as many as each process scores."""
+        self.called(f"gather {short(tensor.dtype)}")
+        if tensor.is_floating_point() and tensor.shape == (self.scored[self.rank],):
+            return [tensor.new_zeros(count) for count in self.scored]
         return [tensor] * self.size
+
+    def shard(self, group: ProcessGroup, prompts: Any, responses: Sequence[Any], *given: Any, **named: Any) -> Any:
+        """`shard_by_tokens`; records how many log-probabilities each process will send."""
+        plans = shard_by_tokens(group, prompts, responses, *given, **named)
+        if group is self:
+            self.scored = [sum(len(responses[row]) for rows in own for row in rows) for own in plans]
+        return plans
+
+    def any_rank(self, flag: bool) -> bool:
+        """This process's flag."""
+        self.called("any_rank")
+        return flag
+
+    def broadcast_object(self, value: Any) -> Any:
+        """This process's value."""
+        self.called("broadcast_object")
+        return value
 
 
 def distributed(root: nn.Module) -> nn.Module:
@@ -93,7 +123,8 @@ def summed(
 def make_task(spec: LLMSpec, objective: Objective, size: int) -> Any:
     """Task, encoder and problems of a rehearsal: per process two micro-batches, each as full as the recipe allows.
 
-    Problems are their numbers, all prompts have the same tokens, and every second response is right.
+    All prompts have the same tokens, and every second response is right. Problems below 0 are those of the weight-sync
+    check.
     """
     schedule, prompt, response = spec.schedule, spec.rollout.max_prompt, spec.rollout.width
     assert schedule.group is not None
@@ -110,8 +141,10 @@ def make_task(spec: LLMSpec, objective: Objective, size: int) -> Any:
         group=group,
         response=response,
         tokenizer=SimpleNamespace(eos_token_id=END),
-        problem=lambda number: number,
-        encode=lambda problem: tokens,
+        train=torch.arange(-spec.rollout.canary, 0),
+        data=lambda text: tokens[:SHORT],
+        problem=lambda number: SimpleNamespace(number=number, problem="", answer=""),
+        encode=lambda problem: tokens[:SHORT] if problem.number < 0 else tokens,
         prompts=lambda step: torch.arange(count),
         reward=lambda drawn: (torch.arange(drawn.mass.numel()).view(drawn.mass.shape) % 2).double(),
     )
@@ -153,6 +186,10 @@ class RehearsedVLLM(ColocatedEngine):
         there = torch.cuda.get_device_properties(0).total_memory if config.rollout.engine == "vllm" else 0
         self.llm: Any = FakeVLLM(weights // config.options.tensor_parallel, int(config.options.memory * there))
 
+    def score(self, prompts: Sequence[Any], responses: Sequence[Any]) -> list[Tensor]:
+        """What the trainer reads from a fake device: zeros."""
+        return [torch.zeros(len(response)) for response in responses]
+
 
 def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: ProcessGroup) -> DistributedEngine:
     """The recipe's engine, which publishes weights for real and holds its cache, but draws no tokens."""
@@ -168,16 +205,30 @@ def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: Process
         cache = min(rollout.cache_tokens, int(drawn * (rollout.max_prompt + rollout.width)))
         cache *= cache_bytes(model.config, width)
 
-    def generate(prompts: Sequence[Any], each: int, *given: Any) -> Responses:
+    def generate(prompts: Sequence[Any], each: int, seeds: Any, sampling: Any, progress: Any = None) -> Responses:
         """Fake responses while a full cache is held; short in step 1, which only creates the optimizer's state."""
-        held = torch.empty(cache, dtype=torch.uint8, device=CUDA)
-        length = task.response if engine.version else min(task.response, SHORT)
+        held = torch.empty(cache if sampling.width > SYNC_TOKENS else 0, dtype=torch.uint8, device=CUDA)
+        length = min(task.response if engine.version else SHORT, task.response, sampling.width)
         tokens = torch.ones(len(prompts) * each, length, dtype=torch.long)
         tokens[:, -1] = END
-        ended = torch.ones(len(tokens), dtype=torch.bool)
         del held
-        return Responses(tokens, torch.full(tokens.shape, -1.0), tokens >= 0, ended, engine.version)
+        return Responses(
+            tokens, torch.zeros(tokens.shape), tokens >= 0, torch.ones(len(tokens)).bool(), engine.version
+        )
 
+    gather = found.gather
+
+    def gather_unequal(drawn: Responses | None) -> Responses:
+        """The responses of all processes, of which those to the last prompt are half as long: rows are not equal."""
+        every = gather(drawn)
+        if group.size > 1:
+            half = every.mask.shape[1] // 2
+            every.mask[-task.group :, half:] = False
+            every.tokens[-task.group :, half - 1] = END
+            every.tokens[-task.group :, half:] = 0
+        return every
+
+    found.gather = gather_unequal  # type: ignore[method-assign]
     engine.generate = generate
     return found
 
@@ -222,17 +273,24 @@ def shards(request: Mapping[str, Any], rank: int) -> list[tuple[Any, ...]]:
 
 
 def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
-    """Run two steps of the loop: a short step, then a measured step of two micro-batches."""
+    """Run three steps of the loop: a short step, then two of two micro-batches, of which the second is measured.
+
+    Raises:
+        MemoryKept: the third step leaves more memory behind than the second.
+    """
     spec, objective = resolve("llm", request["recipe"], request["changes"], trust=request["trust"])
-    group = SINGLE if spec.parallel.processes == 1 else FakeGroup(spec.parallel, request["rank"])
+    group = SINGLE
+    if spec.parallel.processes > 1:
+        group = FakeGroup(spec.parallel, request["rank"], lambda what: meter.current["order"].append([what, caller()]))
     task = make_task(spec, objective, group.size)
     model = make_model(spec, group.strategy == "fsdp2")
     # the verdict names everything that is left out here
-    changes = {"environment": None, "canary": 0}
-    spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update=changes)})
+    spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"environment": None})})
     engine = make_engine(spec, model, task, group)
     spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"lag": 0})})
     accelerate_group.summed = summed
+    if isinstance(group, FakeGroup):
+        policy_module.shard_by_tokens = group.shard  # type: ignore[assignment]
     old_logprobs.SAMPLE = 2**30  # score all rows: a sample would leave some processes without rows
     policy = make_policy(spec, objective, model, group)
     learner = backend.make_learner(spec, policy, task, task, engine)
@@ -241,8 +299,12 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
     optimizer: Any = learner.optimizer
     optimizer.step = meter.phase("optimizer")(optimizer.step)
 
+    held: list[Counter[str]] = []
+
     def observe(step: int, *given: Any) -> None:
-        if step == 1:
+        gc.collect()
+        held.append(+meter.by_site)
+        if step < LAST:
             meter.forget()
             return
         with meter.phase("save"):  # the copies to the host that a checkpoint makes
@@ -253,7 +315,14 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
                     whole.cpu()
 
     with meter.phase("rollout"):
-        run(objective, learner, task, Schedule(2, task.group, 1), [observe])
+        run(objective, learner, task, Schedule(LAST, task.group, 1), [observe])
+    if kept := held[-1] - held[-2]:
+        (site, size), *_ = kept.most_common(1)
+        raise MemoryKept(f"{size / GIB:.2g} GiB more are held after a step than after the step before", site)
+
+
+class MemoryKept(Exception):
+    """Memory that every step leaves behind; its arguments are a sentence and the line that allocated it."""
 
 
 def place(problem: BaseException) -> str:
@@ -270,7 +339,7 @@ def rehearse_rank(request: Mapping[str, Any]) -> dict[str, Any]:
 
     A process that is not the first finds nothing that the one that it is `like` does not, if their shards are equal.
     """
-    began, meter = time.perf_counter(), Meter()
+    began, meter = time.perf_counter(), Meter(GPUS[request["gpu"]])
     found: dict[str, Any] = {"rank": request["rank"]}
     attend = PackedLayout.attend_varlen
 
@@ -286,6 +355,9 @@ def rehearse_rank(request: Mapping[str, Any]) -> dict[str, Any]:
             if not same:
                 rehearse(request, meter)
         found |= {"like": request["like"]} if same else {}
+    except MemoryKept as kept:
+        words, where = kept.args
+        found |= {"problem": words, "phase": "rollout", "where": where}
     except Exception as problem:
         own = isinstance(problem, PmdkitError)
         words = str(problem) if own else f"{type(problem).__name__}: {first_line(problem)}"
@@ -300,7 +372,7 @@ def rehearse_rank(request: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Rehearse the requests on standard input, one process for each, and print the results as JSON."""
     requests: list[dict[str, Any]] = json.load(sys.stdin)
-    device.install(requests[0]["gib"])
+    device.install(GPUS[requests[0]["gpu"]].gib)
     # one process per request even on fewer cores: three at once on two cores end before two and then one
     with ProcessPoolExecutor(len(requests), multiprocessing.get_context("fork")) as pool:  # torch is imported once
         print(json.dumps(list(pool.map(rehearse_rank, requests))))

@@ -64,7 +64,7 @@ def rehearse(
     if count % (span := engine_traits(spec).span):
         raise UsageError(f"vllm.tensor_parallel is {span} on {count} accelerators; give a divisor")
     shape_of(spec)  # refuse a model without a configuration before compiling anything
-    given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gib": gpu.gib}
+    given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gpu": gpu.name}
     between = [{**given, "rank": count // 2, "like": count - 1}] if count > 2 else []
     ends = [{**given, "rank": rank} for rank in sorted({0, count - 1})]
     report = verdict(spec, gpu, rehearse_ranks([*ends, *between]))

@@ -81,11 +81,11 @@ def main():
     model_shapes.shape_of = few_layers
 
     def found(recipe, number, changes):
-        return rank.rehearse_rank({"recipe": recipe, "changes": changes, "trust": [], "rank": number, "gib": 80})
+        return rank.rehearse_rank({"recipe": recipe, "changes": changes, "trust": [], "rank": number, "gpu": "H100"})
 
     def like(processes):
         """The process in the middle, which need not be rehearsed where its shards are like those of the last."""
-        given = {"recipe": SEVEN, "changes": {**BRIEF, "parallel.processes": processes}, "trust": [], "gib": 80}
+        given = {"recipe": SEVEN, "changes": {**BRIEF, "parallel.processes": processes}, "trust": [], "gpu": "H100"}
         return rank.rehearse_rank({**given, "rank": processes // 2, "like": processes - 1})
 
     every = {name: found(*case) for name, case in CASES.items() if not sys.argv[2:] or name in sys.argv[2:]}
