@@ -28,7 +28,7 @@ def show_rehearsal(report: Mapping[str, Any]) -> None:
     ranks = ", ".join(map(str, report["ranks"]))
     ranks += "".join(f"; {rank} has shards like those of {other}" for rank, other in report["alike"].items())
     console.print(f"[bold]llm {shown(report['recipe'])}[/bold] on {report['gpus']}, {how}: ranks {ranks}")
-    table = simple_table("phase", ">GiB", ">TFLOP", "products in", ">GiB sent", "kernels in", ">waits")
+    table = simple_table("phase", ">GiB", ">TFLOP", "products in", ">GiB sent", "kernels in", ">waits", ">s at least")
     for name, phase in report["phases"].items():
         kinds = phase["kernels"]
         table.add_row(
@@ -39,9 +39,21 @@ def show_rehearsal(report: Mapping[str, Any]) -> None:
             f"{sum(phase['traffic_gib'].values()):,.1f}",
             " ".join(f"{kind} {count}" for kind, count in kinds.items() if kind != "integer"),
             str(sum(phase["waits"].values())),
+            f"{phase['seconds']:.3f}",
         )
-    table.caption = "one step of two micro-batches; memory at the fullest moment of each phase"
+    table.caption = (
+        "one step of two micro-batches; memory at the fullest moment of each phase; seconds from the data sheet, "
+        "a bound: measured updates took 1.2 to 2 times as long"
+    )
     console.print(table)
+    if step := report["step_seconds"]:
+        console.print(f"updates of a whole step: {step['passes']} passes, at least {step['update']:.3g} s")
+    lines = simple_table(">ms", ">calls", ">TFLOP", ">GB", ">ms saved", "the costliest operators")
+    for one in report["costliest"]:
+        numbers = 1e3 * one["seconds"], one["calls"], one["tflop"], one["gb"], 1e3 * one["fusing_saves"]
+        lines.add_row(*(f"{number:,.4g}" for number in numbers), shown(one["where"]))
+    lines.caption = "saved: at most, if one kernel did it together with what its function did before"
+    console.print(lines)
     fullest = max(report["phases"], key=lambda name: report["phases"][name]["peak_gib"], default=None)
     for name in dict.fromkeys(filter(None, (fullest, "update"))):
         phase = report["phases"].get(name, {"sites_gib": {}, "waits": {}})
@@ -54,6 +66,12 @@ def show_rehearsal(report: Mapping[str, Any]) -> None:
     for where, count in sorted(waits.items(), key=lambda pair: -pair[1])[:MOST]:
         lines.add_row(str(count), shown(where))
     console.print(lines)
+    if report["accepted"]:
+        console.print(f"compared with the rehearsal that was accepted {report['accepted']}", soft_wrap=True)
+        for words in report["deviations"] or ["no number deviates by more than 1 %"]:
+            console.print(f"  {shown(words)}", soft_wrap=True)
+        if report["deviations"]:
+            console.print("if that is meant, remove the record there to accept it", soft_wrap=True)
     for part in report["skipped"]:
         console.print(f"skipped: {shown(part)}", soft_wrap=True)
     console.print(shown(report["verdict"]), soft_wrap=True)

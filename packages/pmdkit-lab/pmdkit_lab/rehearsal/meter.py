@@ -23,7 +23,7 @@ from torch.utils.flop_counter import flop_registry
 import pmdkit
 from pmdkit_lab.planner.data_sheets import GPU, GPUS
 from pmdkit_lab.rehearsal import device
-from pmdkit_lab.rehearsal.roofline import Clock, Work, bytes_moved
+from pmdkit_lab.rehearsal.roofline import Clock, Work, bytes_moved, fakes, size
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
@@ -45,7 +45,7 @@ def new_phase() -> dict[str, Any]:
     """Empty counts of a phase: bytes at its peak and by site, FLOPs, calls, bytes sent, waits by line, predicted time.
 
     `order` has each collective with its line, in order; `costs` by line and operator the seconds on the device, calls,
-    FLOPs and bytes.
+    FLOPs, bytes, and the seconds that fusing it with what its function did before would save.
     """
     counts = {kind: Counter[str]() for kind in ("products", "kernels", "traffic", "waits")}
     return {"peak": 0, "sites": {}, "seconds": 0.0, "order": [], "costs": {}} | counts
@@ -70,7 +70,7 @@ class Meter(TorchDispatchMode):
         self.phases: dict[str, dict[str, Any]] = defaultdict(new_phase)
         self.current = self.phases["build"]
         self.latest = "build"
-        self.live: dict[int, list[Any]] = {}  # bytes and site of each storage, and what sees its end
+        self.live: dict[int, list[Any]] = {}  # bytes and site of each storage, what sees its end, and what filled it
         self.seen: dict[Any, tuple[Any, list[Any]]] = {}  # results and counts of operators, by their arguments
         self.held = 0
         self.by_site: Counter[str] = Counter()
@@ -104,23 +104,23 @@ class Meter(TorchDispatchMode):
             self.current |= {"peak": self.held, "sites": +self.by_site}
         self.rising = False
 
-    def change(self, entry: list[Any], size: int) -> None:
+    def change(self, entry: list[Any], nbytes: int) -> None:
         """Record the new size of a storage, in blocks of the allocator."""
-        size = -(-size // BLOCK) * BLOCK
-        if size < entry[0]:
+        nbytes = -(-nbytes // BLOCK) * BLOCK
+        if nbytes < entry[0]:
             self.snapshot()
         else:
             self.rising = True
-        self.held += size - entry[0]
-        self.by_site[entry[1]] += size - entry[0]
-        entry[0] = size
+        self.held += nbytes - entry[0]
+        self.by_site[entry[1]] += nbytes - entry[0]
+        entry[0] = nbytes
 
-    def track(self, tensor: Tensor, operator: str) -> None:
+    def track(self, tensor: Tensor, operator: str, line: str) -> None:
         """Count the memory of a tensor that an operator made, unless the tensor is a view."""
         storage = tensor.untyped_storage()
         key = storage.data_ptr()
         if key not in self.live:
-            entry: list[Any] = [0, f"{caller()} [{operator.split('::')[1]}]"]
+            entry: list[Any] = [0, f"{line} [{operator.split('::')[1]}]"]
             self.live[key] = entry
             entry.append(weakref.ref(storage, lambda _: self.freed(key, entry)))
             self.change(entry, storage.nbytes())
@@ -149,8 +149,8 @@ class Meter(TorchDispatchMode):
         if given in self.seen:
             result, counts = self.seen[given]
             if result is IN_PLACE:
-                return self.counted(name, args[0], counts)
-            return self.counted(name, device.made_again(result, self.fake, faked), counts)
+                return self.counted(name, args[0], counts, faked)
+            return self.counted(name, device.made_again(result, self.fake, faked), counts, faked)
         if "wait_tensor" in name or "_wrap_tensor_autograd" in name:
             return args[0]  # a fake result would be a second tensor
         place = kwargs.get("device")
@@ -168,7 +168,7 @@ class Meter(TorchDispatchMode):
             # autograd's gradient of an index is in place, except for subclasses of tensors
             counts = self.count(func, name, args, kwargs, args[0], factors, faked)
             self.seen[given] = IN_PLACE, counts
-            return self.counted(name, args[0], counts)
+            return self.counted(name, args[0], counts, faked)
         with self.fake:
             if name == "aten::_grouped_mm" and args[0].dtype != torch.bfloat16:  # shapes are known for bfloat16 alone
                 out = func(args[0].bfloat16(), args[1].bfloat16(), *args[2:], **kwargs).to(args[0].dtype)
@@ -178,35 +178,56 @@ class Meter(TorchDispatchMode):
         if (described(args, []), described(kwargs, [])) == given[2:]:  # the operator changed no input's layout
             with suppress(LookupError):
                 self.seen[given] = device.result_of(out, faked), counts
-        return self.counted(name, out, counts)
+        return self.counted(name, out, counts, faked)
 
-    def counted(self, name: str, out: Any, counts: list[Any]) -> Any:
+    def counted(self, name: str, out: Any, counts: list[Any], faked: list[device.FakeTensor]) -> Any:
         """Return an operator's result after counting its memory and its work."""
+        line = self.line()
         for tensor in tree_leaves(out):
             if isinstance(tensor, device.FakeTensor) and tensor.device.type == "cuda":
-                self.track(tensor, name)
+                self.track(tensor, name, line)
         for kind, what, amount in counts:
             if kind == "work":
-                self.spend(name, amount)
+                self.spend(f"{line} [{name.split('::')[1]}]", amount, faked, fakes(out))
             elif kind == "traffic":
                 self.collective(what, amount)
             else:
                 self.current[kind][what] += amount
         return out
 
-    def spend(self, name: str, work: Work) -> None:
-        """Let one kernel run on the clocks, and add it to the costs of its line.
+    def line(self) -> str:
+        """The running line; for autograd's own kernels, that of the forward pass whose gradient they compute.
 
-        Autograd's own kernels belong to the line of the forward pass whose gradient they compute. The nodes of autograd
-        are numbered in each thread, so where activations are recomputed a line may be another of the same block.
+        The nodes of autograd are numbered in each thread, so where activations are recomputed a line may be another of
+        the same block.
         """
         here, node = caller(), torch._C._current_autograd_node()
-        if node is not None and here.startswith("autograd"):
-            here = self.lines.get(node._sequence_nr(), here) + ", backward"
-        elif torch.is_grad_enabled():
+        if node is not None and here == "autograd":
+            return self.lines.get(node._sequence_nr(), here) + ", backward"
+        if torch.is_grad_enabled():
             self.lines[torch.autograd._get_sequence_nr() - 1] = here
-        cost = self.current["costs"].setdefault(f"{here} [{name.split('::')[1]}]", [0.0, 0, 0, 0])
-        for number, amount in enumerate((self.clock.run(work), 1, work.flops, work.moved)):
+        return here
+
+    def spend(
+        self, site: str, work: Work, faked: list[device.FakeTensor], made: list[device.FakeTensor]
+    ) -> None:
+        """Let one kernel run on the clocks, and add it to the costs of its site.
+
+        In one kernel with what its function computed before, it would not read those results again, and nothing would
+        have written them. Products are not fused.
+        """
+        kept, place = 0, function_of(site)
+        for tensor in faked if not work.flops else ():
+            entry = self.live.get(tensor.untyped_storage().data_ptr())
+            if entry is not None and entry[3:] == [place]:
+                kept += 2 * size(tensor)
+                entry.append(None)  # once
+        for tensor in made:
+            self.live[tensor.untyped_storage().data_ptr()][3:] = [] if work.flops else [place]
+        cost = self.current["costs"].setdefault(site, [0.0, 0, 0, 0, 0.0])
+        seconds = self.clock.run(work)
+        saved = min(kept / self.clock.gpu.bandwidth, seconds)
+        for number, amount in enumerate((seconds, 1, work.flops, work.moved, saved)):
             cost[number] += amount
 
     def collective(self, what: str, size: int) -> None:
@@ -250,8 +271,8 @@ class Meter(TorchDispatchMode):
         """Traffic of a collective; FLOPs, kernels and their time of anything else."""
         made = [x for x in tree_leaves(out) if isinstance(x, device.FakeTensor)]
         if name.startswith(("c10d::", "_c10d_functional::")):
-            size = max(x.numel() * x.element_size() for x in (*faked, *made))  # the whole, not its shards
-            return [("traffic", f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}", size)]
+            whole = max(x.numel() * x.element_size() for x in (*faked, *made))  # not its shards
+            return [("traffic", f"{name.split('::')[1].strip('_')} {short(faked[0].dtype)}", whole)]
         if func.is_view or name in EMPTY or name.startswith("prim::"):  # asking a tensor for its device runs nothing
             return []
         floats = [x.dtype for x in (*faked, *made) if x.dtype.is_floating_point]
@@ -279,8 +300,8 @@ def described(value: Any, faked: list[device.FakeTensor]) -> Any:
     kind = type(value)
     if kind is device.FakeTensor and value.constant is None:
         faked.append(value)
-        size = value.untyped_storage().nbytes()
-        return value.dtype, value.shape, value.stride(), value.storage_offset(), value.fake_device, size
+        memory = value.untyped_storage().nbytes()
+        return value.dtype, value.shape, value.stride(), value.storage_offset(), value.fake_device, memory
     if kind in (list, tuple):
         return kind, *(described(item, faked) for item in value)
     if kind is dict:
@@ -290,6 +311,12 @@ def described(value: Any, faked: list[device.FakeTensor]) -> Any:
             faked.append(value)
         return object()  # real data: never equal to another call's
     return kind, value
+
+
+def function_of(site: str) -> str:
+    """File and function of a site, and whether it is a backward pass; without the line and the operator."""
+    place, _, rest = site.partition(" [")[0].partition(" ")
+    return f"{place.partition(':')[0]} {rest}"
 
 
 def short(kind: torch.dtype) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,13 @@ from pmdkit_lab.planner.data_sheets import GPU, GPUS, parse_gpus
 from pmdkit_lab.planner.memory import GIB
 from pmdkit_lab.planner.model_shapes import shape_of
 from pmdkit_lab.planner.predict import Prediction, advice
+from pmdkit_lab.planner.step_time import update
 from pmdkit_lab.planner.workload import lengths, serving, sizes_of, work_of
+from pmdkit_lab.rehearsal import accepted
 
 SOURCE = Path(__file__).with_name("device.cpp")
 SITES = 12  # allocation sites shown for the largest phase of each kind
+COSTLIEST = 10  # operators shown
 START = (
     "import ctypes, sys; ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL); "
     "from pmdkit_lab.rehearsal import rank; rank.main()"
@@ -67,7 +70,15 @@ def rehearse(
     given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gpu": gpu.name}
     between = [{**given, "rank": count // 2, "like": count - 1}] if count > 2 else []
     ends = [{**given, "rank": rank} for rank in sorted({0, count - 1})]
-    report = verdict(spec, gpu, rehearse_ranks([*ends, *between]))
+    found = rehearse_ranks([*ends, *between])
+    report = verdict(spec, gpu, found)
+    key = accepted.key_of(recipe, changes, report["gpus"])
+    before, path = accepted.load(key)
+    if before is not None:
+        report |= {"accepted": f"with torch {before['torch']}, in {path}"}
+        report |= {"deviations": accepted.deviations(found, before)}
+    elif report["fits"]:
+        accepted.save(key, accepted.record_of(found), path)
     if report["fits"] or report["mistakes"]:
         return report
     # assume the planner's error is the same for its suggestions; take the first that fits in a rehearsal
@@ -113,6 +124,7 @@ def rehearse_ranks(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combine the processes' reports: for each phase the largest memory, and the first process's counts."""
     phases: dict[str, Any] = {}
+    place = Cluster(gpu, spec.parallel.processes, serving(spec)[0])
     for name in dict.fromkeys(name for one in found for name in one["phases"]):
         held = [one["phases"][name] for one in found if name in one["phases"]]
         fullest = max(held, key=lambda phase: phase["peak"])
@@ -124,8 +136,11 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
             "products_tflop": {kind: flops / 1e12 for kind, flops in held[0]["products"].items()},
             "kernels": held[0]["kernels"],
             "waits": held[0]["waits"],
+            # transfers beside the kernels
+            "seconds": max(max(phase["seconds"], transfer_seconds(phase["traffic"], place)) for phase in held),
         }
     mistakes = [{key: one[key] for key in ("rank", "phase", "problem", "where")} for one in found if "problem" in one]
+    mistakes += accepted.unlike_calls(found)
     peak, limit = max((phase["peak_gib"] for phase in phases.values()), default=0.0), PRACTICE.memory * gpu.gib
     fits = not mistakes and peak <= limit
     words = f"{'fits' if fits else 'does not fit'}: {peak:.1f} GiB of {limit:.1f} that may be filled"
@@ -150,11 +165,46 @@ def verdict(spec: LLMSpec, gpu: GPU, found: Sequence[Mapping[str, Any]]) -> dict
         "peak_gib": peak,
         "limit_gib": limit,
         "phases": phases,
+        "costliest": costliest(found[0]["phases"].values()),
+        "step_seconds": step_seconds(spec, phases, place),
+        "accepted": None,
+        "deviations": [],
         "mistakes": mistakes,
         "would_fit": None,
         "verdict": words,
         "seconds": max(one.get("seconds", 0.0) for one in found),
     }
+
+
+def transfer_seconds(traffic: Mapping[str, int], place: Cluster) -> float:
+    """Seconds of a phase's collectives at the full rate of the links; a sum over processes sends everything twice."""
+    sent = sum(size * (2 if "reduce float" in kind else 1) for kind, size in traffic.items())
+    return sent * (place.count - 1) / place.count / place.ring
+
+
+def costliest(phases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The operators that take most of the predicted time, by line."""
+    costs: dict[str, list[float]] = {}
+    for phase in phases:
+        for site, cost in phase["costs"].items():
+            costs[site] = [a + b for a, b in zip(costs.get(site, [0] * len(cost)), cost, strict=True)]
+    most = sorted(costs.items(), key=lambda pair: -pair[1][0])[:COSTLIEST]
+    names = ("seconds", "calls", "tflop", "gb", "fusing_saves")
+    units = (1, 1, 1e12, 1e9, 1)
+    return [
+        {"where": site, **{name: a / b for name, a, b in zip(names, cost, units, strict=True)}} for site, cost in most
+    ]
+
+
+def step_seconds(spec: LLMSpec, phases: Mapping[str, Any], place: Cluster) -> dict[str, float]:
+    """Passes of a step's updates in each process, as the planner expects them, and the seconds that they take."""
+    if "update" not in phases or "optimizer" not in phases:
+        return {}
+    work = work_of(spec)
+    updates = work.ministeps * work.passes
+    visits = update(sizes_of(spec), work, lengths("direct", spec.rollout.width), place, PRACTICE).visits
+    each = phases["update"]["seconds"] / 2
+    return {"passes": updates * visits, "update": updates * (visits * each + phases["optimizer"]["seconds"])}
 
 
 def compile_device() -> Path:
