@@ -29,7 +29,7 @@ SHOWN = (
     ("abs_log_ratio_median", "half moved less than", "nats"),
     ("ess", "effective after the step", "of a group"),
     ("theory_lambda_over_tau", "hidden brake lambda/tau", "reward units"),
-    ("noise_share", "noise for PMD-part", "of the groups"),
+    ("noise_share", "too few right draws", "of the groups"),
     ("anchor", "push under PMD-part", "of the pull back"),
     ("entropy", "entropy", "nats"),
     ("grad_norm", "gradient norm", ""),
@@ -77,7 +77,7 @@ class LiveDisplay(Display):
         self.live = Live(console=console, auto_refresh=False, transient=True)
         self.curve: deque[float] = deque(maxlen=4096)
         self.recent: deque[tuple[float, float]] = deque(maxlen=20)  # tokens and seconds of a step
-        self.drawn = 0.0
+        self.drawn, self.phase = 0.0, ""
         self.below: RenderableType = Text("")
         self.table: RenderableType = Text("")
         step, gone, left = "step {task.completed:.0f}/{task.total:.0f}", "gone,", "left{task.fields[rate]}"
@@ -90,6 +90,7 @@ class LiveDisplay(Display):
         self.title = printable(run_title(spec))
         self.last = spec.schedule.steps
         self.counts_tokens = spec.tier != "bandit"
+        self.hidden = {"anchor"} if spec.objective["name"] != "pmd-part" else set[str]()
         self.task = self.progress.add_task("steps", total=self.last, completed=start, rate="")
         self.table = Text(self.title, "bold")
         self.live.start()
@@ -109,10 +110,10 @@ class LiveDisplay(Display):
         self.live.update(Group(self.table, self.below), refresh=True)
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
-        """Show a bar under the table, redrawn at most four times a second."""
-        if time.monotonic() - self.drawn < 0.25 and done < total:
+        """Show a bar under the table, redrawn at most four times a second; at once where a phase begins."""
+        if what == self.phase and time.monotonic() - self.drawn < 0.25 and done < total:
             return
-        self.drawn = time.monotonic()
+        self.drawn, self.phase = time.monotonic(), what
         progress = ProgressBar(total=total, completed=done, width=24)
         self.below = bar = Table.grid(padding=(0, 1))
         bar.add_row(Text(f"  {printable(what)}", "dim"), progress, Text(printable(detail), "dim"))
@@ -125,7 +126,7 @@ class LiveDisplay(Display):
         table = Table("", Column(justify="right"), "", box=None, padding=(0, 2), show_header=False)
         table.columns[0].style = table.columns[2].style = "dim"
         for key, name, unit in SHOWN:
-            if row.get(key) is not None:
+            if row.get(key) is not None and key not in self.hidden:
                 measured = row.get(key.removeprefix("theory_")) if key.startswith("theory_log_ratio") else None
                 if measured is not None and abs(measured) < abs(row[key]) / 2:
                     unit += f", a step goes {100 * measured / row[key]:.2g} % of the way; a small part is usual"

@@ -257,17 +257,17 @@ def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
 
 
 def belief(ax: Axes, gauges: Rows) -> None:
-    """Draw the share of prompts per bucket, a group's effective share, and how often PMD-part's target is noise."""
+    """Draw the share of prompts per bucket, a group's effective share, and how often log Z is noise."""
     places, prompts = numbers(gauges, "bucket"), numbers(gauges, "prompts")
     ax.bar(places, prompts / prompts.sum(), 0.86, color="0.87", label="share of all prompts")
     question, reading = "How much of the old policy still counts?", r"effective: $1/(1+\chi^2)$ of the step"
     if known(gauges, "noise_share"):
-        ax.bar(places, numbers(gauges, "noise_share"), 0.36, color=VERMILLION, label="noise for PMD-part")
+        ax.bar(places, numbers(gauges, "noise_share"), 0.36, color=VERMILLION, label="too few right draws")
         question = "Which groups can be believed?"
-        reading = "noise: too few right draws, PMD-part's target is over a nat off"
+        reading = r"too few right draws: $\log Z$ of a group is over a nat off"
     if known(gauges, "theory_noise_share"):
         heights = numbers(gauges, "theory_noise_share")
-        ax.plot(places, heights, "s", color=BLACK, ms=6, mfc="none", label="noise to be expected")
+        ax.plot(places, heights, "s", color=BLACK, ms=6, mfc="none", label="the same, expected")
     ax.plot(places, numbers(gauges, "ess"), "o", color=BLUE, label="effective after the step")
     heading(ax, question, reading, "share")
     ax.set(ylim=(0, 1.45), yticks=np.linspace(0, 1, 6))

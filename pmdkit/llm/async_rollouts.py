@@ -251,7 +251,7 @@ class RolloutQueue:
         if self.newest_policy is None:
             self.load(request.version, snapshot)
             request.measured = self.measured
-        with explain_out_of_memory("rollout", "rollout.cache_tokens"):
+        with explain_out_of_memory("rollout", "schedule.prompts"):
             return self.engine.generate_share(replace(call, progress=progress))
 
     def load(self, version: int, snapshot: PolicySnapshot) -> None:

@@ -103,7 +103,7 @@ class EngineLearner(Learner):
         request = self.generate_request(prompts, group, seed)
         measured = self.sync_weights()
         episodes: list[Episode] | None = None
-        with explain_out_of_memory("rollout", "rollout.cache_tokens"):
+        with explain_out_of_memory("rollout", "schedule.prompts"):
             if self.turns is not None:
                 responses, episodes = self.turns.generate(self.engine, prompts, request)
             else:

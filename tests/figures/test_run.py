@@ -98,7 +98,7 @@ def test_what_depends_on_the_pass_rate_is_drawn_from_the_gauge(drawn_run: Run) -
     assert len(rows) >= 5
     assert bars(figure, BRAKE, r"$\lambda/\tau$, exact") == [row["theory_lambda_over_tau"] for row in rows]
     np.testing.assert_array_equal(drawn(figure, BRAKE)[0], [row["tau"] for row in rows])
-    assert bars(figure, BELIEF, "noise for PMD-part") == [row["noise_share"] for row in rows]
+    assert bars(figure, BELIEF, "too few right draws") == [row["noise_share"] for row in rows]
     expected, effective = drawn(figure, BELIEF)
     np.testing.assert_array_equal(expected, [row["theory_noise_share"] for row in rows])
     np.testing.assert_array_equal(effective, [row["ess"] for row in rows])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, explain_out_of_memory
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
@@ -110,7 +110,7 @@ class TransformersEngine:
         if self.version == base.NO_WEIGHTS:
             raise base.EngineLost("new weights arrived in part only; a mixture of old and new tensors draws no token")
         waiting = self.queue_prompts(prompts, group, seeds, sampling)
-        with self.inference():
+        with self.inference(), explain_out_of_memory("rollout", "rollout.cache_tokens"):
             batch = RunningBatch(self, prompts, seeds, sampling)
             while waiting or batch.rows:
                 if not batch.rows:

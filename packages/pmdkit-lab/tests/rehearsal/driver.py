@@ -62,8 +62,9 @@ def planted(file, name, right, wrong):
         setattr(owner, last, function)
 
 
-def main():
-    ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)  # before torch
+def rehearsed(library):
+    """The rehearsal of one process of a recipe, whose models have few layers; in a process without torch so far."""
+    ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # before torch
     from pmdkit_lab.planner import model_shapes
     from pmdkit_lab.rehearsal import device, rank
 
@@ -80,13 +81,19 @@ def main():
 
     model_shapes.shape_of = few_layers
 
-    def found(recipe, number, changes):
-        return rank.rehearse_rank({"recipe": recipe, "changes": changes, "trust": [], "rank": number, "gpu": "H100"})
+    def found(recipe, number, changes, **other):
+        given = {"recipe": recipe, "changes": changes, "trust": [], "rank": number, "gpu": "H100"}
+        return rank.rehearse_rank(given | other)
+
+    return found
+
+
+def main():
+    found = rehearsed(sys.argv[1])
 
     def like(processes):
         """The process in the middle, which need not be rehearsed where its shards are like those of the last."""
-        given = {"recipe": SEVEN, "changes": {**BRIEF, "parallel.processes": processes}, "trust": [], "gpu": "H100"}
-        return rank.rehearse_rank({**given, "rank": processes // 2, "like": processes - 1})
+        return found(SEVEN, processes // 2, {**BRIEF, "parallel.processes": processes}, like=processes - 1)
 
     every = {name: found(*case) for name, case in CASES.items() if not sys.argv[2:] or name in sys.argv[2:]}
     for name, mistake in PLANTED.items():

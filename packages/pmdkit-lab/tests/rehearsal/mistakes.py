@@ -1,0 +1,75 @@
+"""Twenty mistakes planted into the trainer of 7B over 32 processes, and five correct changes: what a rehearsal says.
+
+    python mistakes.py LIBRARY [NAME ...]    # LIBRARY: the file that `compile_device` returns
+
+Prints as JSON, for each: how it ends ("caught", "deviates" or "silent"), and the sentence.
+"""
+
+import json
+import os
+import sys
+
+from driver import BRIEF, SEVEN, planted, rehearsed
+
+UPDATE = "learner", "CausalLearner.update", "report: dict[str, float] = {}"
+SWAPPED = ".".join(f'replace("layers.{a}.", "layers.{b}.")' for a, b in ("0X", "10", "X1"))
+# name: file, function, what stands there, what is planted
+MISTAKES = {
+    "targets on the host": ("logprobs", "hidden_at_targets", "torch.tensor(targets, device=device)", "torch.tensor(targets)"),
+    "a shard is published": ("weights", "full_tensor", "tensor.full_tensor() if isinstance(tensor, DTensor) else tensor", "tensor"),
+    "scores of rank 0 alone": ("policy", "CausalPolicy.logp", "torch.cat(group.gather(torch.cat(mine).cpu()))", "group.gather(torch.cat(mine).cpu())[0]"),
+    "a prefix too many": ("learner", "CausalLearner.gathered_weights", "else weights.named_weights(self.model)\n", "else {f'x.{k}': v for k, v in weights.named_weights(self.model).items()}\n"),
+    "all take the rows of rank 0": ("learner", "CausalLearner.update", ")[group.rank]", ")[0]"),
+    "rank 0 alone makes a pass": (*UPDATE, f"{UPDATE[2]}\n    group.is_main_process and self.expected_logp()"),
+    "rank 0 alone sums a number": (*UPDATE, f"{UPDATE[2]}\n    group.is_main_process and torch.distributed.all_reduce(torch.zeros(1, device=group.device))"),
+    "published in float32": ("learner", "CausalLearner.gathered_weights", "torch.bfloat16 if self.policy.bfloat16 else None", "None"),
+    "logits in bfloat16": ("head", "ChunkedHead.__init__", "torch.float32 if self.half else states.dtype", "states.dtype"),
+    "a third moment": (*UPDATE, f"{UPDATE[2]}\n    for some in self.optimizer.param_groups: some['amsgrad'] = True"),
+    "a reference for nothing": ("backend", "make_policy", "reference=traits(objective).uses_reference", "reference=True"),
+    "flash attention lost": ("packed_attention", "choose_kernel", '"varlen" if fits', '"sdpa" if fits'),
+    "two layers swapped": ("weights", "GatheredWeights.__getitem__", "self.source[name]", f"self.source[name.{SWAPPED}]"),
+    "logits of every pass kept": ("head", "ChunkedHead.__init__", "self.temperature = temperature", "self.temperature = temperature\n    torch.kept = [*getattr(torch, 'kept', []), self]"),
+    "64 MiB kept a step": (*UPDATE, f"{UPDATE[2]}\n    self.kept = [*getattr(self, 'kept', []), torch.zeros(2**26, dtype=torch.uint8, device=group.device)]"),
+    "gradients of scores kept": ("learner", "CausalLearner.score", "return self", "with torch.enable_grad(): return self"),
+    "all logits at once": ("fused_loss", "fused_linear_loss", "coefficients, head_tokens, temperature)", "coefficients, 10**6, temperature)"),
+    "gradients averaged": ("fsdp2", "shard", "set_gradient_divide_factor(1.0)", "set_gradient_divide_factor(32.0)"),
+    "gradients kept after the step": ("learner", "CausalLearner.update", "self.optimizer.zero_grad(set_to_none=True)  # the engine needs", "pass  # the engine needs"),
+    "a wait in every layer": ("packed_attention", "PackedLayout.attend", "if self.kept is not None:", "float(query.sum())\n    if self.kept is not None:"),
+}  # fmt: skip
+CORRECT = {
+    "the logarithm by its function": ("head", "ChunkedHead.forward", "- self.sums.log()", "- torch.log(self.sums)"),
+    "numbers repeated at once": ("fused_loss", "per_token", "torch.cat([number.expand(length) for number, length in zip(numbers, lengths, strict=True)])", "numbers.repeat_interleave(torch.tensor(lengths, device=numbers.device), output_size=sum(lengths))"),
+    "lines moved": ("learner", "CausalLearner.update", "skipped = 0", "skipped = 0\n\n\n\n    assert skipped == 0"),
+    "factors in another order": ("head", "ChunkedHead.backward", "(-coefficient.to(self.wide) / (self.temperature * self.sums))", "(-coefficient.to(self.wide) / self.sums / self.temperature)"),
+    "positions counted from the prompt": ("packed_attention", "PackedLayout.positions", "torch.arange(len(head), len(head) + length)", "len(head) + torch.arange(length)"),
+}  # fmt: skip
+
+
+def main():
+    found = rehearsed(sys.argv[1])
+    import torch
+
+    from pmdkit_lab.rehearsal import accepted
+
+    def both():
+        return [found(SEVEN, rank, BRIEF) for rank in (0, 31)]
+
+    before, told = accepted.record_of(both()), {}
+    for name, mistake in (MISTAKES | CORRECT).items():
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
+        with planted(*mistake):
+            ranks = both()
+        vars(torch).pop("kept", None)
+        caught = [f"{one['problem']} ({one['where']})" for one in ranks if "problem" in one]
+        caught += [one["problem"] for one in accepted.unlike_calls(ranks)]
+        words = accepted.deviations(ranks, before)
+        told[name] = ["caught", caught] if caught else ["deviates", words] if words else ["silent", []]
+        print(name, told[name][0], *told[name][1][:4], sep="\n    ", file=sys.stderr, flush=True)
+    print(json.dumps(told))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
