@@ -71,13 +71,14 @@ def record_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def deviations(found: Sequence[Mapping[str, Any]], accepted: Mapping[str, Any]) -> list[str]:
     """A sentence for each number that differs by more than 1 % from the accepted rehearsal, with what changed most."""
     now = record_of(found)["ranks"]
-    words = dict[str, None]()  # ranks mostly deviate alike
+    words: dict[str, list[str]] = {}  # ranks mostly deviate alike
     for rank, phases in accepted["ranks"].items():
-        for name in dict.fromkeys((*phases, *now.get(rank, {}))):
-            here = now.get(rank, {}).get(name)
-            if here is not None and name in phases:
-                words |= dict.fromkeys(f"{name}: {text}" for text in compared(here, phases[name]))
-    return list(words)
+        for name, phase in phases.items():
+            if name in now.get(rank, {}):
+                for text in compared(now[rank][name], phase):
+                    words.setdefault(f"{name}: {text}", []).append(rank)
+    alone = len(set(accepted["ranks"]) & set(now)) > 1
+    return [f"rank {ranks[0]} alone, {text}" if alone and len(ranks) == 1 else text for text, ranks in words.items()]
 
 
 def compared(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:

@@ -101,10 +101,11 @@ def patch_cuda(gib: float) -> None:
 
 
 LIBRARY = torch.library.Library("aten", "IMPL")
+GPU_ONLY = {"aten::_fused_rms_norm"}  # composite operators whose own kernels CPUs lack
 
 
 def register_kernels() -> None:
-    """Register a kernel on the device for each composite operator that has its own kernel on the CPU.
+    """Register a kernel on the device for each composite operator that has its own kernel on the CPU or a GPU.
 
     A build with CUDA has them. Without them the dispatcher composes the operator before any mode sees it: the gradient
     of silu becomes seven operators and four buffers.
@@ -116,7 +117,7 @@ def register_kernels() -> None:
 
     for name in torch._C._dispatch_get_all_op_names():
         composed = name.startswith("aten::") and has(name, "CompositeImplicitAutograd")
-        if composed and has(name, "CPU") and not has(name, "CUDA"):
+        if composed and (has(name, "CPU") or name in GPU_ONLY) and not has(name, "CUDA"):
             LIBRARY.impl(name.removeprefix("aten::"), never, "CUDA")
 
 
