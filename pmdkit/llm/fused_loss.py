@@ -115,10 +115,7 @@ class ResponseCoefficients:
     def __init__(self, objective: Objective, batch: Batch, states: Tensor) -> None:
         folded = batch.folded()
         self.groups = folded.group  # on its own device: where units begin is read on the host
-        given = {field.name: getattr(folded, field.name) for field in fields(folded)}
-        # on the device of the states, so that nothing waits for an accelerator
-        here: dict[str, Any] = {name: None if x is None else x.to(states.device) for name, x in given.items()}
-        self.batch = Batch(**here)
+        self.batch = batch_on(states.device, folded)  # so that nothing waits for an accelerator
         self.objective = objective
         self.loss = torch.zeros((), dtype=torch.float64, device=states.device)
         self.seq_logp = torch.zeros(len(self.batch.group), dtype=torch.float64, device=states.device)
@@ -140,6 +137,12 @@ class ResponseCoefficients:
         assert c is not None, "the loss is one number per response"
         self.loss += total(self.objective, batch)
         return c
+
+
+def batch_on(device: torch.device, batch: Batch) -> Batch:
+    """The batch with all of its tensors on a device."""
+    given: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return Batch(**{name: None if x is None else x.to(device) for name, x in given.items()})
 
 
 def forward_backward(

@@ -340,10 +340,12 @@ class CausalLearner(EngineLearner):
             return self.policy.logp_of_rows(root, prompts, responses, rows, mask).double().sum()
         some = batch[torch.tensor(rows)]
         if traits(objective).level == "token":
-            flat = self.policy.logp_of_rows(root, prompts, responses, rows, mask, temperature).cpu()
+            flat = self.policy.logp_of_rows(root, prompts, responses, rows, mask, temperature)
             places = scored_places(some.mask, torch.tensor([len(responses[row]) for row in rows]))
-            logp = flat.new_zeros(places.shape).masked_scatter(places, flat).double()
-            loss = total(objective, replace(some, logp=logp))
+            # at places that the host knows: a mask on the accelerator would be waited for, to count it
+            at = tuple(place.to(flat.device) for place in places.nonzero(as_tuple=True))
+            logp = flat.new_zeros(places.shape).index_put(at, flat).double()
+            loss = total(objective, replace(fused_loss.batch_on(flat.device, some), logp=logp))
         else:
             mine, answers = [prompts[row] for row in rows], [responses[row].tolist() for row in rows]
             fused = root(

@@ -165,8 +165,7 @@ class PackedLayout:
         """Flash attention aligns the ends of queries and keys, so a shared prompt is gathered before each response."""
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # [S, heads, d]
         if self.after:
-            rows = self.rows(q.device)
-            k, v = k[rows], v[rows]
+            k, v = (GatheredRows.apply(x, self, self.rows(x.device)) for x in (k, v))
         ends_q, ends_k = self.ends(q.device)
         shared: dict[str, Any] = {"enable_gqa": q.shape[1] != k.shape[1]} if WANTS_GQA else {}
         out = varlen_attn(
@@ -254,6 +253,33 @@ class PackedLayout:
     @cached_property
     def _cache(self) -> dict[Any, Any]:
         return {}
+
+
+class GatheredRows(torch.autograd.Function):
+    """The rows of a packed [S, heads, d] that each sequence needs: those of what it continues, then its own.
+
+    Torch's gradient of an index sorts all rows, since any may be wanted twice. Here each row is its own sequence's once,
+    and of a prompt also once for each response: a gather, and one sum over the responses to a prompt.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layout: PackedLayout, rows: Tensor) -> Tensor:  # noqa: D102
+        ctx.layout = layout
+        return x[rows]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # noqa: D102
+        layout, parts = ctx.layout, list[Tensor]()
+        again: dict[range, list[Tensor]] = {}
+        pieces = iter(grad.split([n for head, own in zip(layout.heads, layout.lengths, strict=True) for n in (len(head), own)]))
+        for head, first, own in zip(layout.heads, pieces, pieces, strict=True):
+            parts.append(own)
+            if head:
+                again.setdefault(head, []).append(first)
+        found = torch.cat(parts)
+        for head, copies in again.items():
+            found[head.start : head.stop] += torch.stack(copies).sum(0)
+        return found, None, None
 
 
 def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attention) -> Tensor:

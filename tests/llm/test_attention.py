@@ -139,3 +139,14 @@ def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
     assert ends_q.tolist() == [0, 3, 5, 6, 8]
     assert ends_k.tolist() == [0, 3, 8, 12, 14]
     assert layout.positions().tolist() == [0, 1, 2, 3, 4, 3, 0, 1]
+
+
+def test_the_gradient_of_gathered_rows_is_that_of_an_index():
+    """Two prompts, one of them continued three times; every row is wanted once for itself, a prompt's once more each."""
+    layout = PackedLayout((2, 1, 5, 3, 4), (-1, -1, 0, 0, 0))
+    x = torch.randn(15, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    rows = layout.rows(torch.device("cpu"))
+    weight = torch.arange(len(rows), dtype=torch.float64)[:, None, None]
+    ours, theirs = GatheredRows.apply(x, layout, rows), x[rows]
+    assert torch.equal(ours, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad((y * weight).sum(), x)[0] for y in (ours, theirs)))

@@ -19,7 +19,7 @@ from pmdkit_lab.rehearsal.device import GIB
 
 SHIPPED = Path(__file__).with_name("accepted.json")
 SHIPPED_RECIPES = (
-    *("calculator", "starter", "starter-moe", "smollm2", "starter-100m", "one-gpu", "qwen3-30b-a3b", "qwen2.5-7b"),
+    *("qwen2.5-7b", "one-gpu", "qwen3-30b-a3b", "calculator", "starter", "starter-moe", "smollm2", "starter-100m"),
     "qwen2.5-7b parallel.replicas=4",
     "qwen2.5-7b parallel.processes=64 parallel.replicas=8",
 )
