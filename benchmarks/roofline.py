@@ -31,7 +31,7 @@ GPU, PROMPT = "H200", 14  # tokens of a prompt
 def recipe(case: str, place: Path) -> Path:
     """A recipe of that shape; its model is a configuration without weights."""
     import transformers
-    from first_hour import RECIPE, SHAPES
+    from gpu import RECIPE, SHAPES
 
     shape, (prompts, group, width), checkpointing, _, _ = STEPS[case]
     kind, numbers = SHAPES[shape]

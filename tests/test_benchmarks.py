@@ -133,25 +133,30 @@ def test_a_sitting_says_which_rows_moved_by_more_than_15_percent(bench, values, 
     assert last.strip() == f"{int(not said)} rows are within 15% of what is stored"
 
 
-PARTS = ["solver", "head", "step", "rollouts", "vllm", "starter-100m", "one-gpu"]
+ENTRIES = [
+    *("lock", "graphs", "attention", "one-gpu", "smollm2", "runners", "profile", "head", "step", "vllm", "rollouts"),
+    *("sharded", "stale", "one-gpu-rows", "starter-100m", "solver"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", mostly_nightly(PARTS, "solver"))
-def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
-    """The same code on tiny shapes: rows come, are kept, and can be judged. Their figures mean nothing."""
-    path = tmp_path / "gpu.json"
-    command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--tiny", "--part", part, "--record", str(path)]
+@pytest.mark.parametrize("entry", mostly_nightly(ENTRIES, "lock", "solver"))
+def test_the_first_hour_on_a_gpu_goes_on_in_small_on_a_cpu(bench, tmp_path, entry):
+    """A journal that lacks one entry: that one runs, and all that it sees is written. The figures mean nothing."""
+    hour, path = bench("first_hour"), tmp_path / "hour.jsonl"
+    assert list(hour.QUEUE) == ENTRIES
+    before = [{"protocol": hour.protocol(), "entry": name, "row": "end"} for name in ENTRIES if name != entry]
+    path.write_text("".join(json.dumps(row) + "\n" for row in before))
     environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, str(BENCHMARKS / "first_hour.py"), "--tiny", "--journal", str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    entry = json.loads(path.read_text())["results"]["gpu"]
-    assert part in entry["parts"]
-    assert entry["rows"]
-    for row in entry["rows"].values():
-        assert row.get("failed") or all(value >= 0 for value in row["values"])
-    if part == "solver":
-        assert entry["rows"]["gpu/solver-error"]["values"][0] < 1e-12
+    *seen, end = [row for row in map(json.loads, path.read_text().splitlines()[len(before) :])]
+    assert {row["entry"] for row in (*seen, end)} == {entry}
+    assert end["ended"] == ("shown" if seen else f"skipped: {hour.QUEUE[entry].needs} is not installed")
+    if entry == "solver":
+        rows = json.loads(path.with_suffix(".json").read_text())["results"]["gpu"]["rows"]
+        assert rows["gpu/solver-error"]["values"][0] < 1e-12
 
 
 def test_the_table_of_one_gpu_is_what_was_recorded():

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pmdkit.llm import packed_attention
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
-from pmdkit.llm.packed_attention import Attention, PackedLayout
+from pmdkit.llm.packed_attention import Attention, GatheredRows, PackedLayout
 
 from .conftest import Largest
 
