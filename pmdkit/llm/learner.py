@@ -25,7 +25,7 @@ from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
 from pmdkit.llm.in_flight import with_versions
 from pmdkit.llm.logprobs import scored_places
 from pmdkit.llm.micro_batches import shard_by_tokens
-from pmdkit.llm.old_logprobs import resolve_old_logprobs
+from pmdkit.llm.old_logprobs import mismatch_of_sample, resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
 from pmdkit.llm.tokens import Tokens
@@ -228,6 +228,10 @@ class CausalLearner(EngineLearner):
         rollouts = replace(rollouts, measured=request.measured, changes=request.changes)
         if self.options.in_flight:
             rollouts = with_versions(rollouts, responses, request.version, self.version, self.options.max_age)
+        if self.sampling.temperature == 1:  # at which the mismatch of the queue is measured, too
+            with torch.no_grad():
+                found = {"off_policy": -mismatch_of_sample(rollouts, self.score)["mismatch_kl"]}
+            rollouts = replace(rollouts, measured={**rollouts.measured, **found})
         return self.with_reference(rollouts)
 
     def gathered_weights(self) -> weights.GatheredWeights:

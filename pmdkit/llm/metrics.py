@@ -10,7 +10,7 @@ from pmdkit.fit import StepResult
 from pmdkit.llm.contrib.turns import gauges
 from pmdkit.llm.in_flight import age_columns
 from pmdkit.llm.learner import EngineLearner
-from pmdkit.llm.mismatch import target_bias
+from pmdkit.llm.mismatch import off_policy_parts, target_bias
 from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Learner, Rollouts
@@ -34,7 +34,12 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
         answers = task.graded(rollouts)
         verdicts = answers.verdicts
         measured = metrics.measure(step, learner, rollouts, groups, batch, updates)
-        row = measured.row
+        row, found = measured.row, rollouts.measured
+        completed = groups.present.view(-1) & torch.tensor([not item.truncated for item in answers.items])
+        # draws of the newest weights are as far from pi as the mismatch; with a lag both are measured
+        newest = rollouts.version == step - 1 and rollouts.versions is None
+        apart = -found["mismatch_kl"] if "mismatch_kl" in found and (newest or "off_policy" in found) else None
+        total, staleness = (apart, 0.0) if newest else (found.get("off_policy"), None)
         row = {
             **row,
             "grad_norm": None if isnan(row["grad_norm"]) else row["grad_norm"],  # a server may report none
@@ -42,12 +47,16 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
             "unscored": sum(not verdict.scored for verdict in verdicts),
             "unanswered": sum(verdict.path == "none" for verdict in verdicts),
             "cut_off": sum(item.truncated for item in answers.items),
+            "pass_rate_completed": (groups.reward.view(-1) > metrics.passed)[completed].double().mean().item()
+            if bool(completed.any())
+            else None,
             "skipped_groups": int((~groups.scored).sum()),
             **({} if task.rewards is None else task.rewards.columns(verdicts, answers.parts)),
             **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
-            **rollouts.measured,
+            **found,
+            **off_policy_parts(total, apart, staleness, 0.0),  # training draws from the whole softmax
             **({} if rollouts.versions is None else age_columns(rollouts, step, len(updates))),
-            **(target_bias(rollouts.measured, batch.tau, task.high - task.low) if in_target else {}),
+            **(target_bias(found, batch.tau, task.high - task.low) if in_target else {}),
             "engine_restarts": 0,  # a lost engine ends the run; columns of metrics.jsonl stay comparable
         }
         return replace(measured, row=row)

@@ -40,6 +40,27 @@ def mismatch_metrics(trainer: Tensor, engine: Tensor, mask: Tensor) -> dict[str,
     }
 
 
+def off_policy_parts(
+    total: float | None, mismatch: float | None, staleness: float | None, sampler: float | None
+) -> dict[str, float | None]:
+    r"""How far the policy pi is from the draws, log pi/mu in nats per token, and the three parts that it is the sum of.
+
+    $$ \log\frac{\pi}{\mu} = \log\frac{\pi_v}{e_v} + \log\frac{\pi}{\pi_v} + \log\frac{e_v}{\mu} $$
+
+    The engine had weights of version v. pi_v is the trainer's policy with them, e_v the engine's: their difference is
+    the mismatch. pi/pi_v is staleness, and e_v/mu the sampler (top_p, top_k, penalties), 0 for draws from all of e_v.
+
+    Args: means over drawn tokens; None where it is not known. One that is not known follows from the others, if they are.
+    """
+    parts = {"mismatch": mismatch, "staleness": staleness, "sampler": sampler}
+    known = [x for x in parts.values() if x is not None]
+    if total is None and len(known) == 3:
+        total = sum(known)
+    elif total is not None and len(known) == 2:
+        parts = {name: total - sum(known) if x is None else x for name, x in parts.items()}
+    return {"off_policy": total, **{f"off_policy_{name}": x for name, x in parts.items()}}
+
+
 def target_bias(measured: Mapping[str, float], tau: Tensor, span: float) -> dict[str, float]:
     r"""`target_bias`, the error of the regression target, as a share of its range; empty where it has no meaning.
 

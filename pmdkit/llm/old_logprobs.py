@@ -29,10 +29,7 @@ def resolve_old_logprobs(
     with torch.no_grad():
         if old == "rollout" and correction == "none":
             # The engine's numbers are pi_old as they are: one forward pass over a few responses only measures them.
-            prompts, size = rollouts.mass.shape
-            some = rollouts.part(slice(0, min(prompts, max(1, SAMPLE // size))))
-            found = mismatch_metrics(score(some), some.logp_old, some.mask)
-            return replace(rollouts, measured={**rollouts.measured, **found})
+            return replace(rollouts, measured={**rollouts.measured, **mismatch_of_sample(rollouts, score)})
         trainer = score(rollouts)
         found = mismatch_metrics(trainer, rollouts.logp_old, rollouts.mask)
         # log pi_trainer - log pi_engine. A correction keeps the engine's pi_old in the objective and puts the ratio in
@@ -49,6 +46,13 @@ def resolve_old_logprobs(
             correction=weights,
             measured={**rollouts.measured, **found},
         )
+
+
+def mismatch_of_sample(rollouts: EngineRollouts, score: Callable[[Rollouts], Tensor]) -> dict[str, float]:
+    """`mismatch_metrics` of the first SAMPLE responses under the current policy."""
+    prompts, size = rollouts.mass.shape
+    some = rollouts.part(slice(0, min(prompts, max(1, SAMPLE // size))))
+    return mismatch_metrics(score(some), some.logp_old, some.mask)
 
 
 def importance_weights(difference: Tensor, correction: str, cap: float) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.mismatch import MismatchMonitor, mismatch_metrics, target_bias
+from pmdkit.llm.mismatch import MismatchMonitor, mismatch_metrics, off_policy_parts, target_bias
 from pmdkit.llm.old_logprobs import importance_weights, resolve_old_logprobs
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES
@@ -90,6 +90,18 @@ class Coins:
 
     def reward(self, rollouts):
         return (rollouts.responses[:, 0] % 2).double().view(3, 4)
+
+
+def test_the_log_ratio_to_the_draws_is_the_sum_of_its_parts():
+    """One token: mu = 0.5 by top_p, e_v = 0.4, pi_v = 0.2 and pi = 0.3. A part that is missing follows, two do not."""
+    parts = {"mismatch": math.log(0.2 / 0.4), "staleness": math.log(0.3 / 0.2), "sampler": math.log(0.4 / 0.5)}
+    total = math.log(0.3 / 0.5)
+    whole = {"off_policy": total} | {f"off_policy_{name}": x for name, x in parts.items()}
+    assert off_policy_parts(None, **parts) == pytest.approx(whole)
+    for name in parts:
+        assert off_policy_parts(total, **parts | {name: None}) == pytest.approx(whole)
+    assert off_policy_parts(total, None, None, 0.0)["off_policy_staleness"] is None
+    assert off_policy_parts(None, None, 0.0, 0.0)["off_policy"] is None
 
 
 def test_mismatch_is_of_the_mask_only():

@@ -1,5 +1,7 @@
 """Rollouts ahead of the updates: an exact lag, the same bits after an interruption, and the canary."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.engines.weight_sync_check import WeightSyncCheck, typical
+from pmdkit.llm.mismatch import off_policy_parts
 from pmdkit.llm.rollouts import row_seeds
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
@@ -146,18 +149,36 @@ class LostLayer(TransformersEngine):
 
 
 class Shifted(TransformersEngine):
-    """Reads every token as a quarter of a nat likelier than it is."""
+    """Writes and reads every token as a quarter of a nat likelier than it is."""
+
+    def generate(self, *work):
+        found = super().generate(*work)
+        return replace(found, logp=torch.where(found.mask, found.logp + 0.25, 0.0))
 
     def score(self, prompts, responses):
         return [score + 0.25 for score in super().score(prompts, responses)]
 
 
 @pytest.mark.slow
-def test_the_mismatch_is_measured_under_a_lag():
-    rollouts = [rollouts for _, rollouts in trained(learner(Shifted(build("qwen2"), EOS), 1), 1)]
-    for one in rollouts[2:]:
+def test_mismatch_and_staleness_are_told_apart_under_a_lag():
+    """The sum of the two is measured, and the mismatch; what is left is log pi/pi_v under the weights of two versions."""
+    mine, history = learner(Shifted(build("qwen2"), EOS), 1), {0: weights(learner())}
+    keep = lambda step, learner, *rest: history.update({step: weights(learner)})  # noqa: E731
+    twin = learner()
+
+    def logp(version, rollouts):
+        with torch.no_grad():
+            for name, weight in twin.model.named_parameters():
+                weight.copy_(history[version][name])
+            return twin.score(rollouts)[rollouts.mask].double().mean().item()
+
+    for step, one in trained(mine, 1, observers=[keep])[2:]:
         assert one.measured["mismatch_mean"] == pytest.approx(0.25, abs=1e-5)
-        assert one.measured["mismatch_kl"] == pytest.approx(0.25, abs=1e-5)
+        parts = off_policy_parts(one.measured["off_policy"], -one.measured["mismatch_kl"], None, 0.0)
+        assert parts["off_policy_mismatch"] == pytest.approx(-0.25, abs=1e-5)
+        moved = logp(step - 1, one) - logp(one.version, one)
+        assert abs(moved) > 1e-3
+        assert parts["off_policy_staleness"] == pytest.approx(moved, abs=1e-5)
 
 
 class OldWords(TransformersEngine):

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import UsageError
+from pmdkit.llm.mismatch import off_policy_parts
 from pmdkit.objectives import Groups, Objective, objective_name
 from pmdkit.observe import files, gauge
 from pmdkit.observe.metrics import anchor, expect
@@ -33,7 +34,8 @@ class StepRecorder:
         groups: groups of a step that are written, >= 1. The gauges are over all of them.
         tau: temperature of PMD in reward units, for the gauge `anchor`; an objective's own takes its place.
         passed: reward above which a response is right; None if nothing passes or fails.
-        alarm: say once, in the log and in alarm.json, when grader, engine or policy changes from one step to the next.
+        alarm: say once, in the log and in alarm.json, when grader, engine or policy changes from one step to the next;
+            the gauge `alarm` is 1 in that step, whose recording is kept, with the groups to look at.
         halt: with `alarm`, also end the training.
 
     Every step's gauges go to gauges.jsonl, which an autopsy reads beside the recordings.
@@ -54,6 +56,7 @@ class StepRecorder:
         self.folder = RunFolder(Path(out))
         self.steps, self.groups, self.tau, self.passed = steps, groups, tau, passed
         self.alarm, self.halt, self.raised = alarm, halt, ""  # the last is what the alarm said
+        self.alarm_step = 0  # when it said so
         self.seen_steps: list[dict[str, float]] = []  # the gauges of the last steps
         self.failed: set[str] = set()  # parts that failed and are not tried again
 
@@ -90,38 +93,49 @@ class StepRecorder:
                 files.replace(place / "tokenizer.json", tokenizer.backend_tokenizer.to_str().encode())
             files.replace(self.folder.config, files.encode(self.about))
 
-    def note(self, step: int, found: Mapping[str, float], reward: Tensor, main: bool) -> None:
+    def note(self, step: int, found: dict[str, float], reward: Tensor, main: bool) -> list[int]:
         """Keep the gauges of a step, and raise the alarm if a side changed: alike on every process, so that all halt.
 
         Args:
             step: number of the first update on the rows.
-            found: gauges, see `gauges`.
+            found: gauges, see `gauges`; `alarm` is added where an alarm is asked for.
             reward: [P, G], NaN for a response without a verdict.
             main: whether this process writes the files.
+        Returns: the groups to record, in order: the first ones, and those of an alarm; none if the step is not due.
         """
         known = reward[~reward.isnan()]
         now = {"reward": float(known.mean()), "one_reward": float(known.max() == known.min())} if len(known) else {}
         now |= found
         if len(known) and len(reward) > 1:  # by the spread of the groups
             now["reward_error"] = float(reward.nanmean(1).nan_to_num(0.0).std()) / math.sqrt(len(reward))
+        said = changed_side(self.seen_steps, now) if self.alarm and not self.raised else None
+        worst: list[int] = []  # groups to look at first
+        if said is not None:
+            self.raised, self.alarm_step = f"step {step}, {said[0]}: {said[1]}", step
+            worst = reward.nanmean(1).nan_to_num(0.0).argsort(stable=True)[:WORST].tolist()
+        others = [group for group in range(len(reward)) if group not in worst]
+        chosen = sorted((worst + others)[: max(self.groups, len(worst))]) if self.keeps(step, step) else []
+        if self.alarm:
+            found["alarm"] = now["alarm"] = float(said is not None)
         if main and "gauges.jsonl" not in self.failed:
             with self.harmless("gauges.jsonl"), (self.folder.path / "gauges.jsonl").open("ab") as file:
                 file.write((json.dumps({"step": step} | now) + "\n").encode())
-        if self.alarm and not self.raised and (said := changed_side(self.seen_steps, now)) is not None:
-            side, words = said
-            self.raised = f"step {step}, {side}: {words}"
-            worst = reward.mean(1).nan_to_num(0.0).argsort()[:5].tolist()  # groups to look at first
-            if main:
-                logging.getLogger(__name__).warning("pmdkit: alarm at %s", self.raised)
-                with self.harmless("alarm.json"):
-                    told = {"step": step, "side": side, "says": words, "groups": worst, "gauges": now}
-                    files.replace(self.folder.path / "alarm.json", files.encode(told))
+        if main and said is not None:
+            logging.getLogger(__name__).warning("pmdkit: alarm at %s", self.raised)
+            with self.harmless("alarm.json"):
+                places = {"rows": f"rollouts/step-{step}.safetensors", "groups": [chosen.index(each) for each in worst]}
+                told = {"step": step, "side": said[0], "says": said[1], **places, "gauges": now}
+                files.replace(self.folder.path / "alarm.json", files.encode(told))
         self.seen_steps = [*self.seen_steps, now][-HISTORY:]
+        return chosen
 
     def keeps(self, step: int, now: int) -> bool:
-        """Whether the recording of a step is kept when another comes: every one at first, then every second, fourth."""
+        """Whether the recording of a step is kept when another comes: every one at first, then every second, fourth.
+
+        That of the alarm is always kept.
+        """
         every = 2 ** ((now - 1) // self.stride // self.steps).bit_length()
-        return (step - 1) // self.stride % every == 0
+        return step == self.alarm_step or (step - 1) // self.stride % every == 0
 
     def write(self, step: int, version: int, loss: float, rows: Mapping[str, Any], reward: Tensor) -> None:
         """Write a step, and delete the recordings that are no longer kept; nothing more once that has failed.
@@ -129,7 +143,8 @@ class StepRecorder:
         Args:
             step, version: number of the first update on the rows, and updates before they were drawn.
             loss: mean over the updates.
-            rows: `prompts`, a list of tokens for each; `mask`, `responses` and other tensors of a `Recording`, N rows.
+            rows: `prompts`, a list of tokens for each; `golds`, the right answers that are known; `mask`, `responses`
+                and other tensors of a `Recording`, N rows.
             reward: [P, G], NaN for a response without a verdict.
         """
         if "recording" not in self.failed:
@@ -146,7 +161,7 @@ class StepRecorder:
         present = ~reward.isnan() & mask.any(1).view(reward.shape)  # one that is masked as a whole was left out
         mask = torch.cat([mask[:, :1] | ~mask.any(1, keepdim=True), mask[:, 1:]], 1)
         names = [zlib.crc32(repr(prompt).encode()) & 0x7FFFFFFF for prompt in prompts]  # the same in all steps
-        tensors = {name: x for name, x in rows.items() if name not in ("prompts", "mask")} | {
+        tensors = {name: x for name, x in rows.items() if name not in ("prompts", "golds", "mask")} | {
             "prompts": torch.tensor(names),
             "prompt_tokens": torch.tensor([token for prompt in prompts for token in prompt]),
             "prompt_length": torch.tensor([len(prompt) for prompt in prompts]),
@@ -155,9 +170,12 @@ class StepRecorder:
         }
         facts = {"step": step, "version": version, "updates": [{"loss": loss}]}
         facts["problems"] = [f"prompt {name:08x}" for name in names]
+        facts |= {"golds": rows["golds"]} if any(rows.get("golds", ())) else {}
         return Recording(self.about | facts, mask, tensors)
 
 
+WORST = 5  # groups of an alarm, with the smallest rewards
+GOLD = ("solution", "answer", "ground_truth", "gold", "target")  # columns of right answers in data of TRL and verl
 HISTORY = 16  # steps that a new one is compared with
 MIN_HISTORY = 8  # fewer say too little of their noise
 SURPRISE = 8.0  # times the usual distance from the median, which few steps know badly
@@ -208,31 +226,56 @@ def table_of(objective: Objective) -> dict[str, Any]:
     return {"name": objective_name(objective), **plain}
 
 
-def row_sums(mask: Tensor, logp_old: Tensor, seen: Tensor | None, engine: Tensor | None) -> Tensor:
-    """[N, 5] float64, what the gauges need of rows [N, T]: so little that processes can gather it in every step.
+def gold_of(row: Mapping[str, Any]) -> str | None:
+    """The right answer in a row of data, under one of the usual names."""
+    found = (row.get(name) for name in GOLD)
+    return next((str(each) for each in found if isinstance(each, str | int | float)), None)
 
-    Tokens, log pi_old, log pi/pi_old before the row's own update, and log pi_old/pi_engine, its sum and the sum of its
-    absolute values; NaN for what is not known.
+
+def cut_off(responses: Tensor, mask: Tensor, width: int, ends: Sequence[int]) -> Tensor:
+    """[N] whether a response has `width` tokens and the last is no end token."""
+    last = responses.gather(1, (mask.shape[1] - 1 - mask.flip(1).byte().argmax(1))[:, None])[:, 0]
+    return (mask.sum(1) >= width) & ~torch.isin(last, torch.tensor(ends, device=last.device))
+
+
+def row_sums(
+    mask: Tensor, logp_old: Tensor, seen: Tensor | None, engine: Tensor | None, cut: Tensor | None = None
+) -> Tensor:
+    """[N, 6] float64, what the gauges need of rows [N, T]: so little that processes can gather it in every step.
+
+    Tokens, log pi_old, log pi/pi_old before the row's own update, log pi_old/pi_engine, its sum and the sum of its
+    absolute values, and whether the response was cut off; NaN for what is not known.
     """
     change = seen - logp_old if seen is not None else torch.nan * logp_old
     gap = (logp_old - engine).nan_to_num(0.0) if engine is not None else torch.nan * logp_old  # vLLM lacks some
     sums = [torch.where(mask, x, 0.0).sum(1, dtype=torch.float64) for x in (logp_old, change, gap, gap.abs())]
-    return torch.stack([mask.sum(1).double(), *sums], 1)
+    return torch.stack([mask.sum(1).double(), *sums, sums[0] * torch.nan if cut is None else cut.double()], 1)
 
 
-def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None) -> dict[str, float]:
+def gauges(
+    reward: Tensor, sums: Tensor, tau: float | None, passed: float | None, staleness: float | None = None,
+    sampler: float | None = None,
+) -> dict[str, float]:  # fmt: skip
     """The gauges of a step by their names in metrics.jsonl; those without data are left out.
 
     They are those of docs/use/gauges.md, but `log_ratio_*`, `kl` and `ess` take each row before its own update and not
-    after the step. `log_ratio_std` is over all responses, nats.
+    after the step. `log_ratio_std` is over all responses, nats. `off_policy` is of the policy before a row's own
+    update, or of pi_old where that is not known.
 
     Args:
         reward: [P, G], NaN for a response without a verdict.
-        sums: [P * G, 5], see `row_sums`.
+        sums: [P * G, 6], see `row_sums`.
         tau: reward units, None for no `anchor`.
         passed: see `StepRecorder`.
+        staleness, sampler: parts of log pi_old/mu, see `off_policy_parts`; 0 if pi_old drew, and if the engine draws
+            from its whole softmax.
     """
-    tokens, logp, change, gap, apart = sums.view(*reward.shape, 5).unbind(2)
+    tokens, logp, change, gap, apart, cut = sums.view(*reward.shape, 6).unbind(2)
+    moved = float(change.sum() / tokens.sum())
+    moved = 0.0 if math.isnan(moved) else moved
+    parts = off_policy_parts(
+        float(gap.sum() / tokens.sum()) + moved, None, None if staleness is None else staleness + moved, sampler
+    )
     present = ~reward.isnan() & (tokens > 0)
     there, reward = present.any(1), torch.where(present, reward, 0.0)
     mass = present / present.sum(1, keepdim=True).clamp_min(1).double()
@@ -252,11 +295,14 @@ def gauges(reward: Tensor, sums: Tensor, tau: float | None, passed: float | None
         "log_ratio_std": float(change[present].std(correction=0)),
         "mismatch_mean": float(apart.sum() / tokens.sum()),
         "mismatch_kl": float(-gap.sum() / tokens.sum()),
+        "cut_off": float(cut.sum()),
+        **parts,
     }
     if passed is not None:
         right = present & (reward > passed)
         rate = (mass * right).sum(1)
         noise = gauge.noise_columns(reward.numpy(), present.numpy(), passed, taus.numpy(), rate.numpy())
         found["pass_rate"] = expect(right.double(), mass, there)
+        found["pass_rate_completed"] = float(right[cut == 0].sum() / (present & (cut == 0)).sum())
         found |= {name: gauge.mean(values) for name, values in noise.items()}
     return {name: value for name, value in found.items() if value is not None and math.isfinite(value)}

@@ -16,7 +16,7 @@ import torch
 from pmdkit import train
 from pmdkit.errors import UsageError
 from pmdkit.observe import files
-from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums
+from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, row_sums
 from pmdkit_lab.dumps.recorded import decode
 
 
@@ -36,11 +36,34 @@ def test_gauges_of_a_recorded_step_are_its_line_in_the_metrics(objective, tmp_pa
         for name in ("mismatch_mean", "mismatch_kl"):
             assert found.pop(name) == pytest.approx(0.5)
         assert found.pop("token_entropy") * float(step.mask.sum()) == pytest.approx(-float(sums[:, 1].sum()))
+        moved = (step["logp_after"] - step["logp_old"])[step.mask].double().mean()
+        assert found.pop("off_policy") == pytest.approx(float(moved) - 0.5)
         assert found.pop("unscored") == 0
         assert found.pop("log_ratio_std") >= 0
         assert found == pytest.approx({name: line[name] for name in found}, rel=1e-6, abs=1e-9)
         wanted = {"pass_rate", "zero_variance_groups", "kl", "ess", "log_ratio_min", "log_ratio_max", "noise_share"}
         assert found.keys() >= wanted | ({"anchor"} if objective == "pmd-part" else set())
+
+
+def test_log_ratio_to_the_engine_is_the_sum_of_its_parts_and_cut_off_responses_count_apart():
+    """Two tokens and one: pi_old is 0.1, 0.1 and 0.4 nats below the engine, pi 0.3 above pi_old at the last.
+
+    The mismatch is -0.6/3, the staleness 0.3/3 nats per token. The first response is cut off, and paid.
+    """
+    old, mask = torch.full((2, 2), -1.0), torch.tensor([[True, True], [True, False]])
+    engine, seen = old + torch.tensor([[0.1, 0.1], [0.4, 9.0]]), old + torch.tensor([[0.0, 0.0], [0.3, 9.0]])
+    responses = torch.tensor([[7, 8], [1, 0]])
+    cut = cut_off(responses, mask, 2, [1])
+    assert cut.tolist() == [True, False]
+    assert cut_off(responses, mask, 2, [1, 8]).tolist() == [False, False]
+    reward = torch.tensor([[1.0, 0.0]])
+    found = gauges(reward, row_sums(mask, old, seen, engine, cut), None, 0.5, 0.0, 0.0)
+    parts = {name: value for name, value in found.items() if name.startswith("off_policy")}
+    wanted = {"": -0.1, "_mismatch": -0.2, "_staleness": 0.1, "_sampler": 0.0}
+    assert parts == pytest.approx({f"off_policy{name}": value for name, value in wanted.items()}, abs=1e-7)
+    assert (found["cut_off"], found["pass_rate"], found["pass_rate_completed"]) == (1, 0.5, 0.0)
+    unknown = gauges(reward, row_sums(mask, old, None, engine), None, 0.5, None, 0.0)  # not null, but not there
+    assert {name for name in unknown if name.startswith("off_policy")} == {"off_policy", "off_policy_sampler"}
 
 
 def test_responses_without_a_verdict_and_masked_ones_count_for_nothing():
@@ -158,19 +181,36 @@ CHANGES = {  # what changes in the eleventh step: the side, gauges and rewards
 
 @pytest.mark.parametrize("side", CHANGES, ids=str)
 def test_the_alarm_names_the_side_that_changed_once(side, tmp_path, caplog):
-    recorder = StepRecorder(tmp_path, alarm=True, halt=True)
+    recorder = StepRecorder(tmp_path, steps=4, alarm=True, halt=True)
     for step in range(1, 15):
         noise = 1 + 0.03 * math.sin(7 * step)
         found, reward = CHANGES[side if step > 10 else None]
         found = {name: x * noise for name, x in (STEADY | found).items()}
-        recorder.note(step, found, torch.tensor(reward).view(2, 2) + (0.02 * noise if side is None else 0.0), True)
+        rewards = torch.tensor(reward).view(2, 2) + (0.02 * noise if side is None else 0.0)
+        chosen = recorder.note(step, found, rewards, True)
+        assert bool(chosen) == recorder.keeps(step, step)
         assert bool(recorder.raised) == (side is not None and step > 10)
     lines = [json.loads(line) for line in (tmp_path / "gauges.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 15))
+    assert [line["step"] for line in lines if line["alarm"]] == [11] * (side is not None)
+    assert recorder.keeps(11, 1000) == (side is not None)  # the step of the alarm survives thinning
     assert len(caplog.records) == (tmp_path / "alarm.json").exists() == (side is not None)
     if side:
         told = json.loads((tmp_path / "alarm.json").read_text())
         assert (told["step"], told["side"]) == (11, side)
+
+
+def test_groups_of_an_alarm_are_among_those_recorded(tmp_path):
+    """Of 24 groups the first 16 are recorded; one fell to 0 late in the batch."""
+    recorder, generator = StepRecorder(tmp_path, alarm=True), torch.Generator().manual_seed(0)
+    for step in range(1, 12):
+        reward = 0.5 + 0.1 * torch.rand(24, 4, generator=generator, dtype=torch.float64) - 0.3 * (step == 11)
+        reward[22] -= 0.2 * (step == 11)
+        chosen = recorder.note(step, dict(STEADY), reward, True)
+    told = json.loads((tmp_path / "alarm.json").read_text())
+    assert chosen[told["groups"][0]] == 22
+    assert len(chosen) == 16
+    assert told["rows"] == "rollouts/step-11.safetensors"
 
 
 def test_a_learning_run_raises_no_alarm(tmp_path):

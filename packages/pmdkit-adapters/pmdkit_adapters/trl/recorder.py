@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums, table_of
+from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, gold_of, row_sums, table_of
 from pmdkit_adapters.trl.trainer import PMDTrainer, response_mask
 
 HOOKS = {  # methods of GRPOTrainer, and ours that are called in their place and call them
@@ -88,6 +88,7 @@ class TRLRecorder(StepRecorder, TrainerCallback):
             total = (each * self.trainer.reward_weights.cpu().double()[:, None]).nansum(0)
             self.reward = torch.where(each.isnan().all(0), torch.nan, total).view(-1, self.trainer.num_generations)
             self.rows, self.version, self.left = rows, self.trainer.state.global_step, len(ids)
+            self.golds = [gold_of(row) for row in inputs]
             self.seen = torch.full(ids.shape, torch.nan, device=ids.device)
             self.losses = torch.zeros((), device=ids.device)
         if self.stopped():
@@ -124,36 +125,44 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         """Log the gauges of a rollout batch, and record it if it is due."""
         trainer, rows, step = self.trainer, self.rows, self.version + 1
         with self.harmless("gauges"):
-            mask = response_mask(rows)
+            mask, args = response_mask(rows), trainer.args
             # TRL leaves pi_old out if there is no update between a rollout and its loss: then the policy is pi_old
             old, engine = rows.get("old_per_token_logps", self.seen).float(), rows.get("sampling_per_token_logps")
-            mine = row_sums(mask, old, self.seen, engine)
+            ids, whole = rows["completion_ids"], rows["completion_mask"].bool()
+            cut = cut_off(ids, whole, args.max_completion_length, trainer.eos_token_ids)
+            cut |= ~mask.any(1) & args.mask_truncated_completions
+            mine = row_sums(mask, old, self.seen, engine, cut)
         if self.stopped():
             return
         sums = trainer.accelerator.gather(mine).cpu()
         with self.harmless("gauges"):
-            found = gauges(self.reward, sums, self.tau, self.passed)
+            plain = args.top_p == 1 and not (args.top_k or args.min_p or args.generation_kwargs)
+            # TRL gives the engine the weights before each rollout, so pi_old is as old as the draws
+            sampler = 0.0 if plain and args.repetition_penalty == 1 else None
+            found = gauges(self.reward, sums, self.tau, self.passed, 0.0, sampler)
+            chosen = self.note(step, found, self.reward, trainer.accelerator.is_main_process)
             for name, value in found.items():
                 trainer._metrics["train"][f"pmd/{name}"].append(value)
-            self.note(step, found, self.reward, trainer.accelerator.is_main_process)
-        if not self.keeps(step, step):
+        if self.stopped() or not chosen:
             return
         with self.harmless("gauges"):
-            # the first groups, of which each process sends its rows to the main one
-            size, reward = self.reward.shape[1], self.reward[: self.groups]
-            share = slice(0, max(0, reward.numel() - trainer.accelerator.process_index * len(mask)))
-            known = {"mask": mask, "responses": rows["completion_ids"], "logp_old": old, "logp_seen": self.seen}
-            known |= {"logp_engine": engine, "logp_ref": rows.get("ref_per_token_logps")}
+            # of some groups, of which each process sends its rows to the main one
+            size, begin = self.reward.shape[1], trainer.accelerator.process_index * len(mask)
+            places = torch.arange(self.reward.numel()).view(-1, size)[chosen].flatten() - begin
+            share = places[(places >= 0) & (places < len(mask))].to(mask.device)
+            known = {"mask": mask, "responses": ids, "logp_old": old, "logp_seen": self.seen}
+            known |= {"logp_engine": engine, "logp_ref": rows.get("ref_per_token_logps"), "cut": cut[:, None]}
             known |= {"correction": rows.get("importance_sampling_ratio")}
             given = {name: x for name, x in known.items() if x is not None}
             part: dict[str, Any] = {  # numpy, which writes them, has no bfloat16
                 name: (x.float() if x.is_floating_point() else x)[share].cpu() for name, x in given.items()
             }
             asked = zip(rows["prompt_ids"][share], rows["prompt_mask"][share], strict=True)
-            prompts = [ids[on.bool()].tolist() for ids, on in asked]
+            lists = {"prompts": [ids[on.bool()].tolist() for ids, on in asked]}
+            lists["golds"] = [self.golds[row] for row in share.tolist()]
         if self.stopped():
             return
-        parts = gather_object([part | {"prompts": prompts}])
+        parts = gather_object([part | lists])
         updates = trainer.args.gradient_accumulation_steps / trainer.args.steps_per_generation  # share of the batch
         loss = updates * float(trainer.accelerator.gather(self.losses).mean())
         if trainer.accelerator.is_main_process:
@@ -163,8 +172,9 @@ class TRLRecorder(StepRecorder, TrainerCallback):
                 }
                 if "correction" in whole and whole["correction"].shape != whole["mask"].shape:
                     whole["correction"] = whole["correction"][:, 0]  # a weight for each response
-                whole["prompts"] = [prompt for each in parts for prompt in each["prompts"]][::size]
-                self.write(step, self.version, loss, whole, reward)
+                whole["cut"] = whole["cut"][:, 0]
+                whole |= {name: [row for each in parts for row in each[name]][::size] for name in lists}
+                self.write(step, self.version, loss, whole, self.reward[chosen])
 
 
 def objective_of(trainer: Any) -> dict[str, Any]:

@@ -9,15 +9,11 @@ import torch
 import verl
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
-from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError
-from pmdkit_adapters.recorder import StepRecorder, gauges, row_sums, table_of
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, gold_of, row_sums, table_of
 from pmdkit_adapters.verl.config import objective_of
 
 FIELDS = ["uid", "response_mask", "rm_scores", "token_level_rewards", "old_log_probs", "rollout_log_probs"]
-
-
-class Halted(PmdkitError):
-    """A recorder with `halt` ends a run of verl."""
 
 
 class VerlRecorder(StepRecorder, CheckpointCallback):
@@ -58,7 +54,9 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
 
     def on_fit(self, once: Any, trainer: Any, *given: Any, **options: Any) -> Any:
         """Set up the folder; raises what `StepRecorder.begin` raises."""
-        config = trainer.config
+        config, rollout = trainer.config, trainer.config.actor_rollout_ref.rollout
+        self.width = config.data.max_response_length
+        self.sampler = 0.0 if rollout.top_p == 1 and rollout.top_k in (-1, 0) else None  # of all that the engine has
         self.bypass = bool((config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False))
         self.begin(
             True,
@@ -66,7 +64,7 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
             trainer.tokenizer,
             objective_table(config),
             env="verl",
-            width=config.data.max_response_length,
+            width=self.width,
             seed=config.data.get("seed") or 0,
             old="rollout" if self.bypass else "recompute",
         )
@@ -78,8 +76,8 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
         if "gauges" not in self.failed:
             with self.harmless("gauges"):
                 self.take(trainer, batch, metrics)
-        if self.halt and self.raised:  # verl has no word for it
-            raise Halted(f"{self.raised}; the recorder was asked to halt, see {self.folder.path / 'alarm.json'}")
+        if self.halt and self.raised:  # verl has no word for it: the loop ends after a step beyond its last one
+            trainer.total_training_steps = min(trainer.total_training_steps, trainer.global_steps)
         return found
 
     def take(self, trainer: Any, batch: Any, metrics: dict[str, Any]) -> None:
@@ -102,28 +100,35 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
         lost = torch.tensor([[place >= len(rows) for place in range(size)] for rows in members.values()])
         score = data.get("token_level_rewards", data["rm_scores"]).sum(1).double()
         reward = torch.where(lost, torch.nan, score[index])
-        sums = row_sums(mask, old, None, engine)[index.flatten()].masked_fill(lost.view(-1, 1), 0.0)
-        found = gauges(reward, sums, self.tau, self.passed)
+        ids = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["responses"])
+        ids = ids.to_padded_tensor()["responses"]
+        cut = cut_off(ids, mask[:, : ids.shape[1]], self.width, [] if self.end is None else [self.end])
+        sums = row_sums(mask, old, None, engine, cut)[index.flatten()].masked_fill(lost.view(-1, 1), 0.0)
+        newest = all(batch.tags[row].get("min_global_steps") == step - 1 for row in index.flatten().tolist())
+        found = gauges(reward, sums, self.tau, self.passed, 0.0 if newest else None, self.sampler)
+        chosen = self.note(step, found, reward, True)
         metrics |= {f"pmd/{name}": value for name, value in found.items()}
-        self.note(step, found, reward, True)
-        if self.keeps(step, step):
-            index = index[: self.groups]
+        if chosen:
+            index = index[chosen]
             rows, place = index.unique(return_inverse=True)
             more = queue.kv_batch_get(
                 keys=[batch.keys[row] for row in rows],
                 partition_id=batch.partition_id,
-                select_fields=["prompts", "responses", "ref_log_prob"],
+                select_fields=["prompts", "ref_log_prob", "reward_model"],
             )
+            about = more.pop("reward_model", None)
+            golds = [None] * len(rows) if about is None else [gold_of(each or {}) for each in about.tolist()]
             prompts = [prompt.tolist() for prompt in more.pop("prompts").unbind()]
             more = more.to_padded_tensor()
-            width = more["responses"].shape[1]
-            known = {"mask": mask[rows, :width], "responses": more["responses"], "logp_old": old[rows, :width]}
+            width = ids.shape[1]
+            known = {"mask": mask[rows, :width], "responses": ids[rows], "logp_old": old[rows, :width]}
+            known["cut"] = cut[rows]
             known["logp_engine"] = None if engine is None else engine[rows, :width].float()
             known["logp_ref"] = more["ref_log_prob"].float() if "ref_log_prob" in more else None
             kept = {name: x[place.flatten()] for name, x in known.items() if x is not None}
-            kept["prompts"] = [prompts[row] for row in place[:, 0]]
+            kept |= {name: [x[row] for row in place[:, 0]] for name, x in (("prompts", prompts), ("golds", golds))}
             version = min(batch.tags[row].get("min_global_steps") or 0 for row in rows)
-            self.write(step, version, float(metrics["actor/loss"]), kept, reward[: self.groups])
+            self.write(step, version, float(metrics["actor/loss"]), kept, reward[chosen])
 
 
 def objective_table(config: Any) -> dict[str, Any]:

@@ -214,17 +214,18 @@ def recording(file: Path) -> Iterator[Record]:
         "logp_engine": old if engine is None else engine, "logp": None if engine is None else old,
         "logp_ref": step.get("logp_ref"), "logp_after": step.get("logp_after"),
     }  # fmt: skip
-    trained_elsewhere = step.about["env"] in ("trl", "verl")
+    trained_elsewhere, golds, cut = step.about["env"] in ("trl", "verl"), step.about.get("golds"), step.get("cut")
     for n, mask in enumerate(step.mask):
         group, place = divmod(n, mass.shape[1])
         values = {"step": step.about["step"], "version": step.about["version"], "length": int(mask.sum())}
         if trained_elsewhere:  # the recorders of pmdkit_adapters write whole responses
-            values["cut"] = values["length"] >= step.about["width"]
+            values["cut"] = values["length"] >= step.about["width"] if cut is None else bool(cut[n])
         for name, logp in policies.items():
             if logp is not None and n < len(logp):
                 values[name] = logp[n][mask] if logp.ndim == 2 else logp[n]
         if not elsewhere:
             values |= {"group": group, "prompt": words.prompt(group), "response": words.response(n)}
+            values |= {} if golds is None else {"gold": golds[group]}
             values["reward"] = float(step["reward"][group, place]) if mass[group, place] > 0 else None
         yield values
 

@@ -123,7 +123,9 @@ def check_tensors(recording: Recording) -> None:
     for name, shapes in {"reward": [mass.shape], "responses": whole, "logp_old": whole}.items():
         check_shape(name, recording[name], shapes)
     for name, tensor in recording.tensors.items():
-        if name in ("logp_ref", "correction"):
+        if name == "cut":
+            check_shape(name, tensor, [sums])
+        elif name in ("logp_ref", "correction"):
             check_shape(name, tensor, whole if name == "logp_ref" else [mask.shape, sums])
         elif name in TOKENS:
             check_shape(name, tensor, [(len(tensor), mask.shape[1]), sums] if len(tensor) <= len(mask) else whole)
@@ -144,6 +146,9 @@ def check_texts(recording: Recording) -> None:
         texts = about.get(name)
         if texts is not None and not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise ValueError(f"{name} is {short(texts)}; expected a list of texts")
+    golds = about.get("golds", [None] * prompts)
+    if not isinstance(golds, list) or len(golds) != prompts or not all(isinstance(x, str | None) for x in golds):
+        raise ValueError(f"golds is {short(golds)}; expected a text or null for each prompt")
     if len(about.get("texts") or recording.mask) != len(recording.mask):
         raise ValueError(f"it does not have {len(recording.mask)} texts")
     end = len(about["vocabulary"]) if about.get("vocabulary") is not None else 2**31
