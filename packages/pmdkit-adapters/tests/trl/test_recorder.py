@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from pmdkit.errors import EnvironmentLacks, UsageError
@@ -113,6 +114,9 @@ def test_the_engines_log_probabilities_give_the_mismatch(tmp_path, monkeypatch):
     monkeypatch.setattr(tiny, "rollout", rollout)
     _, log, _ = tiny.train(4, 4, 4, 4, 1, record={"out": tmp_path / "out"}, **GRPO)
     assert gauges(log, "mismatch_mean") == pytest.approx([0.25], abs=1e-5)
+    whole, *parts = (gauges(log, f"off_policy{part}") for part in ("", "_mismatch", "_staleness", "_sampler"))
+    assert whole == pytest.approx([sum(part[0] for part in parts)], abs=1e-7)
+    assert parts[0] == pytest.approx([-gauges(log, "mismatch_kl")[0]], abs=1e-7)
     assert "logp_engine" in open_step(tmp_path / "out").tensors
 
 
@@ -139,6 +143,47 @@ def test_the_size_is_bounded_and_what_stays_covers_the_run(tmp_path):
     assert recorded_steps(folder) == [1, 5]
     assert open_step(folder.path, 5)["mass"].shape == (1, tiny.SIZE)
     assert len(gauges(log, "unscored")) == 7
+
+
+@pytest.mark.parametrize("halt", [False, True])
+def test_a_grader_that_dies_during_a_real_run_raises_one_alarm(halt, tmp_path, caplog):
+    """TRL generates and learns; from the eleventh step on the grader pays nothing. Two steps are kept beside the alarm."""
+    seen, out, (model, tokenizer) = [], tmp_path / "out", tiny.model_and_tokenizer()
+
+    def even(completion_ids, **_):
+        seen.append(len(completion_ids))
+        return [float(len(seen) < 11 and ids[0] % 2 == 0) for ids in completion_ids]
+
+    config = GRPOConfig(
+        output_dir=str(tmp_path), use_cpu=True, bf16=False, per_device_train_batch_size=32, num_generations=tiny.SIZE,
+        max_steps=14, max_completion_length=4, learning_rate=1e-3, lr_scheduler_type="constant", save_strategy="no",
+        logging_steps=1, report_to="none", disable_tqdm=True, gradient_checkpointing=False, seed=1,
+    )  # fmt: skip
+    data = Dataset.from_dict({"prompt": [f"w{n}" for n in range(20, 39)], "answer": [f"w{n + 1}" for n in range(20, 39)]})
+    trainer = GRPOTrainer(model, even, config, data, processing_class=tokenizer)
+    PMDRecorder(out, steps=2, groups=4, alarm=True, halt=halt).watch(trainer)
+    trainer.train()
+    told = json.loads((out / "alarm.json").read_text())
+    assert told["step"] in (11, 12)
+    assert told["side"] == "grader"
+    raised = [row["step"] for row in trainer.state.log_history if row.get("pmd/alarm")]
+    assert raised == [told["step"]]
+    assert sum("alarm" in record.getMessage() for record in caplog.records) == 1
+    assert trainer.state.global_step == len(seen) == (told["step"] if halt else 14)
+    assert told["step"] in recorded_steps(PMDRecorder(out).folder)
+    step = open_step(out, told["step"])
+    assert (out / told["rows"]).exists()
+    assert not step["reward"][told["groups"]].any()
+    # gold of the data and cut-offs are there for an autopsy
+    assert step.about["golds"] == [f"w{token + 1}" for token in step["prompt_tokens"].tolist()]
+    ended = [tiny.END in row[on].tolist() for row, on in zip(step["responses"], step.mask, strict=True)]
+    assert step["cut"].tolist() == [not each for each in ended]
+    steps = autopsy(out, {})[1]
+    assert all({"ess", "log_ratio_std", "cut", "passed_completed", "off_policy_staleness"} <= known(each) for each in steps)
+
+
+def known(measures):
+    return {name for name, value in measures.items() if value is not None}
 
 
 @pytest.mark.parametrize("part", ["encode", "gauges", "row_sums", "response_mask"])

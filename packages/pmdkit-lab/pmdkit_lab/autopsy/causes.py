@@ -295,6 +295,22 @@ def data_changed(run: Run) -> Evidence:
     return content.z / JUMP, says, from_step(run, content.at)
 
 
+def larger_part(step: Measures) -> str | None:
+    """The larger of mismatch and staleness in log pi/mu; None where one of them is not known."""
+    parts = {name: step.get(f"off_policy_{name}") for name in ("mismatch", "staleness")}
+    return None if None in parts.values() else max(parts, key=lambda name: abs(parts[name] or 0.0))
+
+
+def part_words(step: Measures) -> str:
+    """log pi/mu as the sum of its parts, where they are known."""
+    total, mismatch, staleness, sampler = (
+        step.get(f"off_policy{part}") for part in ("", "_mismatch", "_staleness", "_sampler")
+    )
+    if None in (total, mismatch, staleness, sampler):
+        return ""
+    return f"; log pi/mu is {total:+.2g}, mismatch {mismatch:+.2g}, staleness {staleness:+.2g}, sampler {sampler:+.2g}"
+
+
 def engine_changed(run: Run) -> Evidence:
     """From a step on, engine and trainer disagree, and the policy that draws is no older than before."""
     gap, words = ("gap", "nats per token") if len(run.values("gap")) else ("log_ratio_std", "nats of a response")
@@ -302,12 +318,12 @@ def engine_changed(run: Run) -> Evidence:
     if found is None or found.size < MISMATCH_GAP or (lag is not None and abs(lag.at - found.at) <= 3):
         return None
     before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])
-    if late[gap] < STALE_GROWTH * before[gap]:
+    if late[gap] < STALE_GROWTH * before[gap] or larger_part(late) == "staleness":
         return None
     slope = "" if late.get("slope") is None else f"; the slope of one on the other is {late['slope']:.2f}"
     says = (
         f"at step {step_at(run, found)} engine and trainer part at once from {before[gap]:.2g} to {late[gap]:.2g} "
-        f"{words}{slope}"
+        f"{words}{slope}{part_words(late)}"
     )
     return found.z / JUMP, says, from_step(run, found.at)
 
@@ -435,7 +451,10 @@ def stale_policy(run: Run) -> Evidence:
     """Engine and trainer part after a start where they agreed."""
     first, last = run.start.get("gap"), run.whole.get("gap")
     lag = run.whole.get("lag")
-    if last is None or first is None or last < STALE_GAP or last < STALE_GROWTH * first:
+    larger = larger_part(run.whole)
+    if last is None or first is None or last < STALE_GAP or larger == "mismatch":
+        return None
+    if last < STALE_GROWTH * first and larger is None:
         return None
     if engine_changed(run) is not None:  # it grows with age, not at once
         return None
@@ -443,6 +462,7 @@ def stale_policy(run: Run) -> Evidence:
         return None
     words = "no version is written" if lag is None else f"the policy that drew is {lag:.1f} steps old on average"
     says = f"engine and trainer part from {first:.2g} to {run.end['gap'] or last:.2g} nats per token; {words}"
+    says += part_words(run.whole)
     return last / STALE_GAP * (1.0 if lag is None else 2.0), says, at_least("gap", STALE_GAP)
 
 
@@ -451,9 +471,12 @@ def engine_mismatch(run: Run) -> Evidence:
     gap, slope = run.start.get("gap"), run.start.get("slope")
     if gap is None or gap < MISMATCH_GAP or (slope is not None and abs(slope - 1) >= SLOPE):
         return None
+    if larger_part(run.whole) == "staleness":
+        return None
     if (run.start["alike"] or 0) < ALIKE:
         return None
     says = f"from the start engine and trainer differ by {gap:.2g} nats per token on the same tokens, without a pattern"
+    says += part_words(run.whole)
     return gap / MISMATCH_GAP, says, at_least("gap", MISMATCH_GAP)
 
 

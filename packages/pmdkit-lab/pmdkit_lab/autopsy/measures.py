@@ -212,6 +212,7 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
     return {
         "step": step, "rows": len(here.rows), "rewarded": int(has.sum()), "reward": mean(reward),
         "passed": float(passed[has].mean()) if has.any() else None,
+        "passed_completed": mean(passed[has & (cut == 0)].astype(float)) if (cut == 1).any() else None,
         "reward_low": low if has.any() else None, "reward_high": high if has.any() else None,
         "length": mean(length), "longest": float(np.nanmax(length)) if (~np.isnan(length)).any() else None,
         "length_right": mean(length[has & passed]), "length_wrong": mean(length[has & ~passed]),

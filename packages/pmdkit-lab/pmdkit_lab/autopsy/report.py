@@ -32,9 +32,12 @@ FALL = 0.5  # of the best reward; a reward below it is a collapse
 
 # rows of the table: measure, words, format of the number
 SHOWN = (
-    ("reward", "mean reward", ".3f"), ("passed", "pass rate", ".3f"), ("silent", "groups with equal rewards", ".0%"),
+    ("reward", "mean reward", ".3f"), ("passed", "pass rate", ".3f"),
+    ("passed_completed", "pass rate of completed responses", ".3f"), ("silent", "groups with equal rewards", ".0%"),
     ("length", "length, tokens", ".1f"), ("cut", "cut off", ".1%"), ("reward_by_length", "reward by length", "+.2f"),
     ("entropy", "entropy, nats per token", ".3f"), ("gap", "engine against trainer, nats per token", ".4f"),
+    ("off_policy", "log pi/mu, nats per token", "+.4f"), ("off_policy_mismatch", "its mismatch", "+.4f"),
+    ("off_policy_staleness", "its staleness", "+.4f"), ("off_policy_sampler", "its sampler", "+.4f"),
     ("slope", "slope of trainer on engine", ".3f"), ("log_ratio_std", "spread of log-ratios, nats", ".3f"),
     ("ess", "effective share, responses", ".2f"), ("ess_token", "effective share, tokens", ".2f"),
     ("step_std", "move of one step, nats", ".3f"), ("lag", "age of the policy, steps", ".1f"),
@@ -274,6 +277,8 @@ def complete(steps: list[Measures], source: Source) -> None:
             step["lag"] = max(0.0, step["step"] - step["version"] - first["step"] + first["version"])
         logged = source.metrics.get(step["step"], {})
         step.update({key: logged[key] for key in METRICS if key in logged and step.get(key) is None})
+        if step.get("off_policy") is None:  # its parts are not known from rows: versions are counted from the first step
+            step["off_policy"] = step.get("gap_mean")
 
 
 def fall(steps: list[Measures]) -> tuple[int, int] | None:
