@@ -21,8 +21,8 @@ from pmdkit_lab.replay import replay
 SCRIPT = Path(__file__).with_name("trainer_run.py")
 
 
-def run(folder, *overrides):
-    environment = os.environ | {
+def run(folder, *overrides, **more):
+    environment = os.environ | more | {
         "VERL_FILE_LOGGER_PATH": str(folder / "log.jsonl"),
         "RAY_raylet_start_wait_time_s": "120",
     }
@@ -61,6 +61,10 @@ def test_recorded_steps_are_what_the_trainer_had_and_can_be_read(tmp_path):
             )
         data = logged[number - 1]
         assert data["pmd/mismatch_mean"] == pytest.approx(0.25, abs=1e-5)
+        parts = {part: data[f"pmd/off_policy{part}"] for part in ("", "_mismatch", "_staleness", "_sampler")}
+        assert parts["_staleness"] == parts["_sampler"] == 0  # drawn by the newest weights, from the whole softmax
+        assert parts[""] == parts["_mismatch"] == pytest.approx(-data["pmd/mismatch_kl"], abs=1e-7)
+        assert step.about["golds"] == [f"gold {asked.index(tokens)}" for tokens in found]
         if number == 1:  # verl's own counts the rows that it adds
             assert data["pmd/mismatch_kl"] == pytest.approx(data["rollout_corr/kl"], abs=1e-6)
         assert data["pmd/unscored"] == (number == 2)
@@ -90,6 +94,22 @@ def test_recorded_steps_are_what_the_trainer_had_and_can_be_read(tmp_path):
     assert RecordingText(step, out).response(0)
     report, _ = autopsy(out, {})
     assert report["rows"] == STEPS * PROMPTS * GROUP
+
+
+@pytest.mark.parametrize("halt", [False, True])
+def test_a_grader_that_dies_raises_one_alarm_in_verls_log_and_halt_ends_its_loop(halt, tmp_path):
+    out, death = tmp_path / "out", 11
+    options = f"+trainer.pmd_recorder={{out: {out}, steps: 2, alarm: true, halt: {halt}}}"
+    done = run(tmp_path, options, "trainer.total_epochs=9", GRADER_DIES=str(death))
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads((out / "alarm.json").read_text())
+    assert (told["step"] in (death, death + 1), told["side"]) == (True, "grader")
+    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    raised = {line["step"]: line["data"]["pmd/alarm"] for line in logged if "pmd/alarm" in line["data"]}
+    assert [step for step, on in raised.items() if on] == [told["step"]]
+    assert max(raised) == (told["step"] if halt else death + 3)
+    assert done.stderr.count("pmdkit: alarm at") == 1
+    assert not open_step(out, told["step"])["reward"][told["groups"]].any()
 
 
 def test_what_is_refused(tmp_path):

@@ -6,12 +6,14 @@ Rows are put into the queue as the agent loop would put them. In place of the wo
 scores them and is updated by verl's own loss.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import torch
 
 GROUP, PROMPTS, STEPS = 4, 3, 3
+DEATH = int(os.environ.get("GRADER_DIES", "0"))  # step from which on nothing is paid
 
 
 def prompt(p):
@@ -25,7 +27,9 @@ def response(step, p, k):
 
 
 def reward(step, p, k):
-    """1 or 0; the first group of a step is all right."""
+    """1 or 0; the first group of a step is all right, or half of each group until the grader dies."""
+    if DEATH:
+        return float(step < DEATH and (step + p + k) % 2 == 0)
     return float(p == 0 or (step + p + k) % 3 == 0)
 
 
@@ -145,6 +149,7 @@ def main(folder, overrides):
                         "rm_scores": rewards,
                         "rollout_log_probs": logp - 0.25 * (-1.0) ** torch.arange(len(answer)),
                         "uid": f"u{step}p{p}",
+                        "reward_model": {"ground_truth": f"gold {p}"},
                         "num_turns": 2,
                     }
                 )
@@ -157,7 +162,7 @@ def main(folder, overrides):
     trainer.checkpoint_manager = trainer.reward_loop_manager = trainer.resource_pool_manager = Nothing()
     trainer.prepare_step = prepare_step
     trainer.tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    trainer.global_steps, trainer.steps_per_epoch, trainer.total_training_steps = 0, STEPS, STEPS
+    trainer.global_steps, trainer.steps_per_epoch, trainer.total_training_steps = 0, STEPS, DEATH + 3 if DEATH else STEPS
     trainer._init_dump_executor()
     try:
         trainer.fit(None)

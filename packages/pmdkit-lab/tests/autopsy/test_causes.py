@@ -49,6 +49,7 @@ def from_middle(before, after):
     return [before] * 12 + [after] * 12
 
 
+PARTS = {"off_policy": -0.04, "off_policy_mismatch": -0.02, "off_policy_sampler": 0.0}
 PAID = {"passed": 0.4, "content": 0.4}  # independent verdicts agree with 0.52 of the answers
 NOISE = {"right_known": 20, "right_unpaid": 6, "paid_known": 20, "paid_wrong": 6}
 
@@ -73,7 +74,7 @@ THRESHOLDS = (
     ("data_changed", 24, {"content": from_middle(0.5, 0.34), "agrees": 1.0}, {"content": from_middle(0.5, 0.36)},
      {"content": from_middle(0.34, 0.5)}, {"gap": from_middle(0.005, 0.1)}, {"agrees": from_middle(1.0, 0.8)}),
     ("engine_changed", 24, {"gap": from_middle(0.005, 0.0255)}, {"gap": from_middle(0.005, 0.0245)},
-     {"gap": from_middle(0.0105, 0.031)}, {"lag": from_middle(0.0, 4.0)}),
+     {"gap": from_middle(0.0105, 0.031)}, {"lag": from_middle(0.0, 4.0)}, {"off_policy_staleness": -0.021} | PARTS),
     ("rate_too_high", 24, {"word_entropy": from_middle(1.0, 1.52), "reward": from_middle(0.4, 0.29)},
      {"word_entropy": from_middle(1.0, 1.47)}, {"reward": from_middle(0.4, 0.31)}),
     ("length_paid", 1, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": 0.70}),
@@ -87,7 +88,9 @@ THRESHOLDS = (
     ("temperature", 1, {"slope": 0.91, "gap": 0.031, "alike": 0.81}, {"slope": 0.93}, {"gap": 0.029}, {"alike": 0.79}),
     ("temperature", 1, {"slope": 1.09, "gap": 0.031, "alike": 0.81}, {"slope": 1.07}),
     ("engine_mismatch", 1, {"slope": 1.07, "gap": 0.021, "alike": 0.81}, {"slope": 1.09}, {"gap": 0.019},
-     {"alike": 0.79}),
+     {"alike": 0.79}, {"off_policy_staleness": -0.021} | PARTS),
+    ("stale_policy", 10, {"gap": 0.055, "lag": 0.51, "off_policy_staleness": -0.021} | PARTS,
+     {"off_policy_staleness": -0.019}, {"off_policy_mismatch": None}),
     ("stale_policy", 10, {"gap": late(0.015, 0.055), "lag": 0.51}, {"gap": late(0.015, 0.053)},
      {"gap": late(0.018, 0.055)}, {"lag": 0.49}),
     ("no_variety", 1, {"one_answer": 0.91, "reward": 0.89}, {"one_answer": 0.89}, {"reward": 0.91}),
