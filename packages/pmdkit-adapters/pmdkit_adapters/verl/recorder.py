@@ -102,7 +102,8 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
         reward = torch.where(lost, torch.nan, score[index])
         ids = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["responses"])
         ids = ids.to_padded_tensor()["responses"]
-        cut = cut_off(ids, mask[:, : ids.shape[1]], self.width, [] if self.end is None else [self.end])
+        end = getattr(trainer.tokenizer, "eos_token_id", None)
+        cut = cut_off(ids, mask[:, : ids.shape[1]], self.width, [] if end is None else [end])
         sums = row_sums(mask, old, None, engine, cut)[index.flatten()].masked_fill(lost.view(-1, 1), 0.0)
         newest = all(batch.tags[row].get("min_global_steps") == step - 1 for row in index.flatten().tolist())
         found = gauges(reward, sums, self.tau, self.passed, 0.0 if newest else None, self.sampler)
