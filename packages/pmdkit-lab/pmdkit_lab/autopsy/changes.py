@@ -61,11 +61,12 @@ def jump(values: Values) -> Jump | None:
     if n < 12:
         return None
     places = np.arange(width, n - width + 1)
-    before, after = (np.array([np.median(values[k + a : k + b]) for k in places]) for a, b in ((-width, 0), (0, width)))
-    change = after - before
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
+    change = medians[width:] - medians[:-width]
     elsewhere = np.abs(places - places[int(np.abs(change).argmax())]) >= width
     size = change - (np.median(change[elsewhere]) if elsewhere.any() else 0.0)
-    near = np.array([values[k : k + 2].mean() - values[k - 2 : k].mean() for k in places])
+    pairs = (values[:-1] + values[1:]) / 2
+    near = pairs[places] - pairs[places - 2]
     sharp = np.where(near * size >= SHARP * size**2, np.abs(size), 0.0)
     best = int((sharp * np.abs(near)).argmax())  # next to a jump the medians jump, too
     noise = max(trend(values).noise, 0.01 * float(np.ptp(values)))

@@ -12,7 +12,7 @@ import struct
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pmdkit import untrusted
-from pmdkit.errors import UsageError, short, unknown
-from pmdkit_lab.dumps.readers import COLUMNS, KNOWN, MAX_NUMBER, MAX_STEPS, MAX_STREAM, Source, leaving_out
+from pmdkit.errors import UsageError, first_line, short, unknown
+from pmdkit_lab.dumps.readers import COLUMNS, KNOWN, MAX_NUMBER, MAX_STREAM, Source, leaving_out
 
 Values = NDArray[np.float64]
 Entries = Iterator[tuple[str, Mapping[str, Any]]]  # the run's name and what was logged together
@@ -29,8 +29,13 @@ NAMES: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "scalars.to
     "names"
 ]
 OURS = {theirs: ours for ours, names in NAMES.items() for theirs in names}
-MAX_LINE = untrusted.MIB  # bytes of a line or an event; a step with a thousand metrics has a twentieth of it
+MAX_LINE = untrusted.MIB  # characters of a line, bytes of an event; a step of a thousand metrics has a twentieth of it
+MAX_JSON = 64 * untrusted.MIB  # bytes of a JSON file; trainer_state.json of ten thousand steps has a third of it
+MAX_POINTS = 2**14  # steps in memory, of all runs of a log: with the most columns, 0.1 GB
 MAX_PARTS = 20  # components of the reward
+MAX_NAMES = 2**14  # different names of columns whose meaning is remembered
+LONGEST_NAME = 200  # characters of a name that can be known
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 MAX_RUNS = 64  # in one log
 SNIFFED = 50  # records that decide whether a file holds responses or scalars
 # where 0 in every step says that nothing was measured
@@ -80,22 +85,43 @@ class Log:
 
 @dataclass
 class Growing:
-    """A run while it is read: a row for each step. Beyond MAX_STEPS every second row is dropped, again and again."""
+    """A run while it is read: a row for each `stride`-th step, with what was logged after it and is not in it."""
 
     rows: dict[float, dict[str, float]] = field(default_factory=dict)
     stride: int = 1
+    count: int = 0  # of steps
     last: float = -math.inf
+    keys: set[str] = field(default_factory=set)  # logged at the last step
+    parts: set[str] = field(default_factory=set)
+    row: dict[str, float] = field(default_factory=dict)  # the newest in `rows`
 
     def take(self, step: float, values: dict[str, float]) -> bool:
         """Add what was logged at a step; False if the step counter began anew, so this is another run."""
-        row = self.rows.get(step)
-        if step < self.last or (row is not None and row.keys() & values.keys()):
+        if step < self.last or (step == self.last and not self.keys.isdisjoint(values)):
             return False
+        if step > self.last:
+            self.keys.clear()
+            if self.count % self.stride == 0:
+                self.row = self.rows[step] = {}
+            self.count += 1
         self.last = step
-        self.rows.setdefault(step, {}).update(values)
-        if len(self.rows) > MAX_STEPS:
-            self.rows = dict(list(self.rows.items())[::2])
+        self.keys.update(values)
+        for key, value in values.items():
+            if key.startswith("part ") and key not in self.parts:
+                if len(self.parts) >= MAX_PARTS:
+                    continue
+                self.parts.add(key)
+            self.row.setdefault(key, value)
         return True
+
+    def thin(self, most: int) -> None:
+        """Drop every second row while there are more than `most`; what only a dropped one had goes to the one before."""
+        while len(self.rows) > most:
+            steps = list(self.rows)
+            for kept, dropped in zip(steps[::2], steps[1::2], strict=False):
+                self.rows[kept] = self.rows.pop(dropped) | self.rows[kept]
+            self.row = self.rows[next(reversed(self.rows))]
+            self.stride *= 2
 
     def log(self, name: str) -> Log:
         """The columns of the run."""
@@ -119,28 +145,46 @@ def number(value: Any) -> float | None:
     return float(value)
 
 
-def named(entry: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, float]:
-    """The numbers of an entry under our names; a component of the reward under `part NAME`."""
-    found: dict[str, tuple[int, float]] = {}
-    for key, given in flat(entry):
-        plain = key.rpartition(" - ")[2].removeprefix("train/")
-        ours = columns.get(key) or columns.get(plain) or OURS.get(plain)
-        if ours is None and (part := PART.fullmatch(plain)):
-            ours = f"part {next(filter(None, part.groups()))[:60]}"
-        if ours == "kl" and "log_ratio_min" in entry:  # metrics.jsonl of pmdkit: of a response, from before the step
-            ours = "kl_response"
-        value = None if ours is None else number(given)
-        if ours is not None and value is not None:
-            rank = (
-                -1
-                if key in columns or plain in columns
-                else NAMES[ours].index(plain)
-                if plain in NAMES.get(ours, ())
-                else 0
-            )
+@dataclass
+class Names:
+    """The meaning of names of columns: ours, and its rank among the names that mean the same; None if it is not known.
+
+    `given` are names of the user's, to ours.
+    """
+
+    given: Mapping[str, str]
+    known: dict[str, tuple[str, int] | None] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> tuple[str, int] | None:
+        if name in self.known:
+            return self.known[name]
+        found = self.look_up(name) if len(name) <= LONGEST_NAME else None
+        if len(self.known) < MAX_NAMES and len(name) <= LONGEST_NAME:
+            self.known[name] = found
+        return found
+
+    def look_up(self, name: str) -> tuple[str, int] | None:
+        """The meaning of a name."""
+        plain = name.rpartition(" - ")[2].removeprefix("train/")
+        if (ours := self.given.get(name) or self.given.get(plain)) is not None:
+            return ours, -1
+        if (ours := OURS.get(plain)) is not None:
+            return ours, NAMES[ours].index(plain)
+        part = PART.fullmatch(plain)
+        return (f"part {next(filter(None, part.groups()))[:60]}", 0) if part else None
+
+    def numbers(self, entry: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers of an entry under our names; a component of the reward under `part NAME`."""
+        found: dict[str, tuple[int, float]] = {}
+        for key, given in flat(entry):
+            if (meaning := self[key]) is None or (value := number(given)) is None:
+                continue
+            ours, rank = meaning
+            if ours == "kl" and "log_ratio_min" in entry:  # metrics.jsonl of pmdkit: of a response, before the step
+                ours = "kl_response"
             if ours not in found or rank < found[ours][0]:
                 found[ours] = (rank, value)
-    return {ours: value for ours, (_, value) in found.items()}
+        return {ours: value for ours, (_, value) in found.items()}
 
 
 def flat(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -157,25 +201,34 @@ def flat(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def lines(stream: BufferedReader, source: Source, where: str) -> Iterator[str]:
-    """The lines of a text; one that is too long is left out as a whole."""
-    skipping = False
-    for line in iter(lambda: stream.readline(MAX_LINE), b""):
-        ended = line.endswith(b"\n")
-        if not skipping and (ended or len(line) < MAX_LINE):
-            yield line.decode(errors="replace")
-        elif not skipping:
-            source.leave_out(f"lines longer than {MAX_LINE:,} bytes", where)
-        skipping = not ended
+    """The lines of a text in UTF-8, or in UTF-16 if it begins with its mark; one that is too long is left out whole."""
+    wide = stream.peek(2)[:2] in (b"\xff\xfe", b"\xfe\xff")  # as PowerShell writes what it redirects
+    text, skipping = TextIOWrapper(stream, "utf-16" if wide else "utf-8-sig", "replace", newline="\n"), False
+    try:
+        for line in iter(lambda: text.readline(MAX_LINE), ""):
+            ended = line.endswith("\n")
+            if not skipping and (ended or len(line) < MAX_LINE):
+                yield line
+            elif not skipping:
+                source.leave_out(f"lines longer than {MAX_LINE:,} characters", where)
+            skipping = not ended
+    finally:
+        text.detach()  # whoever opened the stream closes it
 
 
 def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
     """A table with a row for each step, or with columns `metric`, `step`, `value` and a row for each number."""
-    text = lines(stream, source, where)
-    head = next(text, "").lstrip("\ufeff")
+    text, before = lines(stream, source, where), sum(count for count, _ in source.left_out.values())
+    head = next(text, "")
+    if sum(count for count, _ in source.left_out.values()) > before:
+        raise UsageError(f"{where} has a first line of more than {MAX_LINE:,} characters; expected names of columns")
     table = csv.reader(text, delimiter="\t" if head.count("\t") > head.count(",") else ",")
-    titles = next(csv.reader([head], table.dialect), [])
-    long = {"metric", "value"} <= set(titles)
+    titles, seen = next(csv.reader([head], table.dialect), []), set[str]()
+    titles = ["" if title in seen or seen.add(title) else title for title in titles]  # of two that are equal, the first
+    long = {"metric", "value"} <= seen
     run = next((title for title in titles if title in ("run", "run_name", "run_id")), None)
+    # wandb writes a chart of several runs as columns "NAME - METRIC"
+    several = list(dict.fromkeys(title.rpartition(" - ")[0] for title in titles if " - " in title))[:MAX_RUNS]
     while True:
         try:
             cells = next(table)
@@ -184,12 +237,16 @@ def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
         except csv.Error as problem:
             source.leave_out(f"rows that are no CSV ({problem})", where)
             continue
-        row = dict(zip(titles, cells, strict=False))
-        if not long:
-            yield row.get(run or "", ""), row
-        elif "metric" in row and "value" in row:
+        row = {title: cell for title, cell in zip(titles, cells, strict=False) if title and cell}
+        name = row.get(run, "") if run else ""
+        if long and "metric" in row and "value" in row:
             step = next((row[name] for name in NAMES["step"] if name in row), None)
-            yield row.get(run or "", ""), {row["metric"]: row["value"], "step": step}
+            yield name, {row["metric"]: row["value"], "step": step}
+        elif len(several) > 1:
+            for each in several:
+                yield each, {title: x for title, x in row.items() if title.rpartition(" - ")[0] in ("", each)}
+        elif not long:
+            yield name, row
 
 
 def from_json_lines(stream: BufferedReader, source: Source, where: str) -> Entries:
@@ -206,12 +263,26 @@ def from_json_lines(stream: BufferedReader, source: Source, where: str) -> Entri
 
 
 def from_json(stream: BufferedReader, source: Source, where: str) -> Entries:
-    """trainer_state.json of transformers, or a list of objects."""
-    value = untrusted.parse_json(stream.read(64 * untrusted.MIB), where, numbers=False)
-    entries = value.get("log_history", value.get("history")) if isinstance(value, dict) else value
-    if not isinstance(entries, list):
+    """trainer_state.json of transformers, or a list of objects, decoded one after another."""
+    data = stream.read(MAX_JSON + 1)
+    if len(data) > MAX_JSON:
+        raise UsageError(f"{where} has more than {MAX_JSON:,} bytes; write its log_history as JSON Lines")
+    text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
+    begin = re.match(r"\s*\[", text) or re.search(r'"(?:log_history|history)"\s*:\s*\[', text)
+    if begin is None:
         raise UsageError(f"{where} has no log_history; expected trainer_state.json, or a list of objects")
-    for entry in entries:
+    place, decoder = begin.end(), json.JSONDecoder()
+    while (found := re.compile(r"[\s,]*").match(text, place)) and text[found.end() : found.end() + 1] not in ("]", ""):
+        place, entry, size = found.end(), None, 2**12
+        while True:  # a piece at a time: how long a value is shows when it is decoded
+            try:
+                entry, length = decoder.raw_decode(text[place : place + size])
+                break
+            except (ValueError, RecursionError) as problem:
+                if size >= MAX_LINE or place + size >= len(text):
+                    raise UsageError(f"{where} is damaged at character {place:,} ({first_line(problem)})") from None
+                size *= 16
+        place += length
         if isinstance(entry, dict):
             yield "", entry
         else:
@@ -358,17 +429,15 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
             raise UsageError(unknown("column", name, tuple(NAMES)))
     if not os.path.exists(path):
         raise UsageError(f"{path} does not exist; give a log, a run folder, or a folder of dumps")
-    theirs, runs, seen = (
-        {value: ours for ours, value in columns.items()},
-        list[tuple[str, Growing]](),
-        dict[str, None](),
-    )
+    if path.suffix in PACKED:
+        raise UsageError(f"{path} is packed; unpack it and give the log that is in it")
+    names, runs, seen = Names({name: ours for ours, name in columns.items()}), list[tuple[str, Growing]](), {}
     for file in scalar_files(path):
         reader, current = reader_of(file), dict[str, Growing]()
         with leaving_out(source, str(file)), untrusted.open_file(file, MAX_STREAM) as stream:
             for count, (run, entry) in enumerate(reader(stream, source, str(file)) if reader else ()):
                 seen |= dict.fromkeys(list(map(str, entry))[:50] if len(seen) < 50 else ())
-                values = named(entry, theirs)
+                values = names.numbers(entry)
                 step = values.pop("step", None)
                 if not values:
                     continue
@@ -380,7 +449,10 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
                         continue
                     growing = current[run] = Growing()
                     growing.take(at, values)
-                    runs.append((run or file.name, growing))
+                    runs.append((run[:LONGEST_NAME] or file.name, growing))
+                    for _, each in runs:
+                        each.thin(MAX_POINTS // len(runs))
+                growing.thin(MAX_POINTS // len(runs))
     logs = [growing.log(name) for name, growing in runs]
     if not any("reward" in log.columns or log.parts for log in logs):
         raise UsageError(

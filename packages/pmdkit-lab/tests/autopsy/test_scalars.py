@@ -179,7 +179,7 @@ def test_bad_lines_cost_themselves(tmp_path):
 
 
 def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("pmdkit_lab.autopsy.scalars.MAX_STEPS", 100)
+    monkeypatch.setattr("pmdkit_lab.autopsy.scalars.MAX_POINTS", 100)
     (tmp_path / "a.jsonl").write_text(as_lines({"step": n, "reward": n / 1000} for n in range(1000)))
     (log,) = read_logs(tmp_path / "a.jsonl", {}, Source())
     assert 50 <= len(log.step) <= 100
