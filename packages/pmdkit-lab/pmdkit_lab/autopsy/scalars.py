@@ -213,7 +213,8 @@ def lines(stream: BufferedReader, source: Source, where: str) -> Iterator[str]:
                 source.leave_out(f"lines longer than {MAX_LINE:,} characters", where)
             skipping = not ended
     finally:
-        text.detach()  # whoever opened the stream closes it
+        if not stream.closed:
+            text.detach()  # whoever opened the stream closes it
 
 
 def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:

@@ -4,8 +4,10 @@ The curves are means over groups that are drawn here from a pass rate, so laws h
 """
 
 import csv
+import gzip
 import itertools
 import json
+import os
 import struct
 
 import numpy as np
@@ -178,13 +180,61 @@ def test_bad_lines_cost_themselves(tmp_path):
     assert list(source.left_out) == ["events that are no protocol buffer"]
 
 
+LOG = "step,reward\n1,0.5\n2,0.25\n"
+PARTS = {"step": 1, "reward": 0.5} | {f"rewards/part{n}/mean": 1.0 for n in range(9999)}
+STATE = '{"log_history": [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.25}'
+HOSTILE = {  # what the file holds, and the rewards that are read or words of the refusal
+    "binary.csv": (bytes(range(256)) * 999, "no reward"),
+    "long-line.csv": (LOG + "3," + "9" * 2**23 + "\n4,0.125\n", [0.5, 0.25, 0.125]),
+    "long-head.csv": ("step,reward" + ",x" * 2**20 + "\n1,0.5\n", "first line"),
+    "columns.csv": ("step,reward" + "".join(f",r{n}" for n in range(10**5)) + "\n1,0.5\n2,0.25\n", [0.5, 0.25]),
+    "parts.jsonl": (as_lines([PARTS, PARTS | {"step": 2}]), [0.5, 0.5]),
+    "numbers.csv": ("step,reward\n1,NaN\n2,Infinity\n3,-inf\n4,1e999\n5,0.5\n6,\n", [0.5]),
+    "twins.csv": ("step,reward,reward\n1,0.5,9\n", [0.5]),
+    "mark.csv": ("\ufeff" + LOG, [0.5, 0.25]),
+    "utf-16.csv": (LOG.encode("utf-16"), [0.5, 0.25]),
+    "utf-16.json": ((STATE + "]}").encode("utf-16"), [0.5, 0.25]),
+    "log.csv.gz": (gzip.compress(LOG.encode()), "unpack"),
+    "nul.csv": (LOG + "\0\0\n3,0.125\n", [0.5, 0.25, 0.125]),
+    "index.csv": (",step,reward\n0,1,0.5\n1,2,0.25\n", [0.5, 0.25]),
+    "cut.json": (STATE + ', {"step": 3, "rew', [0.5, 0.25]),
+    "deep.json": (STATE + ", " + "[" * 10**5, [0.5, 0.25]),
+    "no-list.json": ('{"log_history": 3}', "no log_history"),
+    "pipe.csv": (None, "not a regular file"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_log_is_read_as_far_as_it_goes_or_refused(name, tmp_path):
+    data, wanted = HOSTILE[name]
+    if data is None:
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    if isinstance(wanted, str):
+        with pytest.raises(UsageError, match=wanted):
+            read_logs(tmp_path / name, {}, Source())
+    else:
+        (log,) = read_logs(tmp_path / name, {}, Source())
+        assert log.get("reward").tolist() == wanted
+        assert len(log.parts) <= 20
+
+
+def test_a_chart_of_several_runs_is_several_logs(tmp_path):
+    (tmp_path / "a.csv").write_text("Step,a - train/reward,b - train/reward\n1,0.5,\n2,0.25,0.75\n")
+    logs = read_logs(tmp_path / "a.csv", {"step": "Step"}, Source())
+    assert [(log.name, log.get("reward").tolist()) for log in logs] == [("a", [0.5, 0.25]), ("b", [0.75])]
+
+
 def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("pmdkit_lab.autopsy.scalars.MAX_POINTS", 100)
-    (tmp_path / "a.jsonl").write_text(as_lines({"step": n, "reward": n / 1000} for n in range(1000)))
+    rows = [{"step": n, "reward": n / 1000} | ({"eval_reward": 0.5} if n % 333 == 0 else {}) for n in range(1000)]
+    (tmp_path / "a.jsonl").write_text(as_lines(rows))
     (log,) = read_logs(tmp_path / "a.jsonl", {}, Source())
-    assert 50 <= len(log.step) <= 100
-    assert log.step[0] == 0
-    assert log.step[-1] >= 980
+    assert log.step.tolist() == list(range(0, 1000, 16))
+    assert len(log.get("held_out")) == 4  # which few steps have
+    (tmp_path / "b.jsonl").write_text(as_lines(rows) * 99)
+    assert sum(len(log.step) for log in read_logs(tmp_path / "b.jsonl", {}, Source())) <= 100
 
 
 # ---- Laws
