@@ -1,0 +1,52 @@
+"""A reward component that is always 1 cancels in every group; what is left between two runs is their seeds."""
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives import GRPO, Groups, credit, total
+from pmdkit_lab.ward.replica import Panel, Replica
+
+PROMPTS, ARMS, GROUP, STEPS = 8, 12, 6, 50
+RUNS = {
+    "right": (0.0, 1.0),
+    "right + 1": (1.0, 1.0),
+    "right + 1, and 0 in 1 of 2,400": (1.0, 1 - 1 / 2400),
+}
+
+
+def course(bonus: float, share: float, seed: int) -> tuple[list[float], Tensor]:
+    """Pass rate at every step of GRPO on draws, and the last logits; the bonus is paid with a chance of `share`."""
+    draws, misses = (torch.Generator().manual_seed(seed + k) for k in (0, 1000))
+    logits = torch.zeros(PROMPTS, ARMS, dtype=torch.float64, requires_grad=True)
+    objective, optimizer, found = GRPO(std="sample"), torch.optim.Adam([logits], lr=0.02), []
+    for _ in range(STEPS + 1):
+        logp = logits.log_softmax(1)
+        found.append(float(logp.detach().exp()[:, :2].sum(1).mean()))
+        drawn = torch.multinomial(logp.detach().exp(), GROUP, replacement=True, generator=draws)
+        paid = (torch.rand(drawn.shape, generator=misses) < share).double() * bonus
+        groups = Groups((drawn < 2).double() + paid, torch.full(drawn.shape, 1 / GROUP, dtype=torch.float64))
+        chosen = logp.gather(1, drawn).reshape(-1, 1)
+        optimizer.zero_grad()
+        total(objective, credit(objective, groups, chosen, torch.ones_like(chosen, dtype=torch.bool))).backward()
+        optimizer.step()
+    return found, logits.detach()
+
+
+def run() -> Replica:
+    """Three rewards, three seeds each."""
+    rows, lines = [], {}
+    base = [course(*RUNS["right"], seed)[1] for seed in range(3)]
+    for name, arm in RUNS.items():
+        runs = [course(*arm, seed) for seed in range(3)]
+        last = torch.tensor([found[-1] for found, _ in runs])
+        apart = max(float((logits - other).abs().max()) for (_, logits), other in zip(runs, base, strict=True))
+        rows.append([name, apart, float(last.mean()), float(last.std())])
+        lines |= {f"{name}, seed {seed}": found for seed, (found, _) in enumerate(runs)} if name == "right" else {}
+    return Replica(
+        ["reward", "largest difference of a logit", "pass rate after 50 steps", "std over three seeds"],
+        rows,
+        "step",
+        range(STEPS + 1),
+        [Panel("pass rate", lines)],
+        "Pass rates of three seeds of one configuration, which part by several points.",
+    )
