@@ -4,14 +4,10 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives import GRPO, Groups, credit, total
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica, Rows
 
 PROMPTS, ARMS, GROUP, STEPS = 8, 12, 6, 50
-RUNS = {
-    "right": (0.0, 1.0),
-    "right + 1": (1.0, 1.0),
-    "right + 1, and 0 in 1 of 2,400": (1.0, 1 - 1 / 2400),
-}
+RUNS = {"right": (0.0, 1.0), "right + 1": (1.0, 1.0), "right + 1, and 0 in 1 of 2,400": (1.0, 1 - 1 / 2400)}
 
 
 def course(bonus: float, share: float, seed: int) -> tuple[list[float], Tensor]:
@@ -34,19 +30,15 @@ def course(bonus: float, share: float, seed: int) -> tuple[list[float], Tensor]:
 
 def run() -> Replica:
     """Three rewards, three seeds each."""
-    rows, lines = [], {}
-    base = [course(*RUNS["right"], seed)[1] for seed in range(3)]
-    for name, arm in RUNS.items():
-        runs = [course(*arm, seed) for seed in range(3)]
-        last = torch.tensor([found[-1] for found, _ in runs])
-        apart = max(float((logits - other).abs().max()) for (_, logits), other in zip(runs, base, strict=True))
-        rows.append([name, apart, float(last.mean()), float(last.std())])
-        lines |= {f"{name}, seed {seed}": found for seed, (found, _) in enumerate(runs)} if name == "right" else {}
+    runs = {name: [course(*arm, seed) for seed in range(3)] for name, arm in RUNS.items()}
+    rows: Rows = {}
+    for name, found in runs.items():
+        last = torch.tensor([passed[-1] for passed, _ in found])
+        pairs = zip(found, runs["right"], strict=True)
+        apart = max(float((mine[1] - other[1]).abs().max()) for mine, other in pairs)
+        rows[name] = [apart, float(last.mean()), float(last.std())]
     return Replica(
         ["reward", "largest difference of a logit", "pass rate after 50 steps", "std over three seeds"],
         rows,
-        "step",
-        range(STEPS + 1),
-        [Panel("pass rate", lines)],
-        "Pass rates of three seeds of one configuration, which part by several points.",
+        {"pass rate": {f"right, seed {seed}": passed for seed, (passed, _) in enumerate(runs["right"])}},
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica
 
 AT = (0, 25, 100, 500)  # steps at which the patient's log is quoted
 
@@ -54,7 +54,7 @@ def warm(seed: int) -> tuple[torch.nn.Sequential, Tensor, Tensor]:
 def refined(seed: int, lr: float = 0.01) -> list[list[float]]:
     """Accuracy at `AT` while a solved classifier is trained on, with a fresh optimizer and 16 examples a step."""
     solved, x, y = warm(seed)
-    found = []
+    found: list[list[float]] = []
     for loss, adam in LOSSES.values():
         net = deepcopy(solved)
         optimizer = torch.optim.AdamW(net.parameters(), lr=lr) if adam else torch.optim.SGD(net.parameters(), lr=0.05)
@@ -82,16 +82,12 @@ def steps_out(name: str, chance: float = 1e-3) -> int:
 def run() -> Replica:
     """Three ways to go on from a solved classifier, the mean of three seeds; and the slopes by logit."""
     found = torch.tensor([refined(seed) for seed in range(3)]).mean(0).tolist()
-    rows: list[list[str | float]] = [
-        [name, *accuracy, steps_out(name.split(",")[0])] for name, accuracy in zip(LOSSES, found, strict=True)
-    ]
     z = torch.linspace(-12, 4, 81, dtype=torch.float64)
     return Replica(
         ["trained on with", *(f"accuracy at step {step}" for step in AT), "steps out of the corner"],
-        rows,
-        "logit of the right decision",
-        z.tolist(),
-        [Panel("pull on the logit", {name: slope.abs().tolist() for name, slope in slopes(z).items()}, log=True)],
-        "The pull on the logit of the right decision. Left of 0, where the policy is wrong, the pulls of the expected "
-        "reward and of the reverse KL fall exponentially; that of cross-entropy stays at 1.",
+        {name: [*right, steps_out(name.split(",")[0])] for name, right in zip(LOSSES, found, strict=True)},
+        {"pull on the logit": {name: slope.abs().tolist() for name, slope in slopes(z).items()}},
+        across="logit of the right decision",
+        at=z.tolist(),
+        log=True,
     )

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica
 
 TOKENS, WORDS, DRAWS = 200, 100, 400
-TOPS = (1.0, 0.99, 0.95, 0.9)
-RNG = np.random.default_rng(0)
-POLICY = RNG.dirichlet(np.full(WORDS, 0.02), TOKENS)  # [T, V]: most of a token's chance on a few words
+# [T, V]: most of the chance of a token on a few words
+POLICY = np.random.default_rng(0).dirichlet(np.full(WORDS, 0.02), TOKENS)
 
 
 def nucleus(policy: np.ndarray, top_p: float) -> np.ndarray:
@@ -23,29 +22,20 @@ def log_weights(top_p: float, noise: float = 0.0, seed: int = 1) -> np.ndarray:
     """[draws, T] log of pi / q of the tokens drawn from q, the policy on its nucleus, with an engine's rounding."""
     rng = np.random.default_rng(seed)
     kept = nucleus(POLICY, top_p)
-    mass = (POLICY * kept).sum(1)
     blurred = POLICY * np.exp(noise * rng.standard_normal(POLICY.shape)) * kept
     q = blurred / blurred.sum(1, keepdims=True)
-    drawn = (q.cumsum(1)[None] < rng.random((DRAWS, TOKENS, 1))).sum(2).clip(max=WORDS - 1)
-    rows = np.arange(TOKENS)
-    drawn = np.where(kept[rows, drawn], drawn, q.argmax(1))  # rounding of a sum at its end
-    found = np.log(POLICY[rows, drawn]) - np.log(q[rows, drawn])
-    return found if noise else np.broadcast_to(np.log(mass), found.shape)
+    drawn = np.array([rng.choice(WORDS, DRAWS, p=row) for row in q]).T
+    return np.log(POLICY[np.arange(TOKENS), drawn] / q[np.arange(TOKENS), drawn])
 
 
 def run() -> Replica:
     """Four samplers, and an engine that rounds but does not cut."""
-    rows, lines = [], {}
-    for name, top_p, noise in (*((f"top_p {top:g}", top, 0.0) for top in TOPS), ("an engine's rounding", 1.0, 0.05)):
-        weight = np.exp(log_weights(top_p, noise).cumsum(1))
-        rows.append([name, *(float(weight[:, n - 1].mean()) for n in (50, 100, 200)), float(weight[:, -1].max())])
-        lines[name] = weight.mean(0).tolist()
+    arms = {f"top_p {top:g}": (top, 0.0) for top in (1.0, 0.99, 0.95, 0.9)} | {"an engine's rounding": (1.0, 0.05)}
+    weights = {name: np.exp(log_weights(*arm).cumsum(1)) for name, arm in arms.items()}
     return Replica(
         ["drawn at", *(f"mean weight of {n} tokens" for n in (50, 100, 200)), "largest weight of 200 tokens"],
-        rows,
-        "tokens of the response",
-        range(1, TOKENS + 1),
-        [Panel("mean of π / q", lines, log=True)],
-        "The mean weight of a response against its length. Below top_p 1 it falls exponentially; with an engine's "
-        "rounding it stays near 1.",
+        {name: [*w.mean(0)[[49, 99, 199]].tolist(), float(w[:, -1].max())] for name, w in weights.items()},
+        {"mean of π / q": {name: weight.mean(0).tolist() for name, weight in weights.items()}},
+        across="tokens of the response",
+        log=True,
     )

@@ -9,26 +9,27 @@ import re
 import torch
 
 from pmdkit.objectives import GRPO, Groups
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica, Rows
 
 STRICT = r"^<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$"
 SOFT = r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>"
+ONE, TWO, END = "Two and two is 4.", "Two and two.\nThat is 4.", "</reasoning>\n<answer>\n4\n</answer>"
 FORMS = {
-    "reasoning of two lines": "<reasoning>\nTwo and two.\nThat is 4.\n</reasoning>\n<answer>\n4\n</answer>\n",
-    "ends with the closing tag": "<reasoning>\nTwo and two is 4.\n</reasoning>\n<answer>\n4\n</answer>",
-    "all on one line": "<reasoning>Two and two is 4.</reasoning><answer>4</answer>",
-    "reasoning of one line, and a last line break": (
-        "<reasoning>\nTwo and two is 4.\n</reasoning>\n<answer>\n4\n</answer>\n"
-    ),
-    "no tags": "Two and two is 4.",
+    "reasoning of two lines": f"<reasoning>\n{TWO}\n{END}\n",
+    "ends with the closing tag": f"<reasoning>\n{ONE}\n{END}",
+    "all on one line": f"<reasoning>{ONE}</reasoning><answer>4</answer>",
+    "one line of reasoning, and a last line break": f"<reasoning>\n{ONE}\n{END}\n",
+    "no tags": ONE,
 }
-CURES = {
-    "strict": (STRICT, re.compile(STRICT.replace(r"\n$", r"\n?$"), re.DOTALL)),
-    "soft": (SOFT, re.compile(SOFT, re.DOTALL)),
+PATTERNS = {
+    "strict, as it is": STRICT,
+    "strict, cured": "(?s)" + STRICT.replace(r"\n$", r"\n?$"),
+    "soft, as it is": SOFT,
+    "soft, cured": "(?s)" + SOFT,
 }
 
 
-def matched(pattern: str | re.Pattern[str]) -> list[bool]:
+def matched(pattern: str) -> list[bool]:
     """Which forms earn the reward, by `re.match` as in the source."""
     return [re.match(pattern, text) is not None for text in FORMS.values()]
 
@@ -39,7 +40,7 @@ def share_of_the_form(paid: list[bool], steps: int = 60) -> list[float]:
     A right answer earns 2 and a form that matches 0.5, as in the sources. The form that matches as written is left
     out, since the patients' logs say that no response had it.
     """
-    used = [i for i, name in enumerate(FORMS) if not name.startswith("reasoning of one line")]
+    used = [i for i, name in enumerate(FORMS) if not name.startswith("one line")]
     form = torch.tensor([0.5 * paid[i] for i in used], dtype=torch.float64).repeat(2)
     reward = form + torch.tensor([2.0, 0.0], dtype=torch.float64).repeat_interleave(len(used))
     start = torch.tensor([0.2, 0.8], dtype=torch.float64).repeat_interleave(len(used)) / len(used)
@@ -54,16 +55,11 @@ def share_of_the_form(paid: list[bool], steps: int = 60) -> list[float]:
 
 def run() -> Replica:
     """Five forms under the two patterns as they are, and with DOTALL and an optional last line break."""
-    names = [f"{name}, {how}" for name in CURES for how in ("as it is", "cured")]
-    columns = [matched(pattern) for pair in CURES.values() for pattern in pair]
-    rows = [[form, *("yes" if column[i] else "no" for column in columns)] for i, form in enumerate(FORMS)]
-    lines = {name: share_of_the_form(column) for name, column in zip(names[:2], columns[:2], strict=True)}
+    found = {name: matched(pattern) for name, pattern in PATTERNS.items()}
+    rows: Rows = {form: ["yes" if hits[i] else "no" for hits in found.values()] for i, form in enumerate(FORMS)}
     return Replica(
-        ["response", *names],
+        ["response", *found],
         rows,
-        "step",
-        range(61),
-        [Panel("share of the form", lines, level=0.25)],
-        "The share of responses with reasoning of two lines stays at a quarter under the pattern as it is, and rises to "
-        "one under the cured pattern.",
+        {"share of the form": {name: share_of_the_form(hits) for name, hits in found.items() if "strict" in name}},
+        level=0.25,
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pmdkit.objectives import RLOO, Groups, credit, total
 from pmdkit.objectives.batch import Norm
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica
 
 STEPS = 400
 BUDGET = 32  # tokens; a response that has not ended there has no answer
@@ -65,17 +65,10 @@ def trained(baseline: bool, norm: Norm, steps: int = STEPS) -> Iterator[tuple[fl
 def run() -> Replica:
     """Four losses, one task, exact gradients; no draw, hence no variance."""
     curves = {name: list(zip(*trained(*arm), strict=True)) for name, arm in ARMS.items()}
-    rows = [
-        [name, accuracy[0], max(accuracy), accuracy[-1], length[-1], rate[-1]]
-        for name, (accuracy, length, rate) in curves.items()
-    ]
+    rows = {name: [right[0], max(right), right[-1], *(c[-1] for c in more)] for name, (right, *more) in curves.items()}
     labels = ("accuracy", "length (tokens)", "right answers per 100 tokens")
     return Replica(
         ["loss", "accuracy at the start", "best", "at the end", "length", "right per 100 tokens"],
         rows,
-        "step",
-        range(STEPS + 1),
-        [Panel(label, {name: curve[i] for name, curve in curves.items()}) for i, label in enumerate(labels)],
-        "Accuracy, length and right answers per 100 tokens under four losses. Without a baseline and with a mean over "
-        "tokens accuracy rises, then falls to that of a guess, while answers shrink to one token.",
+        {label: {name: curve[i] for name, curve in curves.items()} for i, label in enumerate(labels)},
     )

@@ -3,10 +3,9 @@
 import numpy as np
 
 from pmdkit import theory
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica, Rows
 
-KINDS = ("right code", "code that parses", "an empty block", "no code")
-START = np.array([0.002, 0.149, 0.07, 0.779])  # a policy that writes code of any kind in 0.221 of its responses
+START = np.array([0.002, 0.149, 0.07, 0.779])  # right code, wrong code that parses, an empty block, no code
 PARSES, RIGHT = np.array([1.0, 1.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0, 0.0])
 STEPS, TAU, GROUP, PROMPTS = 36, 15.0, 8, 64  # at this tau as many parse after 35 steps as in the log
 
@@ -25,28 +24,15 @@ def informed(chance: float) -> float:
 
 
 def run() -> Replica:
-    """The reward of the run, one that also pays right answers, and what a batch of 512 can see of it."""
-    rewards = {"parses": PARSES, "right": RIGHT, "parses, and right": PARSES * RIGHT + PARSES}
-    rows, lines = [], {}
-    for name, reward in rewards.items():
-        found = course(reward)
-        parses, right = found @ PARSES, found @ RIGHT
-        informative = informed(float(START @ RIGHT)) if name == "right" else informed(float(START @ PARSES))
-        rows.append([name, parses[-1], right[-1], right[-1] / parses[-1], informative])
-        lines[f"{name}: share right"] = right.tolist()
-        lines[f"{name}: share that parses"] = parses.tolist()
+    """The reward of the run, two that also pay right answers, and how many groups of a batch of 512 tell anything."""
+    courses = {"parses": course(PARSES), "right": course(RIGHT), "parses, and right": course(PARSES + RIGHT)}
+    rows: Rows = {"at the start": [START @ PARSES, START @ RIGHT, START @ RIGHT / (START @ PARSES), ""]}
+    for name, found in courses.items():
+        parses, right = found[-1] @ PARSES, found[-1] @ RIGHT
+        rows[name] = [parses, right, right / parses, informed(START @ (RIGHT if name == "right" else PARSES))]
     return Replica(
-        [
-            "paid",
-            "parses after 35 steps",
-            "right after 35 steps",
-            "right among those that parse",
-            "groups with a signal",
-        ],
-        [["at the start", float(START @ PARSES), float(START @ RIGHT), float(START[0] / (START @ PARSES)), ""], *rows],
-        "step",
-        range(STEPS),
-        [Panel("share of the responses", {k: v for k, v in lines.items() if k.startswith("parses:")}, log=True)],
-        "Paid for what parses: the share that parses rises to three quarters, and the share that is right rises by the "
-        "same factor, from 0.2 to less than 1 percent.",
+        ["paid", "parses after 35 steps", "right", "right among those that parse", "groups with a signal"],
+        rows,
+        {"share of the responses": {"parses": courses["parses"] @ PARSES, "right": courses["parses"] @ RIGHT}},
+        log=True,
     )

@@ -3,22 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel of the picture.
-
-    Attributes:
-        label: of the vertical axis, with units.
-        lines: values by name; a value for each point of `Replica.across`, or fewer.
-        log: a logarithmic axis.
-        level: a dotted horizontal line.
-    """
-
-    label: str
-    lines: Mapping[str, Sequence[float]]
-    log: bool = False
-    level: float | None = None
+Rows = dict[str, list[float | str]]
+Lines = dict[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -27,28 +13,24 @@ class Replica:
 
     Attributes:
         columns: heads of the table.
-        rows: its cells, numbers or words.
+        rows: its cells, by the name of the row.
+        panels: lines by name, by the label of their axis.
         across: label of the horizontal axis.
-        at: its points.
-        panels: the picture.
-        alt: what the picture shows, in words.
+        at: its points; without it, 0, 1, 2 and so on.
+        log: logarithmic vertical axes.
+        level: a dotted horizontal line.
     """
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[str | float]]
-    across: str
-    at: Sequence[float]
-    panels: Sequence[Panel]
-    alt: str
-
-    def cell(self, row: str, column: str) -> float:
-        """The number of a row, which begins with `row`, in a column."""
-        (found,) = (cells for cells in self.rows if cells[0] == row)
-        return float(found[list(self.columns).index(column)])
+    rows: Mapping[str, Sequence[float | str]]
+    panels: Mapping[str, Mapping[str, Sequence[float]]]
+    across: str = "step"
+    at: Sequence[float] | None = None
+    log: bool = False
+    level: float | None = None
 
     def table(self) -> str:
         """The table in Markdown."""
-        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
-        return "".join(
-            "| " + " | ".join(f"{c:.3g}" if isinstance(c, float) else str(c) for c in line) + " |\n" for line in lines
-        )
+        rows = [self.columns, ["---"] * len(self.columns), *((name, *row) for name, row in self.rows.items())]
+        cells = ([f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows)
+        return "".join("| " + " | ".join(row) + " |\n" for row in cells)

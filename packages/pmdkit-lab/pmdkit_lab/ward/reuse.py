@@ -4,7 +4,8 @@ import tempfile
 
 from pmdkit import train
 from pmdkit.objectives import GRPO
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit.start import TrainOptions
+from pmdkit_lab.ward.replica import Replica, Rows
 
 STEPS = 40
 RUNS = {
@@ -17,25 +18,19 @@ RUNS = {
 def course(updates: int, rate: float, seed: int = 0) -> list[dict[str, float]]:
     """The metrics of the toy tier's transformer on sums, GRPO with its clip at 0.2."""
     with tempfile.TemporaryDirectory() as folder:
-        options = {"steps": STEPS, "group": 8, "prompts": 64, "seed": seed, "out": f"{folder}/run"}
-        run = train(GRPO(), "toy", "modular-sum", ministeps=updates, lr=rate, **options)
-        return list(run.metrics)
+        shape = TrainOptions(steps=STEPS, group=8, prompts=64, seed=seed, ministeps=updates, lr=rate)
+        return list(train(GRPO(), "toy", "modular-sum", out=f"{folder}/run", **shape).metrics)
 
 
 def run() -> Replica:
     """Three ways to spend one batch."""
-    rows, lines = [], {}
-    for name, arm in RUNS.items():
-        found = course(*arm)
-        largest = max(row["log_ratio_max"] for row in found)
-        rows.append([name, found[-1]["pass_rate"], largest, found[-1]["entropy"]])
-        lines[name] = [row["pass_rate"] for row in found]
+    found = {name: course(*arm) for name, arm in RUNS.items()}
+    rows: Rows = {
+        name: [course[-1]["pass_rate"], max(row["log_ratio_max"] for row in course), course[-1]["entropy"]]
+        for name, course in found.items()
+    }
     return Replica(
         ["updates on a rollout", "pass rate of the last step", "largest log ratio, nats", "entropy of the last step"],
         rows,
-        "step",
-        range(STEPS),
-        [Panel("pass rate", lines)],
-        "Pass rate of a small transformer on sums. With one update on each rollout it rises to 0.8; with sixteen at the "
-        "same rate it stays near chance.",
+        {"pass rate": {name: [row["pass_rate"] for row in course] for name, course in found.items()}},
     )

@@ -6,7 +6,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica
 
 WORDS, STEPS, RATE = 256, 1500, 4.0
 RUNS = {
@@ -19,8 +19,7 @@ RUNS = {
 
 def sampler(policy: Tensor, top_p: float, temperature: float) -> Tensor:
     """The policy that draws: sharpened, then cut to the fewest words whose chances reach top_p."""
-    q = policy ** (1 / temperature)
-    q = q / q.sum()
+    q = (policy.log() / temperature).softmax(0)
     ordered, order = q.sort(descending=True, stable=True)
     kept = torch.zeros_like(q)
     kept[order] = (ordered.cumsum(0) - ordered < top_p - 1e-12).double()
@@ -49,10 +48,7 @@ def run() -> Replica:
     curves = {name: list(entropies(*arm)) for name, arm in RUNS.items()}
     return Replica(
         ["KL term", "entropy at the start", "at the end", "ln V minus the end"],
-        [[name, curve[0], curve[-1], log(WORDS) - curve[-1]] for name, curve in curves.items()],
-        "step",
-        range(STEPS + 1),
-        [Panel("entropy, nats", curves, level=log(WORDS))],
-        "Entropy under k1 as a loss. With a sharpened sampler it climbs to ln V, with draws from the policy itself and "
-        "with k2 it stays.",
+        {name: [curve[0], curve[-1], log(WORDS) - curve[-1]] for name, curve in curves.items()},
+        {"entropy, nats": curves},
+        level=log(WORDS),
     )

@@ -6,11 +6,10 @@ from math import log
 import torch
 from torch import Tensor
 
-from pmdkit_lab.ward.replica import Panel, Replica
+from pmdkit_lab.ward.replica import Replica
 
 ARMS, GROUP, PROMPTS, STEPS, EPS = 64, 8, 8, 60, 1e-4
-SCORE = torch.linspace(-1, 1, ARMS, dtype=torch.float64)
-REWARD = 0.996 + 2e-4 * SCORE  # saturated: what is left are differences that no reader would call one
+REWARD = 0.996 + 2e-4 * torch.linspace(-1, 1, ARMS, dtype=torch.float64)  # what is left of a saturated reward
 RUNS = {
     "divided by the std, SGD": (True, 1.0, False),
     "no std, SGD": (False, 1.0, False),
@@ -43,13 +42,8 @@ def moved(std: bool, cap: float, adam: bool, seed: int = 0) -> Iterator[tuple[fl
 def run() -> Replica:
     """Four ways to step on a reward that has nothing left to say."""
     curves = {name: list(zip(*moved(*arm), strict=True)) for name, arm in RUNS.items()}
-    rows = [[name, slope[0], kl[-1]] for name, (kl, slope) in curves.items()]
     return Replica(
         ["step", "norm of the first gradient", "KL from the start after 60 steps"],
-        rows,
-        "step",
-        range(STEPS + 1),
-        [Panel("KL(π‖start), nats", {name: kl for name, (kl, _) in curves.items()})],
-        "Distance from the start. It grows to nats with the std, and with Adam without a std; it stays at 0 with SGD "
-        "without a std, and under the cap.",
+        {name: [slope[0], kl[-1]] for name, (kl, slope) in curves.items()},
+        {"KL(π‖start), nats": {name: kl for name, (kl, _) in curves.items()}},
     )
