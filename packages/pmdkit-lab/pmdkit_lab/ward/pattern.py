@@ -35,7 +35,7 @@ def matched(pattern: str) -> list[bool]:
 
 
 def share_of_the_form(paid: list[bool], steps: int = 60) -> list[float]:
-    """Share of "reasoning of two lines" along exact steps of the policy gradient; each form is right or wrong.
+    """Share of responses with tags on lines of their own along exact steps; each form is right or wrong.
 
     A right answer earns 2 and a form that matches 0.5, as in the sources. The form that matches as written is left
     out, since the patients' logs say that no response had it.
@@ -47,7 +47,7 @@ def share_of_the_form(paid: list[bool], steps: int = 60) -> list[float]:
     logits, shares = start.log(), []
     for _ in range(steps + 1):
         chance = logits.softmax(0)
-        shares.append(float(chance[0] + chance[len(used)]))
+        shares.append(float(chance.view(2, -1)[:, :2].sum()))
         groups = Groups(reward[None], chance[None], sampled=False)
         logits = logits + 0.2 * GRPO(std="none").advantage(groups)[0]  # a step of mirror descent: z += A / tau
     return shares
@@ -60,6 +60,6 @@ def run() -> Replica:
     return Replica(
         ["response", *found],
         rows,
-        {"share of the form": {name: share_of_the_form(hits) for name, hits in found.items() if "strict" in name}},
-        level=0.25,
+        {"tags on lines of their own": {name: share_of_the_form(hits) for name, hits in found.items() if "strict" in name}},
+        level=0.5,
     )
