@@ -2,6 +2,7 @@
 
 doctors.toml is the protocol: it was written before the first run, and holds the cases, what is right for each,
 what each verdict can mean, and how answers are judged.
+Kept because docs/use/doctors.md says how often each doctor is right.
 
     python benchmarks/doctors.py run --ward FOLDER   makes all, asks all, writes results/doctors.json
     python benchmarks/doctors.py check               the same without the ward, against what is stored; make nightly
@@ -155,7 +156,7 @@ ASK = dict(
 
 
 def outcome(doctor, case, named):
-    """The outcome of a case, by the protocol; `named` is None where the doctor cannot read it."""
+    """The outcome of a case, by the protocol; `named` says of each verdict whether it is a warning, None if the doctor cannot read."""
     tool = doctor.partition(",")[0]
     truth, table = set(case["truth"]), KNOWN["means"][tool]
 
@@ -165,9 +166,10 @@ def outcome(doctor, case, named):
     if named is None:
         return "cannot read"
     if not truth:
-        return "alarm" if any(warns and not means(name) & set(case["remarks"]) for name, warns in named) else "quiet"
+        alarms = (name for name, warns in named.items() if warns and not means(name) & set(case["remarks"]))
+        return "alarm" if any(alarms) else "quiet"
     passed_over = KNOWN["symptoms"].get(tool, "").split()
-    said = [(name, warns) for name, warns in named if name not in passed_over or means(name) & truth]
+    said = [(name, warns) for name, warns in named.items() if name not in passed_over or means(name) & truth]
     right = [bool(means(name) & truth) for name, _ in said]
     if any(right):
         return "first" if right[0] else "later"
@@ -184,14 +186,14 @@ def ask_all(cases, bin, doctors=tuple(DOCTORS)):
             if DOCTORS[doctor]["reads"] in case["files"]:
                 with tempfile.TemporaryDirectory() as work:
                     try:
-                        named = list(ASK[doctor](case["files"], bin, Path(work)))
+                        named = dict(ASK[doctor](case["files"], bin, Path(work)))
                     except (ValueError, subprocess.SubprocessError) as error:  # a refusal costs this case alone
                         refusal = {"why": type(error).__name__}
             said[doctor] = {
                 "outcome": outcome(doctor, case, named),
                 "named": [name for name, _ in named or []],
             } | refusal
-        judged.append({key: case[key] for key in ("source", "name", "truth")} | {"said": said})
+        judged.append({key: case[key] for key in ("source", "name", "truth", "remarks")} | {"said": said})
         print(f"{case['source']:12} {case['name']:40} " + " | ".join(x["outcome"] for x in said.values()), flush=True)
     return judged
 

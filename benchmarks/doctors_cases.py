@@ -3,6 +3,7 @@
 A case is a folder with a number for a name, so that no path says what is planted in it, and one entry of the list that
 `make` returns. Logs are written as TRL names its metrics; where a fault is planted by somebody else's generator, the
 generator runs in the environment of the doctors.
+Kept because doctors.py asks about these runs.
 """
 
 import contextlib
