@@ -40,7 +40,7 @@ nightly: test
 	$(MAKE) docs && $(SITE) -m site
 	$(VLLM) "vllm and nightly and not gpu"
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh packages/pmdkit-adapters/tests/run.sh
-	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)" && sh tools/torch.sh "$(PYTHON)"
+	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)" && sh tools/torch.sh "$(PYTHON)" && .venv/bin/python benchmarks/doctors.py check
 
 clean:
 	rm -rf .venv .venv-* site site-lite build dist .pytest_cache .mypy_cache .ruff_cache

@@ -156,7 +156,7 @@ ASK = dict(
 
 
 def outcome(doctor, case, named):
-    """The outcome of a case, by the protocol; `named` says of each verdict whether it is a warning, None if the doctor cannot read."""
+    """The outcome of a case, by the protocol; `named` says which verdicts warn, and is None if it cannot read."""
     tool = doctor.partition(",")[0]
     truth, table = set(case["truth"]), KNOWN["means"][tool]
 
@@ -189,10 +189,7 @@ def ask_all(cases, bin, doctors=tuple(DOCTORS)):
                         named = dict(ASK[doctor](case["files"], bin, Path(work)))
                     except (ValueError, subprocess.SubprocessError) as error:  # a refusal costs this case alone
                         refusal = {"why": type(error).__name__}
-            said[doctor] = {
-                "outcome": outcome(doctor, case, named),
-                "named": [name for name, _ in named or []],
-            } | refusal
+            said[doctor] = {"outcome": outcome(doctor, case, named), "named": named} | refusal
         judged.append({key: case[key] for key in ("source", "name", "truth", "remarks")} | {"said": said})
         print(f"{case['source']:12} {case['name']:40} " + " | ".join(x["outcome"] for x in said.values()), flush=True)
     return judged
