@@ -35,10 +35,10 @@ from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
 from pmdkit.llm.engines.weight_sync_check import SYNC_TOKENS
+from pmdkit.llm.micro_batches import shard_by_tokens
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.packed_attention import PackedLayout
 from pmdkit.llm.policy import CausalPolicy
-from pmdkit.llm.rows_over_ranks import shard_by_tokens
 from pmdkit.llm.weights import full_tensor
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import Objective, traits
@@ -290,7 +290,7 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
     spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"lag": 0})})
     accelerate_group.summed = summed
     if isinstance(group, FakeGroup):
-        policy_module.shard_by_tokens = group.shard  # type: ignore[assignment]
+        policy_module.shard_by_tokens = group.shard  # type: ignore[attr-defined]
     old_logprobs.SAMPLE = 2**30  # score all rows: a sample would leave some processes without rows
     policy = make_policy(spec, objective, model, group)
     learner = backend.make_learner(spec, policy, task, task, engine)
