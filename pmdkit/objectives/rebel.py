@@ -34,7 +34,7 @@ class REBEL(Checked):
 
     whole_groups: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
-    population: ClassVar[str] = "pmd_part"
+    population: ClassVar[str | None] = "pmd_part"
 
     tau: Tau = 0.05
     norm: Norm = "none"

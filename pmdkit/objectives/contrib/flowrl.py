@@ -39,7 +39,7 @@ class FlowRL(TB):
 
     equal_groups: ClassVar[str] = "anchor"
     first_step_norm: ClassVar[str] = "length"
-    population: ClassVar[None] = None  # its tau is per token and in standard deviations
+    population: ClassVar[str | None] = None  # its tau is per token and in standard deviations
 
     tau: Tau = 1 / 15
     weight: Literal["clipped", "ratio", "none"] = "clipped"

@@ -290,7 +290,7 @@ def rehearse(request: Mapping[str, Any], meter: Meter) -> None:
     spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"lag": 0})})
     accelerate_group.summed = summed
     if isinstance(group, FakeGroup):
-        policy_module.shard_by_tokens = group.shard  # type: ignore[attr-defined]
+        policy_module.shard_by_tokens = group.shard  # type: ignore[assignment, attr-defined]
     old_logprobs.SAMPLE = 2**30  # score all rows: a sample would leave some processes without rows
     policy = make_policy(spec, objective, model, group)
     learner = backend.make_learner(spec, policy, task, task, engine)
