@@ -167,7 +167,9 @@ def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transfor
             inner=max(16, 8 * (table.dimension * 8 // 3 // 8)),
         )
         return Transformer(config, seed)
-    model, vocabulary = load_entry_point("format", "huggingface", elsewhere=["huggingface"]).load_pretrained(table.path)
+    model: Transformer
+    folders = load_entry_point("format", "huggingface", elsewhere=["huggingface"])
+    model, vocabulary = folders.load_pretrained(table.path)
     if tuple(vocabulary) != problem.vocabulary:
         ours, theirs = (f"{len(words)} tokens, {' '.join(words[:6])} ..." for words in (problem.vocabulary, vocabulary))
         raise UsageError(f"model.path {table.path} has {theirs}; expected the task's vocabulary, {ours}")
