@@ -86,7 +86,7 @@ def run() -> Replica:
     return Replica(
         ["trained on with", *(f"accuracy at step {step}" for step in AT), "steps out of the corner"],
         {name: [*right, steps_out(name.split(",")[0])] for name, right in zip(LOSSES, found, strict=True)},
-        {"pull on the logit": {name: slope.abs().tolist() for name, slope in slopes(z).items()}},
+        {"pull on the logit": {name: slope.abs().tolist() for name, slope in slopes(z, ref=6.0).items()}},
         across="logit of the right decision",
         at=z.tolist(),
         log=True,

@@ -60,6 +60,9 @@ def run() -> Replica:
     return Replica(
         ["response", *found],
         rows,
-        {"tags on lines of their own": {name: share_of_the_form(hits) for name, hits in found.items() if "strict" in name}},
-        level=0.5,
+        {
+            "tags on lines of their own": {
+                name: share_of_the_form(hits) for name, hits in found.items() if "strict" in name
+            }
+        },
     )

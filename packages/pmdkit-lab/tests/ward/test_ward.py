@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from generate import ward
+from scipy import stats
 
 from pmdkit import theory
 from pmdkit.objectives import GRPO, Groups
@@ -124,6 +125,15 @@ def test_a_constant_reward_changes_no_logit():
     torch.testing.assert_close(plain[1], paid[1], atol=1e-9, rtol=0)
     other = constant.course(*constant.RUNS["right"], seed=4)
     assert float((plain[1] - other[1]).abs().max()) > 0.1
+    arms = ((37.8, 1.9, 3), (32.2, 5.1, 3))  # mean, std and seeds of A3 and A4, as their table has them
+    low, high = stats.t.interval(0.95, welch(*arms), 5.6, math.hypot(1.9, 5.1) / 3**0.5)
+    assert f"−{-low:.1f} to +{high:.1f}" in (ward.PAGES / "constant.md").read_text(encoding="utf-8")
+
+
+def welch(one, two):
+    """Degrees of freedom of the difference of two means."""
+    parts = [std**2 / n for _, std, n in (one, two)]
+    return sum(parts) ** 2 / sum(part**2 / (n - 1) for part, (_, _, n) in zip(parts, (one, two), strict=True))
 
 
 @pytest.mark.slow
@@ -140,6 +150,9 @@ def test_the_table_of_a_page_is_that_of_its_replica(name):
     if name == "corner":
         kicked, kept = (replica.rows[f"expected reward, {how}"] for how in ("Adam", "SGD"))
         assert kicked[1] < kicked[0] - 0.05 < kept[3]
+        lost = [course[0] - course[1] for course, *_ in (corner.refined(0, rate) for rate in (0.01, 0.003, 0.001))]
+        assert lost[0] > 3 * lost[1]
+        assert lost[2] < 0.02
     if name == "reuse":
         once, often, small = (replica.rows[run][0] for run in reuse.RUNS)
         assert once > small > often
