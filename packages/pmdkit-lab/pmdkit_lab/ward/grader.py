@@ -35,8 +35,7 @@ def graded(answer: str, bare: bool) -> float:
 
 def run() -> Replica:
     """One policy before any step, two graders; then ten exact steps with each."""
-    rows: Rows = {}
-    lines: Lines = {}
+    rows, lines = Rows(), Lines()
     seen = POLICY > 0  # a form that is never written is never tried
     for name, bare in (("needs a fence", False), ("reads both", True)):
         reward, policy = np.array([graded(text, bare) for text in ANSWERS.values()])[seen], POLICY[seen]

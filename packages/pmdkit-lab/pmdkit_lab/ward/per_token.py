@@ -10,8 +10,7 @@ from pmdkit.objectives import RLOO, Groups, credit, total
 from pmdkit.objectives.batch import Norm
 from pmdkit_lab.ward.replica import Replica
 
-STEPS = 400
-BUDGET = 32  # tokens; a response that has not ended there has no answer
+STEPS, BUDGET = 400, 32  # BUDGET in tokens; a response that has not ended there has no answer
 ENDS = torch.arange(1, BUDGET + 1)
 MASK = torch.cat([torch.arange(BUDGET) < ENDS[:, None], torch.ones(1, BUDGET, dtype=torch.bool)])
 LENGTH = MASK.sum(1).double()

@@ -8,11 +8,7 @@ from pmdkit.start import TrainOptions
 from pmdkit_lab.ward.replica import Replica, Rows
 
 STEPS = 40
-RUNS = {
-    "1 update": (1, 3e-3),
-    "16 updates": (16, 3e-3),
-    "16 updates, a sixteenth of the rate": (16, 3e-3 / 16),
-}
+RUNS = {"1 update": (1, 3e-3), "16 updates": (16, 3e-3), "16 updates, a sixteenth of the rate": (16, 3e-3 / 16)}
 
 
 def course(updates: int, rate: float, seed: int = 0) -> list[dict[str, float]]:
