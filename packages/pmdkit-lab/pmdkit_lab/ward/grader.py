@@ -1,7 +1,6 @@
 """A grader that cannot read a form of answer: the policy has one pass rate, and two graders give two."""
 
 import ast
-from math import log10
 
 import numpy as np
 
@@ -15,7 +14,7 @@ ANSWERS = {
     "bare, does not parse": "def add(a, b)\n    return a + b\n",
 }
 POLICY = np.array([0.0, 0.0, 0.968, 0.032])  # a model that answers without fences
-DRAWS, STEPS = 512, 10
+STEPS = 10
 
 
 def parses(code: str) -> float:
@@ -45,7 +44,6 @@ def run() -> Replica:
             passed.append(float(policy @ reward))
         rows[name] = [passed[0], passed[-1], float(np.abs(policy - POLICY[seen]).max())]
         lines[name] = passed
-    rows["log10 of the chance of no pass in 512 draws"] = [DRAWS * log10(1 - lines["reads both"][0]), "", ""]
     return Replica(
         ["grader", "pass rate before any step", "after ten steps", "largest change of the policy"],
         rows,

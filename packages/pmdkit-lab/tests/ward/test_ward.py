@@ -118,6 +118,7 @@ def test_a_grader_that_needs_a_fence_reads_no_bare_answer_and_moves_nothing():
     rows = grader.run().rows
     assert rows["needs a fence"] == [0, 0, 0]
     assert rows["reads both"][0] == pytest.approx(0.968)
+    assert round(512 * math.log10(1 - 0.968)) == -765
 
 
 def test_a_constant_reward_changes_no_logit():
