@@ -1,6 +1,7 @@
 """Train one: the page's transformer, losses and loop in Node against torch and pmdkit. The page: tests/site."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -162,6 +163,9 @@ def test_the_readers_own_formula_is_its_loss(node):
     compare(node, *case("pmd-mean", "modular-sum"), formula="(A - τ*s)^2 / (2*tau)")
 
 
+PAGE = (MATH.parent / "train" / "index.md").read_text(encoding="utf-8")
+BROKEN = re.findall(r"^\| (\S+) \| (\w+ \d.*) \| (\d+) \| \d+ \| (\S+) to (\S+) \|$", PAGE, re.M)
+
 REFUSED = {
     "": "its end where a number", "A - ": "its end where a number", "(A - s": 'its end where ")"',
     "A s": '"s" at character 3', "window.alert(1)": '"window" at character 1', "constructor": '"constructor"',
@@ -228,3 +232,21 @@ def test_twenty_seeds_lie_in_the_band_of_pmdkit(node):
     assert curves.shape == (20, 101)
     assert np.abs(np.median(curves, 0) - band["median"]).max() < 0.03
     assert ((curves < np.array(band["low"]) - 1e-3) | (curves > np.array(band["high"]) + 1e-3)).mean() < 0.1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("row", range(len(BROKEN)))
+def test_what_breaks_and_what_repairs_it(node, row):
+    """The first two seeds of each row of the page's table end where it says that all of them do."""
+    name, changed, steps, low, high = BROKEN[row]
+    changes = {key: int(value) for key, value in re.findall(r"(\w+) (\d+)", changed)} | {"objective": name.lower()}
+    code = f"""{LEARN}
+    return [1, 2].map((seed) => {{
+      const learner = new Learner({{ ...start, ...given.changes, seed }});
+      for (let k = 0; k < given.steps; k += 1) learner.step();
+      return learner.rate();
+    }});
+    """
+    ends = in_node(node, code, {"changes": changes, "steps": int(steps)})
+    assert float(low) - 0.006 < min(ends)
+    assert max(ends) < float(high) + 0.006

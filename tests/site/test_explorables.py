@@ -237,8 +237,9 @@ def test_texts_of_a_file_are_never_html(open_page, tmp_path):
 
 
 def test_the_atlas_names_the_line_under_the_pointer_and_a_click_opens_its_page(open_page):
-    page = open_page("atlas")
-    page.locator(".ex-stage").scroll_into_view_if_needed()
+    page = open_page("atlas", width=1440, height=900)
+    assert page.locator(".at-name").all_text_contents() == ["PMD-part", "PMD-mean", "GRPO"]
+    assert centre(page.locator(".at-card"))[1] < 700  # what is pointed at is told on the first screen
     x, y = page.evaluate(
         """() => {
           const path = document.querySelector("[data-line=sppo]");

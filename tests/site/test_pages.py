@@ -134,6 +134,27 @@ def test_lessons_are_light_and_show_a_picture_on_the_first_screen(site, look):
         assert page.locator("article img").first.bounding_box()["y"] < 800, path
 
 
+def test_every_page_has_its_tab_and_its_menu(site):
+    """Off the menu too; slides and old addresses have none."""
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("index.html")}
+    themed = {path: text for path, text in pages.items() if 'id="__config"' in text}
+    assert len(themed) > 70
+    assert [path for path, text in themed.items() if text.count("md-tabs__item--active") != 1] == []
+    assert 'href="../kimi/"' not in themed[site / "use" / "kimi" / "index.html"].partition("<article")[0]
+    assert 'href="../anchor/"' in themed[site / "explore" / "atlas" / "index.html"].partition("<article")[0]
+
+
+def test_the_map_of_the_lessons_ticks_what_this_browser_has_solved(look):
+    page = look("learn/")
+    assert page.locator(".lesson-map a").count() == 18
+    assert page.locator(".lesson-next").inner_text().startswith("Start: 100, 50 minutes All lessons")
+    page.evaluate("[0, 1, 2, 3].forEach((k) => localStorage.setItem(`solved-100.${k}`, ''))")
+    page.reload(wait_until="load")
+    assert page.locator(".lesson-done strong").all_inner_texts() == ["100 ✓"]
+    assert page.locator(".lesson-next").inner_text().startswith("Next: 101, 50 minutes 4 exercises solved")
+    page.evaluate("localStorage.clear()")
+
+
 def test_a_page_of_the_api_is_at_most_300_kb(site):
     pages = {path: path.stat().st_size for path in (site / "api").glob("*/index.html")}
     assert {path: size for path, size in pages.items() if size > 300_000} == {}
