@@ -43,7 +43,7 @@ nightly: test
 	export PIP_FLAGS="$(PIP_FLAGS)"; sh tests/field/run.sh && sh tools/reasoning.sh "$(PYTHON)" && sh tools/torch.sh "$(PYTHON)" && .venv/bin/python benchmarks/doctors.py check
 
 clean:
-	rm -rf .venv .venv-* site site-lite build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-* site build dist .pytest_cache .mypy_cache .ruff_cache
 
 # torch first, on its own: if a CPU build is offered pip takes it, and nothing later replaces it
 .venv/installed: pyproject.toml packages/*/pyproject.toml constraints.txt

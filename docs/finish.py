@@ -23,7 +23,7 @@ TYPESET = ('class="arithmatex"', "data-tex=")  # where KaTeX has something to do
 DIGITS = re.compile(r'(?<=[ "])(?:d|x|y)="[^"]*"')  # coordinates of a picture, in points
 ACTIVE = "md-tabs__item--active"
 TABS = re.compile(r'<nav class="md-tabs".*?</nav>', re.S)
-MENU = re.compile(r'<nav class="md-nav md-nav--primary.*</nav>(?=\s*</div>\s*</div>\s*</div>)', re.S)
+MENU = re.compile(r'<nav class="md-nav md-nav--primary.*?</nav>(?=\s*</div>\s*</div>\s*</div>)', re.S)
 SECONDARY = re.compile(r'<nav class="md-nav md-nav--secondary".*?</nav>', re.S)  # the headings of the section's page
 EMPTY = re.compile(r'(<ul class="md-nav__list" data-md-scrollfix>)\s*(</ul>)')  # a section with one page in the menu
 HEADING = re.compile(r'<h1 id="[^>]*>([^:<]*)')  # up to its question

