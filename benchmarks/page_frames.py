@@ -21,12 +21,9 @@ from playwright.sync_api import Page, sync_playwright
 from pmdkit.objectives import OBJECTIVES
 
 SITE = Path(__file__).parents[1] / "site"
-BATCH = "batch/#lag=1&serve=8&recompute=0&gpus=32&prompts=512&ministeps=64"
 CASES = {
     "simplex": ("simplex/", "tau", [*range(100, 250, 5)]),
     "losses": ("losses/#on=" + "+".join(OBJECTIVES), "tau-field", [round(0.05 * 1.05**k, 4) for k in range(40)]),
-    "batch-prompts": (BATCH, "prompts-field", [32, 64, 96, 128, 256, 512, 1024] * 4),
-    "batch-mean": (BATCH, "mean-field", [*range(900, 2400, 50)]),
 }
 SWEEP = """async ([key, values]) => {
   const field = document.querySelector(`[data-key="${key}"]`);

@@ -10,17 +10,15 @@ for (const card of document.querySelectorAll(".lesson-map a")) {
   const share = Number(exercises) === 0 ? Number(count(`predict-${lesson}`) > 0) : right / exercises;
   solved += right;
   left += minutes * (1 - share);
-  if (share === 1) card.classList.add("lesson-done");
-  else next ??= card;
-  if (right > 0) card.querySelector("strong").append(share === 1 ? " ✓" : ` ${right} of ${exercises} ✓`);
-  else if (share === 1) card.querySelector("strong").append(" ✓");
+  card.classList.toggle("lesson-done", share === 1);
+  if (share > 0) card.querySelector("strong").append(share === 1 ? " ✓" : ` ${right} of ${exercises} ✓`);
+  if (share < 1) next ??= card;
 }
 const told = document.querySelector(".lesson-next");
 told.hidden = false;
-if (next === null) told.textContent = "You have been through all lessons.";
-else {
+if (next !== null) {
   next.classList.add("lesson-now");
   const link = Object.assign(document.createElement("a"), { href: next.href });
   link.textContent = `${solved > 0 ? "Next" : "Start"}: ${next.dataset.lesson}, ${words(next.dataset.minutes)}`;
-  told.append(link, ` ${solved > 0 ? `${solved} exercises solved in this browser, about ` : "All lessons: about "}${words(left)}${solved > 0 ? " left" : ""}.`);
-}
+  told.append(link, solved > 0 ? `. ${solved} exercises solved in this browser, about ${words(left)} left.` : `. All lessons: about ${words(left)}.`);
+} else told.textContent = "You have been through all lessons.";

@@ -147,11 +147,11 @@ def test_every_page_has_its_tab_and_its_menu(site):
 def test_the_map_of_the_lessons_ticks_what_this_browser_has_solved(look):
     page = look("learn/")
     assert page.locator(".lesson-map a").count() == 18
-    assert page.locator(".lesson-next").inner_text().startswith("Start: 100, 50 minutes All lessons")
+    assert page.locator(".lesson-next").inner_text().startswith("Start: 100, 50 minutes. All lessons")
     page.evaluate("[0, 1, 2, 3].forEach((k) => localStorage.setItem(`solved-100.${k}`, ''))")
     page.reload(wait_until="load")
     assert page.locator(".lesson-done strong").all_inner_texts() == ["100 ✓"]
-    assert page.locator(".lesson-next").inner_text().startswith("Next: 101, 50 minutes 4 exercises solved")
+    assert page.locator(".lesson-next").inner_text().startswith("Next: 101, 50 minutes. 4 exercises solved")
     page.evaluate("localStorage.clear()")
 
 
