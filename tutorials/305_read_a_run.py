@@ -316,7 +316,7 @@ learn.check("305.2", honest_best)
 # %% [markdown]
 # None of this makes a true claim smaller. It says how much you must do before
 # you may make it: more draws are cheap, more problems are scarce, and more runs are
-# expensive. Lesson 401 puts an objective of your own to this test.
+# expensive. Lesson 402 puts an objective of your own to this test.
 
 # %% [markdown]
 # ## Open experiments

@@ -75,8 +75,11 @@ def test_only_pmdkit_and_its_dependencies_are_imported(path):
 
 
 def test_the_pages_and_the_lessons_agree():
-    """Titles and times in tutorials/README are those of the lessons."""
-    readme = (LESSONS[0].parents[1] / "tutorials" / "README.md").read_text(encoding="utf-8")
+    """Titles and times in tutorials/README are those of the lessons, and docs/learn has their sum."""
+    root = LESSONS[0].parents[1]
+    learn = (root / "docs" / "learn" / "index.md").read_text(encoding="utf-8")
+    readme = (root / "tutorials" / "README.md").read_text(encoding="utf-8")
+    minutes = 0
     for path in LESSONS:
         number, text = path.stem[:3], " ".join(cells_of(path)[0].source.split())
         title = cells_of(path)[0].source.splitlines()[0].removeprefix(f"# {number}: ")
@@ -90,6 +93,9 @@ def test_the_pages_and_the_lessons_agree():
         pictures = sum("plt.show()" in source for _, source in code_cells(path))
         assert abs(len(words.split()) / 100 + formulas / 6 + pictures - int(read)) < 4, number
         assert f"| [{number}]({path.stem}.ipynb) | {title} | {run} s | {work} min |" in readme
+        minutes += int(read) + int(work)
+    assert re.search(r"(\w+) lessons, about (\d+) hours", learn).groups() == ("Nineteen", str(round(minutes / 60)))
+    assert len(LESSONS) == 19
 
 
 @each_lesson

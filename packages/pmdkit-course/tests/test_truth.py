@@ -14,7 +14,16 @@ from pmdkit import theory
 from pmdkit.objectives import DAPO, Batch, Groups, PMDMean, PMDPart, credit, response_loss, total
 from pmdkit.stats import paired_difference
 from pmdkit_course import exercise
-from pmdkit_course.exercises import lesson_104, lesson_105, lesson_106, lesson_107, lesson_303, lesson_305, lesson_401
+from pmdkit_course.exercises import (
+    lesson_104,
+    lesson_105,
+    lesson_106,
+    lesson_107,
+    lesson_303,
+    lesson_305,
+    lesson_401,
+    lesson_402,
+)
 from pmdkit_lab.small_tau import binary_small_tau
 
 rng = np.random.default_rng(0)
@@ -396,9 +405,9 @@ def test_a_verdict_is_wrong_as_rarely_as_it_says():
     """Races between equals: among ten comparisons one or more is called in at most one case of twenty."""
     rng = np.random.default_rng(3)
     races = rng.normal(size=(150, 10, 5))
-    called = [any(lesson_401.verdict(np.zeros(5), each, 10) != "undecided" for each in race) for race in races]
+    called = [any(lesson_402.verdict(np.zeros(5), each, 10) != "undecided" for each in race) for race in races]
     assert np.mean(called) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 150)
-    alone = [lesson_401.verdict(np.zeros(5), each, 1) != "undecided" for each in rng.normal(size=(1000, 5))]
+    alone = [lesson_402.verdict(np.zeros(5), each, 1) != "undecided" for each in rng.normal(size=(1000, 5))]
     assert abs(np.mean(alone) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1000)
 
 
