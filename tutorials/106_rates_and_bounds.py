@@ -11,7 +11,7 @@
 #
 # * You learn: to predict the number of steps to a pass rate, how far the paper's
 #   formulas reach, and what its theorems say at the sizes in use.
-# * You need: lessons 103 and 105.
+# * You need: lessons 103 and 105; best after 203, when you have seen runs.
 # * Time: 20 minutes to read, 5 seconds to run, 20 minutes for the exercises.
 #
 # The paper describes a step by three numbers. $\eta$ is the share of the gap to 1 that

@@ -101,7 +101,11 @@ def of_parts(
     for i in (i for i, column in enumerate(columns) if not about.agree(*column)):
         each = of_values(about, *columns[i], (identity,)) or of_mistakes(about, columns[i][0], i)
         formless = any(form(g, w) for g, w in zip(*columns[i], strict=True))  # the weak tests take the form for right
-        each = each or of_values(about, *columns[i], (of_form, *(() if formless else tests)))
+        each = (
+            each
+            or combined(about, columns, i)
+            or of_values(about, *columns[i], (of_form, *(() if formless else tests)))
+        )
         if each is None:
             return None
         found = found or each
@@ -110,6 +114,21 @@ def of_parts(
     which |= {says: "every value" for says, values in sentences.items() if len(values) == count}
     says = " ".join(f"{which[text].capitalize()}: {text[0].lower()}{text[1:]}" for text in sentences)
     return Diagnosis(found.kind, says) if found else None
+
+
+def combined(about: ReferenceCases, columns: Sequence[tuple[list[Any], list[Any]]], place: int) -> Diagnosis | None:
+    """One of several values is off by another of them."""
+    right = [[as_numbers(w) for w in wanted] for _, wanted in columns]
+    for other in (i for i in range(len(columns)) if i != place):
+        pairs = list(zip(right[place], right[other], strict=True))
+        if any(one is None or two is None or one.shape != two.shape for one, two in pairs):
+            continue
+        for word, function in (("minus", np.subtract), ("plus", np.add), ("times", np.multiply), ("over", np.divide)):
+            with np.errstate(all="ignore"):
+                found = [function(one, two) for one, two in pairs]
+            if about.explains(*columns[place], found.__getitem__):
+                return Diagnosis("term", f"This is the right {ORDINALS[place]} value {word} the {ORDINALS[other]}.")
+    return None
 
 
 def of_mistakes(about: ReferenceCases, given: Sequence[Any], part: int | None = None) -> Diagnosis | None:
@@ -197,13 +216,35 @@ IDENTITIES: tuple[tuple[str, str, Callable[[np.ndarray], Any]], ...] = (
     ),
     ("scale", "The proportions are right, but here the numbers are divided by their sum.", lambda w: w / w.sum()),
     ("scale", "The proportions are right, but the largest is made 1.", lambda w: w / w.max()),
+    ("scale", "Each row is divided by its sum.", lambda w: w / w.sum(-1, keepdims=True) if w.ndim == 2 else w),
+    ("scale", "Each column is divided by its sum.", lambda w: w / w.sum(0) if w.ndim == 2 else w),
     ("factor", "This is 1.96 times the right answer: half an interval, and not an error.", lambda w: 1.96 * w),
+    (
+        "factor",
+        "This is the root of 2 times the right answer: a factor of 2 is lost under a root.",
+        lambda w: w * 2**0.5,
+    ),
+    (
+        "factor",
+        "This is the right answer over the root of 2: a factor of 2 under a root is too many.",
+        lambda w: w / 2**0.5,
+    ),
 )
 ENTRY_BY_ENTRY = (
     ("times `{}`", 1),
     ("divided by `{}`", -1),
     ("times `{}` squared", 2),
     ("divided by the root of `{}`", -0.5),
+)
+WITH_ARGUMENT: tuple[tuple[str, str, Callable[[Any, Any], Any]], ...] = (
+    ("term", "the right answer plus `{}`", lambda w, v: w + v),
+    ("term", "the right answer minus `{}`", lambda w, v: w - v),
+    ("term", "`{}` minus the right answer", lambda w, v: v - w),
+    ("factor", "the right answer times 1 - `{}`", lambda w, v: w * (1 - v)),
+    ("factor", "the right answer divided by 1 - `{}`", lambda w, v: w / (1 - v)),
+    ("function", "the exponential of the right answer over `{}`; a logarithm is missing", lambda w, v: np.exp(w / v)),
+    ("factor", "the right answer divided by the root of `{}`", lambda w, v: w / np.sqrt(v)),
+    ("factor", "the right answer times the root of `{}`", lambda w, v: w * np.sqrt(v)),
 )
 
 
@@ -240,6 +281,15 @@ def candidates(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Iterat
             for says, power in ENTRY_BY_ENTRY:
                 found = [w * v**power for v, w in zip(arrays, wanted, strict=True)]  # type: ignore[operator]
                 yield "factor", f"Entry by entry, this is the right answer {says.format(name)}.", found
+    for name, values in zip(about.names, columns, strict=True):
+        arrays = [as_numbers(v) for v in values]
+        if all(v is not None and v.shape in ((), w.shape) for v, w in zip(arrays, wanted, strict=True)):
+            for kind, says, function in WITH_ARGUMENT:
+                yield (
+                    kind,
+                    f"This is {says.format(name)}.",
+                    [function(w, v) for v, w in zip(arrays, wanted, strict=True)],
+                )
     for name, values in zip(about.names, columns, strict=True):
         for kind, says, factors in sizes(name, values):
             yield kind, says, [w * f for w, f in zip(wanted, factors, strict=True)]

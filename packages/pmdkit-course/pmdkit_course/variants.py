@@ -21,6 +21,9 @@ Change = tuple[str, str, ast.expr]  # kind, sentence, and the wrong expression
 Sort = tuple[type, tuple[int, ...]]  # type and shape of an argument
 Put = Callable[[ast.expr], None]  # replaces an expression by another
 
+TOGETHER = ("log", "log1p", "exp", "sqrt")
+"Functions that somebody who gets one wrong gets wrong everywhere."
+
 
 @cache
 def slips() -> dict[str, list[list[str]]]:
@@ -47,6 +50,19 @@ def variants(exercise: Exercise, case: Sequence[object]) -> Iterator[tuple[str, 
         alike: dict[str, list[tuple[Put, ast.expr]]] = {}  # an expression that occurs twice may be wrong once or twice
         for put, node in places(function):
             alike.setdefault(ast.unparse(node), []).append((put, node))
+        for name in TOGETHER:  # several of them, each with the same slip
+            each = [(put, node) for put, node in places(function) if operation(node)[0][0] == name]
+            if len({ast.unparse(node) for _, node in each}) < 2:
+                continue
+            options = [{says: other for _, says, other in changes(node, arguments, quantities)} for _, node in each]
+            for kind, says, _ in list(changes(each[0][1], arguments, quantities)):
+                if all(says in option for option in options):
+                    for (put, _), option in zip(each, options, strict=True):
+                        put(option[says])
+                    answer = compiled(tree, exercise.name)
+                    for put, node in each:
+                        put(node)
+                    yield kind, says, answer
         for each in alike.values():
             for changed in [[place] for place in each] + ([each] if len(each) > 1 else []):
                 for kind, says, other in changes(changed[0][1], arguments, quantities):

@@ -25,6 +25,14 @@ RNG = np.random.default_rng(0)
 SCALED = asked(scaled, [(RNG.normal(size=n), tau) for n, tau in ((3, 0.3), (5, 2.0), (4, 0.7))])
 COUNTED = asked(lambda n, group: 3 * n + group, [(n, n % 5) for n in (4, 17, 30, 51)], exact=True)
 PARTED = asked(lambda x: (x.mean(), x.std()), [(RNG.normal(size=n),) for n in (3, 5, 8)])
+
+
+def logged(x, y):
+    """Two numbers."""
+    return np.log(x) + np.log(1 + y) ** 2
+
+
+LOGGED = asked(logged, [(RNG.uniform(1, 4), RNG.uniform(0.1, 3)) for _ in range(6)])
 TABLE = asked(lambda x: x.cumsum(1), [(RNG.normal(size=s),) for s in ((3, 3), (2, 5), (4, 4))])
 GUARDED = asked(lambda x, mask: np.where(mask, x, 0.0), [(RNG.normal(size=n), np.arange(n) % 3 > 0) for n in (5, 7, 4)])
 
@@ -43,6 +51,9 @@ GUARDED = asked(lambda x, mask: np.where(mask, x, 0.0), [(RNG.normal(size=n), np
         (SCALED, lambda x, tau: (x**3 / tau).sum(), "aggregate"),
         (SCALED, lambda x, tau: (x**3 / tau)[-1], "aggregate"),
         (SCALED, lambda x, tau: x**3 / tau / (x**3 / tau).sum(), "scale"),
+        (SCALED, lambda x, tau: x**3 / tau + x, "term"),
+        (SCALED, lambda x, tau: (1 - x) * x**3 / tau, "factor"),
+        (SCALED, lambda x, tau: 2**0.5 * x**3 / tau, "factor"),
         (SCALED, lambda x, tau: np.round(x**3 / tau, 2), "near"),
         (SCALED, lambda x, tau: np.append((x**3 / tau)[:-1], 0.0), "edge"),
         (COUNTED, lambda n, group: 3 * n + group + 1, "off-by-one"),
@@ -53,6 +64,10 @@ GUARDED = asked(lambda x, mask: np.where(mask, x, 0.0), [(RNG.normal(size=n), np
         (COUNTED, lambda n, group: 41, "constant"),
         (PARTED, lambda x: (x.std(), x.mean()), "order"),
         (PARTED, lambda x: (x.mean(), x.var()), "square"),
+        (PARTED, lambda x: (x.mean(), x.std() - x.mean()), "term"),
+        (TABLE, lambda x: x.cumsum(1) / x.cumsum(1).sum(0), "scale"),
+        (LOGGED, lambda x, y: np.log10(x) + np.log10(1 + y) ** 2, "base"),
+        (LOGGED, lambda x, y: np.maximum(np.log(x), np.log(1 + y) ** 2), "function"),
         (TABLE, lambda x: x.cumsum(0), "axis"),
         (TABLE, lambda x: x.cumsum(1).T, "axis"),
         (GUARDED, lambda x, mask: x, "edge"),
