@@ -17,7 +17,7 @@ pytestmark = pytest.mark.site
 DECKS = Path(__file__).parents[2] / "docs" / "teach" / "decks"
 
 KINDS = [
-    "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "paper/",
+    "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "paper/", "paper/proofs/",
     "use/", "use/command-line/", "use/trainers/", "use/environments/", "use/plan/",
     "use/adaptive-tau/", "teach/", "api/objectives/", "design/",
 ]  # fmt: skip
