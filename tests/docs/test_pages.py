@@ -21,6 +21,7 @@ from generate.proofs import INCLUDED, name_of, write_proofs
 from scipy import stats
 
 from pmdkit import theory, train
+from pmdkit_course import ids
 from pmdkit_course.kit import weeks
 from pmdkit_lab.ledger import claims, equations, items
 
@@ -312,6 +313,7 @@ def test_a_slide_has_one_title_and_forty_words_and_theorem_1_stands_alone():
         assert len(slides) <= 30, name
         for text, notes in slides:
             assert notes, text
+            assert set(re.findall(r"\b[1-4]\d\d\.\d\b", text + notes)) <= {*ids()}, text
             shown = re.sub(r"!\[.*?\]\(.*?\)|\$\$?.*?\$\$?|\]\(.*?\)", " ", text, flags=re.DOTALL)
             assert len(re.findall(r"^#+ ", text, re.MULTILINE)) == 1, text
             assert len(re.findall(r"\w+", shown)) <= 40, text
