@@ -1,4 +1,4 @@
-"""The right column of docs/paper/proofs.md: verdict, code and test of each row of the ledger that the page names.
+"""The right column of docs/paper/proofs.md: verdict, code and tests of each row of the ledger that the page names.
 
 The page includes `.proofs.md:NAME`, where NAME is a row's id in small letters, with - for what is no letter or digit.
 Code that stands further up is named and not shown again.
@@ -31,7 +31,9 @@ def write_proofs(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
         claim = rows[name]
         head = f"**{claim['verdict']}** · {claim['title']} (`{claim['label']}`, {place(claim['lines'])})"
         parts = [f"{head}\n{{: #{name} }}"]
-        for where in (claim["code"], claim["test"]):
+        for where in filter(
+            None, (claim["code"], claim["oracle"], claim["test"])
+        ):  # the plain formula before the hard test
             file, *names = re.split("::?", where)
             title = f"`{file}: {names[-1]}`"
             parts.append(f"{title}, above" if where in shown else f"{title}\n\n{block(pulled(file, names[-1])[1])}")
