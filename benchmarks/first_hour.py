@@ -177,7 +177,13 @@ def sharded(sitting: Sitting) -> Seen:
     from pmdkit.llm import backend
     from pmdkit.llm.accelerate_group import AccelerateGroup
 
-    os.environ |= {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533"}
+    os.environ |= {
+        "WORLD_SIZE": "1",
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29533",
+    }
     group = AccelerateGroup("fsdp2", 600.0, not torch.cuda.is_available())
     with patch.object(backend, "SINGLE", group):  # a recipe of one process does not ask for a group
         _, (objective, built) = made(sitting.scale, sitting.scale.small, sitting.place, sitting.scale.rollout)
@@ -217,11 +223,11 @@ class Entry:
 
 QUEUE = {
     "lock": Entry(lock, 5, "stop: with other versions nothing below counts", first=True),
-    "graphs": Entry(graphs, 4, "no run with vLLM in the trainer's process can be right: use vllm.eager, then find out why", "vllm"),
+    "graphs": Entry(graphs, 4, "no run with vLLM beside the trainer can be right: find out why", "vllm"),
     "attention": Entry(attention, 3, "every log-probability of the trainer is wrong: choose the kernel sdpa"),
     "one-gpu": Entry(one_gpu, 8, "read canary_* and mismatch_*: weights, resume or memory beside vLLM are broken"),
     "smollm2": Entry(smollm2, 8, "compare mismatch_mean with that of random weights: the model, or the engine"),
-    "runners": Entry(runners, 8, "nothing breaks: a seed for each row stays only if the faster runner keeps it cheap", "vllm"),
+    "runners": Entry(runners, 8, "nothing breaks: seeds stay only if the faster runner keeps them cheap", "vllm"),
     "profile": Entry(profile, 5, "nothing breaks: the order of the fusions stays that of the rehearsal"),
     "head": Entry(part("head"), 5, "goals G1 and G2 stay unmet: two passes over the logits come next"),
     "step": Entry(part("step"), 6, "goal G3 stays unmet: compare the profile with the rehearsal's ten"),
@@ -289,7 +295,9 @@ def outcome(name: str, tiny: bool, path: Path) -> dict[str, Any]:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     line = {"protocol": protocol(), "entry": name, "row": "end", "ended": how}
-    line |= {"minutes": round((time.monotonic() - began) / 60, 2)} | ({"decides": entry.decides} if how == "failed" else {})
+    line |= {"minutes": round((time.monotonic() - began) / 60, 2)} | (
+        {"decides": entry.decides} if how == "failed" else {}
+    )
     journal.append(path, line)
     return line
 

@@ -25,6 +25,7 @@ STEPS = {  # shape, prompts, responses and their width, recomputing, ministeps, 
     "mixture": ("qwen3-moe-1.6b", (16, 16, 2048), "false", 1, 2),
     "one-gpu": ("qwen2-0.5b", (64, 16, 512), "true", 8, 2),
 }
+RESULTS = Path(__file__).with_name("results") / "roofline.json"  # seconds, three digits
 GPU, PROMPT = "H200", 14  # tokens of a prompt
 
 
@@ -100,7 +101,9 @@ def head(case: str, meter) -> tuple[float, float]:
     from pmdkit_lab.planner.data_sheets import GPUS
 
     tokens, vocabulary, width = 16_384, 151_936, 896 if case == "head-narrow" else 3584
-    given = [torch.empty(rows, width, dtype=torch.bfloat16, device="cuda").requires_grad_() for rows in (tokens, vocabulary)]
+    given = [
+        torch.empty(rows, width, dtype=torch.bfloat16, device="cuda").requires_grad_() for rows in (tokens, vocabulary)
+    ]
     targets = torch.empty(tokens, dtype=torch.long, device="cuda")
     meter.forget()
     with meter.phase("update"):
@@ -111,18 +114,18 @@ def head(case: str, meter) -> tuple[float, float]:
 
 def rehearsed(case: str) -> None:
     """Print what one case would take, as JSON; torch is not imported before."""
-    from pmdkit_lab.rehearsal.rehearse import costliest
-
     from pmdkit.llm.packed_attention import PackedLayout
     from pmdkit_lab.planner.data_sheets import GPUS
     from pmdkit_lab.rehearsal import device
     from pmdkit_lab.rehearsal.meter import Meter
+    from pmdkit_lab.rehearsal.rehearse import costliest
 
     device.install(GPUS[GPU].gib)
     meter, attend = Meter(GPUS[GPU]), PackedLayout.attend_varlen
 
     def counted(layout, *given):
-        meter.pairs = sum(n * len(before) + n * (n + 1) // 2 for before, n in zip(layout.heads, layout.lengths, strict=True))
+        pairs = zip(layout.heads, layout.lengths, strict=True)
+        meter.pairs = sum(n * len(before) + n * (n + 1) // 2 for before, n in pairs)
         return attend(layout, *given)
 
     watched = device.watched(meter.resized)
@@ -144,7 +147,9 @@ def main() -> None:
     from pmdkit_lab.rehearsal.rehearse import compile_device
 
     library = str(compile_device())
-    print("| case | measured | rehearsed | of measured | planned | of measured | launches |\n|---|---|---|---|---|---|---|")
+    print(
+        "| case | measured | rehearsed | of measured | planned | of measured | launches |\n|---|---|---|---|---|---|---|"
+    )
     for case in sys.argv[1:] or MEASURED:
         command = [sys.executable, __file__, case, "--inside", library]
         ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -155,6 +160,9 @@ def main() -> None:
             f"{told['launches']:,} |",
             flush=True,
         )
+        stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        stored[case] = {name: float(f"{told[name]:.3g}") for name in ("rehearsed", "planned", "measured")}
+        RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
         for one in told["costliest"]:
             numbers = {name: value for name, value in one.items() if name != "where"}
             print(f"  {one['where']}", {name: round(value, 5) for name, value in numbers.items()}, file=sys.stderr)

@@ -151,12 +151,22 @@ def test_the_first_hour_on_a_gpu_goes_on_in_small_on_a_cpu(bench, tmp_path, entr
     command = [sys.executable, str(BENCHMARKS / "first_hour.py"), "--tiny", "--journal", str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    *seen, end = [row for row in map(json.loads, path.read_text().splitlines()[len(before) :])]
+    *seen, end = map(json.loads, path.read_text().splitlines()[len(before) :])
     assert {row["entry"] for row in (*seen, end)} == {entry}
     assert end["ended"] == ("shown" if seen else f"skipped: {hour.QUEUE[entry].needs} is not installed")
     if entry == "solver":
         rows = json.loads(path.with_suffix(".json").read_text())["results"]["gpu"]["rows"]
         assert rows["gpu/solver-error"]["values"][0] < 1e-12
+
+
+def test_the_page_says_how_far_the_rehearsal_s_seconds_are_from_measured_ones():
+    found = json.loads((BENCHMARKS / "results" / "roofline.json").read_text())
+    page = " ".join((BENCHMARKS.parent / "docs" / "use" / "plan.md").read_text().split())
+    ours, plan = (
+        {case: f"{row[key] / row['measured']:.2f}" for case, row in found.items()} for key in ("rehearsed", "planned")
+    )
+    assert "{dense} for a dense model, {mixture} for a mixture, and {head} and {head-narrow} for".format(**ours) in page
+    assert "gives {dense}, {mixture}, {head} and {head-narrow}:".format(**plan) in page
 
 
 def test_the_table_of_one_gpu_is_what_was_recorded():

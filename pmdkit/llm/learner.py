@@ -346,7 +346,7 @@ class CausalLearner(EngineLearner):
         if traits(objective).level == "token":
             flat = self.policy.logp_of_rows(root, prompts, responses, rows, mask, temperature)
             places = scored_places(some.mask, torch.tensor([len(responses[row]) for row in rows]))
-            # at places that the host knows: a mask on the accelerator would be waited for, to count it
+            # the host knows these places, and need not wait for a mask to be counted
             at = tuple(place.to(flat.device) for place in places.nonzero(as_tuple=True))
             logp = flat.new_zeros(places.shape).index_put(at, flat).double()
             loss = total(objective, replace(fused_loss.batch_on(flat.device, some), logp=logp))

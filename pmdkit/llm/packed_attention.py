@@ -258,8 +258,7 @@ class PackedLayout:
 class GatheredRows(torch.autograd.Function):
     """The rows of a packed [S, heads, d] that each sequence needs: those of what it continues, then its own.
 
-    Torch's gradient of an index sorts all rows, since any may be wanted twice. Here each row is its own sequence's once,
-    and of a prompt also once for each response: a gather, and one sum over the responses to a prompt.
+    Torch's gradient of an index sorts all rows. Here each is its own sequence's once, and a prompt's once a response.
     """
 
     @staticmethod
@@ -269,14 +268,13 @@ class GatheredRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # noqa: D102
-        layout, parts = ctx.layout, list[Tensor]()
-        again: dict[range, list[Tensor]] = {}
-        pieces = iter(grad.split([n for head, own in zip(layout.heads, layout.lengths, strict=True) for n in (len(head), own)]))
-        for head, first, own in zip(layout.heads, pieces, pieces, strict=True):
-            parts.append(own)
+        heads, again = ctx.layout.heads, dict[range, list[Tensor]]()
+        sizes = [n for head, own in zip(heads, ctx.layout.lengths, strict=True) for n in (len(head), own)]
+        pieces = grad.split(sizes)
+        for head, first in zip(heads, pieces[::2], strict=True):
             if head:
                 again.setdefault(head, []).append(first)
-        found = torch.cat(parts)
+        found = torch.cat(pieces[1::2])
         for head, copies in again.items():
             found[head.start : head.stop] += torch.stack(copies).sum(0)
         return found, None, None

@@ -142,7 +142,7 @@ def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
 
 
 def test_the_gradient_of_gathered_rows_is_that_of_an_index():
-    """Two prompts, one of them continued three times; every row is wanted once for itself, a prompt's once more each."""
+    """Two prompts, one of them continued three times: its rows are wanted four times, all others once."""
     layout = PackedLayout((2, 1, 5, 3, 4), (-1, -1, 0, 0, 0))
     x = torch.randn(15, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     rows = layout.rows(torch.device("cpu"))

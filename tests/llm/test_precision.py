@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,7 +23,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.policy import ForwardRoot
-from pmdkit.llm.precision import cast_model
+from pmdkit.llm.precision import FusedNorm, cast_model
 from pmdkit.process_group import SINGLE
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
@@ -216,6 +217,20 @@ def main(out: Path) -> None:
             whole = {name: full_tensor(gradient).contiguous() for name, gradient in gradients.items()}
             save_file(whole, out / f"{strategy} {kind} {process_group.rank}.safetensors")
     process_group.accelerator.end_training()
+
+
+@pytest.mark.parametrize("dtype", [WIDE, NARROW])
+@pytest.mark.parametrize("kind", CASES)
+def test_every_norm_is_torch_s_kernel_on_a_gpu_with_the_same_casts(kind, dtype):
+    """What it would compute there, on a CPU to the bit that of the model's own class."""
+    model = build(kind)
+    prepare_model(model)
+    norms = [module for module in model.modules() if hasattr(module, "variance_epsilon")]
+    assert norms
+    assert all(isinstance(module, FusedNorm) for module in norms)
+    norm = norms[-1].to(dtype)
+    x = torch.randn(50, len(norm.weight), generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert torch.equal(norm(x), norm.weight * F.rms_norm(x, x.shape[-1:], eps=norm.variance_epsilon))
 
 
 @pytest.mark.gpu

@@ -30,6 +30,7 @@ MEASURES = {  # name: how it is shown, one unit of it, and the amount below whic
     "memory": ("GiB at the peak", GIB, 2**20),
     "traffic": ("GiB sent", GIB, 2**20),
     "products": ("TFLOP", 1e12, 1e9),
+    "moved": ("GB read and written", 1e9, 1e6),
     "waits": ("waits of the host", 1, 1),
 }
 
@@ -40,10 +41,12 @@ def summary(phase: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for what, line in phase["order"]:
         sent[line] += int(what.split()[-1]) if what.split()[-1].isdigit() else 0
     flops = Counter({site: cost[2] for site, cost in phase["costs"].items() if cost[2]})
+    moved = Counter({site: cost[3] for site, cost in phase["costs"].items()})
     amounts = {
         "memory": ({"": phase["peak"]}, phase["sites"]),
         "traffic": (phase["traffic"], sent),
         "products": (phase["products"], flops),
+        "moved": ({"": moved.total()}, moved),
         "waits": ({"": sum(phase["waits"].values())}, phase["waits"]),
     }
     return {name: {"kinds": dict(kinds), "sites": without_lines(sites)} for name, (kinds, sites) in amounts.items()}

@@ -208,9 +208,7 @@ class Meter(TorchDispatchMode):
             self.lines[torch.autograd._get_sequence_nr() - 1] = here
         return here
 
-    def spend(
-        self, site: str, work: Work, faked: list[device.FakeTensor], made: list[device.FakeTensor]
-    ) -> None:
+    def spend(self, site: str, work: Work, faked: list[device.FakeTensor], made: list[device.FakeTensor]) -> None:
         """Let one kernel run on the clocks, and add it to the costs of its site.
 
         In one kernel with what its function computed before, it would not read those results again, and nothing would

@@ -212,9 +212,7 @@ def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: Process
         tokens = torch.ones(len(prompts) * each, length, dtype=torch.long)
         tokens[:, -1] = END
         del held
-        return Responses(
-            tokens, torch.zeros(tokens.shape), tokens >= 0, torch.ones(len(tokens)).bool(), engine.version
-        )
+        return Responses(tokens, torch.zeros(tokens.shape), tokens >= 0, torch.ones(len(tokens)).bool(), engine.version)
 
     gather = found.gather
 

@@ -202,9 +202,10 @@ def step_seconds(spec: LLMSpec, phases: Mapping[str, Any], place: Cluster) -> di
         return {}
     work = work_of(spec)
     updates = work.ministeps * work.passes
-    visits = update(sizes_of(spec), work, lengths("direct", spec.rollout.width), place, PRACTICE).visits
+    planned = update(sizes_of(spec), work, lengths("direct", spec.rollout.width), place, PRACTICE)
     each = phases["update"]["seconds"] / 2
-    return {"passes": updates * visits, "update": updates * (visits * each + phases["optimizer"]["seconds"])}
+    seconds = updates * (planned.visits * each + phases["optimizer"]["seconds"])
+    return {"passes": updates * planned.visits, "update": seconds, "planned": planned.seconds}
 
 
 def compile_device() -> Path:

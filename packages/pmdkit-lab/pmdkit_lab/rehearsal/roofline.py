@@ -1,8 +1,8 @@
 """Predicted time of kernels from a data sheet: a lower bound, in which nothing is fitted to a measurement.
 
-A kernel takes as long as its products at the rate that the best product reaches, or as its bytes at the bandwidth of the
-data sheet, whichever is longer; none takes less than `SMALLEST`. The host issues one every `PRACTICE.launch` seconds, so
-many short kernels wait for the host, and a wait of the host for the device joins the two.
+A kernel takes as long as its products at the rate that the best product reaches, or as its bytes at the bandwidth of
+the data sheet, whichever is longer; none takes less than `SMALLEST`. The host issues one every `PRACTICE.launch`
+seconds, so many short kernels wait for the host, and a wait of the host for the device joins the two.
 """
 
 from dataclasses import dataclass

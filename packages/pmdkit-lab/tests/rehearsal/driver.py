@@ -1,4 +1,7 @@
-"""Rehearses all cases of the tests in one process, and those with a mistake planted; one JSON value on stdout."""
+"""Rehearses all cases of the tests in one process, and those with a mistake planted; one JSON value on stdout.
+
+With --mistakes, those of `mistakes.py`: how each ends ("caught", "deviates" or "silent"), and the sentences.
+"""
 
 import ctypes
 import inspect
@@ -88,8 +91,38 @@ def rehearsed(library):
     return found
 
 
+def mistakes(found, names):
+    """Ranks 0 and 31, compared with a rehearsal without a mistake and with each other."""
+    import torch
+    from mistakes import CORRECT, MISTAKES
+
+    from pmdkit_lab.rehearsal import accepted
+
+    def both():
+        return [found(SEVEN, rank, BRIEF) for rank in (0, 31)]
+
+    before, told = accepted.record_of(both()), {}
+    for name, mistake in (MISTAKES | CORRECT).items():
+        if names and name not in names:
+            continue
+        with planted(*mistake):
+            ranks = both()
+        vars(torch).pop("kept", None)  # where one of them puts what it keeps
+        caught = [f"{one['problem']} ({one['where']})" for one in ranks if "problem" in one]
+        caught += [one["problem"] for one in accepted.unlike_calls(ranks)]
+        words = accepted.deviations(ranks, before)
+        told[name] = ["caught", caught] if caught else ["deviates", words] if words else ["silent", []]
+        print(name, told[name][0], *told[name][1][:4], sep="\n    ", file=sys.stderr, flush=True)
+    return told
+
+
 def main():
     found = rehearsed(sys.argv[1])
+    if "--mistakes" in sys.argv:
+        sys.path.append(os.path.dirname(__file__))
+        print(json.dumps(mistakes(found, sys.argv[3:])))
+        sys.stdout.flush()
+        os._exit(0)
 
     def like(processes):
         """The process in the middle, which need not be rehearsed where its shards are like those of the last."""

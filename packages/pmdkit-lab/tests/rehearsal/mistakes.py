@@ -1,15 +1,6 @@
-"""Twenty mistakes planted into the trainer of 7B over 32 processes, and five correct changes: what a rehearsal says.
+"""Twenty mistakes to plant into the trainer of 7B over 32 processes, and five correct changes; see `driver.py`."""
 
-    python mistakes.py LIBRARY [NAME ...]    # LIBRARY: the file that `compile_device` returns
-
-Prints as JSON, for each: how it ends ("caught", "deviates" or "silent"), and the sentence.
-"""
-
-import json
-import os
-import sys
-
-from driver import BRIEF, SEVEN, planted, rehearsed
+# ruff: noqa: E501  (a mistake is a line)
 
 UPDATE = "learner", "CausalLearner.update", "report: dict[str, float] = {}"
 SWAPPED = ".".join(f'replace("layers.{a}.", "layers.{b}.")' for a, b in ("0X", "10", "X1"))
@@ -43,33 +34,3 @@ CORRECT = {
     "factors in another order": ("head", "ChunkedHead.backward", "(-coefficient.to(self.wide) / (self.temperature * self.sums))", "(-coefficient.to(self.wide) / self.sums / self.temperature)"),
     "positions counted from the prompt": ("packed_attention", "PackedLayout.positions", "torch.arange(len(head), len(head) + length)", "len(head) + torch.arange(length)"),
 }  # fmt: skip
-
-
-def main():
-    found = rehearsed(sys.argv[1])
-    import torch
-
-    from pmdkit_lab.rehearsal import accepted
-
-    def both():
-        return [found(SEVEN, rank, BRIEF) for rank in (0, 31)]
-
-    before, told = accepted.record_of(both()), {}
-    for name, mistake in (MISTAKES | CORRECT).items():
-        if sys.argv[2:] and name not in sys.argv[2:]:
-            continue
-        with planted(*mistake):
-            ranks = both()
-        vars(torch).pop("kept", None)
-        caught = [f"{one['problem']} ({one['where']})" for one in ranks if "problem" in one]
-        caught += [one["problem"] for one in accepted.unlike_calls(ranks)]
-        words = accepted.deviations(ranks, before)
-        told[name] = ["caught", caught] if caught else ["deviates", words] if words else ["silent", []]
-        print(name, told[name][0], *told[name][1][:4], sep="\n    ", file=sys.stderr, flush=True)
-    print(json.dumps(told))
-    sys.stdout.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,9 +16,11 @@ from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.resolve import resolve
 from pmdkit_lab.planner.data_sheets import GPUS
 from pmdkit_lab.planner.model_shapes import SHAPES
+from pmdkit_lab.rehearsal import accepted
 from pmdkit_lab.rehearsal.rehearse import compile_device, rehearse, verdict
 
 from .driver import BRIEF, CASES, LAYERS, ONE, PLANTED, SEVEN
+from .mistakes import CORRECT, MISTAKES
 
 GIB = 2**30
 HEAD = 152_064 * 3584  # weights of the head of 7B, and of its embedding
@@ -28,15 +30,7 @@ PHASES = ["build", "rollout", "publish", "score", "update", "optimizer", "save"]
 
 @pytest.fixture(scope="module")
 def found():
-    try:
-        library = str(compile_device())
-    except EnvironmentLacks as lacking:
-        pytest.skip(str(lacking))
-    command = [sys.executable, "-P", str(Path(__file__).with_name("driver.py")), library]
-    environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert ended.stdout, ended.stderr[-2000:]
-    return json.loads(ended.stdout.splitlines()[-1])
+    return driven()
 
 
 @pytest.mark.slow
@@ -69,6 +63,45 @@ def test_a_planted_mistake_is_found_in_its_file(found, name):
     one = found[name]
     assert one["problem"].startswith(kinds[name.split()[0]])
     assert one["where"].startswith(places[name] + ":")
+
+
+def driven(*options):
+    """What the driver prints, in a process that loads the rehearsed device before torch."""
+    try:
+        library = str(compile_device())
+    except EnvironmentLacks as lacking:
+        pytest.skip(str(lacking))
+    command = [sys.executable, "-P", str(Path(__file__).with_name("driver.py")), library, *options]
+    environment = {**os.environ, **python_environment(), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.stdout, ended.stderr[-2000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@pytest.mark.nightly
+def test_planted_mistakes_are_caught_or_deviate_and_correct_changes_are_not_accused():
+    ends = {name: how for name, (how, _) in driven("--mistakes").items()}
+    assert {name for name in MISTAKES if ends[name] == "silent"} == {"two layers swapped", "gradients averaged"}
+    assert {ends[name] for name in CORRECT} == {"silent"}
+    assert sum(ends[name] == "caught" for name in MISTAKES) == 8
+
+
+@pytest.mark.slow
+def test_a_rehearsal_is_compared_with_the_accepted_one(found):
+    """More bytes in one place, with its function and not its line; and a call that one process makes alone."""
+    one = {**found["7b first"], "rank": 0}
+    before = json.loads(json.dumps(accepted.record_of([one])))
+    assert accepted.deviations([one], before) == []
+    phase = one["phases"]["update"]
+    longer = {**phase, "peak": phase["peak"] + GIB, "sites": {**phase["sites"], "head.py:9 kept [mm]": GIB}}
+    (words,) = accepted.deviations([{**one, "phases": {**one["phases"], "update": longer}}], before)
+    assert words.startswith("update: ")
+    assert words.endswith("most at head.py kept [mm], +1")
+    alone = {**phase, "order": [*phase["order"], ["gather bool", "learner.py:1 update"]]}
+    other = {**one, "rank": 31, "phases": {**one["phases"], "update": alone}}
+    assert accepted.unlike_calls([one, {**one, "rank": 31}]) == []
+    (mistake,) = accepted.unlike_calls([one, other])
+    assert (mistake["rank"], mistake["where"]) == (31, "learner.py:1 update")
 
 
 @pytest.mark.slow
