@@ -148,7 +148,7 @@ def main() -> None:
 
     library = str(compile_device())
     print(
-        "| case | measured | rehearsed | of measured | planned | of measured | launches |\n|---|---|---|---|---|---|---|"
+        "| case | measured | rehearsed | of measured | planned | of it | launches |\n|---|---|---|---|---|---|---|"
     )
     for case in sys.argv[1:] or MEASURED:
         command = [sys.executable, __file__, case, "--inside", library]
