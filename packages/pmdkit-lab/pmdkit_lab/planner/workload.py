@@ -11,6 +11,7 @@ from pmdkit.llm.engines import engine_traits
 from pmdkit.randomness import generator
 from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import HEAD_TOKENS
+from pmdkit_lab.planner.cluster import NODE
 
 
 @dataclass(frozen=True)
@@ -203,10 +204,17 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
 
 
 def serving(spec: LLMSpec) -> tuple[int, int]:
-    """Accelerators of one engine, and of all servers together; the second is 0 if the trainer generates itself."""
+    """Accelerators of one engine, and of all servers together; the second is 0 if the trainer generates itself.
+
+    A recipe does not say how many engines an address has. Where the trainer has whole machines, an address is one too,
+    with as many engines as fit, as `servers.sbatch` starts it.
+    """
     engine = engine_traits(spec)
     if spec.rollout.engine == "vllm-server":  # its traits say nothing about the accelerators of servers
-        return spec.vllm.tensor_parallel, max(1, len(spec.vllm.urls)) * spec.vllm.tensor_parallel
+        span = spec.vllm.tensor_parallel
+        return span, max(1, len(spec.vllm.urls)) * (
+            NODE // span * span if spec.parallel.processes % NODE == 0 else span
+        )
     return engine.span, engine.span if engine.central else 0
 
 

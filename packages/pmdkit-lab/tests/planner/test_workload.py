@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit_lab.planner.workload import QUANTILES, draw, from_quantiles, lengths
+from pmdkit.resolve import resolve
+from pmdkit_lab.planner.workload import QUANTILES, draw, from_quantiles, lengths, serving
 
 
 def test_moments_are_those_of_draws():
@@ -56,3 +57,10 @@ def test_draws_have_the_shape_and_responses_to_a_prompt_are_alike():
     apart = draw(shape, 4000, 8, seed=1, step=0, alike=0.0)
     assert abs(np.corrcoef(apart[:, 0], apart[:, 1])[0, 1]) < 4 / 4000**0.5
     assert (draw(shape, 5, 2, 1, 3) == draw(shape, 5, 2, 1, 3)).all()
+
+
+@pytest.mark.parametrize(("processes", "tensor", "found"), [(8, 1, (1, 16)), (8, 3, (3, 12)), (2, 2, (2, 4))])
+def test_an_address_has_a_whole_machine_where_the_trainer_has(processes, tensor, found):
+    changes = {"rollout.engine": "vllm-server", "vllm.urls": ["http://a:1", "http://b:1"]}
+    changes |= {"parallel.processes": processes, "vllm.tensor_parallel": tensor}
+    assert serving(resolve("llm", "qwen2.5-7b", changes)[0]) == found
