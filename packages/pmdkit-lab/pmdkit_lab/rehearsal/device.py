@@ -64,7 +64,6 @@ def install(gib: float) -> None:
     storage.data_ptr = lambda x: address(x) if x.device.type == "cpu" else x._cdata
     fake.data_ptr = lambda x: x.untyped_storage()._cdata
     module._apply = apply
-    torch.inference_mode = torch.no_grad  # type: ignore[assignment,misc]  # fakes are not made in inference mode
     mode.avoid_device_init = True  # initialisation would look for a real device
     mode.__deepcopy__ = lambda self, memo: self  # a copied tensor with a mode of its own would be faked once more
 

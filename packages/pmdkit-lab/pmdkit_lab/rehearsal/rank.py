@@ -228,6 +228,8 @@ def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: Process
 
     found.gather = gather_unequal  # type: ignore[method-assign]
     engine.generate = generate
+    if rollout.engine == "transformers":
+        engine.inference = torch.no_grad  # fakes are not made in inference mode
     return found
 
 
