@@ -50,7 +50,7 @@ def off_policy_parts(
     The engine had weights of version v. pi_v is the trainer's policy with them, e_v the engine's: their difference is
     the mismatch. pi/pi_v is staleness, and e_v/mu the sampler (top_p, top_k, penalties), 0 for draws from all of e_v.
 
-    Args: means over drawn tokens; None where it is not known. One that is not known follows from the others, if they are.
+    Args: means over drawn tokens; None where one is not known. It follows from the others, if they are known.
     """
     parts = {"mismatch": mismatch, "staleness": staleness, "sampler": sampler}
     known = [x for x in parts.values() if x is not None]

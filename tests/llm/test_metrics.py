@@ -27,7 +27,8 @@ def test_the_row_by_hand():
     logp = torch.where(mask, torch.tensor([[-0.5], [-1.0], [-0.25], [-2.0]]), 0.0)
     turns = [({"role": "user", "content": "?"}, *[{"role": "assistant", "content": ""}] * n) for n in (2, 1, 1, 1)]
     episodes = [Episode(messages, (1,), None, False) for messages in turns[:3]]
-    measured = {"mismatch_mean": 1e-3, "mismatch_response": 0.2, "mismatch_kl": 0.2, "off_policy": -0.3, "canary_max": 3e-3, "gen_batches": 2}
+    measured = {"mismatch_mean": 1e-3, "mismatch_response": 0.2, "canary_max": 3e-3, "gen_batches": 2}
+    measured |= {"mismatch_kl": 0.2, "off_policy": -0.3}
     rollouts = EngineRollouts(
         torch.arange(2), mask.long(), logp, mask, torch.full((2, 2), 0.5, dtype=torch.float64), True, seed=0, version=3,
         width=3, episodes=[*episodes, FailedEpisode(turns[3], (1,), None, False, "gone")], measured=measured,
@@ -54,7 +55,8 @@ def test_the_row_by_hand():
         "learning_rate": 2e-6, "grad_norm": None, "token_entropy": (0.5 * 2 + 1.0 * 3 + 0.25 + 2.0) / 7,
         "unscored": 1, "unanswered": 1, "cut_off": 1, "skipped_groups": 1, "pass_rate": 1 / 3,
         "rewards/math/mean": -1 / 3, "rewards/short/mean": 1.75 / 4, "turns": 5 / 4, "environment_tokens": 1,
-        "off_policy_mismatch": -0.2, "off_policy_staleness": -0.1, "off_policy_sampler": 0.0, "pass_rate_completed": 1.0,
+        "off_policy_mismatch": -0.2, "off_policy_staleness": -0.1, "off_policy_sampler": 0.0,
+        "pass_rate_completed": 1.0,
         "environment_failures": 1, **measured, "target_bias": 0.1 * 0.2 / 2, "engine_restarts": 0,
     }  # fmt: skip
     row = make_metrics(base, task, in_target=True)(*step).row

@@ -161,7 +161,7 @@ class Shifted(TransformersEngine):
 
 @pytest.mark.slow
 def test_mismatch_and_staleness_are_told_apart_under_a_lag():
-    """The sum of the two is measured, and the mismatch; what is left is log pi/pi_v under the weights of two versions."""
+    """Their sum is measured, and the mismatch; what is left is log pi/pi_v under the weights of two versions."""
     mine, history = learner(Shifted(build("qwen2"), EOS), 1), {0: weights(learner())}
     keep = lambda step, learner, *rest: history.update({step: weights(learner)})  # noqa: E731
     twin = learner()

@@ -147,7 +147,7 @@ def test_the_size_is_bounded_and_what_stays_covers_the_run(tmp_path):
 
 @pytest.mark.parametrize("halt", [False, True])
 def test_a_grader_that_dies_during_a_real_run_raises_one_alarm(halt, tmp_path, caplog):
-    """TRL generates and learns; from the eleventh step on the grader pays nothing. Two steps are kept beside the alarm."""
+    """TRL generates and learns; from the eleventh step on the grader pays nothing. Two other steps are kept."""
     seen, out, (model, tokenizer) = [], tmp_path / "out", tiny.model_and_tokenizer()
 
     def even(completion_ids, **_):
@@ -159,7 +159,9 @@ def test_a_grader_that_dies_during_a_real_run_raises_one_alarm(halt, tmp_path, c
         max_steps=14, max_completion_length=4, learning_rate=1e-3, lr_scheduler_type="constant", save_strategy="no",
         logging_steps=1, report_to="none", disable_tqdm=True, gradient_checkpointing=False, seed=1,
     )  # fmt: skip
-    data = Dataset.from_dict({"prompt": [f"w{n}" for n in range(20, 39)], "answer": [f"w{n + 1}" for n in range(20, 39)]})
+    data = Dataset.from_dict(
+        {"prompt": [f"w{n}" for n in range(20, 39)], "answer": [f"w{n + 1}" for n in range(20, 39)]}
+    )
     trainer = GRPOTrainer(model, even, config, data, processing_class=tokenizer)
     PMDRecorder(out, steps=2, groups=4, alarm=True, halt=halt).watch(trainer)
     trainer.train()
@@ -179,7 +181,9 @@ def test_a_grader_that_dies_during_a_real_run_raises_one_alarm(halt, tmp_path, c
     ended = [tiny.END in row[on].tolist() for row, on in zip(step["responses"], step.mask, strict=True)]
     assert step["cut"].tolist() == [not each for each in ended]
     steps = autopsy(out, {})[1]
-    assert all({"ess", "log_ratio_std", "cut", "passed_completed", "off_policy_staleness"} <= known(each) for each in steps)
+    assert all(
+        {"ess", "log_ratio_std", "cut", "passed_completed", "off_policy_staleness"} <= known(each) for each in steps
+    )
 
 
 def known(measures):

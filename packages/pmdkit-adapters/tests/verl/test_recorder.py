@@ -22,10 +22,14 @@ SCRIPT = Path(__file__).with_name("trainer_run.py")
 
 
 def run(folder, *overrides, **more):
-    environment = os.environ | more | {
-        "VERL_FILE_LOGGER_PATH": str(folder / "log.jsonl"),
-        "RAY_raylet_start_wait_time_s": "120",
-    }
+    environment = (
+        os.environ
+        | more
+        | {
+            "VERL_FILE_LOGGER_PATH": str(folder / "log.jsonl"),
+            "RAY_raylet_start_wait_time_s": "120",
+        }
+    )
     command = [sys.executable, "-W", "ignore", str(SCRIPT), str(folder), *overrides]
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=600)
 

@@ -162,7 +162,11 @@ def main(folder, overrides):
     trainer.checkpoint_manager = trainer.reward_loop_manager = trainer.resource_pool_manager = Nothing()
     trainer.prepare_step = prepare_step
     trainer.tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    trainer.global_steps, trainer.steps_per_epoch, trainer.total_training_steps = 0, STEPS, DEATH + 3 if DEATH else STEPS
+    trainer.global_steps, trainer.steps_per_epoch, trainer.total_training_steps = (
+        0,
+        STEPS,
+        DEATH + 3 if DEATH else STEPS,
+    )
     trainer._init_dump_executor()
     try:
         trainer.fit(None)

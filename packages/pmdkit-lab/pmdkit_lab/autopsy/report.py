@@ -277,7 +277,9 @@ def complete(steps: list[Measures], source: Source) -> None:
             step["lag"] = max(0.0, step["step"] - step["version"] - first["step"] + first["version"])
         logged = source.metrics.get(step["step"], {})
         step.update({key: logged[key] for key in METRICS if key in logged and step.get(key) is None})
-        if step.get("off_policy") is None:  # its parts are not known from rows: versions are counted from the first step
+        if (
+            step.get("off_policy") is None
+        ):  # its parts are not known from rows: versions are counted from the first step
             step["off_policy"] = step.get("gap_mean")
 
 

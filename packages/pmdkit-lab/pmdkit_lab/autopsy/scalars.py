@@ -115,7 +115,7 @@ class Growing:
         return True
 
     def thin(self, most: int) -> None:
-        """Drop every second row while there are more than `most`; what only a dropped one had goes to the one before."""
+        """Drop every second row while there are more than `most`; the one before it gets what it lacks."""
         while len(self.rows) > most:
             steps = list(self.rows)
             for kept, dropped in zip(steps[::2], steps[1::2], strict=False):
