@@ -176,7 +176,9 @@ class Names:
     def numbers(self, entry: Mapping[str, Any]) -> dict[str, float]:
         """The numbers of an entry under our names; a component of the reward under `part NAME`."""
         found: dict[str, tuple[int, float]] = {}
-        for key, given in flat(entry):
+        # most columns of a log mean nothing here
+        some = {key: x for key, x in entry.items() if self.known.get(key, 0) is not None or isinstance(x, dict)}
+        for key, given in flat(some):
             if (meaning := self[key]) is None or (value := number(given)) is None:
                 continue
             ours, rank = meaning
