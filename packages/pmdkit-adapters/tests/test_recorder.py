@@ -17,6 +17,7 @@ from pmdkit import train
 from pmdkit.errors import UsageError
 from pmdkit.observe import files
 from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, row_sums
+from pmdkit_lab.autopsy.report import scalar_autopsy
 from pmdkit_lab.dumps.recorded import decode
 
 
@@ -198,6 +199,9 @@ def test_the_alarm_names_the_side_that_changed_once(side, tmp_path, caplog):
     if side:
         told = json.loads((tmp_path / "alarm.json").read_text())
         assert (told["step"], told["side"]) == (11, side)
+    if side == "grader":  # and an autopsy of the log says so, too
+        causes = scalar_autopsy(tmp_path / "gauges.jsonl", {})[0]["causes"]
+        assert [(cause["name"], cause["steps"][0]) for cause in causes] == [("grader-changed", 11)]
 
 
 def test_groups_of_an_alarm_are_among_those_recorded(tmp_path):

@@ -400,7 +400,7 @@ def rate_too_small(c: Curves) -> Evidence:
 
 def reward_falls(c: Curves) -> Evidence:
     """The reward falls step by step."""
-    if c.learned or c.trend.z > -SURE or c.trend.last > 0.8 * c.trend.first:
+    if c.learned or c.trend.z > -SURE or c.trend.last > 0.8 * c.trend.first or jump(c.reward) is not None:
         return None
     return -c.trend.z / SURE, f"the reward falls from {c.trend.first:.3g} to {c.trend.last:.3g} in small steps", None
 
