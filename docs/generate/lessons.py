@@ -72,7 +72,8 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path, most
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
     cache.mkdir(parents=True, exist_ok=True)
-    sources = sorted(tutorials.glob("[0-9]*.py"))
+    menu = re.findall(r"lessons/(\d+)\.md", (Path(__file__).parents[2] / "mkdocs.yml").read_text(encoding="utf-8"))
+    sources = sorted(tutorials.glob("[0-9]*.py"), key=lambda source: menu.index(source.stem[:3]))
     executed = {source: cache / f"{source.stem}-{digest(source, package)}.ipynb" for source in sources}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) + 1) as pool:  # a process each; one may wait for the disk
         longest = sorted(sources, key=seconds_of, reverse=True)  # first: or the last one would run alone
