@@ -196,16 +196,17 @@ def test_the_first_page_quotes_numbers_of_the_theory():
 
 
 def lesson(code):
-    """A notebook of a title and one executed cell that draws."""
+    """A notebook of a title with what one needs, and one executed cell that draws."""
     picture = nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg/>", "text/plain": "<Figure>"})
     cell = nbformat.v4.new_code_cell(code, outputs=[picture])
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 900: What?"), cell])
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 900: What?\n\n* You need: it.\n\nThis."), cell])
 
 
 def test_a_lesson_s_picture_has_words_and_comes_before_its_folded_code(tmp_path):
     write_page(lesson("# alt: A line\n#   that goes up.\nplot()"), tmp_path / "900_what.py", tmp_path)
     text = (tmp_path / "900.md").read_text()
     assert text.index("![A line that goes up.](900/1.svg)") < text.index("<details") < text.index("plot()")
+    assert text.index("This.") < text.index("900/1.svg") < text.index("You need")
     with pytest.raises(SystemExit):
         write_page(lesson("plot()"), tmp_path / "901_what.py", tmp_path)
 
