@@ -178,7 +178,7 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path, note:
                 blocks += [*shown, folded(code, cell.outputs, tags)]
     blocks.insert(1, note)
     pictured = next((i for i, block in enumerate(blocks) if i and re.search(r"<img |!\[", block)), len(blocks))
-    if pictured < FIRST:  # what one learns, needs and spends comes after the picture
+    if pictured < FIRST and blocks[0].count("\n\n") > 1:  # what one learns, needs and spends comes after the picture
         heading, facts, opening = blocks[0].split("\n\n", 2)
         blocks[: pictured + 1] = [heading, opening, blocks[pictured], facts, *blocks[1:pictured]]
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
