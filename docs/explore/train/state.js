@@ -43,7 +43,7 @@ export const BREAKS = [
     "It learns fast what it happens to draw. Then about half of the cells stay square: what is not drawn is not learned.",
     ["Repair it: temperature 3", { temperature: 3 }]],
   ["stale", "RLOO, 64 ministeps", { objective: "rloo", ministeps: 64 },
-    "It gets stuck halfway, and wanders: nothing pulls 64 updates on one batch back to the policy that drew it.",
+    "Most runs get stuck halfway, and wander: nothing pulls 64 updates on one batch back to the policy that drew it.",
     ["Repair it: two ministeps", { ministeps: 2 }]],
 ];
 
