@@ -69,17 +69,14 @@ def in_its_section(page: str, place: str, site: Path) -> str:
     first = place.split("/")[0] + "/"
     section = first if (site / first / "index.html").is_file() and first != place else "design/"
     whole = (site / section / "index.html").read_text(encoding="utf-8")
-
-    def here(link: re.Match[str]) -> str:
-        return f'href="{posixpath.relpath(section + link[1], place)}/"'
-
     if EMPTY.search(whole):
         others = ((each.parent.name, each.read_text("utf-8")) for each in sorted((site / section).glob("*/index.html")))
         items = (ITEM.format(name, HEADING.findall(text)[0]) for name, text in others if HEADING.search(text))
         whole = EMPTY.sub(rf"\1{''.join(items)}\2", whole)
     for part in (TABS, MENU):
         (old,), (new,) = part.findall(page), part.findall(whole)
-        page = page.replace(old, SECONDARY.sub("", LINK.sub(here, new).replace(" md-nav__link--active", "")))
+        new = LINK.sub(lambda link: f'href="{posixpath.relpath(section + link[1], place)}/"', SECONDARY.sub("", new))
+        page = page.replace(old, new.replace(" md-nav__link--active", ""))
     return page
 
 

@@ -24,13 +24,10 @@ const start = async () => {
 };
 
 let starting;
-const python = () => {
-  starting ??= start().catch((problem) => {
-    starting = undefined; // the next question tries again
-    throw problem;
-  });
-  return starting;
-};
+const python = () => (starting ??= start().catch((problem) => {
+  starting = undefined; // the next question tries again
+  throw problem;
+}));
 
 onmessage = async ({ data: [which, cell, stopped] }) => {
   try {

@@ -101,10 +101,8 @@ def verdict(page, code, which=0):
 
 
 def test_an_answer_is_judged_where_it_is_written(lesson):
-    """One Python for all, loaded when one begins to write, and SciPy when it is needed. An endless loop is stopped.
-
-    Once this browser has judged an answer, Python comes when an exercise is in view, before anybody asks.
-    """
+    """One Python, loaded when one begins to write, or when an exercise is in view where it was asked before; SciPy when
+    it is needed. An endless loop is stopped."""
     page, asked = lesson()
     page.locator(".exercise").first.scroll_into_view_if_needed()
     page.wait_for_timeout(300)

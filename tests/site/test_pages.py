@@ -140,7 +140,6 @@ def test_every_page_has_its_tab_and_its_menu(site):
     themed = {path: text for path, text in pages.items() if 'id="__config"' in text}
     assert len(themed) > 70
     assert [path for path, text in themed.items() if text.count("md-tabs__item--active") != 1] == []
-    assert 'href="../kimi/"' not in themed[site / "use" / "kimi" / "index.html"].partition("<article")[0]
     assert 'href="../anchor/"' in themed[site / "explore" / "atlas" / "index.html"].partition("<article")[0]
 
 

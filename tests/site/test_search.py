@@ -39,8 +39,7 @@ def results(page, query):
 
 @pytest.mark.site
 def test_a_search_finds_what_teaches_first(look):
-    """Lessons and symbols stand before the API, whose names are found; either spelling finds either; half are questions
-    that a newcomer brings."""
+    """Lessons and symbols stand before the API, whose names are found; either spelling finds either."""
     page = look("learn/")
     page.focus("input[name=query]")
     wrong = {
