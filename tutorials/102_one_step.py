@@ -313,7 +313,7 @@ learn.check("102.3", tau_for_goal)
 #
 # Nobody checks these. Say what you expect, try it, and then open what we got.
 #
-# **1.** Start from a pass rate of one in a million, at $\tau = 0.05$. How many steps of
+# **1.** Start from a pass rate of $10^{-6}$, at $\tau = 0.05$. How many steps of
 # PMD-mean lead to 0.99?
 #
 # <details>

@@ -377,7 +377,7 @@ learn.check("106.2", holds_below)
 #
 # Nobody checks these. Say what you expect, try it, and then open what we got.
 #
-# **1.** From a pass rate of one in a million: how many exact steps to 0.99 does each of
+# **1.** From a pass rate of $10^{-6}$: how many exact steps to 0.99 does each of
 # the two need, at $\tau = 0.5$ and at 0.05?
 #
 # <details>
