@@ -267,6 +267,9 @@ THREAD = {
             "The largest logit is taken off, and nothing else: exp of this does not sum to 1.": lambda x: (
                 x - x.max(-1, keepdims=True)
             ),
+            "Right on paper, but e^1000 is inf and e^-800 is 0: take the largest logit off before the exponential.": (
+                lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True))
+            ),
             "In a table each row is a policy; here all entries together sum to 1.": lambda x: log_softmax(
                 x.reshape(-1)
             ).reshape(x.shape),
