@@ -52,11 +52,11 @@ def summary(phase: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: {"kinds": dict(kinds), "sites": without_lines(sites)} for name, (kinds, sites) in amounts.items()}
 
 
-def without_lines(sites: Mapping[str, float]) -> dict[str, float]:
+def without_lines(sites: Mapping[str, int]) -> dict[str, int]:
     """Amounts by file and function, of those that are a part worth naming."""
     found = Counter[str]()
     for site, amount in sites.items():
-        found[LINE.sub(" ", site)] += amount  # type: ignore[assignment]
+        found[LINE.sub(" ", site)] += amount
     least = PART * sum(found.values())
     return {site: amount for site, amount in found.items() if amount > least}
 

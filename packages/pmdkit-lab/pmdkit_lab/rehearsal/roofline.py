@@ -8,7 +8,6 @@ seconds, so many short kernels wait for the host, and a wait of the host for the
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
@@ -67,7 +66,7 @@ class Clock:
         return seconds
 
 
-def bytes_moved(schema: torch.FunctionSchema, args: Any, kwargs: Any, out: Any) -> int:
+def bytes_moved(schema: Any, args: Any, kwargs: Any, out: Any) -> int:
     """Bytes of device memory that an operator has to read and write, by its schema: each input and output once."""
     name = schema.name.partition("::")[2]
     fills, pattern = name in FILLS, name.endswith("_like") or name.startswith("new_")
