@@ -166,6 +166,7 @@ def test_the_page_says_how_far_the_rehearsal_s_seconds_are_from_measured_ones():
         {case: f"{row[key] / row['measured']:.2f}" for case, row in found.items()} for key in ("rehearsed", "planned")
     )
     assert "{dense} for a dense model, {mixture} for a mixture, and {head} and {head-narrow} for".format(**ours) in page
+    assert f"bound from {found['mixture']['rehearsed']} to {found['mixture']['now']} s" in page
     assert "gives {dense}, {mixture}, {head} and {head-narrow}:".format(**plan) in page
 
 

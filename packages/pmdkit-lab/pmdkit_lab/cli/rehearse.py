@@ -43,7 +43,7 @@ def show_rehearsal(report: Mapping[str, Any]) -> None:
         )
     table.caption = (
         "one step of two micro-batches; memory at the fullest moment of each phase; seconds from the data sheet, "
-        "a bound: an H200 took 1.3 to 2.4 times as long for updates"
+        "a bound: an H200 took 1.3 to 2 times as long for updates"
     )
     console.print(table)
     if step := report["step_seconds"]:
