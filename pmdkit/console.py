@@ -116,7 +116,8 @@ class LiveDisplay(Display):
         self.drawn, self.phase = time.monotonic(), what
         progress = ProgressBar(total=total, completed=done, width=24)
         self.below = bar = Table.grid(padding=(0, 1))
-        bar.add_row(Text(f"  {printable(what)}", "dim"), progress, Text(printable(detail), "dim"))
+        words = f"{done:.0f} of {total:.0f}" + (f", {printable(detail)}" if detail else "")
+        bar.add_row(Text(f"  {printable(what)}", "dim"), progress, Text(words, "dim"))
         if not self.live.is_started:
             self.live.start()
         self.live.update(Group(self.table, self.below), refresh=True)

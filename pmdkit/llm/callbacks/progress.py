@@ -26,7 +26,7 @@ class ProgressCallback(TrainerCallback):
         if phase != self.phase or done == 0 == tokens:
             self.phase, self.began = phase, now
         spent = now - self.began
-        words = [f"{done:.0f} of {total:.0f}"] if phase == "update" else []
+        words = []
         if tokens and spent > 0.1:
             words.append(f"{tokens:,} tokens, {tokens / spent:,.0f} per second")
         if 0 < done < total:
