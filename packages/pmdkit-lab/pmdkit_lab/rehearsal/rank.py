@@ -217,13 +217,15 @@ def make_engine(spec: LLMSpec, model: PreTrainedModel, task: Any, group: Process
     gather = found.gather
 
     def gather_unequal(drawn: Responses | None) -> Responses:
-        """The responses of all processes, of which those to the last prompt are half as long: rows are not equal."""
+        """The responses of all processes, of which the last is half as long: the rows of processes are not equal.
+
+        A longer difference would move rows between processes, and a prompt that two share is read once more.
+        """
         every = gather(drawn)
         if group.size > 1:
             half = every.mask.shape[1] // 2
-            every.mask[-task.group :, half:] = False
-            every.tokens[-task.group :, half - 1] = END
-            every.tokens[-task.group :, half:] = 0
+            every.mask[-1, half:] = False
+            every.tokens[-1, half - 1 :] = END
         return every
 
     found.gather = gather_unequal  # type: ignore[method-assign]
