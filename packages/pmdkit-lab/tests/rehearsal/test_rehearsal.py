@@ -81,9 +81,10 @@ def driven(*options):
 @pytest.mark.nightly
 def test_planted_mistakes_are_caught_or_deviate_and_correct_changes_are_not_accused():
     ends = {name: how for name, (how, _) in driven("--mistakes").items()}
-    assert {name for name in MISTAKES if ends[name] == "silent"} == {"two layers swapped", "gradients averaged"}
+    deadlocks, leaks = ("makes a pass", "sums a number"), ("logits of every pass kept", "64 MiB kept a step")
+    assert {ends[name] for name in (*(f"rank 0 alone {what}" for what in deadlocks), *leaks)} == {"caught"}
+    assert sum(ends[name] != "silent" for name in MISTAKES) >= 14
     assert {ends[name] for name in CORRECT} == {"silent"}
-    assert sum(ends[name] == "caught" for name in MISTAKES) == 8
 
 
 @pytest.mark.slow
