@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit_lab.autopsy import report
+from pmdkit_lab.autopsy import report, scalars
 from pmdkit_lab.autopsy.changes import group_std, jump, trend
 from pmdkit_lab.autopsy.scalar_causes import Curves
 from pmdkit_lab.autopsy.scalars import holds_scalars, read_logs
@@ -168,10 +168,6 @@ def test_bad_lines_cost_themselves(tmp_path):
     assert len(log.step) == 8
     assert sum(count for count, _ in source.left_out.values()) == 4
 
-    (tmp_path / "b.csv").write_text("step,reward\n1,0.5\n2,x\n" + '3,"' + "a" * 2**18 + '"\n4,0.25\n')
-    (log,) = read_logs(tmp_path / "b.csv", {}, Source())
-    assert log.get("reward").tolist() == [0.5, 0.25]
-
     whole = tensorboard([{"step": n, "reward": 0.5} for n in range(1, 5)], False)
     (tmp_path / "tfevents").write_bytes(whole + struct.pack("<QI", 9, 0) + b"\xff" * 13 + whole[:30])
     source = Source()
@@ -189,7 +185,8 @@ HOSTILE = {  # what the file holds, and the rewards that are read or words of th
     "long-head.csv": ("step,reward" + ",x" * 2**20 + "\n1,0.5\n", "first line"),
     "columns.csv": ("step,reward" + "".join(f",r{n}" for n in range(10**5)) + "\n1,0.5\n2,0.25\n", [0.5, 0.25]),
     "parts.jsonl": (as_lines([PARTS, PARTS | {"step": 2}]), [0.5, 0.5]),
-    "numbers.csv": ("step,reward\n1,NaN\n2,Infinity\n3,-inf\n4,1e999\n5,0.5\n6,\n", [0.5]),
+    "numbers.csv": ("step,reward\n1,NaN\n2,Infinity\n3,-inf\n4,1e999\n5,0.5\n6,\n7,x\n", [0.5]),
+    "cell.csv": (LOG + '3,"' + "a" * 2**18 + '"\n4,0.125\n', [0.5, 0.25, 0.125]),
     "twins.csv": ("step,reward,reward\n1,0.5,9\n", [0.5]),
     "mark.csv": ("\ufeff" + LOG, [0.5, 0.25]),
     "utf-16.csv": (LOG.encode("utf-16"), [0.5, 0.25]),
@@ -226,7 +223,8 @@ def test_a_chart_of_several_runs_is_several_logs(tmp_path):
     assert [(log.name, log.get("reward").tolist()) for log in logs] == [("a", [0.5, 0.25]), ("b", [0.75])]
 
 
-def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path, monkeypatch):
+def test_a_long_log_is_thinned_evenly(tmp_path, monkeypatch):
+    assert (scalars.MAX_POINTS, scalars.MAX_PARTS) == (16_384, 20)  # docs/use/autopsy.md
     monkeypatch.setattr("pmdkit_lab.autopsy.scalars.MAX_POINTS", 100)
     rows = [{"step": n, "reward": n / 1000} | ({"eval_reward": 0.5} if n % 333 == 0 else {}) for n in range(1000)]
     (tmp_path / "a.jsonl").write_text(as_lines(rows))
