@@ -199,7 +199,8 @@ def lesson(code):
     """A notebook of a title with what one needs, and one executed cell that draws."""
     picture = nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg/>", "text/plain": "<Figure>"})
     cell = nbformat.v4.new_code_cell(code, outputs=[picture])
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# 900: What?\n\n* You need: it.\n\nThis."), cell])
+    words = nbformat.v4.new_markdown_cell("# 900: What?\n\n* You need: it.\n\nThis.")
+    return nbformat.v4.new_notebook(cells=[words, cell])
 
 
 def test_a_lesson_s_picture_has_words_and_comes_before_its_folded_code(tmp_path):
