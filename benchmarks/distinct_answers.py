@@ -23,7 +23,7 @@ Comparisons, paired by seed: each objective minus PMD-mean in its cell; under PM
 minus 1, and in the bandit Adam minus SGD. Those of a task share an error of 5 % (t intervals, Bonferroni). One above
 MARGIN means *keeps more*, below -MARGIN *keeps less*, inside *alike*, else *undecided*. A pair counts if both runs
 reach the level in time; with fewer than three quarters of the pairs the cell is *not reached*. Predictions, from the
-theorem on rests (`theory.winner_threshold`) and an exploratory run of other code on such a bandit:
+theorem on rests (`pmdkit_lab.ratio_form.winner_threshold`) and an exploratory run of other code on such a bandit:
 
 - 1 pass: alike. 8 passes: alike, but in the bandit GRPO keeps more under SGD and PMD-part under Adam.
 - Solved: PMD per token without its band keeps less, the others alike.

@@ -32,7 +32,7 @@ class PMDMean(Checked):
     Watch: with one ministep tau has no effect: the first step is the policy gradient. Under norm "length" the
     population solution is not Theorem 1 but its length-weighted form (`theory.pmd_mean(..., length=...)`). A group of
     equal rewards has advantage 0, but still pulls a policy that has moved back to pi_old. The population loss has one
-    rest, where equal rewards have equal ratios, though it is not convex (proof: `pmdkit.theory.ratio_form`).
+    rest, where equal rewards have equal ratios, though it is not convex (proof: `pmdkit_lab.ratio_form`).
     """
 
     equal_groups: ClassVar[str] = "anchor"

@@ -41,7 +41,7 @@ class PMDToken(Checked):
     Watch: outside the band only the pull acts and brings a token back, unlike in GRPO. The pull acts on each token: a
     response of n tokens that moved evenly by s nats in total is charged s^2 / n, where PMD-mean charges s^2. Without
     the band the loss has several minima, and at each of them at most one token after a prefix is above e times its old
-    probability (`pmdkit.theory.at_minimum`); it takes a batch reused until solved to get there.
+    probability (`pmdkit_lab.ratio_form`); it takes a batch reused until solved to get there.
     """
 
     equal_groups: ClassVar[str] = "anchor"

@@ -9,7 +9,6 @@ from pmdkit.theory.drift_law import resampling_threshold
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed
 from pmdkit.theory.pmd_mean_update import MeanSolution, pmd_mean
 from pmdkit.theory.pmd_part_update import PartSolution, pmd_part
-from pmdkit.theory.ratio_form import at_minimum, winner_threshold
 from pmdkit.theory.target_errors import (
     SimulatedError,
     TargetError,
@@ -31,7 +30,6 @@ __all__ = [
     "anchor",  # strength of the push away from pi_old that PMD-part adds to PMD-mean
     "anchor_growth",  # the growth of that push over stale ministeps
     "anchor_threshold",  # the tau below which the push is stronger than the pull
-    "at_minimum",  # whether a stationary point of -rho A + tau/2 log^2 rho is a minimum
     "baseline_value",  # V_k, from the mean reward to tau log Z
     "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
@@ -53,5 +51,4 @@ __all__ = [
     "target_error",  # target error, exactly over the binomial
     "tau_for_eta",  # the temperature that contracts by eta, in closed form
     "trajectory",  # exact pass rates over many updates
-    "winner_threshold",  # the tau below which that loss prefers a single right response
 ]

@@ -26,6 +26,7 @@ from pmdkit_course import exports
 from pmdkit_course.exercises import lessons, of_lesson
 from pmdkit_course.grading import ABSENT
 from pmdkit_course.kit import exam, exam_pictures, read_toml, syllabus, weeks
+from pmdkit_lab import ratio_form
 
 HERE = Path(learn.__file__).parent
 EXAM = read_toml("exam.toml")
@@ -40,7 +41,15 @@ BY_HAND |= {"brentq": brentq, "lambertw": lambertw, "stats": stats, "sum": sum, 
 def test_an_answer_is_what_two_computations_say(asked):
     """The printed digits agree with the formula of the answer and with pmdkit.theory, which share no code; a function
     that is to be debugged runs, and gives what the answer says."""
-    names = {"theory": theory, "np": np, "stats": stats, "brentq": brentq, "quad": quad, "asked": asked}
+    names = {
+        "theory": theory,
+        "ratio_form": ratio_form,
+        "np": np,
+        "stats": stats,
+        "brentq": brentq,
+        "quad": quad,
+        "asked": asked,
+    }
     exec(asked.get("code", ""), names)
     names["code"] = list(names.values())[-1]
     (printed,) = re.findall(r"\*\*([-\d.e]+)\*\*", asked["answer"])

@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from pmdkit import theory
+from pmdkit_lab import ratio_form
 
 
 def rest(pi, reward, tau, start, form):
@@ -41,7 +42,7 @@ def test_at_a_minimum_of_the_ratio_form_at_most_one_ratio_is_above_e():
             u, off = rest(pi, reward, tau, np.log(pi) + rng.normal(size=len(pi)) * 2, "ratio")
             if off < 1e-7 and np.abs(u - 1).min() > 1e-3:
                 counts.append(int((u > 1).sum()))
-                assert theory.at_minimum(pi, u)
+                assert ratio_form.at_minimum(pi, u)
     assert len(counts) > 50
     assert set(counts) == {0, 1}
 
@@ -57,10 +58,10 @@ def test_a_saddle_of_the_ratio_form_is_no_minimum():
         low, high = (u, high) if gap > 0 else (low, u)
     saddle = np.array([u, u, wrong])
     assert u > 1
-    assert not theory.at_minimum(pi, saddle)
+    assert not ratio_form.at_minimum(pi, saddle)
     ended, off = rest(pi, reward, tau, saddle + np.log(pi) + [1e-3, 0, 0], "ratio")
     assert off < 1e-7
-    assert theory.at_minimum(pi, ended)
+    assert ratio_form.at_minimum(pi, ended)
     assert ended[0] > 1 > ended[1] > 0
     # the curvature itself, in a plane of mass moved between the two, by differences
     step = 1e-4
@@ -79,7 +80,7 @@ def test_the_threshold_of_winners(p, factor):
     """Below it each descent crowns one right response and the others share a ratio from 1 to e; above it one that
     starts with equal ratios keeps them. At p of 1/e or more that is so at every tau."""
     rng = np.random.default_rng(int(1000 * p))
-    right, tau = 4, factor * float(theory.winner_threshold(p)) or 0.05
+    right, tau = 4, factor * float(ratio_form.winner_threshold(p)) or 0.05
     pi = np.concatenate([p * rng.dirichlet(np.full(right, 5.0)), np.full(5, (1 - p) / 5)])
     reward = (np.arange(9) < right).astype(float)
     if factor > 1 or p > 1 / np.e:
@@ -87,7 +88,7 @@ def test_the_threshold_of_winners(p, factor):
         assert off < 1e-7
         np.testing.assert_allclose(u[:right], u[0], atol=1e-5)
         assert u[0] < 1
-        assert theory.at_minimum(pi, u)
+        assert ratio_form.at_minimum(pi, u)
         return
     winners = set()
     for favourite in range(right):
@@ -104,9 +105,9 @@ def test_the_threshold_of_winners(p, factor):
 
 
 def test_the_ends_of_the_threshold():
-    np.testing.assert_allclose(theory.winner_threshold([0.0, 1 / np.e, 0.5, 1.0]), [np.e, 0, 0, 0], atol=1e-12)
-    np.testing.assert_allclose(theory.winner_threshold([0.05, 0.125, 0.3]), [2.12, 1.35, 0.18], atol=0.006)
-    assert (np.diff(theory.winner_threshold(np.linspace(0, 1 / np.e, 99))) < 0).all()
+    np.testing.assert_allclose(ratio_form.winner_threshold([0.0, 1 / np.e, 0.5, 1.0]), [np.e, 0, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(ratio_form.winner_threshold([0.05, 0.125, 0.3]), [2.12, 1.35, 0.18], atol=0.006)
+    assert (np.diff(ratio_form.winner_threshold(np.linspace(0, 1 / np.e, 99))) < 0).all()
 
 
 @pytest.mark.slow
