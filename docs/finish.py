@@ -20,7 +20,8 @@ CONFIG = '<script id="__config"'
 WAIT = (Path(__file__).parent / "javascripts" / "search.js").read_text(encoding="utf-8")
 KATEX = re.compile(r'<link rel="stylesheet" href="[^"]*katex\.min\.css">|<script src="[^"]*katex\.min\.js"></script>')
 TYPESET = ('class="arithmatex"', "data-tex=")  # where KaTeX has something to do
-DIGITS = re.compile(r'(?<=[ "])(?:d|x|y)="[^"]*"')  # coordinates of a picture, in points
+UNSEEN = re.compile(r'<!--.*?-->|(?<=>)\s*\n\s*(?=<)| id="(?:text|line2d|patch|[xy]tick|axes|legend)_\d+"', re.S)
+DIGITS = re.compile(r'(?<=[ "])(?:d|x|y)="[^"]*"|translate\([^)]*\)')  # coordinates of a picture, in points
 ACTIVE = "md-tabs__item--active"
 TABS = re.compile(r'<nav class="md-tabs".*?</nav>', re.S)
 MENU = re.compile(r'<nav class="md-nav md-nav--primary.*?</nav>(?=\s*</div>\s*</div>\s*</div>)', re.S)
@@ -126,7 +127,7 @@ if __name__ == "__main__":
             page = finished(page)
             path.write_text(previews.with_preview(page, place, pages and f"{pages}main/"), encoding="utf-8")
         for path in site.rglob("*.svg"):  # a hundredth of a point is less than any screen shows
-            picture = re.sub(r">\s*\n\s*<", "><", path.read_text(encoding="utf-8"))
+            picture = UNSEEN.sub("", path.read_text(encoding="utf-8"))
             shorter = DIGITS.sub(lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), picture)
             path.write_text(shorter, encoding="utf-8")
         search.write_index(site / "search" / "search_index.json")
