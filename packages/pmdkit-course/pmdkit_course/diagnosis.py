@@ -120,8 +120,9 @@ def combined(about: ReferenceCases, columns: Sequence[tuple[list[Any], list[Any]
     """One of several values is off by another of them."""
     right = [[as_numbers(w) for w in wanted] for _, wanted in columns]
     for other in (i for i in range(len(columns)) if i != place):
-        pairs = list(zip(right[place], right[other], strict=True))
-        if any(one is None or two is None or one.shape != two.shape for one, two in pairs):
+        both = zip(right[place], right[other], strict=True)
+        pairs = [(a, b) for a, b in both if a is not None and b is not None and a.shape == b.shape]
+        if len(pairs) < len(right[place]):
             continue
         for word, function in (("minus", np.subtract), ("plus", np.add), ("times", np.multiply), ("over", np.divide)):
             with np.errstate(all="ignore"):
@@ -284,11 +285,11 @@ def candidates(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Iterat
     for name, values in zip(about.names, columns, strict=True):
         arrays = [as_numbers(v) for v in values]
         if all(v is not None and v.shape in ((), w.shape) for v, w in zip(arrays, wanted, strict=True)):
-            for kind, says, function in WITH_ARGUMENT:
+            for kind, says, change in WITH_ARGUMENT:
                 yield (
                     kind,
                     f"This is {says.format(name)}.",
-                    [function(w, v) for v, w in zip(arrays, wanted, strict=True)],
+                    [change(w, v) for v, w in zip(arrays, wanted, strict=True)],
                 )
     for name, values in zip(about.names, columns, strict=True):
         for kind, says, factors in sizes(name, values):
