@@ -42,6 +42,7 @@ TEMPERATURE_GAP = 0.03  # nats per token, ten times that of the benchmark's heal
 SLOPE = 0.08  # |slope - 1|; sampling at a temperature of 0.93 or 1.09 reaches it
 STALE_GAP = 0.05  # nats per token over the run, twice the threshold of a mismatch from the start
 STALE_GROWTH = 3  # gap over the run, over that of the first step; 1 if both drift alike
+FROZEN = 8  # steps with one version, three times as many as before at the least
 MIN_LAG = 0.5  # steps on average; 0 if each step is drawn by the newest policy
 MISMATCH_GAP = 0.02  # nats per token, several times that of the benchmark's healthy engines
 REPEATED = 0.5  # of the groups; fewer repeats are usual in small data
@@ -380,7 +381,7 @@ def silent_groups(run: Run) -> Evidence:
     if len(silent) < len(shares) or min(silent) < SILENT or equal_rewards(run) is not None:
         return None
     start, end = run.start["reward"], run.end["reward"]
-    if run.rises or (start is not None and end is not None and start <= SOLVED < end):  # `notes` has it
+    if start is not None and start <= SOLVED and (run.rises or (end is not None and end > SOLVED)):  # `notes` has it
         return None
     share, at_top = run.whole["silent"], run.whole["silent_top"]
     which = "too easy" if at_top > share / 2 else "too hard"
@@ -399,6 +400,8 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
     """
     steps = [step for step in run.steps if (step["cut"] or 0) >= CUT]
     if len(steps) < max(2, int(CUT_STEPS * len(run.steps))):
+        return None
+    if run.rises and (run.phases[-1]["cut"] or 0.0) < CUT:  # it learned to end
         return None
     here = merged(steps)
     cut, near = here["cut"], here["near"]
@@ -451,6 +454,16 @@ def stale_policy(run: Run) -> Evidence:
     """Engine and trainer part after a start where they agreed."""
     first, last = run.start.get("gap"), run.whole.get("gap")
     lag = run.whole.get("lag")
+    version = run.values("version")
+    if len(changes := np.flatnonzero(np.diff(version))) and len(version) - 1 - changes[-1] > max(
+        FROZEN, 3 * np.diff(changes, prepend=-1).max()
+    ):
+        at = int(changes[-1]) + 1
+        says = (
+            f"from step {run.steps[at]['step']} to the end, version {version[-1]:g} of the policy draws every response, "
+            "and before it versions changed: new weights no longer reach the engine"
+        )
+        return 2.0, says, from_step(run, at)
     larger = larger_part(run.whole)
     if last is None or first is None or last < STALE_GAP or larger == "mismatch":
         return None

@@ -14,7 +14,7 @@ import numpy as np
 from pmdkit.errors import UsageError
 from pmdkit.observe import gauge
 from pmdkit_lab.autopsy.causes import ABOUT, SILENT, Cause, Run, causes
-from pmdkit_lab.autopsy.changes import JUMP, trend
+from pmdkit_lab.autopsy.changes import JUMP, SURE, trend
 from pmdkit_lab.autopsy.measures import Measures, by_step, merged
 from pmdkit_lab.autopsy.scalar_causes import (
     MIN_POINTS,
@@ -192,7 +192,7 @@ def judge_scalars(curves: Curves) -> tuple[dict[str, Any], list[Measures]]:
     needed = points_that_would_tell(curves)
     if named:
         verdict = "causes"
-    elif curves.learned and len(curves.reward) >= MIN_POINTS // 2:
+    elif curves.learned and curves.gained and len(curves.reward) >= MIN_POINTS // 2:
         verdict = "healthy"
     else:
         verdict = "too few steps" if len(curves.reward) < max(needed, MIN_POINTS) else "cannot tell"
@@ -290,7 +290,8 @@ def fall(steps: list[Measures]) -> tuple[int, int] | None:
         return None
     smooth = np.convolve(reward, np.full(3, 1 / 3), "valid") - min(0.0, min(reward))
     best = int(smooth.argmax())
-    low = np.flatnonzero(smooth[best:] < FALL * smooth[best])
+    noise = trend(np.array(reward)).noise
+    low = np.flatnonzero(smooth[best:] < min(FALL * smooth[best], smooth[best] - SURE * noise))
     return (steps[best + 1]["step"], steps[best + low[0] + 1]["step"]) if len(low) else None
 
 

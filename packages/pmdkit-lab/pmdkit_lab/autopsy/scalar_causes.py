@@ -17,6 +17,7 @@ from pmdkit_lab.autopsy.changes import GROUP, JUMP, SURE, group_std, jump, trend
 from pmdkit_lab.autopsy.scalars import Log, Values
 
 BIG_JUMP = 0.25  # of the range of the reward before; a smaller one may be a new kind of prompt
+KNOWN_LEVEL = 8  # points before a change of the grader, as many as the alarm of a recorder needs
 MIN_POINTS = 12  # logged points that show a trend or a jump
 FEW_POINTS = 6  # below it nothing is said but that
 SMALL_GAIN = 0.1  # of the reward's range: what a run that learns gains at least
@@ -58,6 +59,12 @@ class Curves:
         self.learned = self.kept and (self.rises or solved)
 
     @property
+    def gained(self) -> bool:
+        """Whether the reward is near its top, or has gained what a run that learns gains at least."""
+        solved = self.rate is not None and float(self.rate[-self.last :].mean()) > SOLVED
+        return solved or float(self.smooth[-1] - self.smooth[0]) >= SMALL_GAIN * self.scale
+
+    @property
     def smooth(self) -> Values:
         """The reward, as means over a tenth of the run."""
         width = max(len(self.reward) // 10, 1)
@@ -78,7 +85,7 @@ Evidence = tuple[float, str, int | None] | None  # its strength, a sentence, and
 def grader_changed(c: Curves) -> Evidence:
     """From one step on the reward is another one, while entropy and length go on."""
     found = jump(c.reward)
-    if found is None or abs(found.size) < BIG_JUMP * max(c.scale * 0.6, np.ptp(c.smooth)):
+    if found is None or abs(found.size) < BIG_JUMP * max(c.scale * 0.6, np.ptp(c.smooth)) or found.at < KNOWN_LEVEL:
         return None
     after = c.reward[found.at :]
     if policy_leaps(c, found.at) or (found.size > 0 and np.ptp(after) > 1e-9):  # a reward that goes up asks no doctor
@@ -118,6 +125,11 @@ def verdicts_shuffled(c: Curves) -> Evidence:
     ratio = np.minimum(std / (np.maximum(group_std(c.rate), 0.01) * c.scale), 2.0)
     found = jump(ratio)
     if found is None or found.size <= 0 or policy_leaps(c, found.at) or c.rate[found.at :].mean() > 0.97:
+        return None
+    before_it, after_it = c.rate[: found.at], c.rate[found.at :]
+    if not EASY > float(np.median(before_it)) > HARD:  # hardly any std to belong to anything
+        return None
+    if (course := trend(after_it)).z >= SURE and course.last - course.first > SMALL_GAIN:  # they teach
         return None
     after, before = float(np.median(ratio[found.at :])), float(np.median(ratio[: found.at]))
     if after < 0.9 or after > 1.1:
@@ -267,6 +279,8 @@ def equal_rewards(c: Curves) -> Evidence:
     if np.ptp(c.reward) > 1e-9:
         return None
     says = f"the mean reward is exactly {c.reward[0]:g} in all {len(c.reward)} logged steps"
+    if c.reward[0] <= 0:
+        says += ": prompts are too hard, or the grader never pays"
     return 1.0, says, None
 
 
@@ -400,7 +414,7 @@ def rate_too_small(c: Curves) -> Evidence:
 
 def reward_falls(c: Curves) -> Evidence:
     """The reward falls step by step."""
-    if c.learned or c.trend.z > -SURE or c.trend.last > 0.8 * c.trend.first or jump(c.reward) is not None:
+    if c.learned or c.trend.z > -SURE or c.trend.last > 0.8 * c.trend.first or grader_changed(c) is not None:
         return None
     return -c.trend.z / SURE, f"the reward falls from {c.trend.first:.3g} to {c.trend.last:.3g} in small steps", None
 

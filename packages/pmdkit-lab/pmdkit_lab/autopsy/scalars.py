@@ -226,9 +226,10 @@ def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
     if sum(count for count, _ in source.left_out.values()) > before:
         raise UsageError(f"{where} has a first line of more than {MAX_LINE:,} characters; expected names of columns")
     table = csv.reader(text, delimiter="\t" if head.count("\t") > head.count(",") else ",")
-    titles, seen = next(csv.reader([head], table.dialect), []), set[str]()
-    titles = ["" if title in seen or seen.add(title) else title for title in titles]  # of two that are equal, the first
-    long = {"metric", "value"} <= seen
+    places: dict[str, int] = {}
+    for n, title in enumerate(next(csv.reader([head], table.dialect), [])):
+        places.setdefault(title, n)  # of two that are equal, the first
+    titles, long = list(places), {"metric", "value"} <= places.keys()
     run = next((title for title in titles if title in ("run", "run_name", "run_id")), None)
     # wandb writes a chart of several runs as columns "NAME - METRIC"
     several = list(dict.fromkeys(title.rpartition(" - ")[0] for title in titles if " - " in title))[:MAX_RUNS]
@@ -240,7 +241,7 @@ def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
         except csv.Error as problem:
             source.leave_out(f"rows that are no CSV ({problem})", where)
             continue
-        row = {title: cell for title, cell in zip(titles, cells, strict=False) if title and cell}
+        row = {title: cells[n] for title, n in places.items() if n < len(cells) and title and cells[n]}
         name = row.get(run, "") if run else ""
         if long and "metric" in row and "value" in row:
             step = next((row[name] for name in NAMES["step"] if name in row), None)
@@ -434,7 +435,8 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
         raise UsageError(f"{path} does not exist; give a log, a run folder, or a folder of dumps")
     if path.suffix in PACKED:
         raise UsageError(f"{path} is packed; unpack it and give the log that is in it")
-    names, runs, seen = Names({name: ours for ours, name in columns.items()}), list[tuple[str, Growing]](), {}
+    names, runs = Names({name: ours for ours, name in columns.items()}), list[tuple[str, Growing]]()
+    seen: dict[str, None] = {}
     for file in scalar_files(path):
         reader, current = reader_of(file), dict[str, Growing]()
         with leaving_out(source, str(file)), untrusted.open_file(file, MAX_STREAM) as stream:

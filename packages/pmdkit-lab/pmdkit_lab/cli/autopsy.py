@@ -86,7 +86,7 @@ def autopsy(
     for event in report["events"]:
         console.print(f"step {event['step']}: {event['what']}")
     for each in report["missing"]:
-        console.print(f"no {each['needs']}: nothing is said of {each['for']}", soft_wrap=True)
+        console.print(f"not in it: {each['needs']}; nothing is said of {each['for']}", soft_wrap=True)
     for each in report["left_out"]:
         console.print(f"left out: {each['count']} {shown(each['what'])}, first {shown(each['first'])}", soft_wrap=True)
     if "page" in report:

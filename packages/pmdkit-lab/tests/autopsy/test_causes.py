@@ -40,6 +40,7 @@ def against_kl(correlation, level=-1.0):
     return list(level - KL + WAVE * np.sqrt(1 / correlation**2 - 1))
 
 
+RISES = [n / 12 for n in range(12)]
 PART = {"config": {"objective": {"name": "pmd-part"}}, "anchor": 1.01, "staleness": 1.0}
 CAP = {"cut": 0.051, "near": 0.051, "near_passed": 0.05, "reward_cut": 0.0, "reward_whole": 0.5, "passed": 0.5}
 
@@ -93,6 +94,8 @@ THRESHOLDS = (
      {"off_policy_staleness": -0.019}, {"off_policy_mismatch": None}),
     ("stale_policy", 10, {"gap": late(0.015, 0.055), "lag": 0.51}, {"gap": late(0.015, 0.053)},
      {"gap": late(0.018, 0.055)}, {"lag": 0.49}),
+    ("stale_policy", 24, {"version": [*range(8)] + [8] * 16}, {"version": [*range(16)] + [16] * 8}, {"version": 8},
+     {"version": [0] * 6 + [6] * 18}),
     ("no_variety", 1, {"one_answer": 0.91, "reward": 0.89}, {"one_answer": 0.89}, {"reward": 0.91}),
     ("duplicate_prompts", 1, {"repeated": 0.51}, {"repeated": 0.49}, {"repeated": 0.0, "repeated_at_least": 0.9}),
     ("duplicate_prompts", 1, {"repeated_at_least": 0.51}, {"repeated_at_least": 0.49}),
@@ -110,6 +113,8 @@ THRESHOLDS = (
     ("cut_off_scored_wrong", 10, CAP, {"cut": 0.049}, {"reward_cut": 0.31}, {"near_passed": 0.025}),
     ("cut_off_scored_wrong", 10, CAP | {"near_passed": 0.028, "reward_cut": 0.29}, {"near_passed": 0.025}),
     ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "near_passed": 0.0}, {"cut": 0.49}),
+    ("cut_off_scored_wrong", 12, CAP | {"cut": [0.1] * 8 + [0.051] * 4, "reward": RISES},
+     {"cut": [0.1] * 8 + [0.049] * 4}),
     ("cut_off_scored_wrong", 20, CAP | {"cut": [0.051] * 4 + [0.0] * 16}, {"cut": [0.051] * 3 + [0.0] * 17}),
     ("equal_rewards", 2, {"reward_high": 0.0}, {"reward_high": [0.0, 1.0]}, {"reward_low": 1.0}),
 )  # fmt: skip

@@ -268,6 +268,7 @@ GROWS = np.geomspace(0.8, 6, STEPS)
 CASES = [
     (None, {"rate": UP}),
     (None, {"rate": np.minimum(3 * UP, 0.97), "entropy": 0.8 * np.geomspace(1, 0.1, STEPS)}),
+    (None, {"rate": np.where(np.arange(STEPS) < 25, 0.0, 0.95 / (1 + np.exp(30 - np.arange(STEPS)))), "spread": 0.0}),
     (None, {"rate": UP, "rewards/strict_format/mean": 0.0, "rewards/right/mean": UP}),
     ("too-hard", {"rate": np.full(STEPS, 0.004), "spread": 0.002}),
     ("too-easy", {"rate": np.full(STEPS, 0.99), "spread": 0.005}),
@@ -285,7 +286,7 @@ CASES = [
     ("uniform-policy", {**NONE, "entropy": np.log(151_936)}),
     ("grader-changed", {"rate": np.where(LATE, 0.0, UP), "spread": 0.0}),
     ("grader-changed", {"rate": np.where(LATE, 0.1, UP)}),
-    ("verdicts-shuffled", {"rate": UP, "spread": 0.3 * ~LATE}),
+    ("verdicts-shuffled", {"rate": np.where(LATE, 0.45, UP), "spread": 0.3 * ~LATE}),  # which teach nothing
     ("std-without-reason", {"rate": UP, "reward_std": np.geomspace(0.4, 1e-4, STEPS)}),
     ("weights-below-one", {"rate": FLAT, "sampling/importance_sampling_ratio/max": 0.6}),
     ("right-per-token", {"rate": np.linspace(0.35, 0.2, STEPS), **SHORT}),
