@@ -250,6 +250,8 @@ def main():
         ).stdout
         versions = dict(line.split("==") for line in freeze.splitlines() if line.partition("==")[0] in DOCTORS)
         versions |= {name: version(name) for name in ("pmdkit", "torch", "numpy")}
+        git = ["git", "-C", HERE, "rev-parse", "--short=8", "HEAD"]
+        versions["commit"] = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
         STORED.write_text(json.dumps({"versions": versions, "cases": judged}, indent=1) + "\n")
         return print(markdown(judged))
     settled = True

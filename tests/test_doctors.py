@@ -25,6 +25,7 @@ def test_every_stored_answer_is_judged_by_the_protocol_and_the_page_has_the_tabl
             assert doctors.outcome(doctor, case, said["named"]) == said["outcome"]
     page = (ROOT / "docs" / "use" / "doctors.md").read_text(encoding="utf-8")
     assert doctors.markdown(STORED["cases"]) in page
+    assert f"commit {STORED['versions']['commit']}" in page
     pinned = (ROOT / "requirements" / "doctors.txt").read_text(encoding="utf-8")
     for doctor in doctors.DOCTORS.keys() - {"autopsy, rows", "autopsy, logs"}:
         assert f"{doctor}=={STORED['versions'][doctor]} " in pinned
