@@ -17,6 +17,7 @@ from pmdkit_course.source import solution_parts
 PROGRAM = Path(__file__).parents[3] / "tutorials" / "my_pmd.py"
 
 
+@pytest.mark.slow
 def test_filled_in_it_is_right_part_by_part_and_draws_the_curves_of_pmdkit(tmp_path, monkeypatch, capsys):
     parts = answers.exercises_in(read(PROGRAM), [learn.exercise(which) for which in learn.ids()])
     assert [e.id for e in parts if e.id != "105.1"] == [which for which in learn.ids() if which.endswith(".0")]
