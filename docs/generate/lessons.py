@@ -49,7 +49,7 @@ CARD = (
     "<small>{read} min to read, {work} min of exercises. Needs {needs}.</small></a>\n"
 )
 THUMB = '<img src="lessons/{0}/thumb.svg" alt="the first picture of lesson {0}">'
-MAP = """<p class="lesson-next" role="status" hidden></p>
+MAP = """<p class="lesson-next" role="status"></p>
 <div class="ex-cards lesson-map"><p>
 {}</p></div>
 <script type="module" src="../javascripts/map.js"></script>

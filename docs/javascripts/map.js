@@ -15,7 +15,6 @@ for (const card of document.querySelectorAll(".lesson-map a")) {
   if (share < 1) next ??= card;
 }
 const told = document.querySelector(".lesson-next");
-told.hidden = false;
 if (next !== null) {
   next.classList.add("lesson-now");
   const link = Object.assign(document.createElement("a"), { href: next.href });
