@@ -128,8 +128,8 @@ class TRLRecorder(StepRecorder, TrainerCallback):
             mask, args = response_mask(rows), trainer.args
             # TRL leaves pi_old out if there is no update between a rollout and its loss: then the policy is pi_old
             old, engine = rows.get("old_per_token_logps", self.seen).float(), rows.get("sampling_per_token_logps")
-            ids, whole = rows["completion_ids"], rows["completion_mask"].bool()
-            cut = cut_off(ids, whole, args.max_completion_length, trainer.eos_token_ids)
+            ids, written = rows["completion_ids"], rows["completion_mask"].bool()
+            cut = cut_off(ids, written, args.max_completion_length, trainer.eos_token_ids)
             cut |= ~mask.any(1) & args.mask_truncated_completions
             mine = row_sums(mask, old, self.seen, engine, cut)
         if self.stopped():

@@ -402,6 +402,8 @@ def rows_of(record: Any, named: Mapping[str, Any] | None, source: Source, where:
         reason = f"no {problem}" if isinstance(problem, KeyError) else first_line(problem)
         source.leave_out(f"{format_name}: {reason}", where)
         return []
+    if known["name"] == "TRL" and sum(key not in known["keys"] and is_number(x) for key, x in record.items()) > 1:
+        source.leave_out("weights of reward columns, which TRL does not write: their sum was taken", where)
     if rows:
         source.read[known["name"]] = source.read.get(known["name"], 0) + len(rows)
     return rows
