@@ -460,7 +460,7 @@ def stale_policy(run: Run) -> Evidence:
     ):
         at = int(changes[-1]) + 1
         says = (
-            f"from step {run.steps[at]['step']} to the end, version {version[-1]:g} of the policy draws every response; "
+            f"from step {run.steps[at]['step']} to the end, version {version[-1]:g} of the policy draws all responses; "
             "before it, versions changed: new weights no longer reach the engine"
         )
         return 2.0, says, from_step(run, at)
