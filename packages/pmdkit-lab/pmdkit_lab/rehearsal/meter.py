@@ -205,7 +205,7 @@ class Meter(TorchDispatchMode):
         if node is not None and here == "autograd":
             return self.lines.get(node._sequence_nr(), here) + ", backward"
         if torch.is_grad_enabled():
-            self.lines[torch.autograd._get_sequence_nr() - 1] = here
+            self.lines[torch.autograd._get_sequence_nr() - 1] = here  # type: ignore[attr-defined]
         return here
 
     def spend(self, site: str, work: Work, faked: list[device.FakeTensor], made: list[device.FakeTensor]) -> None:

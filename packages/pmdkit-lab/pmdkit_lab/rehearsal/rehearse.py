@@ -90,8 +90,8 @@ def rehearse(
     words = [made["words"] for made in advice(plan)]
     options = [words.replace("--set ", "") for words in words if "--" not in words.replace("--set ", "")]
     other = [{**given, "changes": {**changes, **RunOptions(set=one.split()).changes()}, "rank": 0} for one in options]
-    for option, found in zip(options, rehearse_ranks(other), strict=True):
-        changed = verdict(spec, gpu, [found])
+    for option, first in zip(options, rehearse_ranks(other), strict=True):
+        changed = verdict(spec, gpu, [first])
         if changed["fits"]:
             report["would_fit"] = {"options": f"--set {option}", "peak_gib": changed["peak_gib"]}
             return {**report, "verdict": f"{report['verdict']}; would fit: --set {option}"}
