@@ -141,8 +141,9 @@ class ResponseCoefficients:
 
 def batch_on(device: torch.device, batch: Batch) -> Batch:
     """The batch with all of its tensors on a device."""
-    given: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return Batch(**{name: None if x is None else x.to(device) for name, x in given.items()})
+    given = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    here: dict[str, Any] = {name: None if x is None else x.to(device) for name, x in given.items()}
+    return Batch(**here)
 
 
 def forward_backward(
