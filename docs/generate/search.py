@@ -21,7 +21,8 @@ BOOSTS = {
 # what people type, in their words, and the page that answers it; tests/site/test_search.py asks forty such questions
 ASKED = {
     "learn/lessons/103/": "lagrangian multiplier", "learn/lessons/106/": "pass rate",
-    "learn/lessons/107/": "GRPO", "learn/lessons/202/": "learning rate lr", "learn/lessons/203/": "importance sampling clip",
+    "learn/lessons/107/": "GRPO", "learn/lessons/202/": "learning rate lr",
+    "learn/lessons/203/": "importance sampling clip",
     "learn/lessons/204/": "hacking", "learn/lessons/305/": "how many seeds", "learn/metrics/": "entropy",
     "use/autopsy/": "why is my loss negative starts at 0 reward does not rise collapse",
     "use/data/": "reward function grade dataset", "use/kl/": "penalty", "use/plan/": "out of memory OOM",
