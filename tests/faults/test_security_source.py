@@ -13,6 +13,7 @@ MAY_LOAD_TENSORS = "packages/pmdkit-lab/pmdkit_lab/dumps/readers.py"  # dumps of
 MAKE_CODE = {"eval", "exec", "compile", "__import__"}
 MAY_MAKE_CODE = {
     "packages/pmdkit-course/pmdkit_course/worker.py",  # a learner's cell, in a process of its own
+    "packages/pmdkit-course/pmdkit_course/kit.py",  # the formulas of the exam's own pictures
     "packages/pmdkit-course/pmdkit_course/variants.py",  # the course's own solutions, with one thing changed
     "packages/strict-answers/strict_answers/reward_audit.py",  # a reward that the user named, in a worker
     "pmdkit/plugins.py",  # a file that the user named; it runs as the user
@@ -20,17 +21,19 @@ MAY_MAKE_CODE = {
 STARTERS = {"multiprocessing", "torch.multiprocessing", "concurrent.futures.process", "pty"}
 START = re.compile(r"subprocess\.(run|call|check_\w+|Popen|get\w+)|asyncio\.create_subprocess_\w+")
 START_BY_OS = re.compile(r"os\.(system|popen|startfile|fork\w*|(exec|spawn|posix_spawn)\w*)")
+LEADERBOARD = "packages/pmdkit-course/pmdkit_course/kit_files/project/leaderboard.py"  # a race for each file of a class
 MAY_START = {  # any other program
     "pmdkit/child_processes.py",
     "packages/strict-answers/strict_answers/process.py",
     "packages/pmdkit-course/pmdkit_course/sandbox.py",  # bubblewrap
     "llm/cluster/on_ray.py",
+    LEADERBOARD,
     "packages/pmdkit-adapters/pmdkit_adapters/smollm2.py",  # pip, by the one command of a child that is Python
     "packages/pmdkit-lab/pmdkit_lab/rehearsal/rehearse.py",  # a compiler; a Python, by the one command again
     "packages/pmdkit-lab/pmdkit_lab/rehearsal/rank.py",  # its forks: torch is imported once
     "packages/pmdkit-adapters/pmdkit_adapters/trl/config.py",  # the golden vectors, by the one command again
 }
-MAY_START_PYTHON = {"pmdkit/child_processes.py", "packages/strict-answers/strict_answers/process.py"}
+MAY_START_PYTHON = {"pmdkit/child_processes.py", "packages/strict-answers/strict_answers/process.py", LEADERBOARD}
 
 
 def findings(path: Path) -> list[str]:

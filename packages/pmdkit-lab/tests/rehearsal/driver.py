@@ -39,7 +39,7 @@ CASES = {  # recipe, rank, changes
 # name: file, function, what stands there, what is planted
 PLANTED = {
     "device": ("packed_attention", "PackedLayout.positions", ".to(device)", ""),
-    "device of the batch": ("fused_loss", "ResponseCoefficients.__init__", "x.to(states.device)", "x"),
+    "device of the batch": ("fused_loss", "ResponseCoefficients.__init__", "batch_on(states.device, folded)", "folded"),
     "dtype": ("head", "matmul_operands", "weight = weight.to(states.dtype)", "weight = weight.float()"),
     "shape": ("head", "ChunkedHead.backward", "torch.addmm(grad_weight, dz.T, x,", "torch.addmm(grad_weight, dz, x,"),
     "sharding": ("weights", "full_tensor", "tensor.full_tensor() if isinstance(tensor, DTensor) else tensor", "tensor"),
