@@ -13,6 +13,7 @@ MAY_LOAD_TENSORS = "packages/pmdkit-lab/pmdkit_lab/dumps/readers.py"  # dumps of
 MAKE_CODE = {"eval", "exec", "compile", "__import__"}
 MAY_MAKE_CODE = {
     "packages/pmdkit-course/pmdkit_course/worker.py",  # a learner's cell, in a process of its own
+    "packages/pmdkit-course/pmdkit_course/exercises/thread.py",  # the course's own solutions, with a text changed
     "packages/pmdkit-course/pmdkit_course/kit.py",  # the formulas of the exam's own pictures
     "packages/pmdkit-course/pmdkit_course/variants.py",  # the course's own solutions, with one thing changed
     "packages/strict-answers/strict_answers/reward_audit.py",  # a reward that the user named, in a worker

@@ -212,10 +212,11 @@ class ColocatedEngine:
                 if self.asleep:
                     torch.cuda.empty_cache()
                     self.llm.wake_up(tags=["kv_cache"])
-                rows = self.llm.llm_engine.has_unfinished_requests()  # in flight: `progress` publishes
-                again = rows and self.config.rollout.in_flight_cache == "recompute"
-                kept = self.llm.reset_prefix_cache(reset_running_requests=again) is False
-                kept = kept and not (rows and self.config.rollout.in_flight and not again)
+                rollout, rows = self.config.rollout, bool(self.latest)  # in flight, `progress` publishes
+                if rows and rollout.in_flight_cache == "recompute":
+                    kept = self.llm.reset_prefix_cache(reset_running_requests=True) is False
+                else:
+                    kept = self.llm.reset_prefix_cache() is False and not (rows and rollout.in_flight)
         except PmdkitError:
             raise
         except Exception as problem:
