@@ -179,7 +179,7 @@ class RehearsedVLLM(ColocatedEngine):
     """The engine of rollout.engine = "vllm" without vLLM itself. Servers hold no memory here."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self.config, self.version = config, NO_WEIGHTS
+        self.config, self.version, self.latest = config, NO_WEIGHTS, {}
         self.names = WeightNames(config.model.config)
         self.asleep = self.whole = False
         weights = getattr(torch, config.dtype).itemsize * sum(weight.numel() for weight in config.model.parameters())
