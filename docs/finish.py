@@ -42,10 +42,12 @@ FORWARD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>This pa
 def finished(page: str) -> str:
     """A page without the markup of plain names and blanks in code, and with a label on the search.
 
-    That markup gives no colour and is a third of the weight of a lesson. The theme's search is a dialogue without a
-    name, which a screen reader cannot announce; its index waits until somebody searches. A page without equations needs
-    no KaTeX.
+    That markup gives no colour and is a third of the weight of a lesson; a page without code needs no indentation. The
+    theme's search is a dialogue without a name, which a screen reader cannot announce; its index waits until somebody
+    searches. A page without equations needs no KaTeX.
     """
+    if "<pre" not in page:
+        page = re.sub(r"\n\s+", "\n", page)
     page = PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
     if CONFIG not in page:  # the slides: not the theme's
         return page

@@ -157,8 +157,8 @@ def pieces(claim: Mapping[str, str], told: Mapping[str, Any] | None, displays: M
             )
         yield f"{COUNTEREXAMPLES[claim['id']].sees}\n\n{explorable(claim['id'])}"
     tests = [test for test in (claim["test"], claim["oracle"]) if test]
-    names = ", ".join(f"`{name}`" for name in (claim["code"], *tests))
-    yield f"Code and tests: {names}."
+    names = ", ".join(f"`{name.rpartition('/')[2]}`" for name in tests)
+    yield f"Code: `{re.sub('^packages/[^/]*/', '', claim['code'])}`. Tests: {names}."
 
 
 def paper_equations(

@@ -81,10 +81,10 @@ def words(text: str) -> set[str]:
 
 
 def sections(entries: Sequence[dict[str, str]]) -> Iterator[dict[str, str | float]]:
-    """The entries of the theme's index as the site serves them; `words` leaves out those of every fifth entry."""
+    """The entries of the theme's index as the site serves them; `words` leaves out those of every twelfth entry."""
     texts = [" ".join(INLINE.sub(in_words, CODE.sub(" ", entry["text"])).split()) for entry in entries]
     counts = Counter(word for text in texts for word in words(text))
-    frequent = {word for word, count in counts.items() if count > len(entries) / 5}
+    frequent = {word for word, count in counts.items() if count > len(entries) / 12}
     for entry, text in zip(entries, texts, strict=True):
         place = entry["location"]
         end = SENTENCE.search(text, int(of(place, QUOTED)))
