@@ -6,9 +6,9 @@ same rules, a `FunctionGrader` by a reward function of your own.
 
 from pathlib import Path
 
-from pmdkit.envs.reward_functions import FunctionGrader, RewardRow, own_verdict
 from pmdkit.errors import ResumeRefused
-from strict_answers import Grader, Item, Verdict, audit, verify
+from strict_answers import FunctionGrader, Grader, Item, Verdict, audit, verify
+from strict_answers.function_grader import RewardRow, own_verdict
 from strict_answers.journal import JournalDamaged, VerdictJournal
 
 __all__ = [

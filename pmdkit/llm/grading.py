@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.math_answers import FunctionGrader, Grader, Item, RewardRow, Verdict, VerdictJournal, own_verdict
-from pmdkit.envs.reward_functions import takes_gold
+from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, VerdictJournal, own_verdict
+from pmdkit.envs.reward_functions import make_function_grader, takes_gold
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.contrib.turns import FailedEpisode
 from pmdkit.llm.tokens import Tokens
@@ -146,5 +146,5 @@ def make_grader(
     if process_group.is_main_process and table.grade == "math":
         grader = Grader(boxed=first.boxed, **pool)
     elif process_group.is_main_process:
-        grader = FunctionGrader(table.grade, score_cut_off=score_cut_off, **pool)
+        grader = make_function_grader(table.grade, score_cut_off=score_cut_off, **pool)
     return grader if grader is not None and process_group.size == 1 else SharedGrader(grader, process_group)

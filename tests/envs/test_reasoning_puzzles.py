@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("reasoning_gym")
 
 from pmdkit.envs.math import make_math
-from pmdkit.envs.reward_functions import FunctionGrader, RewardRow
 from pmdkit.plugins import function_from_path
-from strict_answers import Item
+from strict_answers import FunctionGrader, Item
+from strict_answers.function_grader import RewardRow
 
 SHELF = Path(__file__).parents[2] / "envs" / "reasoning_puzzles.py"
 KIND, SCORE = f"{SHELF}:ReasoningGym", f"{SHELF}:score"

@@ -6,7 +6,6 @@ case alone.
 
 import argparse
 import asyncio
-import importlib.util
 import inspect
 import json
 import math
@@ -15,9 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from strict_answers.function_grader import import_function
 from strict_answers.process import STARTUP, CannotLoad, Judge, Message, WorkerFailed, WorkerProcess
 from strict_answers.reward_cases import GOLDS, LAYOUTS, Case, cases
 from strict_answers.verdict import printable
@@ -36,14 +35,7 @@ WORST, WIDTH = 5, 160
 
 def load(argument: Message, seconds: float) -> Callable[[Message], Message]:
     """The judge of a worker: a request has `response`, `gold` and `chat`, a reply the `value`, or None."""
-    path, _, name = argument["reward"].rpartition(":")
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    spec = importlib.util.spec_from_file_location("audited_reward", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    reward = getattr(module, name)
+    reward = import_function(argument["reward"])
     takes = inspect.signature(reward).parameters
     framework = "TRL" if "completions" in takes else "verl" if "solution_str" in takes else "plain"
 
