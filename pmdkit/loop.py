@@ -25,12 +25,14 @@ class Episode:
         tokens: tokens of that last turn.
         reward: from the environment, reward units; None if the task grades.
         cut_off: whether the budget of tokens or turns ended it.
+        failure: what failed in the environment, one sentence; the episode then has no reward. "" otherwise.
     """
 
     messages: tuple[dict[str, str], ...]
     tokens: tuple[int, ...]
     reward: float | None
     cut_off: bool
+    failure: str = ""
 
 
 @dataclass(frozen=True)

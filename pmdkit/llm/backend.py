@@ -24,7 +24,6 @@ from pmdkit.llm.callbacks.problems import ProblemsCallback
 from pmdkit.llm.callbacks.progress import ProgressCallback
 from pmdkit.llm.callbacks.resources import ResourcesCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
-from pmdkit.llm.contrib.turns import EnvironmentCallback
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import base, check_engine, engine_class, engine_options, engine_traits, weight_sync_check
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -237,7 +236,7 @@ def assemble(
         ResourcesCallback(learner, task),
         ProblemsCallback(task, evaluation),
         MismatchMonitor(),
-        EnvironmentCallback(),
+        *([] if learner.turns is None else learner.turns.callbacks),
     ]
     if spec.run.record:
         found.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed)))

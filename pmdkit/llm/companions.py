@@ -1,16 +1,25 @@
-"""Backends and models of other packages, found through the entry points `pmdkit.backends` and `pmdkit.models`."""
+"""Parts of a run that other packages have: backends, models, and episodes with an environment.
 
+They are found through the entry points `pmdkit.backends`, `pmdkit.models` and `pmdkit.rollouts`.
+"""
+
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pmdkit.extras import load_entry_point
 from pmdkit.specs import LLMSpec
 
 if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
     from transformers import PreTrainedModel
 
-    from pmdkit.envs.math.problem import MathProblems
-    from pmdkit.fit import Backend
+    from pmdkit.envs.math.problem import MathProblems, Problem
+    from pmdkit.fit import Backend, TrainerCallback
+    from pmdkit.llm.engines.base import Engine, Responses
+    from pmdkit.llm.engines.distributed import GenerateRequest
     from pmdkit.llm.prompts import Encoder
+    from pmdkit.loop import Episode
     from pmdkit.objectives import Objective
 
 HERE = "transformers"
@@ -46,3 +55,33 @@ def find_backend(name: str) -> RemoteBackend:
 def find_model(name: str) -> Any:
     """The module that loads the model that model.build names; raises as `load_entry_point`."""
     return load_entry_point("model", name)
+
+
+class EpisodePlayer(Protocol):
+    """Plays episodes in which an environment and the policy take turns, instead of drawing single responses.
+
+    Attributes:
+        callbacks: of a run with such episodes.
+    """
+
+    callbacks: "Sequence[TrainerCallback]"
+
+    def generate(
+        self, engine: "Engine", prompts: "Tensor", request: "GenerateRequest"
+    ) -> "tuple[Responses, list[Episode]]":
+        """Play episodes of the problems with these numbers: N rows and the episode of each, prompt-major."""
+
+    def play(
+        self, engine: "Engine", problems: "Sequence[Problem]", request: "GenerateRequest"
+    ) -> "tuple[Responses, list[Episode]]":
+        """Like `generate`, of the problems themselves."""
+
+    def examples(
+        self, problems: "Sequence[Problem]", pass_rate: float, end: int, rng: "np.random.Generator"
+    ) -> tuple[list[list[int]], list[list[bool]]]:
+        """Tokens after the prompt, and their masks, of episodes played by a teacher who passes about so often."""
+
+
+def find_turns() -> Any:
+    """The module that plays episodes, with the functions check(spec) and make(...); raises as `load_entry_point`."""
+    return load_entry_point("rollout", "several-turns")

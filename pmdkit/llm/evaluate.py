@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -14,6 +13,7 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.llm import grading
+from pmdkit.llm.companions import EpisodePlayer
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.grading import SharedGrader
@@ -23,9 +23,6 @@ from pmdkit.stats import GradedDraws
 from strict_answers import Grader, Verdict
 from strict_answers.normalization import strip_decoration
 from strict_answers.numerals import parse_number
-
-if TYPE_CHECKING:
-    from pmdkit.llm.contrib.turns import Turns
 
 ROWS = 2048  # most responses of an engine between two writes
 TOKENS = (
@@ -68,7 +65,7 @@ class Evaluation:
     seed: int
     most_unscored: float = 0.5  # a run has its own share, reward.most_unscored
     rows: grading.Rows | None = None
-    turns: "Turns | None" = None
+    turns: EpisodePlayer | None = None
 
     def __call__(
         self, engine: Engine, record: Path | None = None, progress: Callable[[int, int, int], None] | None = None

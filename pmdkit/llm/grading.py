@@ -9,7 +9,6 @@ from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math_answers import Grader, Item, RewardRow, Verdict, VerdictJournal, own_verdict
 from pmdkit.envs.reward_functions import make_function_grader, takes_gold
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.contrib.turns import FailedEpisode
 from pmdkit.llm.tokens import Tokens
 from pmdkit.loop import Episode
 from pmdkit.process_group import SINGLE, ProcessGroup
@@ -86,16 +85,13 @@ def grade_episodes(
     """One verdict per item: the environment's reward, none where the environment failed, else the grader's verdict."""
     if episodes is None:
         return grader.grade(items)
-    asked = [
-        item
-        for item, episode in zip(items, episodes, strict=True)
-        if episode.reward is None and not isinstance(episode, FailedEpisode)
-    ]
+    pairs = zip(items, episodes, strict=True)
+    asked = [item for item, episode in pairs if episode.reward is None and not episode.failure]
     graded = iter(grader.grade(asked))
     verdicts = []
     for episode in episodes:
-        if isinstance(episode, FailedEpisode):
-            verdicts.append(own_verdict(None, episode.reason))
+        if episode.failure:
+            verdicts.append(own_verdict(None, episode.failure))
         else:
             verdicts.append(next(graded) if episode.reward is None else own_verdict(episode.reward))
     return verdicts
@@ -121,7 +117,7 @@ def stop_if_ungraded(
 
     Episodes whose environment failed do not count: the verifier was not asked about them.
     """
-    failed = {n for n, episode in enumerate(episodes or ()) if isinstance(episode, FailedEpisode)}
+    failed = {n for n, episode in enumerate(episodes or ()) if episode.failure}
     unscored = [verdict for n, verdict in enumerate(verdicts) if not verdict.scored and n not in failed]
     if len(unscored) > max(1, most * len(verdicts)):
         raise ComponentDied(

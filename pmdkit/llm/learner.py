@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
 from pmdkit.llm import fused_loss, lora, optimizer, weights
 from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, RolloutRequest, SampleRows
-from pmdkit.llm.contrib.turns import Turns
+from pmdkit.llm.companions import EpisodePlayer
 from pmdkit.llm.engines.base import Engine, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
@@ -70,7 +70,7 @@ class EngineLearner(Learner):
         rollout: RolloutTable,
         schedule: ScheduleTable,
         process_group: ProcessGroup = SINGLE,
-        turns: Turns | None = None,
+        turns: EpisodePlayer | None = None,
         queue: RolloutQueue | None = None,
         report: Report = lambda phase, done, total, tokens: None,
     ) -> None:
@@ -176,7 +176,7 @@ class CausalLearner(EngineLearner):
         schedule: ScheduleTable,
         update: UpdateTable,
         *,
-        turns: Turns | None = None,
+        turns: EpisodePlayer | None = None,
         queue: RolloutQueue | None = None,
         report: Report = lambda phase, done, total, tokens: None,
     ) -> None:

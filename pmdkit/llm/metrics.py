@@ -7,7 +7,6 @@ from math import isnan
 import torch
 
 from pmdkit.fit import StepResult
-from pmdkit.llm.contrib.turns import gauges
 from pmdkit.llm.in_flight import age_columns
 from pmdkit.llm.learner import EngineLearner
 from pmdkit.llm.mismatch import off_policy_parts, target_bias
@@ -52,7 +51,7 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
             else None,
             "skipped_groups": int((~groups.scored).sum()),
             **({} if task.rewards is None else task.rewards.columns(verdicts, answers.parts)),
-            **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
+            **episode_columns(rollouts),
             **found,
             **off_policy_parts(total, apart, staleness, 0.0),  # training draws from the whole softmax
             **({} if rollouts.versions is None else age_columns(rollouts, step, len(updates))),
@@ -62,6 +61,18 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
         return replace(measured, row=row)
 
     return measure
+
+
+def episode_columns(rollouts: Rollouts) -> dict[str, float]:
+    """Columns of a step whose responses are episodes with an environment."""
+    if rollouts.episodes is None:
+        return {}
+    turns = [sum(message["role"] == "assistant" for message in episode.messages) for episode in rollouts.episodes]
+    return {
+        "turns": sum(turns) / len(turns),
+        "environment_tokens": int(rollouts.extent.sum()) - int(rollouts.mask.sum()),
+        "environment_failures": sum(bool(episode.failure) for episode in rollouts.episodes),
+    }
 
 
 def step_extras(learner: EngineLearner, task: MathTask, passed: float, result: StepResult) -> StepExtras:

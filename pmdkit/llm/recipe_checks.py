@@ -20,7 +20,7 @@ from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 from pmdkit.process_group import launched_ranks
 from pmdkit.specs import LLMSpec
-from pmdkit.specs.llm import ENVIRONMENTS, SHIPPED_REWARDS, RewardTable
+from pmdkit.specs.llm import SHIPPED_REWARDS, RewardTable
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, if the recipe does not say
@@ -49,9 +49,8 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
     check_math(env)
     check_model(spec)
     check_rewards(spec.reward, rollout.width)
-    name = rollout.environment
-    if name is not None and name not in ENVIRONMENTS and not is_path(name):
-        raise UsageError(unknown("rollout.environment", name, ENVIRONMENTS) + ", or your own as my.py:fn")
+    if rollout.environment is not None:
+        companions.find_turns().check(spec)
     for key, usual in LAG_EXCLUDES.items() if rollout.lag else ():
         if (value := getattr(rollout, key)) != usual:
             raise UsageError(

@@ -5,12 +5,9 @@ A dry run makes them too, so no model class of transformers is imported here: th
 
 from typing import TYPE_CHECKING
 
-from pmdkit import plugins
-from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.llm import evaluate, rewards
-from pmdkit.llm.contrib import turns
+from pmdkit.llm import companions, evaluate, rewards
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.grading import Rows, SharedGrader, make_grader, make_rows, needs_gold
 from pmdkit.llm.model import end_tokens
@@ -86,14 +83,12 @@ def make_turns(
     encoder: Encoder,
     problems: MathProblems,
     process_group: ProcessGroup = SINGLE,
-) -> turns.Turns | None:
-    """The multi-turn episodes of a recipe; None if it has no environment."""
-    rollout, ends = spec.rollout, end_tokens(model, encoder.tokenizer)
-    if (name := rollout.environment) is None:
+) -> companions.EpisodePlayer | None:
+    """What plays the multi-turn episodes of a recipe; None if it has no environment."""
+    if spec.rollout.environment is None:
         return None
-    own = "(messages, row), or a class of such a call"
-    environment = calculator if name == "calculator" else plugins.function_from_path(name, own)
-    return turns.Turns(environment, rollout, encoder, ends, problems.problem, process_group)
+    ends = end_tokens(model, encoder.tokenizer)
+    return companions.find_turns().make(spec, encoder, ends, problems.problem, process_group)
 
 
 def choose_problems(spec: LLMSpec, problems: MathProblems | None) -> tuple[str, list[Problem]]:
@@ -109,7 +104,7 @@ def make_evaluation(
     encoder: Encoder,
     problems: MathProblems | None,
     verifier: Grader | SharedGrader,
-    episodes: turns.Turns | None = None,
+    episodes: companions.EpisodePlayer | None = None,
     chosen: tuple[str, list[Problem]] | None = None,
 ) -> evaluate.Evaluation:
     """The fixed evaluation of [evaluation], by default on `choose_problems`: the same seeds at every call."""

@@ -11,7 +11,6 @@ from pmdkit.specs.table import Count, CountOrNever, NonNegative, Positive, Share
 from pmdkit.specs.toy import WarmStartTable
 
 HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
-ENVIRONMENTS = ("calculator",)
 SHIPPED_REWARDS = ("math", "soft-overlong-punishment")
 
 
@@ -93,7 +92,7 @@ class RolloutTable(Strict):
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     environment: str | None = None
-    "Takes turns with the policy: calculator, or your own function or class as my.py:fn; see docs/use/turns.md."
+    "Takes turns with the policy: calculator, or your own as my.py:fn. Needs pmdkit-adapters; see docs/use/turns.md."
     environment_seconds: Positive = 30.0
     "Time limit of a call of the environment, by the clock."
     environment_retries: CountOrNever = 1

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pmdkit.llm.contrib.turns import FailedEpisode
 from pmdkit.llm.metrics import make_metrics
 from pmdkit.llm.rewards import RewardSum
 from pmdkit.llm.rollouts import EngineRollouts
@@ -31,7 +30,7 @@ def test_the_row_by_hand():
     measured |= {"mismatch_kl": 0.2, "off_policy": -0.3}
     rollouts = EngineRollouts(
         torch.arange(2), mask.long(), logp, mask, torch.full((2, 2), 0.5, dtype=torch.float64), True, seed=0, version=3,
-        width=3, episodes=[*episodes, FailedEpisode(turns[3], (1,), None, False, "gone")], measured=measured,
+        width=3, episodes=[*episodes, Episode(turns[3], (1,), None, False, "gone")], measured=measured,
     )  # fmt: skip
     answers = GradedStep(
         [Item("", "1", cut_off) for cut_off in (False, True, False, False)],

@@ -5,14 +5,13 @@ teacher answers sums step by step or guesses at once, and makes mistakes on purp
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pmdkit.envs.calculator import CALL
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import UsageError, unknown
@@ -141,29 +140,6 @@ class Teacher:
             additions.append(f"{total}+{operand}={result}")
             total = result
         return f"{', '.join(additions)}\nAnswer: {total}"
-
-
-@dataclass(frozen=True)
-class CallingTeacher:
-    """Lets a calculator add up the sum in a share `calls` of its responses; the rest guesses at once."""
-
-    calls: float
-    guessed: float = GUESSED
-
-    @classmethod
-    def for_pupil(cls, pass_rate: float) -> "CallingTeacher":
-        """The teacher for a pupil that should pass this share of sums, at least LOWEST."""
-        check_pass_rate(pass_rate)
-        return cls((MARGIN * max(pass_rate, LOWEST) - GUESSED) / (1 - GUESSED))
-
-    def respond(self, messages: Sequence[Mapping[str, str]], rng: np.random.Generator) -> str:
-        """The next turn of a conversation whose user asked for a sum."""
-        if messages[-1]["role"] == "tool":
-            return f"Answer: {messages[-1]['content']}"
-        numbers = operands(messages[-1]["content"])
-        if rng.random() < self.calls:
-            return CALL + "+".join(map(str, numbers))
-        return f"Answer: {sum(numbers) + (0 if rng.random() < self.guessed else off(rng))}"
 
 
 def off(rng: np.random.Generator) -> int:

@@ -1,18 +1,16 @@
 """Phase 0 of a run with a starter model: supervised steps until it passes a chosen share of the problems."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.envs.calculator import calculator
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.errors import Diverged, PmdkitError, UsageError
+from pmdkit.errors import Diverged, PmdkitError
 from pmdkit.llm import logprobs, packing, weights
-from pmdkit.llm.contrib.turns import Turns
-from pmdkit.llm.starter.vocabulary import CallingTeacher, Teacher, operands
+from pmdkit.llm.companions import EpisodePlayer
+from pmdkit.llm.starter.vocabulary import Teacher, operands
 from pmdkit.observe.checkpoint import Checkpoints
 from pmdkit.randomness import generator
 from pmdkit.specs.toy import WarmStartTable
@@ -33,7 +31,7 @@ def warm_start(
     pass_rate: Callable[[], float],
     note: Callable[[str], None],
     folder: Path | None = None,
-    turns: Turns | None = None,
+    turns: EpisodePlayer | None = None,
 ) -> float:
     """Raise the model's pass rate to the target, in place.
 
@@ -46,7 +44,7 @@ def warm_start(
         pass_rate: measures the model on held-out problems; what it said last, at least the target, is returned.
         note: called with progress messages.
         folder: of the checkpoints; without it nothing is saved.
-        turns: for a run whose environment is the calculator, with which the teacher plays episodes.
+        turns: of a run with an environment, with which a teacher plays episodes.
 
     Raises:
         PmdkitError: the target was not reached in max_steps.
@@ -54,13 +52,7 @@ def warm_start(
     if options.pass_rate <= 0:
         return pass_rate()
     packing.use_packing(model)
-    if turns is not None and turns.environment is not calculator:
-        raise UsageError(
-            f"warm_start.pass_rate is set and rollout.environment is {turns.name}; the starter's teacher knows "
-            "only the calculator: set warm_start.pass_rate=0"
-        )
     teacher = Teacher.for_pupil(options.pass_rate, len(operands(problems.problem(int(problems.train[0])).problem)))
-    caller = CallingTeacher.for_pupil(options.pass_rate)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=BETAS, weight_decay=0.0)
     step = 0
     if folder is not None:
@@ -87,10 +79,8 @@ def warm_start(
             if turns is None:
                 texts = [teacher.respond(problem.problem, rng) for problem in asked]
                 responses = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in texts]
-            else:  # the calculator's tokens are context only
-                call = partial(caller.respond, rng=rng)
-                played = [turns.example(problem, call, tokenizer.eos_token_id) for problem in asked]
-                responses, masks = [tokens for tokens, _ in played], [mask for _, mask in played]
+            else:  # the environment's tokens are context only
+                responses, masks = turns.examples(asked, options.pass_rate, tokenizer.eos_token_id, rng)
                 longest = max(map(len, responses))
                 mask = torch.tensor([[*mask, *[False] * (longest - len(mask))] for mask in masks])
                 scored = logprobs.scored_tokens(mask, responses)

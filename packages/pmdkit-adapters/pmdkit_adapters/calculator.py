@@ -1,14 +1,19 @@
-"""A calculator as a multi-turn environment: it answers a turn that ends with a line like `Calculate: 3+4*2`.
+"""A calculator as an environment, and the teacher who shows a starter how to call it.
 
-An environment is a function of the messages so far and of the data row, see `pmdkit.llm.contrib.turns.Environment`.
+It answers a turn that ends with a line like `Calculate: 3+4*2`.
 """
 
 import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+import numpy as np
+
+from pmdkit.llm.starter.vocabulary import GUESSED, LOWEST, MARGIN, check_pass_rate, off, operands
 
 CALL = "Calculate: "
 LONGEST = 200  # characters of an expression: enough for what a person types, and cheap to evaluate
@@ -50,3 +55,26 @@ def value_of(node: ast.AST) -> Fraction:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -value_of(node.operand)
     raise ValueError(f"{type(node).__name__} is none of + - * /")
+
+
+@dataclass(frozen=True)
+class CallingTeacher:
+    """Lets a calculator add up the sum in a share `calls` of its responses; the rest guesses at once."""
+
+    calls: float
+    guessed: float = GUESSED
+
+    @classmethod
+    def for_pupil(cls, pass_rate: float) -> "CallingTeacher":
+        """The teacher for a pupil that should pass this share of sums, at least LOWEST."""
+        check_pass_rate(pass_rate)
+        return cls((MARGIN * max(pass_rate, LOWEST) - GUESSED) / (1 - GUESSED))
+
+    def respond(self, messages: Sequence[Mapping[str, str]], rng: np.random.Generator) -> str:
+        """The next turn of a conversation whose user asked for a sum."""
+        if messages[-1]["role"] == "tool":
+            return f"Answer: {messages[-1]['content']}"
+        numbers = operands(messages[-1]["content"])
+        if rng.random() < self.calls:
+            return CALL + "+".join(map(str, numbers))
+        return f"Answer: {sum(numbers) + (0 if rng.random() < self.guessed else off(rng))}"

@@ -17,20 +17,50 @@ import torch
 from torch import Tensor
 
 from pmdkit.envs.math.problem import Problem
-from pmdkit.errors import ComponentDied, UsageError, short
+from pmdkit.errors import ComponentDied, UsageError, short, unknown
 from pmdkit.fit import RunContext, StepResult, TrainerCallback
-from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
 from pmdkit.llm.engines.base import Engine, Responses, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.prompts import PLACE, Encoder, split_at
 from pmdkit.loop import Episode
+from pmdkit.plugins import function_from_path, is_path
 from pmdkit.process_group import SINGLE, ProcessGroup
 from pmdkit.randomness import derive
+from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import RolloutTable
+from pmdkit_adapters.calculator import CallingTeacher, calculator
+from pmdkit_adapters.concurrent_calls import CallFailed, ConcurrentCalls
 
 Message = dict[str, str]
 ROLES = ("tool", "user", "system")
+SHIPPED = {"calculator": calculator}
 WANTED = f"a list of messages with role (one of {', '.join(ROLES)}) and content, a finite number, or None"
+
+
+def check(spec: LLMSpec) -> None:
+    """Refuse an environment that is neither shipped nor a file, and a warm start with one that no teacher knows."""
+    name = str(spec.rollout.environment)
+    if name not in SHIPPED and not is_path(name):
+        raise UsageError(unknown("rollout.environment", name, SHIPPED) + ", or your own as my.py:fn")
+    if spec.warm_start.pass_rate > 0 and name not in SHIPPED:
+        raise UsageError(
+            f"warm_start.pass_rate is set and rollout.environment is {name}; the starter's teacher knows only the "
+            "calculator: set warm_start.pass_rate=0"
+        )
+
+
+def make(
+    spec: LLMSpec,
+    encoder: Encoder,
+    ends: Sequence[int],
+    problem: Callable[[int], Problem],
+    process_group: ProcessGroup = SINGLE,
+) -> "Turns":
+    """The player of a recipe's episodes; `ends` are the tokens that end a turn."""
+    name = str(spec.rollout.environment)
+    own = "(messages, row), or a class of such a call"
+    environment = SHIPPED[name] if name in SHIPPED else function_from_path(name, own)
+    return Turns(environment, spec.rollout, encoder, ends, problem, process_group)
 
 
 class Environment(Protocol):
@@ -53,17 +83,6 @@ class Environment(Protocol):
             Messages for the policy to answer; or, to end the episode, a number or None. A number is the reward, and 0.5
             or more passes; with None, [reward] grades the last turn.
         """
-
-
-@dataclass(frozen=True)
-class FailedEpisode(Episode):
-    """An episode whose environment failed: it has no reward, like a response without a verdict.
-
-    Attributes:
-        reason: what failed, one sentence.
-    """
-
-    reason: str
 
 
 @dataclass
@@ -122,6 +141,7 @@ class Turns:
     problem: Callable[[int], Problem]
     process_group: ProcessGroup = SINGLE
     frames: dict[tuple[str, ...], list[list[int]]] = field(default_factory=dict, init=False)
+    callbacks: Sequence[TrainerCallback] = field(default_factory=lambda: [EnvironmentCallback()], init=False)
 
     def __post_init__(self) -> None:
         rollout, self.name = self.rollout, str(self.rollout.environment)
@@ -205,11 +225,9 @@ class Turns:
                 f"(rollout.environment_most_failed); the first: {failures[0]}; repair it, or, if it is slow, raise "
                 "rollout.environment_seconds or lower rollout.environment_concurrency, then go on with --resume"
             )
-        episodes = []
-        for row in rows:
-            played = tuple(row.messages), tuple(row.turn), row.reward, row.cut_off
-            episodes.append(FailedEpisode(*played, row.failure) if row.failure else Episode(*played))
-        return responses, episodes
+        return responses, [
+            Episode(tuple(row.messages), tuple(row.turn), row.reward, row.cut_off, row.failure) for row in rows
+        ]
 
     def reply(self, rows: list[Row], number: int, width: int) -> list[Row]:
         """Ask the environment about rows whose turn ended, and return the rows that continue."""
@@ -268,6 +286,14 @@ class Turns:
             self.frames[roles] = [encoder.ids(piece, split=False) for piece in split_at(text, marks)[1:]]
         return self.frames[roles]
 
+    def examples(
+        self, problems: Sequence[Problem], pass_rate: float, end: int, rng: np.random.Generator
+    ) -> tuple[list[list[int]], list[list[bool]]]:
+        """Tokens after the prompt, and their masks, of episodes that a teacher plays: one for each problem."""
+        caller = CallingTeacher.for_pupil(pass_rate)
+        played = [self.example(problem, partial(caller.respond, rng=rng), end) for problem in problems]
+        return [tokens for tokens, _ in played], [mask for _, mask in played]
+
     def example(
         self, problem: Problem, respond: Callable[[list[Message]], str], end: int
     ) -> tuple[list[int], list[bool]]:
@@ -304,19 +330,9 @@ class EnvironmentCallback(TrainerCallback):
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
         """Look for failed episodes."""
         episodes = result.rollouts.episodes or ()
-        reasons = [episode.reason for episode in episodes if isinstance(episode, FailedEpisode)]
+        reasons = [episode.failure for episode in episodes if episode.failure]
         if reasons and run.backend.process_group.is_main_process:
             run.display.warn(
                 f"step {result.step}: {len(reasons)} of {len(episodes)} episodes have no reward, because the "
                 f"environment failed; the first: {reasons[0]}"
             )
-
-
-def gauges(episodes: Sequence[Episode], environment_tokens: int) -> dict[str, float]:
-    """Columns of metrics.jsonl that episodes add."""
-    turns = [sum(message["role"] == "assistant" for message in episode.messages) for episode in episodes]
-    return {
-        "turns": sum(turns) / len(turns),
-        "environment_tokens": environment_tokens,
-        "environment_failures": sum(isinstance(episode, FailedEpisode) for episode in episodes),
-    }

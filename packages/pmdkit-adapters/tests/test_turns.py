@@ -13,16 +13,14 @@ from functools import partial
 import pytest
 import torch
 
-from pmdkit.envs.calculator import calculate
 from pmdkit.envs.math import make_math
-from pmdkit.errors import ComponentDied
-from pmdkit.llm import concurrent_calls, logprobs
-from pmdkit.llm.concurrent_calls import CallFailed, ConcurrentCalls
-from pmdkit.llm.contrib.turns import FailedEpisode, Turns, gauges
+from pmdkit.errors import ComponentDied, UsageError
+from pmdkit.llm import logprobs
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import GenerateRequest
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.grading import make_rows
+from pmdkit.llm.metrics import episode_columns
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.rewards import RewardSum
@@ -33,8 +31,13 @@ from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.process_group import SINGLE, ProcessGroup
+from pmdkit.specs import LLMSpec
 from pmdkit.specs.llm import RewardTable, RolloutTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
+from pmdkit_adapters import concurrent_calls
+from pmdkit_adapters.calculator import calculate
+from pmdkit_adapters.concurrent_calls import CallFailed, ConcurrentCalls
+from pmdkit_adapters.turns import Turns, check
 from strict_answers import Verdict
 from tests.llm.conftest import learner_of
 
@@ -258,7 +261,7 @@ def test_a_failure_of_the_environment_costs_its_episode_alone(model, encoder):
 
     mine = turning(model, encoder, environment=environment)
     rollouts = mine.rollout(NUMBERS, GROUP, 7)
-    failed = [isinstance(episode, FailedEpisode) for episode in rollouts.episodes]
+    failed = [bool(episode.failure) for episode in rollouts.episodes]
     assert failed == [n in failures for n in range(12)]
     for n, episode in enumerate(rollouts.episodes):
         assert episode.messages == healthy[n].messages
@@ -272,7 +275,7 @@ def test_a_failure_of_the_environment_costs_its_episode_alone(model, encoder):
     assert len(grader.items) == 12 - 6
     groups = graded(reward.view(3, 4), rollouts)
     assert not groups.mass.flatten()[torch.tensor(failed)].any()
-    assert gauges(rollouts.episodes, 0)["environment_failures"] == 6
+    assert episode_columns(rollouts)["environment_failures"] == 6
 
 
 def test_a_call_that_fails_is_repeated_and_an_instance_is_not(model, encoder):
@@ -331,6 +334,17 @@ def test_each_episode_has_its_own_state(model, encoder):
     assert torch.equal(found.tokens, wanted.tokens)
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [({"rollout.environment": "calculater"}, "did you mean 'calculator'"),
+     ({"rollout.environment": "mine.py:fn"}, "warm_start.pass_rate=0")],
+)  # fmt: skip
+def test_an_environment_that_is_unknown_or_has_no_teacher_is_refused(changes, sentence):
+    check(LLMSpec.read("calculator"))
+    with pytest.raises(UsageError, match=sentence):
+        check(LLMSpec.read("calculator").override(changes))
+
+
 # Calls at once.
 
 
@@ -376,7 +390,7 @@ def test_calls_that_hang_are_left_and_counted(monkeypatch):
 def test_a_call_that_hangs_does_not_keep_the_process():
     program = (
         "import threading\n"
-        "from pmdkit.llm.concurrent_calls import ConcurrentCalls\n"
+        "from pmdkit_adapters.concurrent_calls import ConcurrentCalls\n"
         "print(ConcurrentCalls(0.1, 0, 2).run([threading.Event().wait, lambda: 7])[1])"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)

@@ -1,1 +1,0 @@
-"""Parts that few runs use: episodes with an environment."""
