@@ -66,26 +66,24 @@ def journal(file=JOURNAL, key="runs"):
     return {(row["objective"], row["lr"], row["tau"], row["seed"]): row for row in rows}
 
 
-def one(runs, device, threads, steps, file, objective, lr, tau, seed):
-    """One run from the command line, begun or continued to `steps`; its columns are appended to a journal."""
+def one(runs, device, threads, steps, objective, lr, tau, seed, settings=("run.checkpoint_every=30",), columns=COLUMNS):
+    """One run from the command line, begun or continued to `steps`, with its columns; None if it ended on the way."""
     out = runs / f"{objective}-{lr}-{tau}-{seed}"
     command = [sys.executable, "-m", "pmdkit", "llm", "smollm2", "--objective", objective, "--lr", lr]
     command += ["--seed", str(seed), "--out", str(out), "--json", *(["--tau", tau] if tau else [])]
     command += ["--steps", str(steps), *(["--resume"] if out.exists() else [])]
-    command += ["--set", f"model.device={device}", f"run.threads={threads}", "run.checkpoint_every=30"]
+    command += ["--set", f"model.device={device}", f"run.threads={threads}", *settings]
     command += ["evaluation.problems=1", "evaluation.k=1"]
     with open(runs / f"{out.name}.log", "a") as log:
         code = subprocess.run(command, stdout=log, stderr=log).returncode
     lines = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
     if code and len(lines) < steps and code not in (7, 8):
         print(f"{out.name} ended with code {code}", file=sys.stderr, flush=True)
-        return
+        return None
     rows = [json.loads(line) for line in lines]
     found = {"objective": objective, "lr": lr, "tau": tau, "seed": seed, "code": code, "device": device}
-    found |= {key: [row.get(key) for row in rows] for key in COLUMNS}
-    found["seconds"] = [round(row["seconds_rollout"] + row["seconds_update"], 2) for row in rows]
-    with open(file, "a") as lines:
-        lines.write(json.dumps(found) + "\n")
+    found |= {key: [row.get(key) for row in rows] for key in columns}
+    return found | {"seconds": [round(row["seconds_rollout"] + row["seconds_update"], 2) for row in rows]}
 
 
 def measure(row, steps, last=None):
@@ -138,8 +136,14 @@ def make(runs, workers, device, steps, wanted, file, done):
     runs.mkdir(parents=True, exist_ok=True)
     threads = max(1, (os.cpu_count() or 1) // workers)
     missing = [key for key in wanted if key not in done or taken(done[key]) < steps]
+
+    def each(key):
+        if found := one(runs, device, threads, steps, *key):
+            with open(file, "a") as lines:
+                lines.write(json.dumps(found) + "\n")
+
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda key: one(runs, device, threads, steps, file, *key), missing))
+        list(pool.map(each, missing))
 
 
 def record(device):
