@@ -120,6 +120,13 @@ def verdict(final, fall):
     return "alike" if final == fall == "alike" else "undecided"
 
 
+def interval(values, level):
+    """A mean with its t interval; without any spread, such as where nothing falls, the mean alone."""
+    mean, error = np.mean(values), stats.sem(values)
+    low, high = stats.t.interval(level, len(values) - 1, mean, error) if error > 1e-12 else (mean, mean)
+    return [round(float(x), 4) for x in (mean, low, high)]
+
+
 def compare(found):
     """The comparisons of all pairs, from the measures {arm: [those of each seed]}."""
     rows = []
@@ -127,11 +134,8 @@ def compare(found):
         row = {"of": one_, "than": other}
         for name in ("final", "fall"):
             gap = [a[name] - b[name] for a, b in zip(found[one_], found[other], strict=True)]
-            mean, error = np.mean(gap), stats.sem(gap)
-            # no spread at all leaves the mean itself
-            low, high = stats.t.interval(1 - 0.05 / 8, len(gap) - 1, mean, error) if error else (mean, mean)
-            word = journal.word(low, high, MARGIN, "more", "less")
-            row[name] = {"difference": [round(float(x), 4) for x in (mean, low, high)], "verdict": word}
+            mean, low, high = interval(gap, 1 - 0.05 / 8)
+            row[name] = {"difference": [mean, low, high], "verdict": journal.word(low, high, MARGIN, "more", "less")}
         rows.append(row | {"verdict": verdict(row["final"]["verdict"], row["fall"]["verdict"])})
     return rows
 
@@ -146,11 +150,9 @@ def record():
     found = {name: [measures(row) for row in rows] for name, rows in runs.items()}
     arms = {}
     for name, rows in found.items():
-        arms[name] = {"fell": sum(three(row)[-1] < three(row).max() / 2 for row in runs[name])}
+        arms[name] = {"fell": int(sum(three(row)[-1] < three(row).max() / 2 for row in runs[name]))}
         for key in rows[0]:
-            values = [row[key] for row in rows]
-            low, high = stats.t.interval(0.95, len(seeds) - 1, np.mean(values), stats.sem(values))
-            arms[name][key] = [round(float(x), 4) for x in (np.mean(values), low, high)]
+            arms[name][key] = interval([row[key] for row in rows], 0.95)
     kept = {"protocol": DIGEST, "machine": machine(), "versions": versions(), "margin": MARGIN, "seeds": seeds}
     kept |= {"arms": arms, "comparisons": compare(found)}
     rows = [{key: value for key, value in row.items() if key != "protocol"} for each in runs.values() for row in each]

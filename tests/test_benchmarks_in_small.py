@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import os
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pmdkit.resolve import resolve
 from tests.nightly import mostly_nightly
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -130,3 +132,42 @@ def test_every_name_of_ours_that_a_benchmark_imports_exists(path):
             continue  # a peer that this module of ours adapts is not installed
         for alias in node.names:
             assert hasattr(module, alias.name) or find_spec(f"{node.module}.{alias.name}"), f"{path.name}: {alias.name}"
+
+
+def test_the_stale_study_decides_as_its_protocol_says(bench, tmp_path, monkeypatch):
+    """Five seeds of an arm that rises, one whose weights break, one that climbs and dives, and one like the first."""
+    stale, rise = bench("smollm2_stale"), [0.1 + 0.04 * step for step in range(11)]
+    shapes = {
+        "pmd-mean": [*rise, 0.5, 0.5, 0.5, 0.5],
+        "pmd-part": [*rise[:5], *[0.2] * 2],  # weights that stop being finite: 0 for the eight steps not taken
+        "grpo": [*rise, 0.5, 0.8, 0.5, 0.2],  # the same mean of the last five
+        "pmd-part at 0.5": [*rise, 0.5, 0.5, 0.5, 0.5],
+    }
+    last = stale.measures({"pmd-part": None, "pass_rate": shapes["pmd-part"]})
+    assert last == pytest.approx({"final": 0, "fall": (0.22 + 0.26 + 0.2) / 3, "mean": 1.3 / 15})
+    monkeypatch.setattr(stale, "JOURNAL", tmp_path / "lines.jsonl")
+    monkeypatch.setattr(stale, "PLACE", tmp_path / "record.json")
+    for seed in stale.SEEDS:
+        if seed == stale.LEAST:
+            stale.record()  # three whole seeds are enough, two are not
+        for name, arm in stale.ARMS.items():
+            if seed == 2 and name == "pmd-mean":
+                with pytest.raises(SystemExit, match="2 seeds are whole"):
+                    stale.record()
+            row = dict(zip(stale.KEYS, (*arm, seed), strict=True)) | {"protocol": stale.DIGEST}
+            stale.journal.append(stale.JOURNAL, row | {"pass_rate": [x + 0.01 * seed for x in shapes[name]]})
+    stale.record()
+    found = json.loads(stale.PLACE.read_text())
+    assert [len(found["runs"]), found["seeds"]] == [20, [*range(5)]]
+    assert {name: arm["fell"] for name, arm in found["arms"].items()} == dict.fromkeys(shapes, 0) | {"pmd-part": 5}
+    assert [(row["final"]["verdict"], row["fall"]["verdict"], row["verdict"]) for row in found["comparisons"]] == [
+        ("more", "less", "steadier"), ("alike", "less", "steadier"), ("alike", "alike", "alike"),
+        ("more", "less", "steadier"),
+    ]  # fmt: skip
+    outcomes = [("less", "alike"), ("alike", "more"), ("more", "more"), ("undecided", "alike"), ("undecided", "less")]
+    assert [stale.verdict(*pair) for pair in outcomes] == [
+        "less steady", "less steady", "mixed", "undecided", "steadier",
+    ]  # fmt: skip
+    settings = dict(pair.split("=") for pair in stale.SETTINGS)
+    schedule = resolve("llm", "smollm2", {key: int(value) for key, value in settings.items()})[0].schedule
+    assert (schedule.ministeps, schedule.passes, schedule.prompts / schedule.ministeps) == (16, 1, 1)
