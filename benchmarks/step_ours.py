@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.in_flight import NewestPolicy, age_columns
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.policy import CausalPolicy
@@ -64,16 +65,19 @@ class AnyTask:
         return torch.tensor(earned, dtype=torch.float64).view(rollouts.mass.shape)
 
 
-def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, float]:
-    """Mean seconds of a step after the first, with its rollouts and all updates, and of its parts."""
+def train(prompts: int, ministeps: int, steps: int, lag: int = 0, in_flight: bool = False) -> dict[str, float]:
+    """Mean seconds of a step after the first, with its rollouts and all updates, and of its parts.
+
+    `age` is the mean over tokens and those steps, in steps, of the weights that drew a token.
+    """
     # an engine switches the attention of its own model only, and with a lag that is a copy
     task, trained = AnyTask(prompts), prepare_model(model())
     engine = Engine(deepcopy(trained).requires_grad_(False) if lag else trained, EOS)
     schedule, update = ScheduleTable(lr=LR, optimizer="adamw"), UpdateTable()
-    supervised = DistributedEngine(engine) if lag else engine
-    queue = RolloutQueue(supervised) if lag else None
+    supervised = DistributedEngine(engine, in_flight=in_flight) if lag else engine
+    queue = RolloutQueue(supervised, NewestPolicy() if in_flight else None) if lag else None
     policy = CausalPolicy(trained, token_budget=update.token_budget)
-    table = RolloutTable(width=CUT)
+    table = RolloutTable(width=CUT, lag=lag, in_flight=in_flight)
     learner = CausalLearner(policy, None, task.tokens, supervised, table, schedule, update, queue=queue)
     stream = async_rollouts(lag) if lag else inline
     scored, score = 0, policy.logp
@@ -85,6 +89,7 @@ def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, f
 
     policy.logp = counted
     ends: list[tuple[float, ...]] = []
+    ages: list[float] = []
     updates = [0.0, 0.0]
     plain = learner.update
 
@@ -97,11 +102,13 @@ def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, f
 
     learner.update = timed
 
-    def note(*_: Any) -> None:
+    def note(step: int, _: Any, rollouts: Any, *__: Any) -> None:
+        ages.append(age_columns(rollouts, step, 1)["staleness"] if in_flight else step - 1 - rollouts.version)
         ends.append((time.perf_counter(), time.process_time(), engine.wall, engine.cpu, *updates))
 
     run(PMDMean(), learner, task, Schedule(steps + 1, GROUP, ministeps), [note], stream)
     (queue or learner.engine).close()
     names = ("wall", "cpu", "rollout_wall", "rollout_cpu", "update_wall", "update_cpu")
     spent = {name: (end - begin) / steps for name, begin, end in zip(names, ends[0], ends[-1], strict=True)}
+    spent["age"] = sum(ages[1:]) / steps
     return spent | {"scored_again": scored / (steps + 1), "gemm": gemm_rate(2048, WIDTH, VOCABULARY)}
