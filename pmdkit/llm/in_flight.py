@@ -108,13 +108,15 @@ def read_changes(path: str, seed: int, steps: int) -> dict[int, list[WeightChang
 
 
 def with_versions(
-    rollouts: EngineRollouts, responses: Responses, oldest: int, now: int, max_age: int | None
+    rollouts: EngineRollouts, responses: Responses, oldest: int, now: int, max_age: int | None, too_old: str = "drop"
 ) -> EngineRollouts:
-    """The rollouts with the version of each token. A response with a token older than `max_age` leaves its group.
+    """The rollouts with the version of each token, and what a token older than `max_age` entails.
 
     Args:
         oldest: version below which no engine may have drawn: that of the request.
         now: the trainer's version; a token of version v is now - v steps old.
+        too_old: "drop": its response leaves the group. "mask": its loss has the weight 0, so the token counts as part
+            of the prompt. The response stays in its group's baseline, and its length counts all tokens.
 
     Raises:
         ComponentDied: a token was drawn by weights older than the request, or by weights that do not exist yet.
@@ -129,6 +131,8 @@ def with_versions(
             f"to {now}: restart it and go on with --resume"
         )
     late = rollouts.mask & (now - versions > (now if max_age is None else max_age))
+    if too_old == "mask" and max_age is not None:
+        return replace(rollouts, versions=versions, correction=(~late).double())
     mass = torch.where(late.any(1).view(rollouts.mass.shape), 0.0, rollouts.mass)
     whole = mass.sum(1, keepdim=True)
     return replace(rollouts, versions=versions, mass=mass / torch.where(whole > 0, whole, 1.0))
@@ -138,16 +142,20 @@ def age_columns(rollouts: EngineRollouts, step: int, updates: int) -> dict[str, 
     """Columns of metrics.jsonl for a step whose weights changed in flight; `updates` are its ministeps.
 
     `staleness` is the mean over tokens of the updates between a token's weights and the last update of its step, and
-    `oldest_token` the largest age in steps, of the responses that stay; null where none does.
+    `oldest_token` the largest age in steps, of the tokens that have a loss; null where none has. `too_old` counts the
+    responses with other tokens.
     """
     assert rollouts.versions is not None
-    stays = (rollouts.mass > 0).view(-1)
-    mask, age = rollouts.mask[stays], step - 1 - rollouts.versions[stays]  # [n, T] steps
+    counts = rollouts.mask & (rollouts.mass > 0).view(-1, 1)
+    if rollouts.correction is not None:  # of a bound on age
+        counts = counts & (rollouts.correction > 0)
+    stays = counts.any(1)
+    mask, age = counts[stays], step - 1 - rollouts.versions[stays]  # [n, T] steps
     oldest, youngest = age.masked_fill(~mask, 0).amax(1), age.masked_fill(~mask, step).amin(1)
     return {
         "staleness": (1 + age[mask].double().mean().item()) * updates - 1 if len(age) else None,
         "oldest_token": int(oldest.max()) if len(age) else None,
         "mixed_versions": int((oldest > youngest).sum()),
-        "too_old": int((~stays).sum()),
+        "too_old": int((counts != rollouts.mask).any(1).sum()),
         "weight_changes": [list(change) for change in rollouts.changes],
     }

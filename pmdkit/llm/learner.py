@@ -227,7 +227,8 @@ class CausalLearner(EngineLearner):
         rollouts = make_rollouts(request.prompts, request.seed, responses, version, self.sampling.width)
         rollouts = replace(rollouts, measured=request.measured, changes=request.changes)
         if self.options.in_flight:
-            rollouts = with_versions(rollouts, responses, request.version, self.version, self.options.max_age)
+            bound = self.options.max_age, self.options.too_old
+            rollouts = with_versions(rollouts, responses, request.version, self.version, *bound)
         if self.sampling.temperature == 1:  # at which the mismatch of the queue is measured, too
             with torch.no_grad():
                 found = {"off_policy": -mismatch_of_sample(rollouts, self.score)["mismatch_kl"]}

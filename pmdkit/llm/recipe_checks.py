@@ -57,11 +57,11 @@ def resolve_config(spec: LLMSpec, objective: Objective) -> LLMSpec:
                 f"rollout.{key} is {value!r} with a lag of {rollout.lag}: the trainer's weights have moved on before a "
                 f"response arrives; expected {usual!r}, or lag 0"
             )
-    if rollout.correction.startswith("token") and traits(objective).level == "response":
-        raise UsageError(
-            f"rollout.correction is '{rollout.correction}' and {spec.objective['name']} has one loss per response;"
-            " expected sequence-truncate or sequence-mask"
-        )
+    if traits(objective).level == "response":  # the log-ratio of half a response is another objective
+        for key, wanted in (("correction", "sequence-truncate or sequence-mask"), ("too_old", "drop")):
+            if (value := getattr(rollout, key)).startswith(("token", "mask")):
+                name = spec.objective["name"]
+                raise UsageError(f"rollout.{key} is '{value}' and {name} has one loss per response; expected {wanted}")
     engine_options(spec)
     check_in_flight(spec)
     if vllm.urls and rollout.engine != "vllm-server":
@@ -101,8 +101,8 @@ def check_in_flight(spec: LLMSpec) -> None:
     """Refuse weights in flight where no engine can take them, and options that mean nothing without them."""
     rollout, wrong = spec.rollout, ""
     if not rollout.in_flight:
-        for key in ("max_age", "repeat_changes"):
-            if (value := getattr(rollout, key)) is not None:
+        for key in ("max_age", "repeat_changes", "too_old"):
+            if (value := getattr(rollout, key)) not in (None, "drop"):
                 raise UsageError(f"rollout.{key} is {value!r} without rollout.in_flight; set that to true")
     elif not rollout.lag:
         wrong = "rollout.lag is 0: no response is written during an update; expected a lag of at least 1"
@@ -111,6 +111,8 @@ def check_in_flight(spec: LLMSpec) -> None:
             f"the engine '{rollout.engine}' does not take weights between two tokens, with a version for each; "
             "expected 'transformers', 'vllm' with vllm.tensor_parallel = 1, or your own with the trait in_flight"
         )
+    elif rollout.too_old == "mask" and rollout.max_age is None:
+        wrong = "rollout.too_old is 'mask' without an age; expected rollout.max_age"
     if wrong:
         raise UsageError(f"rollout.in_flight is true and {wrong}")
 

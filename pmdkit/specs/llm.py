@@ -78,7 +78,9 @@ class RolloutTable(Strict):
     in_flight_cache: Literal["keep", "recompute"] = "keep"
     "Keys and values when weights change in flight. keep: the older ones stay. recompute: all tokens are read again."
     max_age: CountOrNever | None = None
-    "In flight: responses with a token drawn more steps before their own are left out and counted; by default none."
+    "In flight: responses with a token drawn more steps before their own are counted, and see too_old; by default none."
+    too_old: Literal["drop", "mask"] = "drop"
+    "drop: such a response is left out. mask: its tokens beyond max_age get no loss, of an objective with token losses."
     repeat_changes: str | None = None
     "In flight: metrics.jsonl of a run whose weights changed at the same tokens; by default as soon as possible."
     canary: int = Field(default=8, ge=0)

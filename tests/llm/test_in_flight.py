@@ -233,7 +233,7 @@ def test_changes_are_read_from_a_run(tmp_path):
             read_changes(str(path), 3, steps)
 
 
-def two_groups(versions, responses_version=0, max_age=None, now=3):
+def two_groups(versions, responses_version=0, max_age=None, now=3, too_old="drop"):
     """Two groups of two rows, of 3, 1, 2 and 2 tokens."""
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0]], dtype=torch.bool)
     zeros = torch.zeros(mask.shape)
@@ -242,7 +242,7 @@ def two_groups(versions, responses_version=0, max_age=None, now=3):
         changes=[(0, 0, 1), (0, 4, 3)],
     )  # fmt: skip
     drawn = Responses(mask.long(), zeros, mask, mask[:, 0], responses_version, versions)
-    return with_versions(rollouts, drawn, 1, now, max_age)
+    return with_versions(rollouts, drawn, 1, now, max_age, too_old)
 
 
 def test_ages_by_hand():
@@ -261,6 +261,10 @@ def test_ages_by_hand():
     assert age_columns(bounded, 4, 2) == {
         "staleness": 2.6, "oldest_token": 1, "mixed_versions": 0, "too_old": 1, **changes,
     }  # fmt: skip
+    masked = two_groups(versions, max_age=1, too_old="mask")  # 5 of the 7 tokens with a loss are 1 old
+    assert torch.equal(masked.mass, two_groups(versions).mass)
+    ages = {"oldest_token": 1, "mixed_versions": 1, "too_old": 1}
+    assert age_columns(masked, 4, 2) == ages | changes | {"staleness": pytest.approx(2 * (1 + 5 / 7) - 1)}
     none = two_groups(torch.ones_like(versions), max_age=0)
     assert age_columns(none, 4, 2) == {
         "staleness": None, "oldest_token": None, "mixed_versions": 0, "too_old": 4, **changes,
@@ -269,6 +273,9 @@ def test_ages_by_hand():
     for wrong in (versions - 1, versions + 1):  # older than the request, and not made yet
         with pytest.raises(ComponentDied, match="expected 1 to 3"):
             two_groups(wrong)
+
+
+MASKED = {"rollout.in_flight": True, "rollout.lag": 1, "rollout.too_old": "mask"}
 
 
 @pytest.mark.parametrize(
@@ -282,6 +289,14 @@ def test_ages_by_hand():
             "'vllm' does not take",
         ),
         ({"rollout.lag": 1, "rollout.max_age": 1}, "max_age is 1 without"),
+        (
+            {"rollout.in_flight": True, "rollout.lag": 1, "rollout.too_old": "mask"},
+            "pmd-mean has one loss per response",
+        ),
+        (
+            {"objective.name": "grpo", "rollout.in_flight": True, "rollout.lag": 1, "rollout.too_old": "mask"},
+            "expected rollout.max_age",
+        ),
         ({"rollout.repeat_changes": "m"}, "repeat_changes is 'm' without"),
     ],
 )

@@ -3,14 +3,17 @@
 Each response is compared with the versions that drew its tokens. The statement stands in docs/use/engines.md.
 """
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import brentq, minimize
 from scipy.special import lambertw, log_softmax, logsumexp
 
 from pmdkit import theory
+from pmdkit.objectives import GRPO, Groups, credit, total
 
 TAU, REWARD = 0.3, np.array([1.0, 0.0, 0.0, 1.0, 0.0])
 
@@ -162,6 +165,22 @@ def trained(method, age, seed, tau=2.0, steps=24):
         told.append([mixture @ (log_g - np.log(mixture)), ((aim - np.log(best) + log_g) * mixture / best)[0]])
         history.append(best)
     return [history[-1] @ RIGHT, *np.mean(told or [[0, 0]], 0)]
+
+
+def test_masked_tokens_count_as_part_of_the_prompt():
+    """rollout.too_old = "mask": GRPO's gradient at the policy of the last token, for texts that another one began."""
+    old, new = (token_probabilities(np.random.default_rng(seed).dirichlet(np.ones(8))) for seed in (0, 1))
+    early = np.arange(3) < 2
+    recorded = torch.tensor(np.where(early, old, new))
+    groups = Groups(torch.tensor(RIGHT)[None], recorded.prod(1)[None], sampled=False)
+    batch = credit(GRPO(), groups, recorded.log(), torch.ones(8, 3, dtype=torch.bool))
+    logp = torch.tensor(new).log().requires_grad_()
+    mask = torch.tensor(~early).double().expand(8, 3)
+    (masked,) = torch.autograd.grad(total(GRPO(), replace(batch, logp=logp, correction=mask)), logp)
+    reward_after = (torch.tensor(old[:, :2].prod(1)) * logp[:, 2].exp() * batch.advantage).sum()
+    torch.testing.assert_close(masked, -torch.autograd.grad(reward_after, logp)[0] / 3, atol=1e-12, rtol=0)
+    (whole,) = torch.autograd.grad(total(GRPO(), replace(batch, logp=logp)), logp)
+    assert (whole - masked).abs().max() > 0.01
 
 
 def test_with_age_k_and_x_grow_and_learning_slows():
