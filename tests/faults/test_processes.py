@@ -112,6 +112,30 @@ def test_the_reader_of_its_output_leaves(toy):
     toy.end(process, 0)
 
 
+# Weights in flight: struck where version 2 comes to a named place, when version 1 is saved with responses ahead of it.
+
+
+@pytest.fixture(scope="module")
+def in_flight(tmp_path_factory):
+    settings = [*IN_FLIGHT, "evaluation.every=0", "model.device=cpu", "run.threads=1"]
+    yield from chain(tmp_path_factory, "in_flight", ["llm", TINY, "--steps", "4"], settings)
+
+
+PLACES = ["offering", "offered", "taken", "half", "swapped", "draining", "drained"]
+STRIKES = [*((place, "kill") for place in PLACES), ("half", "lose"), ("swapped", "lose")]
+
+
+@pytest.mark.parametrize(("place", "how"), mostly_nightly(STRIKES, ("half", "kill")))
+def test_struck_while_weights_change_in_flight(place, how, in_flight):
+    """The run is killed, or loses its engine, also between the first half of the new tensors and the rest."""
+    strike = in_flight.place / "strike"
+    strike.write_text(f"{place} {how}")
+    in_flight.end(in_flight.start(), -9 if how == "kill" else 7)
+    strike.unlink()
+    assert in_flight.saved()[-1] == 1
+    assert len(in_flight.errors) == (how == "lose")
+
+
 # Two ranks over gloo that `pmdkit llm` started: one of the three processes is struck.
 
 
