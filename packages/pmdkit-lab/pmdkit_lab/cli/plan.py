@@ -94,7 +94,7 @@ def show_plan_tables(told: dict[str, Any]) -> None:
         "responses per step": f"{b['responses_per_step']:,.0f} = {b['prompts_per_step']:,.0f} prompts x "
         f"{b['responses_per_prompt']}",
         "updates per step": f"{b['updates_per_step']}, of {b['responses_per_ministep']:,.6g} responses each",
-        "staleness of the last update": f"{told['staleness']} updates",
+        "staleness of the last update": f"{told['staleness']:.3g} updates",
         "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
         **divided(told),
         "passes of one update on one accelerator": f"{b['visits_per_ministep']}",

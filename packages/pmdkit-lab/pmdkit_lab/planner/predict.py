@@ -99,9 +99,17 @@ class Prediction:
         return self.work.rows * self.lengths.mean
 
     @property
-    def staleness(self) -> int:
-        """Updates between the policy that wrote a response and the last one that learns from it."""
-        return (self.work.lag + 1) * self.work.ministeps * self.work.passes - 1
+    def age(self) -> float:
+        """Steps that the policy of a token lags behind, mean over the time of a rollout."""
+        generating, training = self.generation.seconds, self.scoring + self.update.seconds
+        if not self.work.in_flight or training >= generating:  # engines that are ahead wait at the lag
+            return self.work.lag
+        return training / generating  # a rollout begins with an update, and has its weights once that has ended
+
+    @property
+    def staleness(self) -> float:
+        """Updates between the policy that wrote a response and the last one that learns from it; in flight a mean."""
+        return (self.age + 1) * self.work.ministeps * self.work.passes - 1
 
     @property
     def ms_per_token(self) -> dict[str, float]:

@@ -20,6 +20,13 @@ class Timeline:
     update: Array
     version: np.ndarray
 
+    @property
+    def age_in_flight(self) -> Array:
+        """[steps] that the weights are old, mean over the time of a rollout, if it takes each version as it comes."""
+        begin, end = self.generation.T
+        shares = (end[:, None] - self.update[:, 1].clip(max=end[:, None])) / (end - begin)[:, None]  # [steps, versions]
+        return np.arange(len(begin)) - shares.clip(0, 1).sum(1)
+
 
 def timeline(generating: Array, training: Array, lag: int, apart: bool) -> Timeline:
     """When each step runs: step s, counted from 1, rolls out with the version after step s - 1 - lag.

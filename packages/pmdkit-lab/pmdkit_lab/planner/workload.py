@@ -115,6 +115,7 @@ class Workload:
         checkpointing: share of the layers' products that a backward pass repeats: 0 or 1 in recipes.
         fsdp2, recompute: as in the recipe.
         lag: whole-batch updates that a rollout's policy lags behind, `rollout.lag`.
+        in_flight: the lag is the most that a token's policy lags behind, `rollout.in_flight`.
         sleeps: the engine frees its memory while the trainer scores and updates.
         share: share of an accelerator's memory that the engine may use; None takes what the trainer leaves.
         slots: most responses that an engine generates at the same time; None for as many as memory holds.
@@ -137,6 +138,7 @@ class Workload:
     fsdp2: bool
     recompute: bool
     lag: int = 0
+    in_flight: bool = False
     sleeps: bool = False
     share: float | None = None
     slots: int | None = None
@@ -192,6 +194,7 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         fsdp2=fsdp2,
         recompute=rollout.old == "recompute",
         lag=rollout.lag,
+        in_flight=rollout.in_flight,
         width=rollout.width,
         own=engine.own_weights or spec.model.dtype != "float32" or fsdp2 or rollout.lag > 0,
         replicas=spec.parallel.replicas,

@@ -44,6 +44,26 @@ def test_with_a_lag_a_step_lasts_as_long_as_the_slower_side(generating, training
     assert np.diff(turns.update[5:, 1]) == pytest.approx(generating + training)
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.floats(1, 9), st.floats(1, 9), st.integers(1, 4))
+def test_in_flight_a_slower_engine_writes_younger_tokens(generating, training, lag):
+    """The plan's closed form is the mean over what happens step by step."""
+    ages = timeline(np.full(60, generating), np.full(60, training), lag, True).age_in_flight
+    assert (ages >= -1e-9).all()
+    assert (ages <= lag + 1e-9).all()
+    if abs(generating - training) > 1:  # the side that waits is the same from the start
+        assert ages[50:] == pytest.approx(lag if training > generating else training / generating)
+
+
+@pytest.mark.parametrize(("serve", "engines_wait"), [(8, False), (28, True)])
+def test_the_plan_of_a_run_in_flight_has_the_pace_of_its_lag_and_at_most_its_staleness(serve, engines_wait, paper):
+    exact = apart(paper, 2, serve)
+    flying = replace(exact, work=replace(exact.work, in_flight=True))
+    ratio = flying.update.seconds / flying.generation.seconds
+    assert (flying.seconds, ratio > 1) == (exact.seconds, engines_wait)
+    assert flying.staleness == pytest.approx(47 if engines_wait else (1 + ratio) * 16 - 1)
+
+
 def test_on_the_same_accelerators_a_lag_gains_nothing(paper):
     lagged = replace(paper, work=replace(paper.work, lag=2))
     assert lagged.seconds == paper.seconds
