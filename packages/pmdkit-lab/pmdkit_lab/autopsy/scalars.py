@@ -10,6 +10,8 @@ import os
 import re
 import struct
 import tomllib
+from bisect import bisect, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BufferedReader, TextIOWrapper
@@ -24,7 +26,7 @@ from pmdkit.errors import UsageError, first_line, short, unknown
 from pmdkit_lab.dumps.readers import COLUMNS, KNOWN, MAX_NUMBER, MAX_STREAM, Source, leaving_out
 
 Values = NDArray[np.float64]
-Entries = Iterator[tuple[str, Mapping[str, Any]]]  # the run's name and what was logged together
+Entries = Iterator[tuple[str, str, Mapping[str, Any]]]  # the run, the metric of a tidy table, what was logged together
 NAMES: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "scalars.toml").read_text(encoding="utf-8"))[
     "names"
 ]
@@ -91,9 +93,11 @@ class Growing:
     stride: int = 1
     count: int = 0  # of steps
     last: float = -math.inf
+    lasts: dict[str, float] = field(default_factory=dict)  # of a tidy table: the last step of each metric
     keys: set[str] = field(default_factory=set)  # logged at the last step
     parts: set[str] = field(default_factory=set)
     row: dict[str, float] = field(default_factory=dict)  # the newest in `rows`
+    sorted: list[float] = field(default_factory=list)
 
     def take(self, step: float, values: dict[str, float]) -> bool:
         """Add what was logged at a step; False if the step counter began anew, so this is another run."""
@@ -106,31 +110,59 @@ class Growing:
             self.count += 1
         self.last = step
         self.keys.update(values)
+        self.add(values)
+        return True
+
+    def take_alone(self, step: float, values: dict[str, float]) -> bool:
+        """Add the one value of a row of a tidy table, where a metric's steps may all come before another's."""
+        key = next(iter(values))
+        if step <= self.lasts.get(key, -math.inf):
+            return False
+        self.lasts[key] = step
+        if step > self.last:
+            return self.take(step, values)
+        steps = self.sorted_steps()
+        place = bisect(steps, step) - 1
+        if place < 0 or (steps[place] != step and self.stride == 1):
+            self.row = self.rows[step] = {}
+            insort(steps, step)
+        else:  # a thinned row holds what comes after it, too
+            self.row = self.rows[steps[place]]
+        self.add(values)
+        return True
+
+    def sorted_steps(self) -> list[float]:
+        """The steps of the rows in order."""
+        if len(self.sorted) != len(self.rows):
+            self.sorted = sorted(self.rows)
+        return self.sorted
+
+    def add(self, values: dict[str, float]) -> None:
+        """Put values into the newest row, where it lacks them."""
         for key, value in values.items():
             if key.startswith("part ") and key not in self.parts:
                 if len(self.parts) >= MAX_PARTS:
                     continue
                 self.parts.add(key)
             self.row.setdefault(key, value)
-        return True
 
     def thin(self, most: int) -> None:
         """Drop every second row while there are more than `most`; the one before it gets what it lacks."""
         while len(self.rows) > most:
-            steps = list(self.rows)
+            steps, self.sorted = sorted(self.rows), []
             for kept, dropped in zip(steps[::2], steps[1::2], strict=False):
                 self.rows[kept] = self.rows.pop(dropped) | self.rows[kept]
-            self.row = self.rows[next(reversed(self.rows))]
+            self.rows = {step: self.rows[step] for step in steps[::2]}
+            self.row = self.rows[steps[::2][-1]]
             self.stride *= 2
 
     def log(self, name: str) -> Log:
         """The columns of the run."""
         keys = dict.fromkeys(key for row in self.rows.values() for key in row)
-        table = {key: np.array([row.get(key, math.nan) for row in self.rows.values()]) for key in keys}
+        steps = self.sorted_steps()
+        table = {key: np.array([self.rows[step].get(key, math.nan) for step in steps]) for key in keys}
         parts = {key.removeprefix("part "): x for key, x in table.items() if key.startswith("part ")}
-        return Log(
-            name, np.array(list(self.rows)), {k: x for k, x in table.items() if not k.startswith("part ")}, parts
-        )
+        return Log(name, np.array(steps), {k: x for k, x in table.items() if not k.startswith("part ")}, parts)
 
 
 def number(value: Any) -> float | None:
@@ -245,12 +277,12 @@ def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
         name = row.get(run, "") if run else ""
         if long and "metric" in row and "value" in row:
             step = next((row[name] for name in NAMES["step"] if name in row), None)
-            yield name, {row["metric"]: row["value"], "step": step}
+            yield name, row["metric"][:LONGEST_NAME], {row["metric"]: row["value"], "step": step}
         elif len(several) > 1:
             for each in several:
-                yield each, {title: x for title, x in row.items() if title.rpartition(" - ")[0] in ("", each)}
+                yield each, "", {title: x for title, x in row.items() if title.rpartition(" - ")[0] in ("", each)}
         elif not long:
-            yield name, row
+            yield name, "", row
 
 
 def from_json_lines(stream: BufferedReader, source: Source, where: str) -> Entries:
@@ -261,7 +293,7 @@ def from_json_lines(stream: BufferedReader, source: Source, where: str) -> Entri
         except (ValueError, RecursionError):
             entry = None
         if isinstance(entry, dict):
-            yield "", entry
+            yield "", "", entry
         else:
             source.leave_out("lines that are not JSON objects", where)
 
@@ -288,7 +320,7 @@ def from_json(stream: BufferedReader, source: Source, where: str) -> Entries:
                 size *= 16
         place += length
         if isinstance(entry, dict):
-            yield "", entry
+            yield "", "", entry
         else:
             source.leave_out("entries that are not objects", where)
 
@@ -298,9 +330,9 @@ def from_text(stream: BufferedReader, source: Source, where: str) -> Entries:
     for line in lines(stream, source, where):
         if "': " in line and (pairs := dict(PAIR.findall(line))):
             numbered = re.findall(r"\| (\d{1,9})/\d", line.partition("{")[0])  # of the bar before it
-            yield "", ({"step": numbered[-1]} if numbered else {}) | pairs
+            yield "", "", ({"step": numbered[-1]} if numbered else {}) | pairs
         elif "step:" in line and (pairs := dict(METRIC.findall(line))):
-            yield "", pairs
+            yield "", "", pairs
 
 
 def from_events(stream: BufferedReader, source: Source, where: str) -> Entries:
@@ -320,7 +352,7 @@ def from_events(stream: BufferedReader, source: Source, where: str) -> Entries:
             for key, summary in fields:
                 for each, value in protobuf(summary) if key == 5 and isinstance(summary, bytes) else ():
                     if each == 1 and isinstance(value, bytes) and (scalar := summary_value(value)) is not None:
-                        yield "", {scalar[0]: scalar[1], "step": step}
+                        yield "", "", {scalar[0]: scalar[1], "step": step}
         except (ValueError, IndexError, struct.error):
             source.leave_out("events that are no protocol buffer", where)
 
@@ -406,7 +438,9 @@ def holds_responses(file: Path, columns: Mapping[str, str]) -> bool:
     if file.suffix not in (".jsonl", ".ndjson") or not file.is_file():
         return False
     with untrusted.open_file(file, MAX_STREAM) as stream:
-        entries = [entry for (_, entry), _ in zip(from_json_lines(stream, Source(), ""), range(SNIFFED), strict=False)]
+        entries = [
+            entry for (_, _, entry), _ in zip(from_json_lines(stream, Source(), ""), range(SNIFFED), strict=False)
+        ]
     if any(
         entry.keys() >= set(known["keys"]) - {"rollout_id_of_file"} for entry in entries for known in KNOWN["format"]
     ):
@@ -438,25 +472,34 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
     names, runs = Names({name: ours for ours, name in columns.items()}), list[tuple[str, Growing]]()
     seen: dict[str, None] = {}
     for file in scalar_files(path):
-        reader, current = reader_of(file), dict[str, Growing]()
+        reader, started = reader_of(file), defaultdict[str, list[Growing]](list)
+        current: dict[tuple[str, str], int] = {}  # of a run's starts, where each metric of a tidy table is
         with leaving_out(source, str(file)), untrusted.open_file(file, MAX_STREAM) as stream:
-            for count, (run, entry) in enumerate(reader(stream, source, str(file)) if reader else ()):
+            for count, (run, metric, entry) in enumerate(reader(stream, source, str(file)) if reader else ()):
                 seen |= dict.fromkeys(list(map(str, entry))[:50] if len(seen) < 50 else ())
                 values = names.numbers(entry)
                 step = values.pop("step", None)
                 if not values:
                     continue
-                growing = current.get(run)
+                if ((run := run[:LONGEST_NAME]), metric) not in current and len(current) >= MAX_NAMES:
+                    source.leave_out(f"metrics of runs after the first {MAX_NAMES:,}", str(file))
+                    continue
+                starts, start = started[run], current.setdefault((run, metric), 0)
+                growing = starts[start] if start < len(starts) else None
                 at = step if step is not None else growing.last + 1 if growing and growing.rows else float(count)
-                if growing is None or not growing.take(at, values):
-                    if len(runs) >= MAX_RUNS:
-                        source.leave_out(f"entries after {MAX_RUNS} starts of the step counter", str(file))
-                        continue
-                    growing = current[run] = Growing()
-                    growing.take(at, values)
-                    runs.append((run[:LONGEST_NAME] or file.name, growing))
-                    for _, each in runs:
-                        each.thin(MAX_POINTS // len(runs))
+                take = Growing.take_alone if metric else Growing.take
+                if growing is None or not take(growing, at, values):
+                    start += growing is not None
+                    if start == len(starts):
+                        if len(runs) >= MAX_RUNS:
+                            source.leave_out(f"entries after {MAX_RUNS} starts of the step counter", str(file))
+                            continue
+                        starts.append(Growing())
+                        runs.append((run or file.name, starts[-1]))
+                        for _, each in runs:
+                            each.thin(MAX_POINTS // len(runs))
+                    current[run, metric], growing = start, starts[start]
+                    take(growing, at, values)
                 growing.thin(MAX_POINTS // len(runs))
     logs = [growing.log(name) for name, growing in runs]
     if not any("reward" in log.columns or log.parts for log in logs):
