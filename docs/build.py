@@ -33,6 +33,7 @@ from pmdkit import theory
 from pmdkit.objectives import OBJECTIVES
 from pmdkit_course.kit import syllabus
 from pmdkit_lab import ledger
+from pmdkit_lab.figures.entropy_frontier import draw_entropy_frontier
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -60,8 +61,9 @@ def main() -> None:
         print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
         print(f"SmolLM2: {write_smollm2(DOCS / 'use' / 'smollm2.md', ROOT / 'benchmarks' / 'results')} runs")
         print(f"a run: {write_gauges(DOCS / 'use' / 'gauges')} pictures")
-        drawn = save_svg(kimi.draw(json.loads(kimi.RECORD.read_text(encoding="utf-8"))), kimi.PAGE)
-        kimi.PAGE.with_name(".kimi.md").write_text(drawn, encoding="utf-8")
+        ends = kimi.draw(json.loads(kimi.RECORD.read_text(encoding="utf-8")))
+        for page, drawing in ((kimi.PAGE, ends), (DOCS / "use" / "explain.md", draw_entropy_frontier())):
+            page.with_name(f".{page.name}").write_text(save_svg(drawing, page), encoding="utf-8")
         for way, name in (("", ".on-a-gpu.md"), ("../", "use/.on-a-gpu.md")):
             (DOCS / name).write_text(on_a_gpu.on_a_gpu(ROOT / "benchmarks" / "results", way) + "\n", encoding="utf-8")
         print(f"an autopsy: {write_autopsy(DOCS / 'use' / 'autopsy')} pictures")

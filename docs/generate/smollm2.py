@@ -57,8 +57,7 @@ def tables(record: dict[str, Any], halves: list[str]) -> str:
 
 def interval(values: list[float], form: str) -> str:
     """A mean with its interval."""
-    mean, low, high = (format(value, form) for value in values)
-    return f"{mean} [{low}, {high}]"
+    return "{} [{}, {}]".format(*(format(value, form) for value in values))
 
 
 def grid(record: dict[str, Any]) -> list[list[str]]:
@@ -79,8 +78,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def columns(record: dict[str, Any], half: str, objective: str, column: str) -> np.ndarray[Any, Any]:
     """[seeds, steps] of one objective in one half."""
     found = record["halves"][half]
-    setting = found["objectives"][objective]
-    cell = (objective, setting["lr"], setting["tau"])
+    cell = (objective, *(found["objectives"][objective][key] for key in ("lr", "tau")))
     runs = [r for r in record["runs"] if (r["objective"], r["lr"], r["tau"]) == cell and r["seed"] in record["seeds"]]
     return np.array([run[column][: found["steps"]] for run in sorted(runs, key=lambda run: run["seed"])], dtype=float)
 

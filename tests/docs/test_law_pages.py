@@ -111,7 +111,7 @@ def test_the_sign_of_a_batch_is_what_its_runs_say():
     assert {(row["right"], row["fell"], row["predicted"]) for row in sums} == {(100, 100, 100)}
 
 
-@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "chi2-po", "sapo", "topr", "grpo-kl"])
+@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "sapo", "grpo-kl"])
 def test_the_frontier(name):
     objective = load_objective(name)
     cost = entropy_cost(objective, stationary_point(objective, GRADED_PROMPTS["graded rewards"]))
