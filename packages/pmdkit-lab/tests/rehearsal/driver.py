@@ -1,16 +1,19 @@
 """Rehearses all cases of the tests in one process, and those with a mistake planted; one JSON value on stdout.
 
-With --mistakes, those of `mistakes.py`: how each ends ("caught", "deviates" or "silent"), and the sentences.
+With --mistakes, those of `mistakes.py`: how each ends ("caught", "deviates" or "silent"), and the sentences. With
+--numbers, without the device: those that no fake tensor shows, in a tiny model with real ones.
 """
 
 import ctypes
 import inspect
 import json
 import os
+import socket
 import sys
 import textwrap
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from pathlib import Path
 
 LAYERS = 2
 SMALL = {"schedule.prompts": 2, "schedule.group": 2, "schedule.ministeps": 1}  # float32 attends one by one
@@ -35,14 +38,6 @@ CASES = {  # recipe, rank, changes
     "smollm2": ("smollm2", 0, SMALL),
     "calculator": ("calculator", 0, SMALL),
     "own": ("own", 0, {**SMALL, "model.path": "Qwen/Qwen2.5-0.5B", "env.path": "problems.jsonl"}),
-}
-# name: file, function, what stands there, what is planted
-PLANTED = {
-    "device": ("packed_attention", "PackedLayout.positions", ".to(device)", ""),
-    "device of the batch": ("fused_loss", "ResponseCoefficients.__init__", "batch_on(states.device, folded)", "folded"),
-    "dtype": ("head", "matmul_operands", "weight = weight.to(states.dtype)", "weight = weight.float()"),
-    "shape": ("head", "ChunkedHead.backward", "torch.addmm(grad_weight, dz.T, x,", "torch.addmm(grad_weight, dz, x,"),
-    "sharding": ("weights", "full_tensor", "tensor.full_tensor() if isinstance(tensor, DTensor) else tensor", "tensor"),
 }
 
 
@@ -91,10 +86,9 @@ def rehearsed(library):
     return found
 
 
-def mistakes(found, names):
-    """Ranks 0 and 31, compared with a rehearsal without a mistake and with each other."""
+def every_mistake(found, table, names):
+    """How each of a table ends: ranks 0 and 31, compared with a rehearsal without a mistake and with each other."""
     import torch
-    from mistakes import CORRECT, MISTAKES
 
     from pmdkit_lab.rehearsal import accepted
 
@@ -102,7 +96,7 @@ def mistakes(found, names):
         return [found(SEVEN, rank, BRIEF) for rank in (0, 31)]
 
     before, told = accepted.record_of(both()), {}
-    for name, mistake in (MISTAKES | CORRECT).items():
+    for name, mistake in table.items():
         if names and name not in names:
             continue
         with planted(*mistake):
@@ -116,11 +110,41 @@ def mistakes(found, names):
     return told
 
 
+def twin(table, names):
+    """What differs between one process of FSDP2 and none in a tiny step: without a mistake, and with each."""
+    import torch
+
+    from pmdkit.llm.accelerate_group import AccelerateGroup
+    from pmdkit.process_group import SINGLE
+    from tests.llm.ranks import one_case
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    os.environ |= {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    right, group = one_case(SINGLE, "fused"), AccelerateGroup("fsdp2", timeout=60, cpu=True)
+    told = {}
+    for name in ("", *names):
+        with planted(*table[name]) if name else nullcontext():
+            try:
+                found = one_case(group, "fused")
+                told[name] = [key for key, value in right.items() if not torch.allclose(found[key], value, 1e-5, 1e-5)]
+            except KeyError as wrong:  # a weight under another's name
+                told[name] = [str(wrong)]
+    return told
+
+
 def main():
+    here = Path(__file__)
+    sys.path += [str(here.parent), str(here.parents[4])]  # a program has no package
+    from mistakes import CORRECT, MISTAKES, NUMBERS, REFUSED
+
+    if "--numbers" in sys.argv:
+        print(json.dumps(twin(MISTAKES, NUMBERS)))
+        return
     found = rehearsed(sys.argv[1])
     if "--mistakes" in sys.argv:
-        sys.path.append(os.path.dirname(__file__))
-        print(json.dumps(mistakes(found, sys.argv[3:])))
+        print(json.dumps(every_mistake(found, MISTAKES | CORRECT, sys.argv[3:])))
         sys.stdout.flush()
         os._exit(0)
 
@@ -129,9 +153,9 @@ def main():
         return found(SEVEN, processes // 2, {**BRIEF, "parallel.processes": processes}, like=processes - 1)
 
     every = {name: found(*case) for name, case in CASES.items() if not sys.argv[2:] or name in sys.argv[2:]}
-    for name, mistake in PLANTED.items():
+    for name in REFUSED:
         if not sys.argv[2:] or name in sys.argv[2:]:
-            with planted(*mistake):
+            with planted(*MISTAKES[name]):
                 every[name] = found(*CASES["7b first"])
     every |= {f"like {size}": like(size) for size in (32, 20) if not sys.argv[2:] or f"like {size}" in sys.argv[2:]}
     print(json.dumps(every))

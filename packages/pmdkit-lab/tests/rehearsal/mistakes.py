@@ -1,4 +1,4 @@
-"""Twenty mistakes to plant into the trainer of 7B over 32 processes, and five correct changes; see `driver.py`."""
+"""Mistakes to plant into the trainer of 7B over 32 processes, and five correct changes; see `driver.py`."""
 
 # ruff: noqa: E501  (a mistake is a line)
 
@@ -21,12 +21,26 @@ MISTAKES = {
     "two layers swapped": ("weights", "GatheredWeights.__getitem__", "self.source[name]", f"self.source[name.{SWAPPED}]"),
     "logits of every pass kept": ("head", "ChunkedHead.__init__", "self.temperature = temperature", "self.temperature = temperature\n    torch.kept = [*getattr(torch, 'kept', []), self]"),
     "64 MiB kept a step": (*UPDATE, f"{UPDATE[2]}\n    self.kept = [*getattr(self, 'kept', []), torch.zeros(2**26, dtype=torch.uint8, device=group.device)]"),
-    "gradients of scores kept": ("learner", "CausalLearner.score", "return self", "with torch.enable_grad(): return self"),
+    "gradients of scores kept": ("policy", "CausalPolicy.logp", "mine = [", "torch.set_grad_enabled(True)\n    mine = ["),
     "all logits at once": ("fused_loss", "fused_linear_loss", "coefficients, head_tokens, temperature)", "coefficients, 10**6, temperature)"),
     "gradients averaged": ("fsdp2", "shard", "set_gradient_divide_factor(1.0)", "set_gradient_divide_factor(32.0)"),
     "gradients kept after the step": ("learner", "CausalLearner.update", "self.optimizer.zero_grad(set_to_none=True)  # the engine needs", "pass  # the engine needs"),
+    "positions on the host": ("packed_attention", "PackedLayout.positions", ".to(device)", ""),
+    "a batch on the host": ("fused_loss", "ResponseCoefficients.__init__", "batch_on(states.device, folded)", "folded"),
+    "a product of two dtypes": ("head", "matmul_operands", "weight = weight.to(states.dtype)", "weight = weight.float()"),
+    "a product of other shapes": ("head", "ChunkedHead.backward", "torch.addmm(grad_weight, dz.T, x,", "torch.addmm(grad_weight, dz, x,"),
     "a wait in every layer": ("packed_attention", "PackedLayout.attend", "if self.kept is not None:", "float(query.sum())\n    if self.kept is not None:"),
 }  # fmt: skip
+# what the rehearsal says of some, and where: the innermost line of pmdkit, of the mistake or of the call that shows it
+REFUSED = {
+    "positions on the host": ("FakeTensorDeviceMismatchError", "llm/packing.py"),  # the model adds them to its states
+    "a batch on the host": ("FakeTensorDeviceMismatchError", "objectives/batch.py"),
+    "a product of two dtypes": ("TypeError", "llm/head.py"),
+    "a product of other shapes": ("RuntimeError", "llm/head.py"),
+    "a shard is published": ("vLLM", "llm/engines/vllm/colocate.py"),
+}
+# these change nothing but numbers, which fake tensors lack
+NUMBERS = ("two layers swapped", "gradients averaged")
 CORRECT = {
     "the logarithm by its function": ("head", "ChunkedHead.forward", "- self.sums.log()", "- torch.log(self.sums)"),
     "numbers repeated at once": ("fused_loss", "per_token", "torch.cat([number.expand(length) for number, length in zip(numbers, lengths, strict=True)])", "numbers.repeat_interleave(torch.tensor(lengths, device=numbers.device), output_size=sum(lengths))"),
