@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
+from pmdkit_lab.planner.timeline import timeline
 
 from .in_node import in_node
 
@@ -177,3 +178,21 @@ def test_the_dice_are_fair(javascript):
     pmf = binom.pmf(np.arange(9), 8, 0.3)
     error = np.sqrt(20_000 * pmf * (1 - pmf))
     assert (np.abs(np.array(counts) - 20_000 * pmf) < 4 * error).all()
+
+
+@pytest.mark.parametrize(
+    ("update", "lag", "in_flight"), [(0.6, 0, 0), (0.6, 1, 0), (0.6, 1, 1), (1.7, 1, 1), (2.3, 3, 1)]
+)
+def test_who_draws_the_tokens_of_a_step_is_what_the_plan_says(node, update, lag, in_flight):
+    code = 'return (await load("../rollouts/authors.js")).schedule(...given)'
+    told, plan = (
+        in_node(node, code, [update, lag, in_flight, 30]),
+        timeline(np.ones(30), np.full(30, update), lag, True),
+    )
+    np.testing.assert_allclose([step["begin"] for step in told], plan.generation[:, 0], atol=1e-9)
+    np.testing.assert_allclose([step["updated"] for step in told], plan.update, atol=1e-9)
+    ages = [
+        sum((end - begin) * (s - version) for begin, end, version in step["authors"]) for s, step in enumerate(told)
+    ]
+    wanted = plan.age_in_flight if in_flight else np.arange(30) - plan.version
+    np.testing.assert_allclose(ages, wanted, atol=1e-9)

@@ -146,6 +146,10 @@ def test_the_rollout_lab_shows_the_theory_while_its_bar_is_dragged(open_page, ce
             equal(cell(page, f"group/{short}"), ((target - ideal) ** 2).mean())
             equal(cell(page, f"target-right/{short}"), target[0])
             equal(cell(page, f"expected/{short}"), theory.target_error(p, int(n), tau, method).mean)
+    page.fill("[data-key=u-field]", "0.25")
+    settle(page)
+    modes = page.eval_on_selector_all("[data-mode]", "all => all.map(({ dataset }) => [+dataset.pace, +dataset.age])")
+    equal(modes, [[1.25, 0], [1, 1], [1, 0.25]])
 
 
 def test_the_anchor_law_is_dragged(open_page, cell):

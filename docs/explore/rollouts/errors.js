@@ -1,22 +1,16 @@
 // The second picture of the rollout lab: squared target error against group size, exact lines and the reader's draws.
 
-import { draggable } from "../common/controls.js";
 import { axis, line, log, number, set, svg } from "../common/svg.js";
 import { targetError } from "../math/targets.js";
 
 export const NS = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
-const LINE = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 23, 26, 29, 32, 37, 43, 49, 56, 64, 75, 87, 102, 128,
-  152, 181, 215, 256, 304, 362, 430, 512, 609, 724, 861, 1024];
-const METHODS = [["part", "pmd-part"], ["mean", "pmd-mean"]];
+const LINE = [...new Set(Array.from({ length: 55 }, (_, i) => Math.round(2 * 512 ** (i / 54))))];
+export const METHODS = [["part", "pmd-part"], ["mean", "pmd-mean"]];
 
-/** Pixels of the stage. */
-export const errorsHeight = () => 290;
+export const errorsHeight = () => 290; // pixels of the stage
 
-/**
- * @param {{state: Object, change: (part: Object) => void}} lab
- * @returns {{layout: Function, draw: Function}}
- */
-export function errors(lab) {
+/** @returns {{layout: Function, draw: Function}} */
+export function errors() {
   const looks = (method) => ({
     curve: svg("path", { class: `ex-stroke ex-${method}` }),
     points: svg("g", { "data-points": method }),
@@ -24,26 +18,12 @@ export function errors(lab) {
   });
   const drawn = { part: looks("part"), mean: looks("mean") };
   const cut = svg("path", { class: "ex-now" });
-  const grip = svg("g", {}, svg("circle", { r: 22, class: "ex-hit" }), svg("circle", { r: 13, class: "ex-ring" }),
-    svg("circle", { r: 8, class: "ex-knob" }));
   let box = { left: 0, right: 1, top: 0, bottom: 1 };
   let across = log([2, 1024], [0, 1]);
   let up = log([0.1, 1], [1, 0]);
   let frame = null;
   let framed = "";
   let curves = { key: "", part: [], mean: [] };
-
-  const handle = draggable(grip, {
-    label: "responses per prompt n",
-    min: 2,
-    max: 1024,
-    now: () => lab.state.n,
-    describe: () => `${lab.state.n} responses per prompt`,
-    at: () => [across(lab.state.n), box.bottom],
-    move: (x) => lab.change({ n: Math.round(across.invert(x)) }),
-    nudge: (dx, dy) => lab.change({ n: lab.state.n + dx + dy }),
-    jump: (toMax) => lab.change({ n: toMax ? 1024 : 2 }),
-  });
 
   function layout(node, width, height) {
     box = { left: 52, right: width - 14, top: 28, bottom: height - 46 };
@@ -52,7 +32,6 @@ export function errors(lab) {
     if (cut.parentNode === null) {
       node.append(cut);
       for (const { curve, points, name } of Object.values(drawn)) node.append(curve, points, name);
-      node.append(grip);
     }
   }
 
@@ -76,8 +55,6 @@ export function errors(lab) {
       frame = fresh;
     }
     set(cut, { d: line([[across(n), box.top], [across(n), box.bottom]]) });
-    set(grip, { transform: `translate(${across(n).toFixed(1)} ${box.bottom})` });
-    handle.refresh();
     for (const [short] of METHODS) {
       const { curve, points, name } = drawn[short];
       set(curve, { d: line(LINE.map((size, i) => [across(size), up(Math.max(curves[short][i], low))])) });
@@ -103,7 +80,6 @@ export function errors(lab) {
       const x = across(size);
       const y = clip(mean);
       const [whisker, shape] = group.childNodes[i].childNodes;
-      set(group.childNodes[i], { "data-n": size, "data-groups": groups, "data-mean": mean });
       set(whisker, { d: line([[x, clip(mean - error)], [x, clip(mean + error)]]) });
       const square = { x: (x - 4.5).toFixed(1), y: (y - 4.5).toFixed(1), width: 9, height: 9 };
       set(shape, method === "part" ? square : { cx: x.toFixed(1), cy: y.toFixed(1), r: 5 });

@@ -8,13 +8,9 @@ const LANE = 118; // pixels of a method
 const METHODS = [["part", "PMD-part"], ["mean", "PMD-mean"]];
 const SIDES = [["right", -1], ["wrong", 1]]; // right responses above the line, wrong ones below
 
-/** Pixels of the stage. */
-export const lanesHeight = () => STRIP + 2 * LANE + 52;
+export const lanesHeight = () => STRIP + 2 * LANE + 52; // pixels of the stage
 
-/**
- * @param {{state: Object, change: (part: Object) => void}} lab
- * @returns {{layout: Function, draw: Function}}
- */
+/** @param {{state: Object, change: (part: Object) => void}} lab @returns {{layout: Function, draw: Function}} */
 export function lanes(lab) {
   const dots = svg("g", {});
   const counts = { right: svg("text", { class: "ex-right" }), wrong: svg("text", { class: "ex-wrong", "text-anchor": "end" }) };
@@ -92,7 +88,6 @@ export function lanes(lab) {
   function lane(method, name, y) {
     const side = (reward, sign) => ({
       exact: svg("path", { class: `ex-stems ex-${reward}` }),
-      drawn: svg("path", { class: `ex-drawn ex-${reward}` }),
       truth: svg("path", { class: `ex-truth ex-${reward}` }),
       miss: svg("path", { class: `ex-miss ex-${reward}` }),
       dot: svg("circle", { class: `ex-fill ex-${reward}` }),
@@ -102,7 +97,7 @@ export function lanes(lab) {
     const sides = SIDES.map(([reward, sign]) => side(reward, sign));
     const base = svg("path", { class: "ex-edge" });
     const title = svg("text", { class: `ex-${method} ex-rim ex-title`, y: y - 44, x: plot.left + 8 }, name);
-    const node = svg("g", {}, base, ...sides.flatMap((s) => [s.exact, s.drawn, s.miss, s.truth, s.dot, s.told]), title);
+    const node = svg("g", {}, base, ...sides.flatMap((s) => [s.exact, s.miss, s.truth, s.dot, s.told]), title);
     let scale = linear([0, 1], [0, 1]);
 
     function fit(fresh) {
@@ -111,13 +106,12 @@ export function lanes(lab) {
     }
 
     function draw({ n, s }, seen) {
-      for (const { exact, drawn, truth, miss, dot, told, reward, sign } of sides) {
+      for (const { exact, truth, miss, dot, told, reward, sign } of sides) {
         const count = reward === "right" ? s : n - s;
         const goal = scale(seen.truth[reward]);
         const here = scale(seen.target[reward]);
         const far = y + 21 * sign;
         set(exact, { d: stems(seen.exact[reward], sign) });
-        set(drawn, { d: stems(seen.drawn[reward], sign) });
         set(truth, { d: `M${goal.toFixed(1)} ${y}V${y + 40 * sign}` });
         set(miss, { d: count > 0 ? line([[here, far], [goal, far]]) : null });
         const r = count > 0 ? 4 + 6 * Math.sqrt(count / n) : 0;

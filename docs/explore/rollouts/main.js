@@ -1,17 +1,17 @@
 // The rollout lab: its state, controls, draws and numbers. The pictures are lanes.js and errors.js.
 
 import { button, buttons, slider } from "../common/controls.js";
-import { mount, readout, repeat, scheduler, sentence, stage } from "../common/figure.js";
+import { mount, readout, scheduler, sentence, stage } from "../common/figure.js";
 import { onHash, readHash, writeHash } from "../common/hash.js";
 import { decimals, html, number } from "../common/svg.js";
 import { binary } from "../math/pmd.js";
 import { Dice, binomial, groupError, groupTargets, kinds, targetError } from "../math/targets.js";
-import { NS, errors, errorsHeight, percent } from "./errors.js";
+import { authors, authorsHeight } from "./authors.js";
+import { METHODS, NS, errors, errorsHeight, percent } from "./errors.js";
 import { lanes, lanesHeight } from "./lanes.js";
 
-const START = { p: 0.05, n: 16, tau: 0.05, s: 1, seed: 1 };
-const LIMITS = { p: [0.001, 0.999], n: [2, 1024], tau: [0.005, 5] };
-const METHODS = [["part", "pmd-part"], ["mean", "pmd-mean"]];
+const START = { p: 0.05, n: 16, tau: 0.05, s: 1, seed: 1, u: 0.6 };
+const LIMITS = { p: [0.001, 0.999], n: [2, 1024], tau: [0.005, 5], u: [0.1, 3] };
 const BATCH = 100; // groups
 
 const PRESETS = [
@@ -25,13 +25,12 @@ const PRESETS = [
 mount("rollouts", (body, timer) => {
   const lab = { state: tidy(readHash(START)), change };
   const targets = lanes(lab);
-  const curve = errors(lab);
+  const curve = errors();
+  const writers = authors();
   const draw = scheduler(show, timer);
   let dice = new Dice(lab.state.seed);
   let tallies = new Map();
-  let seenFor = ""; // p and tau of the draws
   let exact = { key: "" };
-  let stop = () => {};
 
   const left = html("div", {});
   const right = html("div", {});
@@ -43,16 +42,14 @@ mount("rollouts", (body, timer) => {
     button(`Draw ${BATCH} groups`, "batch", () => deal(BATCH)), button("Build the figure", "build", build),
     button("Clear draws", "clear", () => change({ seed: lab.state.seed + 1 }, true))), words.node);
   stage(below, "Squared target error against group size", errorsHeight, (...size) => (curve.layout(...size), draw()));
-
-  const sliders = {
-    p: slider({ label: "pass rate p", key: "p", min: LIMITS.p[0], max: LIMITS.p[1], value: lab.state.p, log: true,
-      onInput: (value) => change({ p: value }) }),
-    n: slider({ label: "responses per prompt n", key: "n", min: LIMITS.n[0], max: LIMITS.n[1], value: lab.state.n, log: true,
-      whole: true, onInput: (value) => change({ n: value }) }),
-    tau: slider({ label: "temperature τ (rewards 0 and 1)", key: "tau", min: LIMITS.tau[0], max: LIMITS.tau[1],
-      value: lab.state.tau, log: true, describe: (value) => `${value} reward units`, onInput: (value) => change({ tau: value }) }),
-  };
+  const dial = (key, label, more) => slider({ label, key, min: LIMITS[key][0], max: LIMITS[key][1], value: lab.state[key],
+    log: true, onInput: (value) => change({ [key]: value }), ...more });
+  const sliders = { p: dial("p", "pass rate p"), n: dial("n", "responses per prompt n", { whole: true }),
+    tau: dial("tau", "temperature τ (rewards 0 and 1)", { describe: (value) => `${value} reward units` }) };
   right.append(...Object.values(sliders).map((control) => control.node));
+  sliders.u = dial("u", "an update takes (rollouts)");
+  below.append(sliders.u.node);
+  stage(below, "Which weights draw the tokens of a step", authorsHeight, (...size) => (writers.layout(...size), draw()));
   right.append(buttons("settings to look at", ...PRESETS.map(([key, name, state]) =>
     button(name, `preset-${key}`, () => change({ ...state }, true)))));
   const table = readout("This prompt and this group", [
@@ -65,52 +62,32 @@ mount("rollouts", (body, timer) => {
 
   /** One more group of the present size; the last one is shown. */
   function deal(groups) {
-    stop();
     change({ s: sample(lab.state.n, groups) });
   }
 
   function sample(n, groups) {
     const { p, tau } = lab.state;
-    fresh();
-    const tally = tallies.get(n) ?? { groups: 0, part: { sum: 0, squares: 0 }, mean: { sum: 0, squares: 0 }, counts: new Map() };
+    const tally = tallies.get(n) ?? { groups: 0, part: { sum: 0, squares: 0 }, mean: { sum: 0, squares: 0 } };
     tallies.set(n, tally);
     let s = 0;
-    const errorOf = new Map(); // groups with the same count have the same error
     for (let k = 0; k < groups; k++) {
       s = dice.successes(p, n);
-      if (!errorOf.has(s)) errorOf.set(s, METHODS.map(([, method]) => groupError(p, n, tau, method, s)));
-      METHODS.forEach(([short], i) => {
-        tally[short].sum += errorOf.get(s)[i];
-        tally[short].squares += errorOf.get(s)[i] ** 2;
-      });
-      tally.counts.set(s, (tally.counts.get(s) ?? 0) + 1);
+      for (const [short, method] of METHODS) {
+        const error = groupError(p, n, tau, method, s);
+        tally[short].sum += error;
+        tally[short].squares += error ** 2;
+      }
     }
     tally.groups += groups;
     return s;
   }
 
-  /** Draws belong to one pass rate and one temperature: another setting starts again. */
-  function fresh() {
-    const key = `${lab.state.p} ${lab.state.tau}`;
-    if (seenFor !== key) tallies = new Map();
-    seenFor = key;
-  }
-
   function build() {
-    stop();
-    let k = 0;
-    const { n } = lab.state;
-    stop = repeat(() => {
-      sample(NS[k], BATCH);
-      draw();
-      k += 1;
-      return k < NS.length;
-    }, 160);
-    change({ n }, false, true);
+    for (const n of NS) sample(n, BATCH);
+    draw();
   }
 
-  function change(part, clear = false, running = false) {
-    if (!running) stop();
+  function change(part, clear = false) {
     const before = lab.state;
     lab.state = tidy({ ...before, ...part });
     // another group size keeps the share of right responses; a lone success stays alone
@@ -118,11 +95,9 @@ mount("rollouts", (body, timer) => {
       const s = before.s <= 1 ? before.s : Math.round((before.s / before.n) * lab.state.n);
       lab.state = tidy({ ...lab.state, s });
     }
-    if (clear) {
-      tallies = new Map();
-      dice = new Dice(lab.state.seed);
-    }
-    fresh();
+    if (clear) dice = new Dice(lab.state.seed);
+    // draws belong to one pass rate and one temperature
+    if (clear || before.p !== lab.state.p || before.tau !== lab.state.tau) tallies = new Map();
     for (const [key, control] of Object.entries(sliders)) control.set(lab.state[key]);
     writeHash(lab.state);
     draw();
@@ -133,6 +108,7 @@ mount("rollouts", (body, timer) => {
     const seen = solve(state);
     targets.draw(state, seen);
     curve.draw(state, tallies);
+    writers.draw(state);
     numbers(state, seen);
     words.say(summary(state, seen));
     const [silent, lone] = kinds(state.p, state.n);
@@ -140,7 +116,7 @@ mount("rollouts", (body, timer) => {
       + `${percent(lone)} have exactly one.`;
   }
 
-  /** Truth, targets of this group, and how targets are distributed, exactly and in the draws. */
+  /** Truth, targets of this group, and how targets are distributed. */
   function solve({ p, n, tau, s }) {
     const key = `${p} ${n} ${tau}`;
     if (exact.key !== key) {
@@ -156,24 +132,9 @@ mount("rollouts", (body, timer) => {
     for (const [short, method] of METHODS) {
       const { right: up, wrong: down, error } = exact[short];
       seen[short] = { truth: binary(p, tau, method), target: groupTargets(s, n, tau, method), exact: { right: up, wrong: down },
-        error, group: groupError(p, n, tau, method, s), drawn: histogram(tallies.get(n), n, tau, method) };
+        error, group: groupError(p, n, tau, method, s) };
     }
     return seen;
-  }
-
-  /** [[target, share of the drawn responses of this kind], ...] */
-  function histogram(tally, n, tau, method) {
-    const found = { right: [], wrong: [] };
-    for (const [s, count] of tally?.counts ?? []) {
-      const target = groupTargets(s, n, tau, method);
-      if (s > 0) found.right.push([target.right, count * s]);
-      if (s < n) found.wrong.push([target.wrong, count * (n - s)]);
-    }
-    for (const list of Object.values(found)) {
-      const total = list.reduce((sum, [, weight]) => sum + weight, 0);
-      for (const pair of list) pair[1] /= total;
-    }
-    return found;
   }
 
   function numbers({ n }, seen) {
@@ -196,28 +157,23 @@ mount("rollouts", (body, timer) => {
 });
 
 /** A state within the limits: an address can be edited by hand. */
-function tidy({ p, n, tau, s, seed }) {
+function tidy({ p, n, tau, s, seed, u }) {
   const within = (value, [low, high]) => Math.min(high, Math.max(low, value));
   const size = Math.round(within(n, LIMITS.n));
   return { p: within(p, LIMITS.p), n: size, tau: within(tau, LIMITS.tau), s: Math.round(within(s, [0, size])),
-    seed: Math.abs(Math.round(seed)) };
+    seed: Math.abs(Math.round(seed)), u: within(u, LIMITS.u) };
 }
 
-function summary({ n, s, tau }, { part, mean }) {
+function summary({ n, s }, { part, mean }) {
   const nats = (value) => decimals(value, 1);
   const off = (seen, side) => number(Math.abs(seen.target[side] - seen.truth[side]), 2);
   if (s === 0 || s === n) {
     const side = s === 0 ? "wrong" : "right";
-    return `A silent group: every reward is the same and every target is 0. The true log ratio of a ${side} response is `
-      + `${nats(part.truth[side])} nats for PMD-part, so each target is ${off(part, side)} off, and ${nats(mean.truth[side])} for `
-      + `PMD-mean, ${off(mean, side)} off.`;
+    return `A silent group: all targets are 0. The true log ratio of a ${side} response is ${nats(part.truth[side])} nats for `
+      + `PMD-part, so each target is ${off(part, side)} off, and ${nats(mean.truth[side])} for PMD-mean, ${off(mean, side)} off.`;
   }
-  const others = `Targets of wrong responses are off by ${off(part, "wrong")} nats (PMD-part) and ${off(mean, "wrong")} (PMD-mean).`;
-  if (s === 1) {
-    return `The lone success: its ${n === 2 ? "peer is" : `${n - 1} peers are all`} wrong, so nothing is taken off its reward, and `
-      + `its target is 1/τ = ${nats(1 / tau)} nats for both methods. The truth is ${nats(part.truth.right)} for PMD-part and `
-      + `${nats(mean.truth.right)} for PMD-mean. ${others}`;
-  }
-  return `${s} of ${n} are right. A right response is told ${nats(part.target.right)} nats by PMD-part (truth `
-    + `${nats(part.truth.right)}) and ${nats(mean.target.right)} by PMD-mean (truth ${nats(mean.truth.right)}). ${others}`;
+  const who = s === 1 ? "The lone success has only wrong peers, so nothing is taken off its reward." : `${s} of ${n} are right.`;
+  return `${who} A right response is told ${nats(part.target.right)} nats by PMD-part (truth ${nats(part.truth.right)}) and `
+    + `${nats(mean.target.right)} by PMD-mean (truth ${nats(mean.truth.right)}). Targets of wrong responses are off by `
+    + `${off(part, "wrong")} nats (PMD-part) and ${off(mean, "wrong")} (PMD-mean).`;
 }

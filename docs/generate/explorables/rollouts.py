@@ -46,17 +46,14 @@ def draw() -> Drawing:
     alt = (
         f"Two panels, pass rate p = {P:g}, tau = {TAU:g} on rewards 0 and 1. Left, a group of {GROUP} with one right "
         f"response, in nats: its target is {1 / TAU:g} for both methods, the truth is {part[0]:.1f} for PMD-part and "
-        f"{mean[0]:.1f} for PMD-mean; wrong responses have targets {targets['pmd-part'][1]:.1f} (truth {part[1]:.1f}) "
-        f"and {targets['pmd-mean'][1]:.1f} (truth {mean[1]:.1f}). Right, the expected squared error of a group's "
-        f"targets against its size from 2 to 1024: PMD-part starts at {error['pmd-part'][0]:.0f} nats squared and "
-        f"falls steeply from about n = {round(1 / P)}, to {error['pmd-part'][-1]:.2g}; PMD-mean falls from "
-        f"{error['pmd-mean'][0]:.0f} to {error['pmd-mean'][-1]:.0f} and is then flat. They cross near n = {crossing}."
+        f"{mean[0]:.1f} for PMD-mean. Right, the expected squared error of a group's targets against its size: "
+        f"PMD-part's falls to {error['pmd-part'][-1]:.2g}, PMD-mean's to {error['pmd-mean'][-1]:.0f}; they cross "
+        f"near n = {crossing}."
     )
     sentence = (
-        f"A lone right response is told to grow by 1/τ = {1 / TAU:g} nats, whatever the pass rate; the exact updates "
-        f"want {part[0]:.1f} (PMD-part) and {mean[0]:.1f} (PMD-mean). Over all groups of {GROUP} the expected squared "
-        f"error is {at['pmd-part']:.0f} nats² for PMD-part and {at['pmd-mean']:.0f} for PMD-mean; PMD-part "
-        f"is the better one from about n = {crossing}."
+        f"A lone right response is told to grow by 1/τ = {1 / TAU:g} nats; the exact updates want {part[0]:.1f} "
+        f"(PMD-part) and {mean[0]:.1f} (PMD-mean). Over all groups of {GROUP} the expected squared error is "
+        f"{at['pmd-part']:.0f} nats² for PMD-part, {at['pmd-mean']:.0f} for PMD-mean, and equal near n = {crossing}."
     )
     data = {f"target {method}": values for method, values in targets.items()}
     data |= {f"truth {method}": values for method, values in truth.items()}
