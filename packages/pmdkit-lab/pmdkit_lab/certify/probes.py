@@ -54,16 +54,20 @@ class Probe:
             "divided by the tokens of the batch (norm tokens)": rows / tokens,
             "divided by the tokens of the batch, squared": (rows / tokens) ** 2,
             PAIRS: size / (size - 1),
-            "n - 1 responses to a prompt are counted as n": (size - 1) / size,
+            "(n - 1) / n as large for n responses to a prompt, as if the mean included a response's own draw": (
+                size - 1
+            )
+            / size,
         }
 
 
+OWN_DRAW = "(n - 1) / n as large for n responses to a prompt: the mean includes a response's own draw"
 PAIRS = "multiplied by n / (n - 1) for n responses to a prompt"
 
 DIFFERS = {
-    "holes": "it differs where the mask has a hole: tool output counts, or the mask is taken as the first |y| columns",
+    "holes": "it differs where the mask has a hole",
     "silent": "it differs in a group of equal rewards",
-    "negative": "it differs for rewards outside [0, 1]: are they clamped?",
+    "negative": "it differs for rewards outside [0, 1]",
     "wide": "it differs where the ratio of a token is far from 1: a clip or a bound",
     "narrow": "it differs by the mean log ratio of a response: a clip or a bound",
     "long": "it differs where the log ratio of a response is tens of nats: a clamp or a bound",
@@ -89,6 +93,20 @@ def ordinary() -> tuple[Probe, ...]:
 def near() -> tuple[Probe, ...]:
     """The ordinary batches with a policy that has hardly moved: no clip is reached, and every pull is small."""
     return tuple(replace(p, logp=p.logp_old + (p.logp - p.logp_old) / 2048) for p in ordinary())
+
+
+@cache
+def flat() -> tuple[Probe, ...]:
+    """Every log-probability is the same, about 0, and every response has three tokens.
+
+    So all ratios are 1, and a shift, a length rule or a pull changes nothing: the gradient of a row is minus its
+    advantage times one number for all rows.
+    """
+    made = []
+    for probe in ordinary():
+        logp = torch.full((len(probe.logp), 3), -(2.0**-30), dtype=torch.float64)
+        made.append(Probe(probe.reward, logp, logp, logp, torch.ones_like(logp, dtype=torch.bool)))
+    return tuple(made)
 
 
 @cache
@@ -211,6 +229,9 @@ def rows_apart(wanted: Tensor, found: Tensor) -> Tensor:
 
     So a row with a ratio of e^80 does not hide the others.
     """
-    own = torch.maximum(wanted.norm(dim=1), found.norm(dim=1))
-    scale = torch.maximum(own, own.median().clamp_min(1e-30))
+    norms = torch.stack([wanted.norm(dim=1), found.norm(dim=1)])
+    own = norms.amax(0)
+    # where most rows are silent, the median is 0, and what is left of a row may be rounding
+    usual = max((float(x[x > 0].median()) for x in norms if bool((x > 0).any())), default=1.0)
+    scale = torch.maximum(own, own.median().clamp_min(max(1e-9 * usual, 1e-30)))
     return (wanted - found).norm(dim=1) / scale

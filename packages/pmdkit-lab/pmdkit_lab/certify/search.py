@@ -6,16 +6,19 @@ A change that makes an objective agree is a slip.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pmdkit.errors import UsageError, unknown
-from pmdkit.objectives import OBJECTIVES, REBEL, Batch, Objective, total, traits
+from pmdkit.objectives import OBJECTIVES, REBEL, Batch, Objective, PMDPart, total, traits
 from pmdkit.objectives.regulariser import kl_estimate
 from pmdkit.objectives.trust_region import RADIUS
 from pmdkit_lab.certify.probes import (
@@ -23,12 +26,27 @@ from pmdkit_lab.certify.probes import (
     NOT_FINITE,
     PAIRS,
     Probe,
+    flat,
     near,
     ordinary,
     rows_apart,
     special,
 )
-from pmdkit_lab.certify.slips import Dial, Slip, at_old, at_reference, dials, slips, with_advantage
+from pmdkit_lab.certify.slips import (
+    CHANGES,
+    SHIPPED,
+    STDS,
+    Dial,
+    Slip,
+    advantages,
+    at_old,
+    at_reference,
+    credit_options,
+    dials,
+    slips,
+    with_changed_advantage,
+    with_std,
+)
 
 LossFunction = Callable[..., Tensor]
 """Maps logp [N, T], logp_old [N, T], reward [P, G] and mask [N, T], boolean, to one number; rows are prompt-major. A
@@ -37,6 +55,9 @@ fifth argument is logp_ref [N, T]."""
 REL_TOL = 1e-6  # of a gradient: float32 leaves 3e-7, and a function may add a constant of 1e-8
 SCREENING_TOL = 1e-5  # below it on the first batch, the others are looked at
 NEAREST = 24  # candidates that are judged on all batches, although they do not agree on the first
+CREDIT_TOL = 5e-6  # of advantages: a constant of 1e-6 in the std may be there or not
+COMMON = ("pmd-mean", "pmd-part", "rloo", "grpo", "dapo", "gspo", "cispo", "reinforce-pp", "pmd-token")
+PAIRED = ("pmd-mean", "rloo", "grpo", "gspo", "cispo")
 NEAR_TOL = 5e-3  # pulls and clips change less than this on the batches `near`
 ROUNDED_TOL = 0.03  # bfloat16 leaves up to 1/256 in logp, and this in small differences
 HINT_TOL = 1e-4  # at a larger distance, a slip that brings an objective nearer means nothing
@@ -58,7 +79,8 @@ EXTRA_OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "pmd-mean": [{"baseline": "mean", "scale": "paper"}],
 }
-LATER = ("dro", "sppo", "dr-grpo", "dapo", "asymre", "reinforce-pp", "opmd", "grpo-kl", "gmpo", "bapo", "rec", "flowrl")
+LATER = ("dro", "sppo", "qrpo", "topr", "pmd-score", "tb", "dr-grpo", "dapo", "asymre", "reinforce-pp", "opmd",
+         "grpo-kl", "gmpo", "bapo", "rec", "flowrl")  # fmt: skip
 "Objectives that are another one at some option; the other one is named."
 PENALTIES = {"k1": "k1", "k2": "k2", "k3": "k3", "k3 of the inverse ratio": "k3", "abs": ""}
 
@@ -75,6 +97,7 @@ class Verdict:
         error: relative distance of the gradients on the ordinary batches after all of that; above REL_TOL, nothing here
             is this loss.
         same_value: whether the values agree too, up to a constant that does not depend on the policy.
+        also: another name for the same loss, as an objective with a slip or without.
     """
 
     name: str
@@ -82,32 +105,41 @@ class Verdict:
     slips: tuple[str, ...]
     error: float
     same_value: bool
+    also: str = ""
 
     @property
     def right(self) -> bool:
         """Whether it is an objective of pmdkit with nothing changed."""
         return self.error <= REL_TOL and not self.slips
 
+    @property
+    def called(self) -> str:
+        """The name with the options."""
+        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name} ({options})" if options else self.name
+
+    def said(self) -> str:
+        """The name with the options and what differs."""
+        places = [key for key, words in DIFFERS.items() if words in self.slips]
+        slips = self.slips
+        if len(places) > 2:  # a difference that shows everywhere is none of those that the batches look for
+            everywhere = f"it differs on the batches {', '.join(places)} too"
+            slips = (*(x for x in slips if x not in DIFFERS.values()), everywhere)
+        return f"{self.called}{', but ' if slips else ''}{'; '.join(slips)}"
+
     def sentence(self) -> str:
         """The verdict in one sentence."""
-        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        what = f"{self.name} ({options})" if options else self.name
-        places = [key for key, words in DIFFERS.items() if words in self.slips]
-        said = self.slips
-        if len(places) > 2:  # a difference that shows everywhere is none of those that the batches look for
-            said = (
-                *(x for x in said if x not in DIFFERS.values()),
-                f"it differs on the batches {', '.join(places)} too",
-            )
-        slips = "; ".join(said)
         if not self.name:
-            return slips
-        if self.error > HINT_TOL and not slips.startswith("its gradient has"):
-            return f"no objective here is this; nearest is {what}, {self.error:.1g} off"
+            return "; ".join(self.slips)
         if self.error > REL_TOL:
-            return f"no objective here is this; nearest is {what}, {self.error:.1g} off{'; ' if slips else ''}{slips}"
+            hint = "; ".join(self.slips)
+            if hint.startswith("its gradient has"):
+                return f"this is {self.called} to {self.error:.1g}, but {hint}"
+            nearest = f"no objective here is this; nearest is {self.called}, {self.error:.1g} off"
+            return f"{nearest}; {hint}" if hint and self.error <= HINT_TOL else nearest
         value = "" if self.same_value else "; its value is another, its gradient is the same"
-        return f"this is {what}{', but ' if self.slips else ''}{slips}{value}"
+        also = f"; that is {self.also}" if self.also else ""
+        return f"this is {self.said()}{also}{value}"
 
 
 CERTIFIED = """\
@@ -116,11 +148,16 @@ NaN off the mask, equal and negative rewards, groups of 2 to 8. Not certified: t
 that your trainer passes to the loss, the optimizer, and which KL divergence a KL term has (pmdkit certify --kl)."""
 
 
+Found = list[tuple[float, float, Verdict]]
+"Distance, cost and verdict of each candidate that was looked at."
+
+
 @dataclass(eq=False)
 class Trial:
     """An objective with a slip or without, and its gradients, computed once each.
 
     Attributes:
+        changes: slips, applied in this order.
         by_length: divide each response by its length.
         twin: the same without `by_length`, if its gradients row by row give those of this one.
         credit: gives advantages and temperatures in place of `objective`; the same ones, and they are at hand.
@@ -129,7 +166,7 @@ class Trial:
     name: str
     options: dict[str, Any]
     objective: Objective
-    slip: Slip
+    changes: tuple[Slip, ...]
     by_length: bool
     with_ref: bool
     twin: "Trial | None" = None
@@ -156,19 +193,45 @@ class Trial:
         if not value.requires_grad:
             return torch.zeros_like(logp)
         (slope,) = torch.autograd.grad(value, logp)
-        return slope * self.slip.sign
+        return slope * math.prod(change.sign for change in self.changes)
+
+    @property
+    def slips(self) -> int:
+        """How many of the changes are slips."""
+        return sum(bool(change.words) for change in self.changes)
+
+    def with_change(self, slip: Slip, objective: Objective | None = None, **more: Any) -> "Trial":
+        """This candidate with one more slip."""
+        if slip.objective is not None:
+            own = {f.name: getattr(self.objective, f.name) for f in fields(self.objective)}  # type: ignore[arg-type]
+            objective = slip.objective(**own)
+        changed = objective or self.objective
+        return replace(self, objective=changed, changes=(*self.changes, slip), twin=None, slopes={}, **more)
+
+    def divided(self) -> "Trial":
+        """This candidate with each response divided by its length."""
+        twin = None if traits(self.objective).whole_groups else self
+        return replace(self, by_length=True, twin=twin, slopes={})
+
+    def credited(self, probe: Probe, logp: Tensor) -> tuple[Batch, Probe]:
+        """What the objective sees before any slip."""
+        return at_old(self.credit or self.objective, probe, self.with_ref), probe
 
     def value(self, probe: Probe, logp: Tensor) -> Tensor:
         """The loss: the mean over the responses, each by its length or not."""
-        batch = at_old(self.credit or self.objective, probe, self.with_ref)
+        batch, probe = self.credited(probe, logp)
         weight = torch.full_like(batch.weight, 1 / len(logp))
         if self.by_length:
             weight = weight / probe.mask.sum(1)
         batch = replace(batch, weight=weight, logp=logp)
-        return total(self.objective, batch if self.slip.twist is None else self.slip.twist(batch, probe))
+        for change in self.changes:
+            batch = batch if change.twist is None else change.twist(batch, probe)
+        return total(self.objective, batch)
 
 
-KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {"ordinary": ordinary, "near": near, "special": special}
+KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {
+    "ordinary": ordinary, "near": near, "special": special, "flat": flat
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -232,33 +295,166 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
     question = ask(loss)
     if all(not bool(slope.any()) for _, slope in question.slopes["ordinary"]):
         return Verdict("", {}, ("it has no gradient: logp is detached, or logp_old is logp itself",), 0.0, False)
-    given = tuple(sorted(options.items()))
-    found: list[tuple[float, float, Verdict]] = []
-    # from the likely to the far-fetched; a later stage is entered if the earlier ones leave something to explain
-    plain = trials(False, tau, given, among, question.with_ref)
+    plain = trials(tau, tuple(sorted(options.items())), among, question.with_ref)
+    verdict = search(question, plain, tau)
+    promised = [name for name in OBJECTIVES if name in words_of(loss)]
+    if verdict.right and not among:
+        if promised and not any(issubclass(OBJECTIVES[verdict.name], OBJECTIVES[name]) for name in promised):
+            other = certify(loss, tau, tuple(promised), **options)
+            if other.error <= REL_TOL:
+                return replace(other, also=verdict.called)
+        if (
+            verdict.name in LATER and verdict.name not in COMMON and verdict.options
+        ):  # a rarer objective: say what it is in terms of a common one
+            other = search(question, [x for x in plain if x.name not in LATER], tau, common=True)
+            return replace(verdict, also=other.said() if other.error <= REL_TOL and len(other.slips) == 1 else "")
+    return verdict
+
+
+def search(question: Question, plain: list[Trial], tau: float, common: bool = False) -> Verdict:
+    """The best explanation, from the likely to the far-fetched: a later stage is entered if the earlier ones fail."""
+    found: Found = []
     judge_all(question, plain, tau, found)
-    if explained(found):
+    if explained(found, 0):
+        return best(found)
+    # What the loss takes as its advantage shows where pi = pi_old and all lengths are equal, whatever else it does.
+    bases = credited(question, plain, tau) or [x for x in plain if not x.by_length]
+    if common:
+        judge_all(question, both_lengths(bases), tau, found)
         return best(found)
     if question.with_ref:
         at_ref = Slip("pi_ref stands in the place of pi_old", at_reference)
-        judge_all(question, [replace(x, slip=at_ref, twin=None, slopes={}) for x in plain], tau, found)
+        judge_all(question, both_lengths([x.with_change(at_ref) for x in bases]), tau, found)
+    fewest = min(x.slips for x in bases)
+    own = [x for x in bases if x.slips == fewest]
+    likely = [x for x in own if x.name in COMMON]
+    for some in (likely, [x for x in own if usual(x) and x not in likely], [x for x in bases if x.slips > fewest]):
+        both = both_lengths(some)
+        judge_all(question, both, tau, found)
+        for stage in (fit_all, with_penalty, in_reward):
+            if not explained(found, 1):
+                stage(question, both, tau, found)
         if explained(found, 1):
             return best(found)
-    fit_all(question, plain, tau, found)
-    if explained(found, 1):
-        return best(found)
-    with_penalty(question, plain, tau, found)
-    if explained(found, 1):
-        return best(found)
-    slipped = trials(True, tau, given, among, question.with_ref)
-    judge_all(question, slipped, tau, found)
-    if not explained(found, 1):
-        fit_all(question, slipped, tau, found)
+        slipped = both_lengths([x.with_change(slip) for x in some if usual(x) for slip in slips(x.objective, tau)])
+        judge_all(question, slipped, tau, found)
+        for stage in (with_penalty, fit_all):
+            if not explained(found, 1):
+                stage(question, [x for x in slipped if x.name in COMMON], tau, found)
+        if explained(found, 2):
+            return best(found)
+    judge_all(question, pairs(likely, tau), tau, found)
     verdict = best(found)
     slopes = [slope for _, slope in question.slopes["ordinary"]]
-    if REL_TOL < verdict.error < ROUNDED_TOL and all(bool((x.bfloat16() == x).all()) for x in slopes):
-        return replace(verdict, slips=("its gradient has the 8 bits of bfloat16: log-probabilities are cast to it",))
+    if verdict.error > REL_TOL:
+        for dtype, limit in ((torch.bfloat16, ROUNDED_TOL), (torch.float16, 0.1 * ROUNDED_TOL)):
+            if verdict.error < limit and all(bool((x.to(dtype) == x).all()) for x in slopes):
+                rounded = f"its gradient has the few bits of {str(dtype)[6:]}: log-probabilities are cast to it"
+                return replace(verdict, slips=(rounded,))
     return verdict
+
+
+def both_lengths(bare: list[Trial]) -> list[Trial]:
+    """Candidates as they are, and with each response divided by its length."""
+    return [y for x in bare for y in (x, x.divided())]
+
+
+def words_of(loss: LossFunction | Objective) -> list[str]:
+    """The words of the name of a function, "dr_grpo_loss" as "dr-grpo" and others: what it promises to be."""
+    words = re.findall("[a-z0-9]+", getattr(loss, "__name__", "").lower())
+    return ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+
+
+def usual(trial: Trial) -> bool:
+    """Whether a candidate is not another one times a constant, nor too far-fetched for two changes."""
+    again = trial.name in ("dr-grpo", "grpo-kl") or {"trust_region", "scale"} & set(trial.options)
+    return not (
+        again
+        or trial.options.get("std") == "mean"
+        or (trial.options and trial.name in LATER and trial.name not in COMMON)
+    )
+
+
+def credited(question: Question, plain: list[Trial], tau: float) -> list[Trial]:
+    """Candidates whose advantage is that of the loss: their own, an option's, or another one as a slip."""
+    wanted = torch.cat([-len(slope) * slope.sum(1) for _, slope in question.slopes["flat"]])
+    rounded = all(bool((slope.bfloat16() == slope).all()) for _, slope in question.slopes["ordinary"])
+    tol = ROUNDED_TOL if rounded else CREDIT_TOL
+    bare = [x for x in plain if not x.by_length]
+    bare += [x.with_change(slip) for x in bare if not x.options for slip in credit_options(x.objective)]
+    # rows of advantages, and the candidates that have them
+    known: dict[bytes, tuple[list[Tensor], list[Trial]]] = {}
+    for trial in bare:
+        rows = [-len(slope) * slope.sum(1) for slope in trial.on("flat")]
+        key = (torch.cat(rows) * 1e9).round().numpy().tobytes()
+        known.setdefault(key, (rows, []))[1].append(trial)
+    pool = list(known.values())
+    single = [x for x in bare if not x.changes and "std" not in x.options and usual(x)
+              and ("baseline" not in x.options or x.name == "reinforce-pp")]  # fmt: skip
+    for of_part in (False, True):
+        some = [x for x in single if isinstance(x.objective, PMDPart) >= of_part]
+        for slip in advantages(tau, of_part):
+            rows = [slip.twist.args[0](probe.groups).flatten() for probe in flat()]  # type: ignore[union-attr]
+            pool.append((rows, [with_credit(x, slip) for x in some]))
+    made: list[Trial] = []
+    for offset in (False, True):  # an entropy bonus adds one number to every row
+        if not made:
+            fitting = same_credit(wanted, [rows for rows, _ in pool], tol, offset)
+            made = [x for (_, group), fits in zip(pool, fitting, strict=True) if fits for x in group]
+    for words, change in CHANGES.items() if not made else ():
+        changed = [[change(row, probe) for row, probe in zip(rows, flat(), strict=True)] for rows, _ in pool]
+        slip = Slip(words, partial(with_changed_advantage, change))
+        made += [x.with_change(slip) for (_, group), fits in zip(pool, same_credit(wanted, changed, tol), strict=True)
+                 if fits for x in group]  # fmt: skip
+    fewest = min((x.slips for x in made), default=0)
+    return [x for x in made if x.slips <= fewest + (not rounded and x.slips == 1)]
+
+
+def with_credit(trial: Trial, slip: Slip) -> Trial:
+    """A candidate with another advantage; a small constant in its own std, as frameworks add one, is an option."""
+    advantage = slip.twist.args[0]  # type: ignore[union-attr]
+    keywords = getattr(advantage, "keywords", {})
+    constant, std = keywords.get("constant", 0.0), next((s for s, c in STDS if c == keywords.get("correction")), "")
+    same = with_std(trial.objective, std, constant) if constant <= SHIPPED and std else None
+    if same is None or repr_of(same) != repr_of(slip):
+        return trial.with_change(slip)
+    own = {} if trial.objective.std == std else {"std": std}  # type: ignore[attr-defined]
+    more = {"std_constant": constant} if constant else {}
+    return trial.with_change(same, options=trial.options | own | more)
+
+
+def repr_of(slip: Slip) -> tuple[Any, Any]:
+    """The function of an advantage and its numbers, to compare two slips."""
+    advantage = slip.twist.args[0]  # type: ignore[union-attr]
+    return advantage.func, advantage.keywords
+
+
+def same_credit(wanted: Tensor, found: list[list[Tensor]], tol: float, offset: bool = False) -> list[bool]:
+    """Whether each list of advantages is a multiple of the wanted ones, up to a reduction and, perhaps, an offset."""
+    rows = torch.stack([torch.cat(each) for each in found]).double().nan_to_num()
+    fits = torch.zeros(len(rows), dtype=torch.bool)
+    for reduction in flat()[0].factors:
+        factors = torch.cat([torch.full((p.reward.numel(),), p.factors[reduction]) for p in flat()]).double()
+        scaled, target = rows * factors, wanted
+        if offset:
+            unit = factors / factors.norm()
+            scaled, target = scaled - (scaled @ unit)[:, None] * unit, target - (target @ unit) * unit
+        share = (scaled @ target / (scaled**2).sum(1).clamp_min(1e-300))[:, None]
+        fits |= (scaled * share - target).norm(dim=1) <= tol * wanted.norm()
+    return [bool(x) for x in fits]
+
+
+def pairs(bases: list[Trial], tau: float) -> Iterator[Trial]:
+    """The best known of some candidates with two slips at once in what they see."""
+    for base in bases:
+        if base.name not in PAIRED or len(base.options) > 2 or {"baseline", "scale"} & set(base.options):
+            continue
+        twists = [
+            slip for slip in slips(base.objective, tau) if slip.twist is not None and "temperature" not in slip.words
+        ]
+        for i, first in enumerate(twists):
+            for second in twists[i + 1 :]:
+                yield base.with_change(first).with_change(second)
 
 
 def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **options: Any) -> None:
@@ -276,12 +472,20 @@ def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **opt
     """
     if name not in OBJECTIVES:
         raise UsageError(f"{unknown('objective', name, OBJECTIVES)}")
-    with_tau = {"tau": tau} if "tau" in {option.name for option in fields(OBJECTIVES[name])} else {}
-    objective = OBJECTIVES[name](**options, **with_tau)
+    own = {option.name for option in fields(OBJECTIVES[name])}
+    constant = options.get("std_constant")
+    chosen = {key: value for key, value in options.items() if key != "std_constant"}
+    objective = OBJECTIVES[name](**chosen, **({"tau": tau} if "tau" in own else {}))
+    changes: tuple[Slip, ...] = ()
+    if constant is not None:
+        slip = with_std(objective, getattr(objective, "std", ""), constant)
+        if slip is None:
+            raise UsageError(f"{name} got std_constant={constant}; it divides by no std: leave it out")
+        changes = (slip,)
     question = ask(loss)
     uses = question.with_ref and bool(traits(objective).uses_reference)
     for by_length in (False, True):
-        verdict = judge(question, Trial(name, {}, objective, Slip(), by_length, uses), tau)[2]
+        verdict = judge(question, Trial(name, {}, objective, changes, by_length, uses), tau)[2]
         if verdict.right and not verdict.options:
             return
     found = certify(loss, tau, (name,), **options)
@@ -291,28 +495,20 @@ def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **opt
     )
 
 
-def best(found: list[tuple[float, float, Verdict]]) -> Verdict:
+def best(found: Found) -> Verdict:
     """The nearest, then the cheapest to explain."""
     return min(found, key=lambda each: each[:2])[2]
 
 
-def explained(found: list[tuple[float, float, Verdict]], slips: int = 0) -> bool:
-    """Whether an objective with at most so many slips agrees everywhere, or one differs where no slip can change it."""
+def explained(found: Found, slips: int) -> bool:
+    """Whether an objective with so many slips, one more in its advantage or reduction, agrees everywhere."""
     verdict = best(found)
-    said = [slip for slip in verdict.slips if slip not in UNEXPLAINED]
-    if verdict.error > REL_TOL or len(said) < len(verdict.slips):
+    if verdict.error > REL_TOL or set(verdict.slips) & set(DIFFERS.values()):
         return False
-    return len([slip for slip in said if slip not in FINAL]) <= slips
+    return len(verdict.slips) <= slips + bool(slips)
 
 
-FINAL = [words for table in (DIFFERS, NOT_FINITE) for words in table.values()]
-UNEXPLAINED = [DIFFERS["wide"], DIFFERS["narrow"], DIFFERS["long"]]
-"Differences that a number in an objective, or a slip, may explain."
-
-
-def judge_all(
-    question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]
-) -> None:
+def judge_all(question: Question, candidates: Iterable[Trial], tau: float, found: Found) -> None:
     """Add a verdict for every candidate that agrees on the first batch, and for the nearest of the others."""
     wanted = question.slopes["ordinary"][0][1]
     ranked = [(apart(wanted, slope), x) for x in candidates if bool((slope := x.slope("ordinary", 0)).any())]
@@ -328,58 +524,122 @@ def judge(
 ) -> tuple[float, float, Verdict]:
     """Distance, cost and verdict of a candidate."""
     wanted, ours, batches = question.slopes["ordinary"], trial.on("ordinary"), ordinary()
+    recounts = any(change.recounts for change in trial.changes)
+    if recounts:  # the factor of each batch is free
+        ours = [slope * share(target, slope) for (_, target), slope in zip(wanted, ours, strict=True)]
     reduction, constant, error = factor([s for _, s in wanted], ours, batches)
     norm, slip = as_norm(trial, reduction)
     large = constant_in_words(constant, tau, error)
-    words = [word for word in (trial.slip.words, *extra, slip, large) if word]
+    words = [word for word in (*(change.words for change in trial.changes), *extra, slip, large) if word]
     cost = len(words) + 0.0
     if error <= REL_TOL:
-        for probe, his, mine in zip(special(), question.slopes["special"], trial.on("special"), strict=True):
-            difference = differs(probe, his, mine, constant * probe.factors[reduction])
+        for i, (probe, his) in enumerate(zip(special(), question.slopes["special"], strict=True)):
+            difference = differs(trial, i, his, constant * probe.factors[reduction])
             words += [difference] if difference else []
-            cost += 1.5 * bool(difference)
+            cost += (1.5 if difference in DIFFERS.values() else 1.0) * bool(difference)
     options = trial.options | (more or {}) | ({} if norm is None else {"norm": norm})
     gaps = [
         abs(float(his - trial.value(p, p.logp) * p.factors[reduction]))
         for (his, _), p in zip(wanted, batches, strict=True)
     ]
     value = not large and not isinstance(trial, Penalised) and max(gaps) < 1e-6
-    cost += 0.1 * len(options) + (0.15 if trial.name in LATER else 0.0) - (0.01 if value else 0.0)
+    cost += 0.1 * len(options) + (0.25 if trial.name in LATER else 0.0) - (0.01 if value else 0.0)
     verdict = Verdict(trial.name, options, tuple(words), error, value)
     return 0.0 if error <= REL_TOL else error, cost, verdict
 
 
-def differs(probe: Probe, his: Slope, mine: Tensor, scale: float) -> str:
+def differs(trial: Trial, i: int, his: Slope, scale: float) -> str:
     """What to say of a loss on a special batch, empty if it agrees with the objective there."""
+    probe, mine = special()[i], trial.slope("special", i)
     if not bool(mine.isfinite().all()):  # the slip itself overflows, or reads NaN
         return "" if not bool(his[1].isfinite().all()) else DIFFERS[probe.name]
     if not bool(his[1].isfinite().all() and his[0].isfinite()):
         return NOT_FINITE.get(probe.name, DIFFERS[probe.name])
-    return "" if float(rows_apart(his[1], scale * mine).max()) <= 2 * REL_TOL else DIFFERS[probe.name]
+    scale = share(his[1], mine) if any(change.recounts for change in trial.changes) else scale
+    if float(rows_apart(his[1], scale * mine).max()) <= 2 * REL_TOL:
+        return ""
+    for words, change in SPECIAL_SLIPS.get(probe.name, {}).items():
+        slope, factor_ = change(trial, probe)
+        if float(rows_apart(his[1], scale * factor_ * slope).max()) <= 2 * REL_TOL:
+            return words
+    return DIFFERS[probe.name]
+
+
+def on_changed(trial: Trial, changed: Probe) -> Tensor:
+    """The gradient of a candidate on another batch."""
+    logp = changed.logp.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(replace(trial, twin=None).value(changed, logp), logp, allow_unused=True)
+    return torch.zeros_like(logp) if slope is None else slope * math.prod(c.sign for c in trial.changes)
+
+
+def with_rewards(change: Callable[[Tensor], Tensor], trial: Trial, probe: Probe) -> tuple[Tensor, float]:
+    """The gradient with other rewards."""
+    return on_changed(trial, replace(probe, reward=change(probe.reward))), 1.0
+
+
+def with_mask(change: Callable[[Tensor], Tensor], own_length: bool, trial: Trial, probe: Probe) -> tuple[Tensor, float]:
+    """The gradient under another mask; `own_length`: each row still counts with the length that it had."""
+    mask = change(probe.mask)
+    slope = on_changed(trial, replace(probe, mask=mask))
+    if own_length and trial.by_length:
+        slope = slope * (mask.sum(1) / probe.mask.sum(1))[:, None]
+    return slope, 1.0
+
+
+def without_silent(by_tokens: bool, trial: Trial, probe: Probe) -> tuple[Tensor, float]:
+    """The gradient if groups of equal rewards count in no mean."""
+    mixed = (probe.reward != probe.reward[:, :1]).any(1)
+    tokens = probe.mask.sum(1).view(probe.reward.shape).sum(1)
+    counts = tokens if by_tokens else torch.ones_like(tokens)
+    return on_changed(trial, probe), float(counts.sum() / counts[mixed].sum())
+
+
+SpecialSlip = Callable[[Trial, Probe], tuple[Tensor, float]]
+"Maps a candidate and a special batch to the gradient with a slip there, and a factor of it."
+
+SPECIAL_SLIPS: dict[str, dict[str, SpecialSlip]] = {
+    "negative": {
+        f"the rewards are {words}": partial(with_rewards, change)
+        for words, change in {
+            "clamped to [0, 1]": lambda reward: reward.clamp(0, 1),
+            "clamped to [-1, 1]": lambda reward: reward.clamp(-1, 1),
+            "at least 0: negative ones are set to 0": lambda reward: reward.clamp_min(0),
+            "at most 1: larger ones are set to 1": lambda reward: reward.clamp_max(1),
+            "under absolute value": torch.abs,
+        }.items()
+    },
+    "silent": {
+        "groups of equal rewards are left out of the mean over responses": partial(without_silent, False),
+        "groups of equal rewards are left out of the mean over tokens": partial(without_silent, True),
+    },
+    "holes": {
+        words + after: partial(with_mask, change, own)
+        for own, after in ((False, ""), (True, " in the sum, not in the length"))
+        for words, change in {
+            "where the mask has a hole, it is taken as the first |y| columns": lambda mask: (
+                torch.arange(mask.shape[1]) < mask.sum(1)[:, None]
+            ),
+            "tool output inside a response counts": lambda mask: (
+                (mask.cumsum(1) > 0) & (mask.flip(1).cumsum(1).flip(1) > 0)
+            ),
+            "everything up to the last token of a response counts, tool output too": lambda mask: (
+                mask.flip(1).cumsum(1).flip(1) > 0
+            ),
+            "tokens after a hole in the mask are left out": lambda mask: mask & (
+                (~mask & (mask.cumsum(1) > 0)).cumsum(1) == 0
+            ),
+        }.items()
+    },
+}  # fmt: skip
 
 
 @lru_cache(maxsize=8)
-def trials(
-    slipped: bool, tau: float, options: tuple[tuple[str, Any], ...], among: tuple[str, ...], with_ref: bool
-) -> list[Trial]:
-    """Every candidate as it is, or with a slip each; kept, since another loss meets the same ones."""
+def trials(tau: float, options: tuple[tuple[str, Any], ...], among: tuple[str, ...], with_ref: bool) -> list[Trial]:
+    """Every candidate as it is; kept, since another loss meets the same ones."""
     made = []
     for name, chosen, objective in candidates(tau, dict(options), among):
-        again = name in ("dr-grpo", "grpo-kl") or {"trust_region", "scale"} & set(chosen) or chosen.get("std") == "mean"
-        if slipped and (again or (chosen and name in LATER and name != "dapo")):
-            continue  # another candidate times a constant, or too far-fetched for two changes
-        for slip in slips(objective, tau) if slipped else [Slip()]:
-            if changes_advantage(slip) and {"baseline", "std"} & set(chosen):
-                continue  # the advantage is another anyway
-            changed = objective
-            if slip.objective is not None:
-                changed = slip.objective(**{f.name: getattr(objective, f.name) for f in fields(objective)})  # type: ignore[arg-type]
-            uses = with_ref and bool(traits(objective).uses_reference)
-            bare = Trial(name, chosen, changed, slip, False, uses)
-            made += [
-                bare,
-                replace(bare, by_length=True, twin=None if traits(objective).whole_groups else bare, slopes={}),
-            ]
+        bare = Trial(name, chosen, objective, (), False, with_ref and bool(traits(objective).uses_reference))
+        made += [bare, bare.divided()]
     return made
 
 
@@ -408,11 +668,10 @@ def candidates(
 FITTED = 6  # candidates whose numbers are searched: those nearest to the loss where no clip is reached
 
 
-def fit_all(question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]) -> None:
+def fit_all(question: Question, candidates: Iterable[Trial], tau: float, found: Found) -> None:
     """Search the numbers of those candidates that agree where clips and pulls hardly act, and add the verdicts."""
-    usable = [x for x in candidates if fitted(x)]
     ranked = []
-    for trial in usable:
+    for trial in candidates:
         slope = trial.slope("near", 0)
         if not bool(slope.any()) or apart(question.slopes["near"][0][1], slope) > NEAR_TOL:
             continue
@@ -436,28 +695,11 @@ def fit_all(question: Question, candidates: list[Trial], tau: float, found: list
                 return
 
 
-def fitted(trial: Trial) -> bool:
-    """Whether numbers are searched in a candidate: as it is, or with another advantage."""
-    return not trial.slip.words or changes_advantage(trial.slip)
-
-
-def changes_advantage(slip: Slip) -> bool:
-    """Whether a slip replaces the advantage and nothing else."""
-    return isinstance(slip.twist, partial) and slip.twist.func is with_advantage
-
-
 def turn(trial: Trial, dial: Dial, values: tuple[float, ...]) -> Trial:
     """The candidate with its numbers at these values."""
-    objective, other = dial.turned(trial.objective, values)
-    first = trial.slip.twist
-
-    def both(batch: Batch, probe: Probe) -> Batch:
-        batch = batch if first is None else first(batch, probe)
-        return batch if other is None else other(batch, probe)
-
-    twist = None if first is None and other is None else both
-    return replace(
-        trial, objective=objective, slip=replace(trial.slip, twist=twist), credit=trial.objective, twin=None, slopes={}
+    objective, twist = dial.turned(trial.objective, values)
+    return replace(trial, credit=trial.credit or trial.objective, twin=None, slopes={}).with_change(
+        Slip("", twist), objective
     )
 
 
@@ -546,102 +788,211 @@ def golden_section(loss: Callable[[float], float], low: float, high: float) -> f
     return (low + high) / 2
 
 
-def with_penalty(
-    question: Question, candidates: list[Trial], tau: float, found: list[tuple[float, float, Verdict]]
-) -> None:
+def with_penalty(question: Question, candidates: Iterable[Trial], tau: float, found: Found) -> None:
     """Add the candidates that agree with the loss once a KL term is added, by least squares of the two gradients."""
     wanted = [s for _, s in question.slopes["ordinary"]]
-    anchors = ("pi_ref", "pi_old") if question.with_ref else ("pi_old",)
-    for trial in candidates:
-        if trial.name == "grpo-kl":  # GRPO with such a term
+    usable = [x for x in candidates if x.name != "grpo-kl" and bool(x.slope("ordinary", 0).any())]
+    if not usable:
+        return
+    ours = torch.stack([x.slope("ordinary", 0).flatten() for x in usable])
+    for anchor, estimator, whole, by_length, padding in product(
+        ("pi_ref", "pi_old") if question.with_ref else ("pi_old",),
+        PENALTIES,
+        (False, True),
+        (False, True),
+        (False, True),
+    ):
+        if (padding and (whole or anchor == "pi_old")) or (anchor, estimator, whole) == ("pi_old", "k2", True):
             continue
-        ours = trial.slope("ordinary", 0)
-        if not bool(ours.any()):
-            continue
-        per_response = traits(trial.objective).level == "response"
-        for anchor in anchors:
-            for estimator in PENALTIES:
-                pulls = hasattr(trial.objective, "tau")
-                if anchor == "pi_old" and (pulls or (estimator == "k1" and not hasattr(trial.objective, "clip_low"))):
-                    continue  # the pull, or a baseline, by another name
-                for whole in (False, True) if per_response and (anchor, estimator) != ("pi_old", "k2") else (False,):
-                    penalty = partial_penalty(estimator, anchor, whole, trial.by_length)
-                    coefficients = two_columns(wanted[0], ours, penalty(ordinary()[0]))
-                    if coefficients is None:
-                        continue
-                    beta = coefficients[1] / coefficients[0]
-                    if abs(beta) < 1e-6:
-                        continue
-                    shown = float(f"{beta:.4g}")
-                    beta = shown if abs(shown / beta - 1) < 1e-7 else beta
-                    own = {f.name: getattr(trial, f.name) for f in fields(Trial)} | {"slopes": {}}
-                    added = Penalised(**own, penalty=penalty, beta=beta)
-                    what = f"{estimator} of log pi/{anchor} {'per response' if whole else 'per token'}"
-                    said: tuple[str, ...] = ()
-                    if beta < 0:
-                        said = (f"the KL term ({what}) has the wrong sign: its coefficient is {beta:.4g}",)
-                    elif estimator == "k3 of the inverse ratio":
-                        said = (f"the KL term is {what}: e^s - 1 - s, not e^-s - 1 + s (coefficient {beta:.4g})",)
-                    elif estimator == "k1":
-                        said = (
-                            f"the KL term is {what}, or log pi is added as an entropy bonus: "
-                            f"as a loss, its expected gradient is 0 (coefficient {beta:.4g})",
-                        )
-                    elif estimator == "abs":
-                        said = (
-                            f"the KL term is {what}, which as a loss has the gradient of twice the total variation "
-                            f"(coefficient {beta:.4g})",
-                        )
-                    more = {} if said else {"kl_coef": added.beta, "kl_estimator": estimator} | (
-                        {} if anchor == "pi_ref" or not question.with_ref else {"anchor": "pi_old"})  # fmt: skip
-                    verdict = judge(question, added, tau, said, more)
-                    if verdict[0] == 0.0 and not set(verdict[2].slips) & set(DIFFERS.values()):
-                        found.append(verdict)
+        penalty = partial(penalty_slope, estimator, anchor, whole, by_length, padding)
+        column = penalty(ordinary()[0])
+        for place in spans(wanted[0].flatten(), ours, column.flatten()):
+            trial = usable[place]
+            pulls = hasattr(trial.objective, "tau")
+            if anchor == "pi_old" and (pulls or (estimator == "k1" and not hasattr(trial.objective, "clip_low"))):
+                continue  # the pull, or a baseline, by another name
+            added = fit_penalty(wanted, trial, penalty)
+            if added is None:
+                continue
+            beta = added.beta
+            what = f"{estimator} of log pi/{anchor} {'per response' if whole else 'per token'}"
+            said: list[str] = []
+            if beta < 0:
+                said = [f"the KL term ({what}) has the wrong sign: its coefficient is {beta:.4g}"]
+            elif estimator == "k3 of the inverse ratio":
+                said = [f"the KL term is {what}: e^s - 1 - s, not e^-s - 1 + s (coefficient {beta:.4g})"]
+            elif estimator == "k1":
+                said = [f"the KL term is {what}, or log pi is added as an entropy bonus: "
+                        f"as a loss, its expected gradient is 0 (coefficient {beta:.4g})"]  # fmt: skip
+            elif estimator == "abs":
+                said = [f"the KL term is {what}, which as a loss has the gradient of twice the total variation "
+                        f"(coefficient {beta:.4g})"]  # fmt: skip
+            if padding:
+                said.append(f"padding counts in the KL term ({what}, coefficient {beta:.4g})")
+            if added.share or by_length != trial.by_length:
+                own = "averaged over each response" if by_length else "added up over tokens and averaged over responses"
+                said.append(f"the KL term ({what}, coefficient {beta:.4g}) has another length rule than the loss: "
+                            f"{added.share or own}")  # fmt: skip
+            more = {} if said else {"kl_coef": beta, "kl_estimator": estimator} | (
+                {} if anchor == "pi_ref" or not question.with_ref else {"anchor": "pi_old"})  # fmt: skip
+            verdict = judge(question, added, tau, tuple(said), more)
+            if verdict[0] == 0.0 and (padding or not set(verdict[2].slips) & set(DIFFERS.values())):
+                found.append(verdict)
 
 
-def partial_penalty(estimator: str, anchor: str, whole: bool, by_length: bool) -> Callable[[Probe], Tensor]:
-    """A function from a batch to the gradient of the mean KL term over its responses."""
+def spans(wanted: Tensor, ours: Tensor, column: Tensor) -> list[int]:
+    """The rows of `ours` [K, M] that give `wanted` [M] together with a column [M]: at most 40, the nearest first."""
+    unit = column / column.norm()
+    target, rows = wanted - (wanted @ unit) * unit, ours - (ours @ unit)[:, None] * unit
+    size = (rows**2).sum(1)
+    free = size > 1e-10 * (ours**2).sum(1)
+    share = torch.where(free, rows @ target / size.clamp_min(1e-300), 0.0)
+    error = (share[:, None] * rows - target).norm(dim=1) / wanted.norm()
+    return [int(i) for i in error.argsort()[:40] if error[i] < SCREENING_TOL and free[i]]
 
-    def penalty(probe: Probe) -> Tensor:
-        logp = probe.logp.clone().requires_grad_()
-        s = torch.where(probe.mask, logp - (probe.logp_ref if anchor == "pi_ref" else probe.logp_old), 0.0)
-        s = s.sum(1, keepdim=True) if whole else s
-        kind = PENALTIES[estimator]
-        value = (kl_estimate(-s if "inverse" in estimator else s, kind) if kind else s.abs()).sum(1)
-        tokens = probe.mask.sum(1) if by_length else torch.ones(len(logp))
-        (slope,) = torch.autograd.grad((value / tokens / len(logp)).sum(), logp)
-        return slope
 
-    return penalty
+def fit_penalty(wanted: list[Tensor], trial: Trial, penalty: Callable[[Probe], Tensor]) -> "Penalised | None":
+    """A candidate with the KL term at the coefficient that all ordinary batches share, or None."""
+    first, second = [], []
+    for target, ours, probe in zip(wanted, trial.on("ordinary"), ordinary(), strict=True):
+        columns = torch.stack([ours.flatten(), penalty(probe).flatten()], 1)
+        gram = columns.T @ columns
+        if float(torch.linalg.det(gram)) < 1e-10 * float(gram[0, 0] * gram[1, 1]):
+            return None
+        solution = torch.linalg.solve(gram, columns.T @ target.flatten())
+        first.append(float(solution[0]))
+        second.append(float(solution[1]) / float(solution[0]))
+    if max(map(abs, second)) < 1e-6:
+        return None
+    # the coefficient may change with the batch as one of its reductions does
+    own, _, _ = shared(first)
+    for share in ("", *(x for x in ordinary()[0].factors if x)):
+        ratios = [x / p.factors[share] * p.factors[own] for x, p in zip(second, ordinary(), strict=True)]
+        ratios = second if not share else ratios
+        beta = sum(ratios) / len(ratios)
+        if max(abs(x / beta - 1) for x in ratios) < 1e-4:
+            shown = float(f"{beta:.4g}")
+            beta = shown if abs(shown / beta - 1) < 1e-5 else beta
+            given = {f.name: getattr(trial, f.name) for f in fields(Trial)} | {"slopes": {}, "twin": None}
+            return Penalised(**given, penalty=penalty, beta=beta, share=share, own=own)
+    return None
+
+
+def shared(constants: list[float]) -> tuple[str, float, float]:
+    """The reduction that explains the constants of the ordinary batches best."""
+    return factor([torch.tensor([x]) for x in constants], [torch.ones(1)] * len(constants), ordinary())
+
+
+def penalty_slope(estimator: str, anchor: str, whole: bool, by_length: bool, padding: bool, probe: Probe) -> Tensor:
+    """The gradient of the mean KL term over the responses to a batch."""
+    logp = probe.logp.clone().requires_grad_()
+    mask = torch.ones_like(probe.mask) if padding else probe.mask
+    s = torch.where(mask, logp - (probe.logp_ref if anchor == "pi_ref" else probe.logp_old), 0.0)
+    s = s.sum(1, keepdim=True) if whole else s
+    kind = PENALTIES[estimator]
+    value = (kl_estimate(-s if "inverse" in estimator else s, kind) if kind else s.abs()).sum(1)
+    tokens = probe.mask.sum(1) if by_length else torch.ones(len(logp))
+    (slope,) = torch.autograd.grad((value / tokens / len(logp)).sum(), logp)
+    return slope
 
 
 @dataclass(eq=False)
 class Penalised(Trial):
-    """A candidate with beta times a KL term."""
+    """A candidate with beta times a KL term.
+
+    Attributes:
+        share: the reduction of the term where it is not that of the loss, which is `own`.
+    """
 
     penalty: Callable[[Probe], Tensor] = field(default=lambda probe: probe.logp)
     beta: float = 0.0
+    share: str = ""
+    own: str = ""
 
     def compute(self, kind: str, i: int) -> Tensor:
         """The sum of both gradients."""
-        return super().compute(kind, i) + self.beta * self.penalty(KINDS[kind]()[i])
+        probe = KINDS[kind]()[i]
+        factors = probe.factors
+        scale = self.beta * (factors[self.share] / factors[self.own] if self.share else 1.0)
+        return super().compute(kind, i) + scale * self.penalty(probe)
 
 
-def two_columns(wanted: Tensor, first: Tensor, second: Tensor) -> tuple[float, float] | None:
-    """Coefficients of the sum of two gradients that is `wanted`, or None if no sum is."""
-    columns = torch.stack([first.flatten(), second.flatten()], 1)
-    gram = columns.T @ columns
-    if float(torch.linalg.det(gram)) < 1e-10 * float(gram[0, 0] * gram[1, 1]):
-        return None
-    solution = torch.linalg.solve(gram, columns.T @ wanted.flatten())
-    if float((columns @ solution - wanted.flatten()).norm() / wanted.norm()) > SCREENING_TOL:
-        return None
-    return float(solution[0]), float(solution[1])
+@dataclass(eq=False)
+class Shaped(Trial):
+    """A candidate whose rewards are less by beta times a KL estimate of the response.
+
+    Attributes:
+        shape: the policies compared, the estimate, whether it is a mean over tokens, whether its gradient is kept.
+    """
+
+    shape: tuple[str, str, bool, bool] = ("pi_old", "k1", False, False)
+    beta: float = 0.0
+
+    def credited(self, probe: Probe, logp: Tensor) -> tuple[Batch, Probe]:
+        """What the objective sees at these rewards."""
+        policy, estimator, averaged, attached = self.shape
+        moving = {"pi_old": probe.logp_old, "pi": logp}[policy]
+        value = torch.where(
+            probe.mask, kl_estimate(torch.where(probe.mask, moving - probe.logp_ref, 0.0), estimator), 0.0
+        )
+        value = value.sum(1) / (probe.mask.sum(1) if averaged else 1)
+        value = value if attached else value.detach()
+        changed = replace(probe, reward=probe.reward - self.beta * value.view(probe.reward.shape))
+        batch, objective = super().credited(probe, logp)[0], self.credit or self.objective
+        return replace(batch, advantage=objective.advantage(changed.groups).flatten()), changed
+
+
+def in_reward(question: Question, candidates: Iterable[Trial], tau: float, found: Found) -> None:
+    """Add the candidates that agree with the loss once a KL term is taken from the reward."""
+    if not question.with_ref:
+        return
+    wanted = question.slopes["ordinary"][0][1]
+    for trial in candidates:
+        if not usual(trial) or trial.name in ("grpo-kl", "flowrl") or not bool(trial.slope("ordinary", 0).any()):
+            continue
+        for shape in product(("pi_old", "pi"), ("k1", "k2", "k3"), (False, True), (False, True)):
+            if shape[0] == "pi_old" and shape[3]:
+                continue
+            given = {f.name: getattr(trial, f.name) for f in fields(Trial)} | {"slopes": {}, "twin": None}
+            base, beta, step = trial.slope("ordinary", 0), 0.0, 1e-3
+            for _ in range(6):  # Newton's steps, since a std makes the advantage nonlinear in beta
+                at = Shaped(**given, shape=shape, beta=beta).slope("ordinary", 0) if beta else base
+                ahead = Shaped(**given, shape=shape, beta=beta + step).slope("ordinary", 0)
+                columns = torch.stack([at.flatten(), (ahead - at).flatten() / step], 1)
+                constant, move = torch.linalg.lstsq(columns, wanted.flatten()[:, None]).solution[:, 0].tolist()
+                error = float(
+                    (columns @ torch.tensor([constant, move]).double() - wanted.flatten()).norm() / wanted.norm()
+                )
+                if error > 0.1 or constant == 0:
+                    break
+                beta, step = beta + move / constant, 1e-5
+                if abs(move / constant) < 1e-9:
+                    break
+            if error > SCREENING_TOL or abs(beta) < 1e-6:
+                continue
+            shown = float(f"{beta:.4g}")
+            beta = shown if abs(shown / beta - 1) < 1e-5 else beta
+            policy, estimator, averaged, attached = shape
+            wrong = {
+                "has the wrong sign": beta < 0,
+                "is a mean over tokens, not a sum": averaged,
+                "is not detached: the gradient also goes through the reward": attached,
+                "is that of the policy that learns, not of pi_old": policy == "pi" and not attached,
+            }
+            what = f"the KL term in the reward ({estimator} of log {policy}/pi_ref, coefficient {beta:.4g})"
+            said = [f"{what} {words}" for words, so in wrong.items() if so]
+            more = {} if said else {"kl_coef": beta, "kl_estimator": estimator, "kl_in": "reward"}
+            found.append(judge(question, Shaped(**given, shape=shape, beta=beta), tau, tuple(said), more))
+
+
+def share(wanted: Tensor, found: Tensor) -> float:
+    """The multiple of a gradient that is nearest to another."""
+    return float((found * wanted).sum() / (found**2).sum().clamp_min(1e-300))
 
 
 def apart(wanted: Tensor, found: Tensor) -> float:
     """Relative distance of a gradient from the nearest multiple of another."""
-    return float((wanted - found * (found * wanted).sum() / (found**2).sum()).norm() / wanted.norm())
+    return float((wanted - found * share(wanted, found)).norm() / wanted.norm())
 
 
 def factor(wanted: list[Tensor], found: list[Tensor], batches: Any, tol: float = REL_TOL) -> tuple[str, float, float]:

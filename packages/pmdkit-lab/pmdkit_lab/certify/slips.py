@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.objectives import CISPO, GMPO, GRPO, GSPO, SAPO, Batch, Groups, Objective, PMDPart, baselines, credit
+from pmdkit.objectives import CISPO, GMPO, GRPO, GSPO, SAPO, Batch, Groups, Objective, baselines, credit
+from pmdkit.objectives.contrib.reinforce_pp import ReinforcePP
 from pmdkit.objectives.pmd_token import PMDToken
 from pmdkit_lab.certify.probes import Probe, ordinary
 
@@ -26,20 +27,48 @@ class Slip:
         twist: what the objective sees in place of its batch.
         sign: the loss with the mistake is this multiple of the twisted objective.
         objective: a class that takes the place of the objective's own, with the same options.
+        recounts: the number of tokens changes, and with it the factor of a batch.
     """
 
     words: str = ""
     twist: Twist | None = None
     sign: float = 1.0
     objective: Any = None
+    recounts: bool = False
+
+
+def advantages(tau: float, of_part: bool) -> Iterator[Slip]:
+    """The advantages that a loss may have in place of an objective's own; `of_part`: those of PMD-part."""
+    for words, advantage in (log_partitions(tau) if of_part else ADVANTAGES).items():
+        yield Slip(words, partial(with_advantage, advantage))
+
+
+def with_std(objective: Objective, std: str, constant: float) -> Slip | None:
+    """The advantage of an objective that divides by a std, with a constant added to it; None if it has no std."""
+    if not hasattr(objective, "std") or std not in dict(STDS):
+        return None
+    advantage: Any = with_constant
+    if isinstance(objective, ReinforcePP):
+        advantage = of_batch if objective.baseline == "batch" else partial(of_group_over_batch, centred=True)
+    return Slip("", partial(with_advantage, partial(advantage, correction=dict(STDS)[std], constant=constant)))
+
+
+def credit_options(objective: Objective) -> Iterator[Slip]:
+    """Options of the advantage at other values than the objective's."""
+    kind = type(objective)
+    for option, values in CREDIT_OPTIONS.items():
+        if isinstance(own := getattr(objective, option, None), float):
+            for value in values:
+                yield Slip(f"{option} is {value:g}, not {own:g}", objective=partial(with_option, kind, option, value))
 
 
 def slips(objective: Objective, tau: float) -> Iterator[Slip]:
-    """The slips that can be made in an objective."""
-    for words, advantage in (ADVANTAGES | (log_partitions(tau) if isinstance(objective, PMDPart) else {})).items():
-        yield Slip(words, partial(with_advantage, advantage))
+    """The slips that can be made in an objective, apart from its advantage."""
     for words, twist in TWISTS.items():
         yield Slip(words, twist)
+    for words, change in MASKS.items():
+        for own_length in (False, True):
+            yield Slip(words, partial(masked, change, own_length), recounts=True)
     if hasattr(objective, "tau"):
         yield Slip("the pull has the wrong sign: it pushes away from pi_old", partial(with_tau, -tau))
         yield Slip(
@@ -55,12 +84,12 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
             yield Slip("the log ratio of a response is the mean over its tokens, not the sum", mean_log_ratio)
             yield Slip(padded, partial(padded_mean, False))
     else:
+        yield Slip("the mean over the responses is taken at each token position, then over the positions", by_position)
         yield Slip("per response, where it should be per token", lambda batch, probe: batch.folded())
         yield Slip("the ratio of a token is the ratio of its whole response up to there", prefix_ratio)
         yield Slip("the ratio of every token is that of the response, exp of the mean log ratio", spread_mean)
     if hasattr(objective, "clip_low"):
         yield Slip("the maximum is taken where the minimum should be", negative_advantage, sign=-1.0)
-        yield Slip("the advantage is under absolute value", partial(with_rows, torch.abs))
         yield Slip(
             "the clip applies whatever the sign of the advantage: no minimum", None, objective=plain_clip(objective)
         )
@@ -75,11 +104,6 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", objective=SumGMPO)
     for cap, words in ((float("inf"), ""), (2.0, ", capped at 2")):
         yield Slip(f"it is multiplied once more by the detached ratio{words}", objective=weighted(objective, cap))
-    kind = type(objective)
-    for option, values in CREDIT_OPTIONS.items():
-        if isinstance(own := getattr(objective, option, None), float):
-            for value in values:
-                yield Slip(f"{option} is {value:g}, not {own:g}", objective=partial(with_option, kind, option, value))
     if isinstance(objective, CISPO):
         yield Slip("the weight is not detached: the gradient also goes through the ratio", objective=Attached)
     if isinstance(objective, PMDToken):
@@ -205,30 +229,8 @@ SHARES = (0.0, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 0.01,
           0.12, 0.15, 0.18, 0.19, 0.2, 0.21, 0.22, 0.23, 0.24, 0.25, 0.26, 0.27, 0.28, 0.29, 0.3, 0.35, 0.4, 0.5, 0.6,
           0.7, 0.8, 0.9)  # fmt: skip
 ABOVE_ONE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0, 10.0, 20.0, 50.0, 1e9)
-NATS = (
-    0.0,
-    0.1,
-    0.15,
-    0.2,
-    0.25,
-    0.3,
-    0.35,
-    0.4,
-    0.45,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.9,
-    1.0,
-    1.5,
-    2.0,
-    2.5,
-    3.0,
-    4.0,
-    5.0,
-    50.0,
-)
+NATS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0,
+        50.0)  # fmt: skip
 CREDIT_OPTIONS = {"k": (0.0, 0.01, 0.05, 0.2, 0.25, 0.5, 0.75, 1.0), "shift": (0.1, -0.2, 0.2, -0.5, 0.5)}
 OTHER_OPTIONS = ("kl_share", "radius")
 
@@ -254,6 +256,11 @@ def with_rows(change: Callable[..., Tensor], *given: Any) -> Batch:
     """The batch with its advantage changed: `given` is what `change` also takes, then batch and probe."""
     *more, batch, _ = given
     return replace(batch, advantage=change(batch.advantage, *more))
+
+
+def with_changed_advantage(change: Callable[[Tensor, Probe], Tensor], batch: Batch, probe: Probe) -> Batch:
+    """The batch with its advantage changed, see CHANGES."""
+    return replace(batch, advantage=change(batch.advantage, probe))
 
 
 def with_tau(tau: float, batch: Batch, probe: Probe) -> Batch:
@@ -352,11 +359,24 @@ def shifted_old(by: int, fill: float | None, batch: Batch, probe: Probe) -> Batc
     return replace(batch, logp_old=old)
 
 
-def shifted_mask(by: int, batch: Batch, probe: Probe) -> Batch:
+def shifted_mask(by: int, mask: Tensor) -> Tensor:
     """The mask moved by one column; what leaves the row is lost."""
-    mask = batch.mask.roll(by, 1)
+    mask = mask.roll(by, 1)
     mask[:, 0 if by > 0 else -1] = False
-    return replace(batch, mask=mask)
+    return mask
+
+
+def masked(change: Callable[[Tensor], Tensor], own_length: bool, batch: Batch, probe: Probe) -> Batch:
+    """The batch under another mask; `own_length`: each row counts with the length that it has there."""
+    mask = change(batch.mask)
+    length = mask.sum(1)
+    weight = batch.weight * batch.length / length.clamp_min(1) if own_length else batch.weight
+    return replace(batch, mask=mask, weight=weight)
+
+
+def by_position(batch: Batch, probe: Probe) -> Batch:
+    """Each token position with the same weight, and at it each response."""
+    return replace(batch, correction=(1 / batch.mask.sum(0).clamp_min(1)).expand_as(batch.logp).double())
 
 
 def tempered(scale: float, scale_old: float, batch: Batch, probe: Probe) -> Batch:
@@ -389,19 +409,16 @@ TWISTS: dict[str, Twist] = {
     "logp_old is one token late": partial(shifted_old, 1, None),
     "logp_old is one token late, and 0 for the first": partial(shifted_old, 1, 0.0),
     "logp_old is one token early": partial(shifted_old, -1, None),
-    "the mask is one token late: it leaves out the first and counts one after the last": partial(shifted_mask, 1),
-    "the mask is one token early: it leaves out the last": partial(shifted_mask, -1),
     "the mean over tokens is taken within each prompt, then over the prompts": by_prompt,
+    "each response is divided by the square root of its length": lambda batch, probe: replace(
+        batch, weight=batch.weight / batch.length.sqrt()
+    ),
     "the advantage is divided by the length of the response": lambda batch, probe: replace(
         batch, advantage=batch.advantage / batch.length
     ),
     "the advantage is multiplied by the length of the response": lambda batch, probe: replace(
         batch, advantage=batch.advantage * batch.length
     ),
-    "negative advantages are set to 0": partial(with_rows, partial(torch.clamp, min=0.0)),
-    "positive advantages are set to 0": partial(with_rows, partial(torch.clamp, max=0.0)),
-    "the advantages are those of the next row": partial(with_rows, partial(torch.roll, shifts=-1)),
-    "the advantages are those of the row before": partial(with_rows, partial(torch.roll, shifts=1)),
     **{
         f"{which} is divided by a temperature of {t:g}, and {other} is not": partial(
             tempered, *((1 / t, 1.0) if which == "logp" else (1.0, 1 / t))
@@ -409,13 +426,17 @@ TWISTS: dict[str, Twist] = {
         for t in (0.6, 0.7, 0.8, 0.9)
         for which, other in (("logp", "logp_old"), ("logp_old", "logp"))
     },
-    "the last token of each response is left out": lambda batch, probe: replace(batch, mask=without_last(batch.mask)),
-    "the first token of each response is left out": lambda batch, probe: replace(
-        batch, mask=without_last(batch.mask.flip(1)).flip(1)
-    ),
-    "responses and prompts are mixed up: the advantages are not in the order of the rows": lambda batch, probe: replace(
-        batch, advantage=batch.advantage.view(probe.reward.shape).T.flatten()
-    ),
+    **{f"all log-probabilities are divided by a temperature of {t:g}": partial(tempered, 1 / t, 1 / t)
+       for t in (0.5, 0.6, 0.7, 0.8, 0.9, 1.2, 1.5, 2.0)},
+}  # fmt: skip
+
+MASKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "the mask is one token late: it leaves out the first and counts one after the last": partial(shifted_mask, 1),
+    "the mask is one token early: it leaves out the last": partial(shifted_mask, -1),
+    "the last token of each response is left out": lambda mask: without_last(mask),
+    "the first token of each response is left out": lambda mask: without_last(mask.flip(1)).flip(1),
+    "the first column of the batch is left out": lambda mask: mask & (torch.arange(mask.shape[1]) > 0),
+    "one token after the last of each response counts": lambda mask: mask | shifted_mask(1, mask),
 }
 
 
@@ -424,33 +445,74 @@ def without_last(mask: Tensor) -> Tensor:
     return mask & (mask.flip(1).cumsum(1).flip(1) > 1)
 
 
-def of_batch(groups: Groups, std: bool) -> Tensor:
+def deviation(groups: Groups) -> Tensor:
+    """[P, G] reward minus the mean of its group."""
+    return groups.reward - groups.reward.mean(1, keepdim=True)
+
+
+def of_batch(groups: Groups, correction: int | None, constant: float = 0.0) -> Tensor:
     """Reward minus the mean of the batch, over its std or not."""
     centred = groups.reward - groups.reward.mean()
-    return centred / groups.reward.std(correction=0) if std else centred
+    return centred if correction is None else centred / (groups.reward.std(correction=correction) + constant)
 
 
-def of_group_over_batch(groups: Groups, correction: int) -> Tensor:
-    """Reward minus the mean of its group, over the std of the batch."""
-    return (groups.reward - groups.reward.mean(1, keepdim=True)) / groups.reward.std(correction=correction)
+def of_group_over_batch(groups: Groups, correction: int, centred: bool, constant: float = 0.0) -> Tensor:
+    """Reward minus the mean of its group, over the std of the batch; `centred`: that of these differences."""
+    rewards = deviation(groups) if centred else groups.reward
+    return deviation(groups) / (rewards.std(correction=correction) + constant)
 
 
-def whitened_again(groups: Groups, correction: int) -> Tensor:
+def of_batch_over_group(groups: Groups, correction: int, constant: float = 0.0) -> Tensor:
+    """Reward minus the mean of the batch, over the std of its group."""
+    return of_batch(groups, None) / (groups.reward.std(1, keepdim=True, correction=correction) + constant)
+
+
+def whitened_again(groups: Groups, correction: int, constant: float = 0.0) -> Tensor:
     """The standardised reward, once more standardised over the batch."""
-    advantage = baselines.standardised(groups, std="population")
-    return (advantage - advantage.mean()) / advantage.std(correction=correction)
+    advantage = with_constant(groups, constant, correction)
+    return (advantage - advantage.mean()) / (advantage.std(correction=correction) + constant)
 
 
 def with_constant(groups: Groups, constant: float, correction: int) -> Tensor:
-    """The standardised reward with a small constant added to the std."""
-    std = groups.reward.std(1, keepdim=True, correction=correction)
-    return (groups.reward - groups.reward.mean(1, keepdim=True)) / (std + constant)
+    """The standardised reward with a small constant added to the std; 0 where rewards are equal."""
+    return deviation(groups) / (groups.reward.std(1, keepdim=True, correction=correction) + constant).clamp_min(1e-12)
 
 
-def by_variance(groups: Groups) -> Tensor:
-    """The centred reward over the variance; 0 where rewards are equal."""
-    variance = groups.reward.var(1, keepdim=True, correction=0)
-    return (groups.reward - groups.reward.mean(1, keepdim=True)) / torch.where(variance > 0, variance, 1.0)
+def with_variance(groups: Groups, constant: float, correction: int, power: float = 1.0) -> Tensor:
+    """The centred reward over a power of the variance plus a constant; 0 where rewards are equal."""
+    variance = groups.reward.var(1, keepdim=True, correction=correction) + constant
+    return deviation(groups) / variance.clamp_min(1e-24) ** power
+
+
+def over_range(groups: Groups, shift: Tensor) -> Tensor:
+    """The shifted reward over the range of its group; 0 where rewards are equal."""
+    reward = groups.reward
+    return (reward - shift) / (reward.amax(1, keepdim=True) - reward.amin(1, keepdim=True)).clamp_min(1e-12)
+
+
+def regrouped(change: Callable[[Tensor], Tensor], groups: Groups) -> Tensor:
+    """The rows in the order of the prompts, cut into G groups of P, and each row's difference from a mean of these."""
+    prompts, size = groups.reward.shape
+    return change(groups.reward.reshape(size, prompts)).reshape(prompts, size)
+
+
+def centred(reward: Tensor, dim: int, correction: int | None, constant: float = 0.0) -> Tensor:
+    """The reward minus its mean along an axis, over its std or not."""
+    minus = reward - reward.mean(dim, keepdim=True)
+    return minus if correction is None else minus / (reward.std(dim, keepdim=True, correction=correction) + constant)
+
+
+def above(limit: float, groups: Groups) -> Tensor:
+    """Rewards of 1 above the limit, else 0."""
+    return (groups.reward > limit).double()
+
+
+def tiled(groups: Groups, correction: int | None, constant: float = 0.0) -> Tensor:
+    """The reward minus the mean of the group n mod P in place of n // G for row n, over its std or not."""
+    prompts, size = groups.reward.shape
+    rows = torch.arange(prompts * size).remainder(prompts).view(prompts, size)
+    minus = groups.reward - groups.reward.mean(1)[rows]
+    return minus if correction is None else minus / (groups.reward.std(1, correction=correction) + constant)[rows]
 
 
 def max_baseline(groups: Groups) -> Tensor:
@@ -497,19 +559,22 @@ def peers_log_mean_exp(reward: Tensor) -> Tensor:
     return ((rows.sum(1, keepdim=True) - rows) / (reward.shape[1] - 1)).log()
 
 
+STDS = (("population", 0), ("sample", 1))
+CONSTANTS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+SHIPPED = 1e-4
+"The largest constant in a std that a framework adds: TRL 1e-4, verl 1e-6, open-instruct and slime 1e-8 or less."
+
 ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
     "there is no baseline": lambda groups: groups.reward,
-    "the baseline is the mean of the batch, not of the group": partial(of_batch, std=False),
-    "mean and std are those of the batch, not of the group": partial(of_batch, std=True),
+    "the baseline is a constant, 0.5": lambda groups: groups.reward - 0.5,
+    "the baseline is the mean of the batch, not of the group": partial(of_batch, correction=None),
     "the mean includes a response's own draw": partial(baselines.minus_mean, baseline="mean"),
     "the mean leaves out a response's own draw": partial(baselines.minus_mean, baseline="loo"),
-    "the advantage is divided by the population std": partial(baselines.standardised, std="population"),
-    "the advantage is divided by the sample std": partial(baselines.standardised, std="sample"),
-    "the advantage is divided by the variance, not the std": by_variance,
     "the baseline is the median of the group": lambda groups: (
         groups.reward - groups.reward.median(1, keepdim=True).values
     ),
     "the baseline is the best reward of the group": max_baseline,
+    "the baseline is the worst reward of the group": lambda groups: groups.reward - groups.reward.amin(1, keepdim=True),
     "the baseline is the sum over the others divided by n, not n - 1": lambda groups: (
         groups.reward - (groups.reward.sum(1, keepdim=True) - groups.reward) / groups.reward.shape[1]
     ),
@@ -519,27 +584,108 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
     "the baseline is the sum over all responses divided by n - 1": lambda groups: (
         groups.reward - groups.reward.sum(1, keepdim=True) / (groups.reward.shape[1] - 1)
     ),
-    "the mean is that of the group, the population std that of the batch": partial(of_group_over_batch, correction=0),
-    "the mean is that of the group, the sample std that of the batch": partial(of_group_over_batch, correction=1),
+    "the baseline is the sum over all responses, not the mean": lambda groups: (
+        groups.reward - groups.reward.sum(1, keepdim=True)
+    ),
+    "the baseline has the wrong sign: the mean is added": lambda groups: (
+        groups.reward + groups.reward.mean(1, keepdim=True)
+    ),
     "the std is the mean of those of the groups": lambda groups: (
-        (groups.reward - groups.reward.mean(1, keepdim=True)) / groups.reward.std(1, correction=0).mean()
+        deviation(groups) / groups.reward.std(1, correction=0).mean()
     ),
-    "the advantages are whitened once more over the batch, by the population std": partial(
-        whitened_again, correction=0
+    "the advantage is divided by the range of the group, not the std": lambda groups: over_range(
+        groups, groups.reward.mean(1, keepdim=True)
     ),
-    "the advantages are whitened once more over the batch, by the sample std": partial(whitened_again, correction=1),
-    "the advantage is multiplied by the std, not divided": lambda groups: (
-        (groups.reward - groups.reward.mean(1, keepdim=True)) * groups.reward.std(1, keepdim=True, correction=0)
+    "the reward is scaled to [0, 1] in each group, in place of mean and std": lambda groups: over_range(
+        groups, groups.reward.amin(1, keepdim=True)
     ),
-    "the reward is divided by the std without a baseline": lambda groups: (
-        groups.reward / groups.reward.std(1, keepdim=True, correction=0).clamp_min(1e-12)
+    "the advantage is divided by the mean absolute deviation, not the std": lambda groups: (
+        deviation(groups) / deviation(groups).abs().mean(1, keepdim=True).clamp_min(1e-12)
+    ),
+    "the mean is over the prompts, not over the responses to a prompt": lambda g: centred(g.reward, 0, None),
+    "the groups are cut wrongly: rows are viewed as [G, P]":
+        partial(regrouped, partial(centred, dim=1, correction=None)),
+    "responses of different prompts are taken for neighbours: the mean is over every P-th row":
+        partial(regrouped, partial(centred, dim=0, correction=None)),
+    "the baselines are tiled, not repeated for each response: they are those of other prompts": partial(
+        tiled, correction=None
+    ),
+    "the rewards are 1 above 0.5, else 0": lambda groups: centred(above(0.5, groups), 1, None),
+    "the rewards are 1 above 0, else 0": lambda groups: centred(above(0, groups), 1, None),
+    **{
+        words.format(std): partial(advantage, correction=correction)
+        for std, correction in STDS
+        for words, advantage in {
+            "the advantage is divided by the {} std": partial(with_constant, constant=0.0),
+            "the advantage is divided by the variance, not the std ({})": partial(with_variance, constant=0.0),
+            "the advantage is multiplied by the {} std, not divided": partial(with_variance, constant=0.0, power=-0.5),
+        }.items()
+    },
+    **{
+        words.format(std) + (f", to which {constant:g} is added" if constant else ""): partial(
+            advantage, correction=correction, constant=constant
+        )
+        for constant in (0.0, *CONSTANTS)
+        for std, correction in STDS
+        for words, advantage in {
+            "mean and {} std are those of the batch, not of the group": of_batch,
+            "the mean is that of the group, the {} std that of the batch": partial(of_group_over_batch, centred=False),
+            "the difference from the mean of the group is divided by its {} std over the batch": partial(
+                of_group_over_batch, centred=True
+            ),
+            "the mean is that of the batch, the {} std that of the group": of_batch_over_group,
+            "there is no baseline, and the reward is divided by the {} std": lambda groups, correction, constant: (
+                groups.reward / (groups.reward.std(1, keepdim=True, correction=correction) + constant).clamp_min(1e-12)
+            ),
+            "the advantages are whitened once more over the batch, by the {} std": whitened_again,
+            "mean and {} std are over the prompts, not over the responses to a prompt":
+                lambda g, **std: centred(g.reward, 0, **std),
+            "the groups are cut wrongly: rows are viewed as [G, P] ({} std)":
+                lambda g, **std: regrouped(partial(centred, dim=1, **std), g),
+            "responses of different prompts are taken for neighbours: mean and {} std are over every P-th row":
+                lambda g, **std: regrouped(partial(centred, dim=0, **std), g),
+            "mean and {} std are tiled, not repeated for each response: they are those of other prompts": tiled,
+            "the rewards are 1 above 0.5, else 0 ({} std)": lambda g, **std: centred(above(0.5, g), 1, **std),
+        }.items()
+    },
+    **{
+        f"{constant:g} is added to the {std} {what}": partial(advantage, constant=constant, correction=correction)
+        for constant in CONSTANTS
+        for std, correction in STDS
+        for what, advantage in (("std", with_constant), ("variance", partial(with_variance, power=0.5)))
+    },
+}  # fmt: skip
+
+CHANGES: dict[str, Callable[[Tensor, Probe], Tensor]] = {
+    "negative advantages are set to 0": lambda advantage, probe: advantage.clamp_min(0),
+    "positive advantages are set to 0": lambda advantage, probe: advantage.clamp_max(0),
+    "the advantage is under absolute value": lambda advantage, probe: advantage.abs(),
+    "only the sign of the advantage counts": lambda advantage, probe: advantage.sign(),
+    "the advantages are those of the next row": lambda advantage, probe: advantage.roll(-1),
+    "the advantages are those of the row before": lambda advantage, probe: advantage.roll(1),
+    "the advantages are in reverse order": lambda advantage, probe: advantage.flip(0),
+    "responses and prompts are mixed up: the advantages are not in the order of the rows": lambda advantage, probe: (
+        advantage.view(probe.reward.shape).T.flatten()
+    ),
+    "each response has the advantage of the first one to its prompt": lambda advantage, probe: (
+        advantage.view(probe.reward.shape)[:, :1].expand(probe.reward.shape).flatten()
     ),
     **{
-        f"{constant:g} is added to the {std} std": partial(with_constant, constant=constant, correction=correction)
-        for constant in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-        for std, correction in (("sample", 1), ("population", 0))
+        f"the advantages are clamped at +-{limit:g}": partial(
+            lambda advantage, probe, limit: advantage.clamp(-limit, limit), limit=limit
+        )
+        for limit in (0.2, 0.25, 0.5, 1.0, 1.5, 2.0)
     },
-}
+    **{
+        f"{which} advantages are multiplied by {factor:g}": partial(
+            lambda advantage, probe, factor, sign: torch.where(sign * advantage > 0, factor * advantage, advantage),
+            factor=factor, sign=sign,
+        )
+        for which, sign in (("negative", -1), ("positive", 1))
+        for factor in (0.5, 2.0, 0.1, 0.25)
+    },
+}  # fmt: skip
+"Changes of an advantage [N], whichever it is."
 
 
 def at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
