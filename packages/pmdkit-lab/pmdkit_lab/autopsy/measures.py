@@ -319,6 +319,8 @@ def group_measures(
     equal = np.array([float(np.ptp(each)) < 1e-9 for each in rewards])
     at_top = np.array([each[0] >= high > 0 for each in rewards])
     rate = [float((each > (0.5 if low >= 0 else 0.0)).mean()) for each in rewards]
+    two = all(((each == low) | (each == high)).all() for each in rewards) and high > low
+    right = np.array([float((each == high).sum()) for each in rewards])
     measures: Measures = {
         "groups": len(groups), "silent": float(equal.mean()), "silent_top": float((equal & at_top).mean()),
         "difficulty": np.histogram(rate, (*gauge.EDGES[:-1], 1.0000001))[0].tolist(),
@@ -330,6 +332,7 @@ def group_measures(
             for rows in groups
             if paid[rows].sum() > 1
         ),
+        "distinct_lost": mean(1 / right[right > 0]) if two else None,  # by `pmdkit.theory.drift_law`
         "anchor": None if tau is None else float(np.mean([float(group_anchor(each, tau)) / tau for each in rewards])),
     }  # fmt: skip
 

@@ -13,17 +13,11 @@ import numpy as np
 
 from pmdkit.errors import UsageError
 from pmdkit.observe import gauge
+from pmdkit_lab.autopsy import scalar_causes as of_scalars
 from pmdkit_lab.autopsy.causes import ABOUT, SILENT, Cause, Run, causes
 from pmdkit_lab.autopsy.changes import JUMP, SURE, trend
 from pmdkit_lab.autopsy.measures import Measures, by_step, merged
-from pmdkit_lab.autopsy.scalar_causes import (
-    MIN_POINTS,
-    SMALL_GAIN,
-    Curves,
-    notes,
-    points_that_would_tell,
-    scalar_causes,
-)
+from pmdkit_lab.autopsy.scalar_causes import MIN_POINTS, SMALL_GAIN, Curves, notes, points_that_would_tell
 from pmdkit_lab.autopsy.scalars import Log, read_logs
 from pmdkit_lab.dumps.readers import MAX_STEPS, METRICS, Source, read, read_config
 
@@ -45,7 +39,9 @@ SHOWN = (
     ("repeated", "repeated prompts", ".0%"), ("repeated_at_least", "repeated prompts, at least", ".0%"),
     ("one_answer", "groups with one response", ".0%"),
     ("content", "right answers, by their content", ".1%"), ("agrees", "verdicts that agree with it", ".1%"),
-    ("asked", "prompt, words", ".1f"), ("word_entropy", "entropy of the words, nats", ".3f"),
+    ("asked", "prompt, words", ".1f"),
+    ("distinct_lost", "1/k, the distinct right answers that a solved batch loses", ".2f"),
+    ("word_entropy", "entropy of the words, nats", ".3f"),
     ("contradictions", "groups with contradictions paid", ".0%"), ("reward_std", "std inside groups", ".3f"),
     ("kl", "KL to the reference", ".4f"), ("kl_step", "KL of a step", ".2g"),
     ("kl_response", "KL of a step, a response", ".2g"), ("held_out", "held-out reward", ".3f"),
@@ -95,8 +91,8 @@ def autopsy(
         key for step in steps for key, value in step.items() if value is not None and (key, value) != ("right_known", 0)
     }
     curves = Curves(as_log(steps)) if "reward" in known else None
-    rest = scalar_causes(curves, FROM_SCALARS) if curves and not named and not run.rises else []
-    named = named or rest
+    rest, watch = of_scalars.scalar_causes(curves, FROM_SCALARS) if curves else ([], [])
+    named = named or ([] if run.rises else rest)
     if named:
         verdict = "causes"
     elif collapse or "reward" not in known or len(steps) < MIN_STEPS:
@@ -121,6 +117,7 @@ def autopsy(
         "steps": [steps[0]["step"], steps[-1]["step"], len(steps)],
         "missing": [{"needs": needs, "for": tells} for key, needs, tells in NEEDS if key not in known],
         "phases": phases, "events": events(steps, collapse), "causes": [cause.as_json(where) for cause in named],
+        "watch": [] if named else [cause.as_json(where) for cause in watch],
         "points": [len(steps), needed], "gain": curves.trend.last - curves.trend.first if curves else 0.0,
         "notes": silence(run), "collapsed": collapse is not None,
     }, steps  # fmt: skip
@@ -143,7 +140,11 @@ def silence(run: Run) -> list[str]:
     return [f"{share:.0%} of the groups have equal rewards and teach nothing, {at_top:.0%} because all are right"]
 
 
-FROM_SCALARS = ("rate-too-small", "kl-pushes", "uniform-policy")  # causes that need no rows, and have no rule with rows
+# causes that need no rows, and have no rule with rows
+FROM_SCALARS = (
+    "rate-too-small", "kl-pushes", "uniform-policy", "entropy-grows", "entropy-collapse", "kl-runaway",
+    "clip-saturation", "gradient-spikes", "not-finite", "kl-holds",
+)  # fmt: skip
 SCALARS = {
     "reward": "rewards", "entropy": "entropy", "length": "lengths", "cut": "cut-offs", "grad_norm": "gradient norms",
     "silent": "shares of silent groups", "reward_std": "stds inside groups", "kl": "distances to the reference",
@@ -188,7 +189,7 @@ def starts_differ(logs: list[Log]) -> Cause | None:
 
 def judge_scalars(curves: Curves) -> tuple[dict[str, Any], list[Measures]]:
     """The report of one run, without the facts about its file."""
-    log, named = curves.log, scalar_causes(curves)
+    log, (named, watch) = curves.log, of_scalars.scalar_causes(curves)
     needed = points_that_would_tell(curves)
     if named:
         verdict = "causes"
@@ -212,7 +213,8 @@ def judge_scalars(curves: Curves) -> tuple[dict[str, Any], list[Measures]]:
         "missing": [
             {"needs": words, "for": "causes that need them"} for key, words in SCALARS.items() if key not in table
         ],
-        "phases": phases, "events": [], "causes": [cause.as_json(str) for cause in named], "notes": notes(curves),
+        "phases": phases, "events": [], "causes": [cause.as_json(str) for cause in named],
+        "watch": [cause.as_json(str) for cause in watch], "notes": notes(curves),
         "points": [len(curves.reward), needed], "gain": curves.trend.last - curves.trend.first,
     }  # fmt: skip
     return report, steps
@@ -371,6 +373,9 @@ def headline(report: dict[str, Any]) -> str:
     """The verdict as one sentence."""
     if report["verdict"] == "causes":
         return f"{report['causes'][0]['name']}: {report['causes'][0]['says']}."
+    if report["watch"]:
+        so_far = "Healthy so far" if report["verdict"] == "healthy" else "Nothing is certain"
+        return f"{so_far}; watch {report['watch'][0]['name']}: {report['watch'][0]['says']}."
     if report["verdict"] == "too few steps":
         points, needed = report["points"]
         gain = f"its reward changes by {report['gain']:+.2g} from the first to the last third"

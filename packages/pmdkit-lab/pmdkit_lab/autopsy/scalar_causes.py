@@ -1,5 +1,8 @@
 """Why a reward does not rise, from scalars alone. Each rule returns the numbers that it rests on, or None.
 
+A finding is a cause where the reward does not rise, or for SIGNS where it falls. Elsewhere, and below a strength of 1,
+it is something to watch: a run can be ill before its reward falls, and healthy runs have some of these curves, too.
+
 For rewards of two values the laws of a group of G draws do most of the work. With a pass rate p, a group is silent with
 probability p^G + (1 - p)^G, which is convex: at the mean of p over the prompts it is the least share of silent groups.
 The std inside a group, `group_std`, is concave: at the mean of p it is largest, and reached only by prompts alike.
@@ -12,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit_lab.autopsy.causes import ABOUT, SOLVED, Cause
+from pmdkit_lab.autopsy import causes as of_rows
+from pmdkit_lab.autopsy.causes import ABOUT, MISMATCH_GAP, SILENT, SOLVED, STALE_GAP, Cause
 from pmdkit_lab.autopsy.changes import GROUP, JUMP, SURE, group_std, jump, trend
 from pmdkit_lab.autopsy.scalars import Log, Values
 
@@ -32,6 +36,10 @@ USUAL_UPDATES = 200  # in which a run has learned something; a shorter one is ju
 SAME_PROMPTS = 0.96  # std inside a group over that of prompts with one pass rate; spread of difficulty lowers it
 UNIFORM = 0.02  # nats below ln V
 VOCABULARIES = (151_936, 151_643, 152_064, 128_256, 129_280, 32_000, 32_768, 50_257, 49_152, 100_352, 256_000, 262_144)
+SPIKE = 10.0  # of the usual gradient; times the 0.1 of Adam's beta1 it is as much of the momentum as all before it
+SURPRISED = 2.0  # entropy + KL is the reference's surprise at the policy's text; over its surprise at its own
+STILL = 0.03  # of entropy; a policy that learns a tenth of the reward moves it further
+GOAL = re.compile("correct|accura|answer|right|solve|^f$", re.I)  # in the name of a component
 FADED, KEPT = 30, 5  # the std falls by so much while the gradient falls by less than that
 
 
@@ -57,6 +65,8 @@ class Curves:
         self.rises = self.trend.z >= SURE and self.trend.last > self.trend.first
         solved = self.rate is not None and float(self.rate[-self.last :].mean()) > SOLVED
         self.learned = self.kept and (self.rises or solved)
+        fall = float(best) - end
+        self.falls = not self.kept and fall > JUMP * self.trend.noise * math.sqrt(2 / self.last)
 
     @property
     def gained(self) -> bool:
@@ -74,6 +84,11 @@ class Curves:
         """A column, see `Log.get`."""
         return self.log.get(key)
 
+    def known(self, key: str) -> Values | None:
+        """A column with enough points for a trend, and with as many as the reward has; else None."""
+        values = self.log.get(key)
+        return values if values is not None and len(values) == len(self.reward) >= MIN_POINTS else None
+
     def step(self, place: int) -> int:
         """The number of the step at a place of the reward."""
         return int(self.steps[min(place, len(self.steps) - 1)])
@@ -88,6 +103,8 @@ def grader_changed(c: Curves) -> Evidence:
     if found is None or abs(found.size) < BIG_JUMP * max(c.scale * 0.6, np.ptp(c.smooth)) or found.at < KNOWN_LEVEL:
         return None
     after = c.reward[found.at :]
+    if data_changed(c) is not None or cap_changed(c, found.at):
+        return None
     if policy_leaps(c, found.at) or (found.size > 0 and np.ptp(after) > 1e-9):  # a reward that goes up asks no doctor
         return None
     level = f"goes from {c.reward[max(0, found.at - 5) : found.at].mean():.3g} to {after[:5].mean():.3g}"
@@ -143,7 +160,7 @@ def verdicts_shuffled(c: Curves) -> Evidence:
 
 def rate_too_large(c: Curves) -> Evidence:
     """The policy leaps, and the reward does not rise after it."""
-    if c.learned or len(c.reward) < FEW_POINTS:
+    if len(c.reward) < FEW_POINTS or cap_changed(c):
         return None
     entropy, kl = c.get("entropy"), c.get("kl")
     if entropy is not None and len(entropy) >= MIN_POINTS // 2 and entropy[0] > 0:
@@ -171,10 +188,6 @@ def rate_too_large(c: Curves) -> Evidence:
     if falls is not None and c.reward[falls.at :].mean() < 0.6 * best:
         says = f"at step {c.step(falls.at)} the reward falls by {-falls.size:.2g} and the policy leaps with it"
         return falls.z / JUMP, says, c.step(falls.at)
-    quick, rest = c.reward[:2], c.reward[max(2, len(c.reward) // 10) :]
-    if rest.max() < 0.5 * quick.max() and quick.max() - rest.mean() > 5 * trend(rest).noise:
-        says = f"the reward is {quick.max():.2g} in the first steps, and at most {rest.max():.2g} ever after"
-        return quick.max() / max(rest.max(), 1e-3) / 2, says, c.step(1)
     return None
 
 
@@ -192,21 +205,41 @@ def uniform_policy(c: Curves) -> Evidence:
     return 1 + (UNIFORM - abs(math.log(size) - end)) / UNIFORM, says, None
 
 
+def growth(c: Curves) -> tuple[float, str]:
+    """How far entropy grows step by step, of what is GROWN, and words about it; 0 where it does not."""
+    if (entropy := c.known("entropy")) is None or trend(entropy).z < 2 * SURE:
+        return 0.0, ""
+    first, last = float(np.median(entropy[: c.last])), float(np.median(entropy[-c.last :]))
+    if (leap := jump(entropy)) is not None and leap.size > LEAP * (last - first):
+        return 0.0, ""
+    words = f"entropy grows from {first:.2g} to {last:.2g} nats per token; the reward goes from {c.trend.first:.2g} to"
+    return last / max(first, 1e-9) / GROWN, f"{words} {c.trend.last:.2g}"
+
+
 def kl_pushes(c: Curves) -> Evidence:
-    """Entropy grows step by step under a KL term, and the reward does not rise with it."""
-    entropy, kl = c.get("entropy"), c.get("kl")
-    if c.learned or entropy is None or kl is None or len(entropy) < MIN_POINTS:
-        return None
-    grown = trend(entropy)
-    away = float(np.mean(np.abs(kl[-max(len(kl) // 3, 1) :])))
-    if grown.last < GROWN * grown.first or grown.z < 2 * SURE or away < 10 * TOUCHED:
+    """Entropy grows step by step under a KL term."""
+    kl, (grown, words) = c.get("kl"), growth(c)
+    if kl is None or grown < 1 or (away := float(np.mean(np.abs(kl[-max(len(kl) // 3, 1) :])))) < 10 * TOUCHED:
         return None
     sign = "it is below 0 at times, so it is k1" if float(kl.min()) < 0 else "it is never below 0"
-    says = (
-        f"entropy grows from {grown.first:.2g} to {grown.last:.2g} nats per token while the logged KL is {away:.2g} "
-        f"({sign}); the reward goes from {c.trend.first:.2g} to {c.trend.last:.2g}"
-    )
-    return grown.last / grown.first / GROWN, says, None
+    return grown, f"{words}, while the logged KL is {away:.2g} ({sign})", None
+
+
+def entropy_grows(c: Curves) -> Evidence:
+    """Entropy grows step by step, and no KL is logged that could push."""
+    grown, words = growth(c)
+    return None if grown < 1 or kl_pushes(c) or rate_too_large(c) else (grown, words, None)
+
+
+def kl_holds(c: Curves) -> Evidence:
+    """The KL term pulls as an advantage does. With one update for each batch, the loss that TRL logs is beta KL."""
+    kl, loss = c.known("kl"), c.known("loss")
+    if kl is None or loss is None or float(kl.min()) <= 0 or (beta := float(np.median(loss / kl))) <= 0:
+        return None
+    if np.median(np.abs(loss / kl / beta - 1)) > STILL or (pull := beta * math.sqrt(2 * float(np.median(kl)))) < 0.5:
+        return None
+    says = f"the loss is {beta:.3g} times the KL of {np.median(kl):.2g}, whose gradient is {pull:.2g} of a log ratio"
+    return 2 * pull, f"{says}, where an advantage is about 1", None
 
 
 def right_per_token(c: Curves) -> Evidence:
@@ -244,18 +277,6 @@ def std_without_reason(c: Curves) -> Evidence:
     return begin / end / FADED, says, None
 
 
-def weights_below_one(c: Curves) -> Evidence:
-    """The largest importance weight is below 1 in nearly every step."""
-    top, mean = c.get("ratio_max"), c.get("ratio_mean")
-    if c.learned or top is None or len(top) < FEW_POINTS or np.mean(top < 1) < 0.9:
-        return None
-    about = "" if mean is None else f", their mean {np.median(mean):.2g}"
-    says = (
-        f"the largest weight of trainer over engine is {np.median(top):.2g}{about}: the engine draws from a part of pi"
-    )
-    return float(np.mean(top < 1)) / 0.9, says, None
-
-
 def constant_parts(c: Curves) -> dict[str, float]:
     """The components of the reward that never change, with their value."""
     known = {name: values[~np.isnan(values)] for name, values in c.log.parts.items()}
@@ -284,89 +305,116 @@ def equal_rewards(c: Curves) -> Evidence:
     return 1.0, says, None
 
 
-def component_constant(c: Curves) -> Evidence:
-    """A component of the reward never changes: it cancels in every group."""
-    found = constant_parts(c)
-    if c.learned or not found or len(found) == len(c.log.parts):
-        return None
-    names = ", ".join(f"{name} = {value:g}" for name, value in found.items())
-    share = sum(map(abs, found.values())) / max(abs(float(c.reward.mean())), 1e-9)
-    if share < 0.5:
-        return None
-    return 1.2, f"{names} in all steps, {share:.0%} of the mean reward: a constant cancels in every group", None
-
-
 def proxy_paid(c: Curves) -> Evidence:
     """The reward rises, and what it stands for does not: a component for correctness, or the held-out reward."""
-    gain = c.trend.last - c.trend.first
-    held = c.get("held_out")
-    if c.trend.z >= SURE:
-        for name, values in c.log.parts.items():
-            known = values[~np.isnan(values)]
-            if re.search("correct|accura|answer|right|solve|^f$", name, re.I) and len(known) >= MIN_POINTS:
-                own = trend(known)
-                if own.last - own.first < 0.1 * gain and own.last < 0.1 * c.trend.last:
-                    says = (
-                        f"the reward rises from {c.trend.first:.2g} to {c.trend.last:.2g}, and its component {name} "
-                        f"from {own.first:.2g} to {own.last:.2g}: something else is learned"
-                    )
-                    return 2.0, says, None
-    if held is not None and len(held) >= FEW_POINTS and c.trend.last > 0.8 * c.trend.first:
-        half = len(held) // 2
-        if held[half:].mean() < 0.75 * held[:half].mean() and c.trend.z > -SURE:
+    gain, held = float(c.smooth[-1] - c.smooth[0]), c.get("held_out")
+    goals = {
+        f"its component {name}": values[~np.isnan(values)] for name, values in c.log.parts.items() if GOAL.search(name)
+    }
+    if held is not None and len(held) >= FEW_POINTS:
+        before, after = held[: len(held) // 2].mean(), held[len(held) // 2 :].mean()
+        if after < 0.75 * before and c.trend.z > -SURE and c.trend.last > 0.8 * c.trend.first:
             says = (
-                f"the reward goes from {c.trend.first:.2g} to {c.trend.last:.2g}, the held-out one from "
-                f"{held[:half].mean():.3g} to {held[half:].mean():.3g}"
+                f"the reward goes from {c.trend.first:.2g} to {c.trend.last:.2g}, the held-out one from {before:.3g} to"
             )
-            return 1.5, says, None
+            return 1.5, f"{says} {after:.3g}", None
+        goals["the held-out reward"] = held
+    for name, values in goals.items() if c.rises and gain >= SMALL_GAIN * c.scale else ():
+        own, third = trend(values), max(len(values) // 3, 1)
+        if len(values) < FEW_POINTS or own.last - own.first + 2 * own.noise * math.sqrt(2 / third) > gain / 3:
+            continue
+        low = own.last < 0.1 * c.trend.last and own.last - own.first < 0.1 * gain
+        says = f"the reward rises by {gain:.2g}, and {name} goes from {own.first:.2g} to {own.last:.2g}"
+        return 2.0 if low else 0.5, f"{says}: something else is learned", None
     return None
 
 
+def cap_changed(c: Curves, at: int | None = None) -> bool:
+    """Whether at a step, or at this place of the reward, many more responses are cut off and they are shorter."""
+    cut, length = c.known("cut"), c.known("length")
+    if cut is None or length is None or (found := jump(cut)) is None or found.size < SMALL_GAIN:
+        return False
+    return (at is None or abs(found.at - at) <= 3) and length[found.at :].mean() < length[: found.at].mean()
+
+
 def cap_cuts(c: Curves) -> Evidence:
-    """Much is cut off, and the reward does not rise."""
+    """Much is cut off at the end of the run, or ever more."""
     cut = c.get("cut")
-    if cut is None or (share := float(cut.mean())) < MOSTLY or float(cut[-max(len(cut) // 3, 1) :].mean()) < MOSTLY:
+    if cut is None or len(cut) < FEW_POINTS:
         return None
-    if c.learned and (c.rate is None or float(c.rate[-c.last :].mean()) > 0.5):
+    course = trend(cut)
+    rises = course.z >= 2 * SURE and course.last - course.first >= SMALL_GAIN  # as much as a run that learns gains
+    if (course.last < MOSTLY and not rises) or (rises and rate_too_large(c) is not None):  # it no longer ends
         return None
-    return share / MOSTLY, f"{share:.0%} of the responses end at the cap (from {cut[0]:.0%} to {cut[-1]:.0%})", None
+    says = f"{course.last:.0%} of the responses end at the cap in the last third, in the first {course.first:.0%}"
+    return course.last / MOSTLY, says, None
+
+
+def silent_throughout(c: Curves) -> str | None:
+    """Words about silent groups, if from the start and in every third of the run most groups are."""
+    silent = c.get("silent")
+    if silent is None or len(silent) < FEW_POINTS or silent[: c.last].mean() < SILENT:
+        return None
+    return (
+        f"{silent.mean():.0%} of the groups are silent"
+        if min(map(np.mean, np.array_split(silent, 3))) >= SILENT
+        else None
+    )
 
 
 def too_hard(c: Curves) -> Evidence:
-    """Hardly any response is right."""
+    """Hardly any response is right, or most groups are silent and most responses wrong."""
     if c.rate is None or len(c.rate) < FEW_POINTS or np.ptp(c.reward) < 1e-9:
         return None
-    if float(np.median(c.rate)) > HARD or float(c.smooth.max() - c.bottom) > 5 * HARD * c.scale:
+    silent, rate = silent_throughout(c), float(c.rate.mean())
+    hard = float(np.median(c.rate)) <= HARD and float(c.smooth.max() - c.bottom) <= 5 * HARD * c.scale
+    if not hard and (silent is None or float(c.smooth.max() - c.bottom) > 0.5 * c.scale):
         return None
-    rate = float(c.rate.mean())
-    silent = c.get("silent")
-    seen = "" if silent is None else f"; {silent.mean():.0%} of the groups are silent"
-    says = (
-        f"the pass rate is {rate:.2g}, so {1 - (1 - rate) ** GROUP:.1%} of groups of {GROUP} have a right answer{seen}"
-    )
-    return HARD / max(rate, HARD / 10), says, None
+    says = f"the pass rate is {rate:.2g}, so {1 - (1 - rate) ** GROUP:.1%} of groups of {GROUP} have a right answer"
+    return HARD / max(rate, HARD / 10) if hard else 0.9, f"{says}; {silent}" if silent else says, None
 
 
 def too_easy(c: Curves) -> Evidence:
-    """Nearly every response is right from the start."""
-    if c.rate is None or len(c.rate) < FEW_POINTS or float(c.rate[: max(len(c.rate) // 5, 2)].mean()) < EASY:
+    """Nearly every response is right from the start, or most groups are silent and most responses right."""
+    if c.rate is None or len(c.rate) < FEW_POINTS:
         return None
-    if (rate := float(c.rate.mean())) < EASY:
+    silent, rate = silent_throughout(c), float(c.rate.mean())
+    easy = min(rate, float(c.rate[: max(len(c.rate) // 5, 2)].mean())) >= EASY
+    if not easy and (silent is None or float(c.smooth.min() - c.bottom) < 0.5 * c.scale):
         return None
     says = (
         f"the pass rate is {rate:.3g} from the start, so {1 - rate**GROUP:.0%} of groups of {GROUP} have a wrong answer"
     )
-    return rate / EASY, says, None
+    return rate / EASY if easy else 0.9, f"{says}; {silent}" if silent else says, None
+
+
+def no_variety(c: Curves) -> Evidence:
+    """From the start nearly all groups are silent, though many responses are right and many are wrong."""
+    silent, first = c.get("silent"), 2 * c.last
+    if silent is None or c.rate is None or silent[:first].mean() < of_rows.ONE_RESPONSE:
+        return None
+    rate = float(c.rate[:first].mean())
+    if np.ptp(c.reward) < 1e-9:  # equal rewards
+        return None
+    if (least := rate**GROUP + (1 - rate) ** GROUP) > SILENT:
+        return None
+    says = (
+        f"{silent[:first].mean():.0%} of the first groups are silent at a pass rate of {rate:.2f}, where prompts alike"
+    )
+    return 1.0, f"{says} give {least:.0%}: a group has one response, or no prompt is solved at times", None
 
 
 def reward_is_noise(c: Curves) -> Evidence:
     """The reward is flat, and groups differ as if no prompt were easier than another."""
     if c.learned or c.rate is None or abs(c.trend.z) > SURE or len(c.rate) < MIN_POINTS:
         return None
-    rate, std = float(c.rate.mean()), c.get("reward_std")
+    rate, std, silent = float(c.rate.mean()), c.get("reward_std"), c.get("silent")
     if std is None or not 0.1 < rate < 0.9:
         return None
-    share = float(std.mean()) / (float(group_std(c.rate).mean()) * c.scale)
+    size = GROUP
+    if silent is not None:  # if all prompts are alike, silence tells the size of a group
+        size = min(range(2, 65), key=lambda n: abs(np.mean(c.rate**n + (1 - c.rate) ** n) - silent.mean()))
+    share = float(std.mean()) / (float(group_std(c.rate, size).mean()) * c.scale)
     if not SAME_PROMPTS <= share <= 2 - SAME_PROMPTS:
         return None
     says = (
@@ -379,6 +427,9 @@ def reward_is_noise(c: Curves) -> Evidence:
 def rate_too_small(c: Curves) -> Evidence:
     """The policy has not moved, though rewards differ."""
     lr, kl = c.get("lr"), c.get("kl")
+    if lr is not None and len(lr) >= MIN_POINTS and (ended := lr <= 0.01 * lr.max()).mean() >= 0.5:
+        first = int(c.log.steps_of("lr")[ended][0])
+        return 1.0, f"from step {first} on the learning rate is below a hundredth of its largest, {lr.max():.2g}", first
     if c.learned or abs(c.trend.z) >= 2 * SURE or len(c.reward) < FEW_POINTS or np.ptp(c.reward) < 1e-9:
         return None
     updates = float(c.steps[-1] - c.steps[0] + 1)
@@ -400,6 +451,9 @@ def rate_too_small(c: Curves) -> Evidence:
                 f"{max(updates, USUAL_UPDATES):.0f} such steps change the reward by at most {gain:.1g} of its range"
             )
             return SMALL_GAIN / gain, says, None
+    if stands_still(c):
+        says = f"entropy changes by less than {STILL:.0%} and the reward by less than {SMALL_GAIN:g} of its range"
+        return 1.0, f"{says}: nothing moves in {len(c.reward)} logged steps", None
     if kl is None:
         return None
     late = float(np.abs(kl[-max(len(kl) // 5, 1) :]).mean())
@@ -412,6 +466,19 @@ def rate_too_small(c: Curves) -> Evidence:
     return None
 
 
+def stands_still(c: Curves) -> bool:
+    """Whether entropy and reward cannot have changed by more than little, at their noise."""
+    entropy = c.known("entropy")
+    if entropy is None or entropy.min() <= 0:
+        return False
+
+    def most(values: Values) -> float:
+        course = trend(values)
+        return abs(course.last - course.first) + SURE * course.noise * math.sqrt(2 / (len(values) // 3))
+
+    return most(entropy) < STILL * entropy.mean() and most(c.reward) < SMALL_GAIN * c.scale
+
+
 def reward_falls(c: Curves) -> Evidence:
     """The reward falls step by step."""
     if c.learned or c.trend.z > -SURE or c.trend.last > 0.8 * c.trend.first or grader_changed(c) is not None:
@@ -419,30 +486,177 @@ def reward_falls(c: Curves) -> Evidence:
     return -c.trend.z / SURE, f"the reward falls from {c.trend.first:.3g} to {c.trend.last:.3g} in small steps", None
 
 
+# ---- Sides of a run that a reward does not show at once
+
+
+def not_finite(c: Curves) -> Evidence:
+    """From one step on the loss or the gradient is no number."""
+    for key in ("loss", "grad_norm"):
+        if (lost := c.log.columns.get(f"lost {key}")) is None or c.get(key) is None:
+            continue
+        after = c.log.step[~np.isnan(lost)]
+        after = after[after > c.log.steps_of(key).max()]
+        if len(after) >= 3:
+            return 2.0, f"from step {after[0]:.0f} on {key} is no finite number: updates are lost", int(after[0])
+    return None
+
+
+def data_changed(c: Curves) -> Evidence:
+    """At one step prompts have another length, and the reward another level."""
+    asked, found = c.known("prompt_length"), jump(c.reward)
+    if asked is None or found is None or (other := jump(asked)) is None or abs(other.at - found.at) > 3:
+        return None
+    if abs(other.size) < of_rows.LONGER * asked[: other.at].mean():
+        return None
+    says = f"at step {c.step(found.at)} prompts change by {other.size:+.3g} tokens and the reward by {found.size:+.2g}"
+    return found.z / JUMP, says, c.step(found.at)
+
+
+def engine_gap(c: Curves) -> tuple[Values, float]:
+    """Nats per token between engine and trainer, and what is much of it; from a KL as of a Gaussian. 0 if unknown."""
+    if (gap := c.known("gap")) is not None:
+        return gap, MISMATCH_GAP
+    kl = c.known("kl_engine")
+    return np.sqrt(
+        np.abs(np.zeros(MIN_POINTS) if kl is None else kl) * 4 / math.pi
+    ), STALE_GAP  # s sqrt(2 / pi); s^2 / 2
+
+
+def engine_mismatch(c: Curves) -> Evidence:
+    """From the first steps on engine and trainer disagree."""
+    gap, much = engine_gap(c)
+    first = float(np.median(gap[:3]))
+    says = f"from the start engine and trainer are {first:.2g} nats per token apart: noise, temperature, or old weights"
+    return (first / much, says, None) if first >= much else None
+
+
+def engine_changed(c: Curves) -> Evidence:
+    """At one step engine and trainer part."""
+    gap, much = engine_gap(c)
+    found = jump(gap)
+    if found is None or found.size < much or gap[found.at :].mean() < of_rows.STALE_GROWTH * gap[: found.at].mean():
+        return None
+    says = f"at step {c.step(found.at)} engine and trainer part by {found.size:.2g} nats per token"
+    return found.z / JUMP, says, c.step(found.at)
+
+
+def stale_policy(c: Curves) -> Evidence:
+    """Engine and trainer part step by step after a start where they agreed."""
+    gap, _ = engine_gap(c)
+    first, most = float(gap[:2].mean()), float(np.convolve(gap, np.full(c.last, 1 / c.last), "valid").max())
+    if most < max(STALE_GAP, of_rows.STALE_GROWTH * first) or engine_changed(c) is not None:
+        return None
+    says = f"engine and trainer are {first:.2g} nats per token apart at first and {most:.2g} later: old weights draw"
+    return most / STALE_GAP, says, None
+
+
+def length_paid(c: Curves) -> Evidence:
+    """From step to step the reward follows the mean length: means of batches correlate as their rows do."""
+    length = c.known("length")
+    if length is None or min(np.ptp(length), np.ptp(c.reward)) == 0:
+        return None
+    steps = [
+        np.clip(x := np.diff(each), *np.array([-3, 3]) * 1.5 * np.median(np.abs(x))) for each in (length, c.reward)
+    ]
+    alike = float(np.corrcoef(*steps)[0, 1]) if min(map(np.ptp, steps)) > 0 else 0.0
+    if alike < of_rows.LENGTH_PAID or math.atanh(min(alike, 0.999)) * math.sqrt(len(length) / 1.5 - 3) < SURE:
+        return None
+    says = f"from step to step reward and mean length correlate with {alike:.2f}: length explains half of it or more"
+    return alike / of_rows.LENGTH_PAID, says, None
+
+
+def kl_sign(c: Curves) -> Evidence:
+    """The loss falls below 0 as the distance from the reference grows."""
+    kl, loss = c.known("kl"), c.known("loss")
+    if kl is None or loss is None or min(np.ptp(kl), np.ptp(loss)) == 0:
+        return None
+    late = len(kl) // 2
+    if (
+        np.corrcoef(kl, loss)[0, 1] > of_rows.KL_CORRELATION
+        or loss[late:].mean() >= 0
+        or kl[late:].mean() < 10 * TOUCHED
+    ):
+        return None
+    says = f"as the KL grows to {kl[late:].mean():.2g} nats per token, the loss falls to {loss[late:].mean():.2g}"
+    return kl[late:].mean() / of_rows.KL_DISTANCE, says, None
+
+
+def entropy_collapse(c: Curves) -> Evidence:
+    """Entropy is gone while there is reward left to gain."""
+    entropy = c.known("entropy")
+    if entropy is None or (c.rate is not None and c.rate[-c.last :].mean() > SOLVED):
+        return None
+    first, last = float(np.median(entropy[:3])), float(np.median(entropy[-2 * c.last :]))
+    says = f"entropy falls from {first:.2g} to {last:.2g} nats per token while the reward is at {c.trend.last:.2g}"
+    strength = of_rows.ENTROPY_FALL * first / max(last, 1e-3)
+    return (strength, f"{says}: little is left to try", None) if strength >= 1 else None
+
+
+def kl_runaway(c: Curves) -> Evidence:
+    """The reference would hardly write what the policy writes: its surprise at it is entropy + KL."""
+    kl, entropy = c.known("kl"), c.known("entropy")
+    if kl is None or (away := float(np.abs(kl[-len(kl) // 3 :]).mean())) < 10 * TOUCHED:
+        return None
+    if entropy is None:
+        return (away / FAR, f"the KL from the reference is {away:.2g} nats per token", None) if away >= FAR else None
+    first, now = float(np.median(entropy[:3])), away + float(entropy[-len(kl) // 3 :].mean())
+    says = f"the reference's surprise, entropy + KL, goes from {first:.2g} to {now:.2g} nats per token, {away:.2g} KL"
+    return (now / first / SURPRISED, says, None) if now >= SURPRISED * first else None
+
+
+def clip_saturation(c: Curves) -> Evidence:
+    """Much of the gradient is clipped."""
+    clip = c.get("clip")
+    if clip is None or len(clip) < FEW_POINTS or (late := trend(clip).last) < MOSTLY:
+        return None
+    return late / MOSTLY, f"{late:.0%} of the ratios are clipped in the last third of the run", None
+
+
+def gradient_spikes(c: Curves) -> Evidence:
+    """Single gradients are far above their neighbours, and above what was ever usual."""
+    if (grad := c.known("grad_norm")) is None:
+        return None
+    around = np.array([np.median(grad[max(0, n - 5) : n + 6]) for n in range(len(grad))])
+    high = np.flatnonzero((grad > SPIKE * around) & (grad > around.max()))
+    if len(high) < 3:
+        return None
+    says = f"{len(high)} gradients are above {SPIKE:.0f} times their neighbours, the largest is {grad.max():.2g}"
+    return len(high) / 3, says, c.step(int(high[0]))
+
+
 RULES: tuple[Callable[[Curves], Evidence], ...] = (
-    grader_changed, verdicts_shuffled, uniform_policy, rate_too_large, kl_pushes, right_per_token, std_without_reason,
-    format_never_found, component_constant, proxy_paid, cap_cuts, too_hard, too_easy, reward_is_noise, rate_too_small,
-    equal_rewards, weights_below_one, reward_falls,
+    not_finite, grader_changed, verdicts_shuffled, uniform_policy, rate_too_large, kl_pushes, kl_holds, kl_sign,
+    entropy_grows, right_per_token, std_without_reason, format_never_found, proxy_paid, length_paid, cap_cuts,
+    no_variety, too_hard, too_easy, data_changed, engine_changed, engine_mismatch, stale_policy, reward_is_noise,
+    rate_too_small, equal_rewards, entropy_collapse, kl_runaway, clip_saturation, gradient_spikes, reward_falls,
 )  # fmt: skip
 NAMES = {"cap_cuts": "cut-off", "reward_is_noise": "reward-noise"}
+# true whatever the reward does
+CERTAIN = (
+    "not-finite grader-changed verdicts-shuffled uniform-policy right-per-token std-without-reason proxy-paid too-easy"
+)
+# also true of healthy runs
+SIGNS = (
+    "entropy-grows entropy-collapse kl-runaway clip-saturation gradient-spikes kl-sign engine-mismatch engine-changed "
+    "stale-policy length-paid"
+)
 
 
-def scalar_causes(c: Curves, only: tuple[str, ...] = ()) -> list[Cause]:
-    """All causes with evidence, or `only` these, by rank and strength; none if the log has too few points for any."""
-    if len(c.reward) < FEW_POINTS:
-        return []
-    ranked = []
-    for rule in RULES:
-        if (evidence := rule(c)) is not None:
-            strength, says, step = evidence
-            name = NAMES.get(rule.__name__, rule.__name__.replace("_", "-"))
-            if only and name not in only:
-                continue
-            about: dict[str, Any] = ABOUT[name]
-            steps = (c.step(0) if step is None else step, c.step(len(c.steps)))
-            cause = Cause(name, says, round(float(strength), 2), steps, [], about["confirm"], about["remedy"])
-            ranked.append((about["rank"], cause))
-    return [cause for _, cause in sorted(ranked, key=lambda each: (each[0], -each[1].evidence))]
+def scalar_causes(c: Curves, only: tuple[str, ...] = ()) -> tuple[list[Cause], list[Cause]]:
+    """Causes, and what is to be watched, or `only` these, by rank and strength; none if there are too few points."""
+    found: tuple[list[tuple[int, Cause]], ...] = ([], [])
+    for rule in RULES if len(c.reward) >= FEW_POINTS else ():
+        name = NAMES.get(rule.__name__, rule.__name__.replace("_", "-"))
+        if (only and name not in only) or (evidence := rule(c)) is None:
+            continue
+        strength, says, step = evidence
+        about: dict[str, Any] = ABOUT[name]
+        steps = (c.step(0) if step is None else step, c.step(len(c.steps)))
+        cause = Cause(name, says, round(float(strength), 2), steps, [], about["confirm"], about["remedy"])
+        harm = name in CERTAIN.split() or (c.falls if name in SIGNS.split() else not c.learned)
+        found[0 if harm and strength >= 1 else 1].append((about["rank"], cause))
+    causes, watch = ([x for _, x in sorted(each, key=lambda y: (y[0], -y[1].evidence))] for each in found)
+    return causes, watch
 
 
 def points_that_would_tell(c: Curves) -> int:
@@ -457,20 +671,7 @@ def notes(c: Curves) -> list[str]:
     constant = constant_parts(c)
     for name, value in constant.items() if len(constant) < len(c.log.parts) else ():
         found.append(f"the component {name} is {value:g} in every step: it cancels in every group")
-    top = c.get("ratio_max")
-    if c.learned and top is not None and np.mean(top < 1) >= 0.9:
-        found.append(
-            f"no weight of trainer over engine is above 1 (at most {top.max():.2g}): top_p or top_k cuts draws"
-        )
-    silent, rate = c.get("silent"), c.rate
-    if silent is not None and rate is not None and len(silent) == len(rate):
-        least = float(np.mean(rate**GROUP + (1 - rate) ** GROUP))
-        noise = float(silent.std()) / math.sqrt(len(silent))
-        if float(silent.mean()) < least - SURE * noise - 0.02:
-            found.append(
-                f"{silent.mean():.0%} of the groups are silent, where rewards of two values in groups of {GROUP} give "
-                f"at least {least:.0%}: rewards have more values, or groups are larger"
-            )
+    rate = c.rate
     if rate is not None and not c.learned and 0 < (p := float(rate[-c.last :].mean())) < 1:
         gain = math.sqrt(2 * 0.01 * p * (1 - p))
         found.append(f"at a pass rate of {p:.2g}, an exact step of 0.01 nats a response gains at most {gain:.2g}")

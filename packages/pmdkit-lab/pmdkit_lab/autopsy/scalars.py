@@ -10,9 +10,8 @@ import os
 import re
 import struct
 import tomllib
-from bisect import bisect, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
@@ -41,20 +40,11 @@ PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 MAX_RUNS = 64  # in one log
 SNIFFED = 50  # records that decide whether a file holds responses or scalars
 # where 0 in every step says that nothing was measured
-NOT_MEASURED = (
-    "entropy",
-    "kl",
-    "kl_step",
-    "kl_response",
-    "kl_engine",
-    "loss",
-    "lr",
-    "ratio_mean",
-    "ratio_max",
-)  # if always 0
+NOT_MEASURED = ["entropy", "kl", "kl_step", "kl_response", "kl_engine", "loss", "lr", "ratio_mean", "ratio_max"]
 PART = re.compile(r"rewards?/(?!(?:all|mean|std|min|max|avg_)(?:/|$))([^/]+)(?:/mean)?|avg_(.+)_reward|(.+_reward)_avg")
+HELD = re.compile(r"(?:val|eval|test)(?:-core)?[/_](?:.*[/_])?(?:reward|acc|accuracy|score)(?:/mean)?(?:@\d+)?")
 PAIR = re.compile(r"'([\w/.\- ]{1,99})': '?(-?(?:\d[\d.eE+-]{0,30}|nan|inf))'?")  # of a dict as Python prints it
-METRIC = re.compile(r"([\w/.@-]{1,99}):(-?\d[\d.eE+-]{0,30})(?=\s|$)")  # of verl's console: step:34 - a:1.0
+METRIC = re.compile(r"([\w/.@-]{1,99}):(-?(?:\d[\d.eE+-]{0,30}|nan|inf))(?=\s|$)")  # of verl's console: step:34 - a:1.0
 
 
 @dataclass
@@ -93,11 +83,9 @@ class Growing:
     stride: int = 1
     count: int = 0  # of steps
     last: float = -math.inf
-    lasts: dict[str, float] = field(default_factory=dict)  # of a tidy table: the last step of each metric
     keys: set[str] = field(default_factory=set)  # logged at the last step
     parts: set[str] = field(default_factory=set)
     row: dict[str, float] = field(default_factory=dict)  # the newest in `rows`
-    sorted: list[float] = field(default_factory=list)
 
     def take(self, step: float, values: dict[str, float]) -> bool:
         """Add what was logged at a step; False if the step counter began anew, so this is another run."""
@@ -110,59 +98,35 @@ class Growing:
             self.count += 1
         self.last = step
         self.keys.update(values)
-        self.add(values)
-        return True
-
-    def take_alone(self, step: float, values: dict[str, float]) -> bool:
-        """Add the one value of a row of a tidy table, where a metric's steps may all come before another's."""
-        key = next(iter(values))
-        if step <= self.lasts.get(key, -math.inf):
-            return False
-        self.lasts[key] = step
-        if step > self.last:
-            return self.take(step, values)
-        steps = self.sorted_steps()
-        place = bisect(steps, step) - 1
-        if place < 0 or (steps[place] != step and self.stride == 1):
-            self.row = self.rows[step] = {}
-            insort(steps, step)
-        else:  # a thinned row holds what comes after it, too
-            self.row = self.rows[steps[place]]
-        self.add(values)
-        return True
-
-    def sorted_steps(self) -> list[float]:
-        """The steps of the rows in order."""
-        if len(self.sorted) != len(self.rows):
-            self.sorted = sorted(self.rows)
-        return self.sorted
-
-    def add(self, values: dict[str, float]) -> None:
-        """Put values into the newest row, where it lacks them."""
         for key, value in values.items():
             if key.startswith("part ") and key not in self.parts:
                 if len(self.parts) >= MAX_PARTS:
                     continue
                 self.parts.add(key)
             self.row.setdefault(key, value)
+        return True
 
     def thin(self, most: int) -> None:
         """Drop every second row while there are more than `most`; the one before it gets what it lacks."""
         while len(self.rows) > most:
-            steps, self.sorted = sorted(self.rows), []
+            steps = list(self.rows)
             for kept, dropped in zip(steps[::2], steps[1::2], strict=False):
                 self.rows[kept] = self.rows.pop(dropped) | self.rows[kept]
-            self.rows = {step: self.rows[step] for step in steps[::2]}
-            self.row = self.rows[steps[::2][-1]]
+            self.row = self.rows[next(reversed(self.rows))]
             self.stride *= 2
 
-    def log(self, name: str) -> Log:
-        """The columns of the run."""
-        keys = dict.fromkeys(key for row in self.rows.values() for key in row)
-        steps = self.sorted_steps()
-        table = {key: np.array([self.rows[step].get(key, math.nan) for step in steps]) for key in keys}
-        parts = {key.removeprefix("part "): x for key, x in table.items() if key.startswith("part ")}
-        return Log(name, np.array(steps), {k: x for k, x in table.items() if not k.startswith("part ")}, parts)
+
+def joined(name: str, pieces: Iterable[Growing]) -> Log:
+    """The columns of a run, from what was logged together, or from each metric of a tidy table."""
+    rows: dict[float, dict[str, float]] = defaultdict(dict)
+    for piece in pieces:
+        for step, row in piece.rows.items():
+            rows[step] |= row
+    steps, keys = sorted(rows), dict.fromkeys(key for row in rows.values() for key in row)
+    table = {key: np.array([rows[step].get(key, math.nan) for step in steps]) for key in keys}
+    parts = [key for key in table if key.startswith("part ")][:MAX_PARTS]
+    columns = {key: x for key, x in table.items() if not key.startswith("part ")}
+    return Log(name, np.array(steps), columns, {key.removeprefix("part "): table[key] for key in parts})
 
 
 def number(value: Any) -> float | None:
@@ -202,6 +166,8 @@ class Names:
             return ours, -1
         if (ours := OURS.get(plain)) is not None:
             return ours, NAMES[ours].index(plain)
+        if HELD.fullmatch(plain):
+            return "held_out", len(NAMES["held_out"])
         part = PART.fullmatch(plain)
         return (f"part {next(filter(None, part.groups()))[:60]}", 0) if part else None
 
@@ -211,9 +177,13 @@ class Names:
         # most columns of a log mean nothing here
         some = {key: x for key, x in entry.items() if self.known.get(key, 0) is not None or isinstance(x, dict)}
         for key, given in flat(some):
-            if (meaning := self[key]) is None or (value := number(given)) is None:
+            if (meaning := self[key]) is None:
                 continue
             ours, rank = meaning
+            if (value := number(given)) is None:
+                if ours in ("loss", "grad_norm") and str(given)[:40].strip().lower().lstrip("-")[:3] in ("nan", "inf"):
+                    found[f"lost {ours}"] = (0, 1.0)
+                continue
             if ours == "kl" and "log_ratio_min" in entry:  # metrics.jsonl of pmdkit: of a response, before the step
                 ours = "kl_response"
             if ours not in found or rank < found[ours][0]:
@@ -469,11 +439,14 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
         raise UsageError(f"{path} does not exist; give a log, a run folder, or a folder of dumps")
     if path.suffix in PACKED:
         raise UsageError(f"{path} is packed; unpack it and give the log that is in it")
-    names, runs = Names({name: ours for ours, name in columns.items()}), list[tuple[str, Growing]]()
-    seen: dict[str, None] = {}
+    names = Names({name: ours for ours, name in columns.items()})
+    runs: list[
+        tuple[str, dict[str, Growing]]
+    ] = []  # the starts of the step counter, each by the metrics of a tidy table
+    seen, held = dict[str, None](), 0
     for file in scalar_files(path):
-        reader, started = reader_of(file), defaultdict[str, list[Growing]](list)
-        current: dict[tuple[str, str], int] = {}  # of a run's starts, where each metric of a tidy table is
+        reader, starts = reader_of(file), dict[str, list[dict[str, Growing]]]()
+        current: dict[tuple[str, str], int] = {}  # the start of a run that a metric is in
         with leaving_out(source, str(file)), untrusted.open_file(file, MAX_STREAM) as stream:
             for count, (run, metric, entry) in enumerate(reader(stream, source, str(file)) if reader else ()):
                 seen |= dict.fromkeys(list(map(str, entry))[:50] if len(seen) < 50 else ())
@@ -481,27 +454,28 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
                 step = values.pop("step", None)
                 if not values:
                     continue
-                if ((run := run[:LONGEST_NAME]), metric) not in current and len(current) >= MAX_NAMES:
-                    source.leave_out(f"metrics of runs after the first {MAX_NAMES:,}", str(file))
-                    continue
-                starts, start = started[run], current.setdefault((run, metric), 0)
-                growing = starts[start] if start < len(starts) else None
+                start, begun = current.get((run, metric), 0), starts.get(run, [])
+                growing = begun[start].get(metric) if begun else None
                 at = step if step is not None else growing.last + 1 if growing and growing.rows else float(count)
-                take = Growing.take_alone if metric else Growing.take
-                if growing is None or not take(growing, at, values):
+                if growing is None or not growing.take(at, values):
                     start += growing is not None
-                    if start == len(starts):
-                        if len(runs) >= MAX_RUNS:
-                            source.leave_out(f"entries after {MAX_RUNS} starts of the step counter", str(file))
-                            continue
-                        starts.append(Growing())
-                        runs.append((run or file.name, starts[-1]))
-                        for _, each in runs:
-                            each.thin(MAX_POINTS // len(runs))
-                    current[run, metric], growing = start, starts[start]
-                    take(growing, at, values)
-                growing.thin(MAX_POINTS // len(runs))
-    logs = [growing.log(name) for name, growing in runs]
+                    full = start == len(begun) and len(runs) >= MAX_RUNS
+                    if full or (start < len(begun) and len(begun[start]) >= MAX_RUNS):
+                        what = "starts of the step counter" if full else "metrics of a tidy table"
+                        source.leave_out(f"entries after {MAX_RUNS} {what}", str(file))
+                        continue
+                    if start == len(begun):
+                        begun = starts.setdefault(run, begun)
+                        begun.append({})
+                        runs.append((run[:LONGEST_NAME] or file.name, begun[-1]))
+                    current[run, metric], growing = start, Growing()
+                    begun[start][metric] = growing
+                    growing.take(at, values)
+                    held += 1
+                    for each in (each for _, pieces in runs for each in pieces.values()):
+                        each.thin(MAX_POINTS // held)
+                growing.thin(MAX_POINTS // held)
+    logs = [joined(name, pieces.values()) for name, pieces in runs]
     if not any("reward" in log.columns or log.parts for log in logs):
         raise UsageError(
             f"{path} logs no reward under a known name; it has {short(list(seen))} ({source.reasons}): name it with "

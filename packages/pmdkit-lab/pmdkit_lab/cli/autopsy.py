@@ -66,8 +66,9 @@ def autopsy(
         f"[bold]{shown(report['path'])}[/bold]: {report['rows']:,} rows ({counts}), {report['steps'][2]} steps"
     )
     console.print(f"[bold]{report['verdict']}[/bold]  {shown(reports.headline(report))}\n", soft_wrap=True)
-    for number, cause in enumerate(report["causes"], 1):
-        console.print(f"{number}. [bold]{cause['name']}[/bold], steps {cause['steps'][0]} to {cause['steps'][1]}")
+    for number, cause in enumerate(report["causes"] + report["watch"], 1):
+        title = f"{number}. {'watch ' * (number > len(report['causes']))}[bold]{cause['name']}[/bold]"
+        console.print(f"{title}, steps {cause['steps'][0]} to {cause['steps'][1]}")
         console.print(f"   {shown(cause['says'])}", soft_wrap=True)
         console.print(f"   confirm: {shown(cause['confirm'])}; try: {shown(cause['remedy'])}", soft_wrap=True)
         if cause["rows"]:
