@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
 from pmdkit.errors import EnvironmentLacks
+from pmdkit.llm.fused_kernels import compiles, logit_gradient, logit_statistics
 from pmdkit.specs.llm import HEAD_TOKENS
 
 
@@ -75,8 +76,9 @@ class ChunkedHead:
         if gradients:
             self.grad_states = torch.zeros_like(states)
             self.grad_weight = self.zeros_like_weight()
-        self.narrow = torch.empty_like(self.buffer, dtype=states.dtype) if self.half else None
-        self.sums = self.buffer[:, 0]
+        self.two_passes = self.half and compiles(states.device)
+        self.narrow = torch.empty_like(self.buffer, dtype=states.dtype) if self.half and not self.two_passes else None
+        self.largest = self.sums = self.buffer[:, 0]
 
     def zeros_like_weight(self) -> Tensor:
         """[V, d] zeros to add a gradient to."""
@@ -91,6 +93,9 @@ class ChunkedHead:
             torch.mm(x, self.weight.T, out_dtype=self.wide, out=z)
         else:
             torch.mm(x, self.weight.T, out=z)
+        if self.two_passes:
+            self.largest, self.sums, logp = logit_statistics(z, y, self.temperature)
+            return logp
         if self.temperature != 1:
             z.div_(self.temperature)
         # log p(y) = z_y - max z - log s, and z becomes e = exp(z - max z) in place: the buffer of [m, V] is by far the
@@ -108,13 +113,15 @@ class ChunkedHead:
             grad_weight: [V, d] that the weight's part is added to; that of the states goes to `grad_states`.
         """
         x, y = self.states[rows], self.targets[rows]
-        # e - s 1_y, in place
         e = self.buffer[: len(x)]
-        e.scatter_add_(1, y[:, None], -self.sums[:, None])
         scale = (-coefficient.to(self.wide) / (self.temperature * self.sums))[:, None]
         # d(T z) = -(c / (T s)) (e - s 1_y),  dx = d(T z) W,  dW = d(T z)^T x
-        if self.narrow is not None:
-            dz = torch.mul(e, scale, out=self.narrow[: len(x)])
+        if self.two_passes:
+            dz = logit_gradient(e, y, self.largest, self.sums, scale[:, 0], self.temperature, x.dtype)
+        else:
+            e.scatter_add_(1, y[:, None], -self.sums[:, None])  # e - s 1_y, in place
+            dz = e if self.narrow is None else torch.mul(e, scale, out=self.narrow[: len(x)])
+        if self.half:
             torch.mm(dz, self.weight, out=self.grad_states[rows])
             torch.addmm(grad_weight, dz.T, x, out_dtype=self.wide, out=grad_weight)
         else:  # a row's factor is applied to its d numbers instead of its V logits

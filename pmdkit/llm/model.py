@@ -74,12 +74,12 @@ def prepare_model(
     model: "PreTrainedModel", device: torch.device | str | None = None, checkpointing: bool = False
 ) -> "PreTrainedModel":
     """Prepare the model for the learner: packed attention, no dropout, moved to a device if one is given."""
+    from pmdkit.llm.fused_kernels import use_fused_kernels
     from pmdkit.llm.packing import use_packing
-    from pmdkit.llm.precision import fuse_norms
 
     model.config.use_cache = False
     use_packing(model)
-    fuse_norms(model)
+    use_fused_kernels(model)
     if checkpointing:
         # the name changed in transformers 5
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable

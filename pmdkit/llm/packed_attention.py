@@ -163,7 +163,7 @@ class PackedLayout:
 
     def attend_varlen(self, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
         """Flash attention aligns the ends of queries and keys, so a shared prompt is gathered before each response."""
-        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # [S, heads, d]
+        q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # [S, heads, d]; a gradient is no copy
         if self.after:
             k, v = (GatheredRows.apply(x, self, self.rows(x.device)) for x in (k, v))
         ends_q, ends_k = self.ends(q.device)

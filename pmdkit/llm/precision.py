@@ -13,10 +13,11 @@ from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+Copies = dict[tuple[int, bool], Tensor]
+"Copies of weights in half precision, by the weight's id and whether gradients were enabled."
 
 
 def cast_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
@@ -54,6 +55,7 @@ class CastingBlock:
 
     gradient_checkpointing: bool
     training: bool
+    kept: Copies | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The block's own forward pass."""
@@ -62,9 +64,10 @@ class CastingBlock:
         dtype = next((half for half in (torch.bfloat16, torch.float16) if half in dtypes), None)
         with ExitStack() as stack:
             if dtype is not None:
-                casts = stack.enter_context(cast_weights(list(self.modules()), dtype))
+                casts = stack.enter_context(cast_weights(list(self.modules()), dtype, self.kept))
                 # when activations are recomputed nothing is saved anyway, and torch's own hooks must see what would be
-                if torch.is_grad_enabled() and not (getattr(self, "gradient_checkpointing", False) and self.training):
+                recomputed = getattr(self, "gradient_checkpointing", False) and self.training
+                if torch.is_grad_enabled() and self.kept is None and not recomputed:
                     stack.enter_context(cast_again(casts))
             return super().forward(*args, **kwargs)  # type: ignore[misc]  # of the block's class, which comes next
 
@@ -79,49 +82,50 @@ def casting_class(kind: type[nn.Module]) -> type[nn.Module]:
     return type(kind.__name__, (CastingBlock, kind), members)
 
 
-class FusedNorm:
-    """Base class put before a Llama RMSNorm on NVIDIA GPUs: torch's kernel for what eight kernels did in float32.
+@contextmanager
+def cast_once(root: nn.Module) -> Iterator[None]:
+    """Within the `with` block each weight is cast at its first use: several passes, between which none changes.
 
-    The same order of casts: normalised in float32, rounded to the dtype of the input, multiplied by the weight.
+    Costs 2 bytes per weight. Without it every pass casts a block's weights when it comes to the block, forward and
+    backward.
     """
-
-    def forward(self: Any, x: Tensor) -> Any:
-        """The norm; on other devices that of the class itself, to the bit."""
-        if x.is_cuda:
-            return self.weight * F.rms_norm(x, x.shape[-1:], eps=self.variance_epsilon)
-        return super().forward(x)  # type: ignore[misc]  # of the norm's class, which comes next
-
-
-def fuse_norms(model: PreTrainedModel) -> None:
-    """Permanently use torch's kernel in every norm with Llama's formula, which other models copy to the instruction."""
-    llama = LlamaRMSNorm.forward.__code__
-    for module in model.modules():
-        code = getattr(type(module).forward, "__code__", None)
-        if code is not None and (code.co_code, code.co_names) == (llama.co_code, llama.co_names):
-            module.__class__ = type(type(module).__name__, (FusedNorm, type(module)), {})
+    places, kept = [module for module in root.modules() if hasattr(module, "kept")], Copies()
+    try:
+        for module in places:
+            module.kept = kept  # type: ignore[assignment]  # of a CastingBlock or a ForwardRoot
+        yield
+    finally:
+        for module in places:
+            del module.kept
 
 
 @contextmanager
-def cast_weights(modules: list[nn.Module], dtype: torch.dtype) -> Iterator[dict[int, tuple[Tensor, Tensor]]]:
+def cast_weights(
+    modules: list[nn.Module], dtype: torch.dtype, kept: Copies | None = None
+) -> Iterator[dict[int, tuple[Tensor, Tensor]]]:
     """Within the `with` block the modules' own weights are copies in `dtype`, whose gradients reach the float32 ones.
+
+    Args:
+        kept: takes the copies, and has those that were made before.
 
     Yields:
         Each weight and its copy, by the memory address of the copy.
     """
     places: list[tuple[nn.Module, str, nn.Parameter]] = []
-    copies: dict[int, Tensor] = {}
+    copies, graph = Copies() if kept is None else kept, torch.is_grad_enabled()  # a copy made without it has none
     casts: dict[int, tuple[Tensor, Tensor]] = {}
     for module in modules:
         for name, weight in module._parameters.items():
             if weight is None or weight.dtype != torch.float32:
                 continue
-            if id(weight) not in copies:
-                copies[id(weight)] = copy = weight.to(dtype)
-                casts[copy.untyped_storage().data_ptr()] = weight, copy
+            if (id(weight), graph) not in copies:
+                copies[id(weight), graph] = weight.to(dtype)
+            copy = copies[id(weight), graph]
+            casts[copy.untyped_storage().data_ptr()] = weight, copy
             places.append((module, name, weight))
     try:
         for module, name, weight in places:
-            module._parameters[name] = copies[id(weight)]  # type: ignore[assignment]
+            module._parameters[name] = copies[id(weight), graph]  # type: ignore[assignment]
         yield casts
     finally:
         for module, name, weight in places:

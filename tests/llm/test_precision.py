@@ -20,10 +20,11 @@ from torch.utils.flop_counter import flop_registry
 
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.fused_kernels import FusedNorm
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.policy import ForwardRoot
-from pmdkit.llm.precision import FusedNorm, cast_model
+from pmdkit.llm.precision import cast_model
 from pmdkit.process_group import SINGLE
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable

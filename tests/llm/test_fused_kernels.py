@@ -1,0 +1,139 @@
+"""The kernels for GPUs, on a CPU: their functions without compilation, in models and in the head, and compiled."""
+
+import random
+from collections import Counter
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from pmdkit.llm import fused_kernels, head
+from pmdkit.llm.fused_kernels import Rotary, SwiGLU, compiles, is_llama, logit_gradient, logit_statistics
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.model import prepare_model
+
+from .conftest import build
+
+LONG = [[*range(3, 60)], [5, 9, 11], [*range(20, 50)]]
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Kernels are used on a CPU, and not compiled."""
+    monkeypatch.setattr(fused_kernels, "compiles", lambda device: True)
+    monkeypatch.setattr(head, "compiles", lambda device: True)
+    monkeypatch.setattr(fused_kernels, "compiled", lambda function: function)
+
+
+class Kernels(TorchDispatchMode):
+    """Counts the kernels that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name()
+        self.calls[name.removeprefix("pmdkit::")] += name.startswith("pmdkit::")
+        return function(*args, **(kwargs or {}))
+
+
+def draws(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+def test_swiglu_and_rotary_with_their_gradients(eager):
+    gate, up = draws(5, 3), draws(5, 3, seed=1)
+    torch.testing.assert_close(SwiGLU.apply(gate, up), F.silu(gate) * up, atol=1e-14, rtol=0)
+    assert torch.autograd.gradcheck(SwiGLU.apply, (gate, up))
+    x, angles = draws(1, 2, 5, 4), draws(1, 5, 2).detach().repeat(1, 1, 2)
+    cos, sin = angles.cos(), angles.sin()
+    torch.testing.assert_close(Rotary.apply(x, cos[:, None], sin[:, None]), apply_rotary_pos_emb(x, x, cos, sin)[0])
+    assert torch.autograd.gradcheck(lambda x: Rotary.apply(x, cos[:, None], sin[:, None]), (x,))
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen3-moe", "llama", "mistral"])
+def test_a_model_with_kernels_has_the_gradients_of_one_without(kind, eager, monkeypatch):
+    """Every layer uses them. In float64, except for a mixture, whose grouped products torch has up to float32."""
+    dtype, tolerance = (torch.float32, 1e-4) if kind == "qwen3-moe" else (torch.float64, 1e-10)
+    with_kernels, without = (prepare_model(build(kind, dtype)) for _ in range(2))
+    prompts = [LONG[0]] * 3
+    with Kernels() as ran:
+        response_logp(with_kernels, prompts, LONG).sum().backward()
+    layers = with_kernels.config.num_hidden_layers
+    gated = {} if kind == "qwen3-moe" else {"swiglu": layers, "swiglu_gradient": layers}
+    assert +ran.calls == {"rotary": 4 * layers, **gated}
+    monkeypatch.setattr(fused_kernels, "compiles", lambda device: False)
+    response_logp(without, prompts, LONG).sum().backward()
+    for (name, one), other in zip(with_kernels.named_parameters(), without.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, atol=tolerance, rtol=tolerance, msg=name)
+
+
+def test_only_llama_s_formula_is_replaced():
+    from transformers.models.cohere.modeling_cohere import rotate_half as interleaved
+    from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+    from transformers.models.llama import modeling_llama as llama
+
+    assert not is_llama(interleaved, llama.rotate_half)
+    assert fused_kernels.fused_class(Gemma3RMSNorm) is Gemma3RMSNorm
+    assert fused_kernels.fused_class(torch.nn.Linear) is torch.nn.Linear
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_head_in_two_passes(temperature, eager, monkeypatch):
+    """bfloat16 states on a CPU, whose products with a float32 result only GPUs have; against float64."""
+    mm, addmm = torch.mm, torch.addmm
+    monkeypatch.setattr(torch, "mm", lambda a, b, out, **_: out.copy_(mm(a.to(out.dtype), b.to(out.dtype))))
+    monkeypatch.setattr(torch, "addmm", lambda c, a, b, out, **_: out.copy_(addmm(c, a.to(c.dtype), b.to(c.dtype))))
+    states, weight, c = draws(30, 16), draws(211, 16, seed=1), draws(30, seed=2).detach()
+    targets = torch.randint(211, (30,), generator=torch.Generator().manual_seed(3))
+    narrow = [x.detach().bfloat16() for x in (states, weight)]
+    states, weight = (x.double().requires_grad_() for x in narrow)
+    logp = (states @ weight.T / temperature).log_softmax(1).gather(1, targets[:, None])[:, 0]
+    (c * logp).sum().backward()
+    ours = head.ChunkedHead(*narrow, targets, 8, temperature)
+    assert ours.two_passes
+    found = []
+    for rows in head.chunks(slice(0, 30), 8):
+        found.append(ours.forward(rows))
+        ours.backward(rows, c[rows], ours.grad_weight)
+    torch.testing.assert_close(torch.cat(found).double(), logp.detach(), atol=2e-5, rtol=0)
+    for gradient, exact in ((ours.grad_states, states.grad), (ours.grad_weight, weight.grad)):
+        assert (gradient.double() - exact).abs().max() < 2**-7 * exact.abs().max()  # dz is rounded, as it was
+
+
+def test_where_nothing_compiles_a_warning_says_so(monkeypatch):
+    def fails(*given):
+        raise RuntimeError("no C compiler")
+
+    monkeypatch.setattr(fused_kernels, "swiglu", fails)
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: (1, 1))
+    compiles.cache_clear()
+    with pytest.warns(UserWarning, match="no C compiler"):
+        assert not compiles(torch.device("cuda"))
+    compiles.cache_clear()
+    assert not compiles(torch.device("cpu"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # of the compiler's own imports
+def test_compiled_kernels_take_every_size():
+    """By inductor, float64: rows and vocabularies of any size and any temperature, few graphs, and the same numbers."""
+    chance = random.Random(0)
+    for _ in range(40):
+        rows, vocabulary, temperature = chance.randint(1, 70), chance.randint(2, 90), chance.choice([1.0, 0.3, 0.8])
+        z, scale = draws(rows, vocabulary).detach(), draws(rows, seed=1).detach()
+        targets = torch.randint(vocabulary, (rows,))
+        largest, sums, logp = logit_statistics(z, targets, temperature)
+        exact = (z.requires_grad_() / temperature).log_softmax(1).gather(1, targets[:, None])[:, 0]
+        torch.testing.assert_close(logp, exact.detach(), atol=1e-12, rtol=0)
+        (wanted,) = torch.autograd.grad((-temperature * scale * sums * exact).sum(), z)
+        found = logit_gradient(z, targets, largest, sums, scale, temperature, torch.float64)
+        torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-12)
+        gate, up = draws(rows, vocabulary), draws(rows, vocabulary, seed=1)
+        torch.testing.assert_close(SwiGLU.apply(gate, up), F.silu(gate) * up, atol=1e-14, rtol=1e-12)
+    from torch._dynamo.utils import counters
+
+    assert counters["stats"]["unique_graphs"] <= 12
