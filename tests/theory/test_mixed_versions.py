@@ -208,7 +208,7 @@ def test_the_anti_anchor_grows_with_age_only_through_the_pass_rate():
     """Expected before the first run: groups know rewards and no versions, so at equal pass rates it is the same at any
     age. Older draws pass less often, and stay longer where it is large: its mean over the steps grows with age."""
     found = [np.mean([trained("pmd-part", age, seed)[3] for seed in range(20)]) for age in (0, 2, 8)]
-    assert (np.diff(found) > 0).all()
+    np.testing.assert_allclose(found, [0.015, 0.028, 0.049], atol=5e-4)
 
 
 @pytest.mark.parametrize("method", ["pmd-mean", "pmd-part"])
