@@ -130,7 +130,7 @@ SLIPS = {
     "constant in the std": (
         grpo(lambda ratio, mask, reward: clipped(standard(reward, 1e-4), ratio)),
         "grpo",
-        "0.0001 is added to the sample std",
+        "std_constant=0.0001",
     ),
     "std of the batch": (
         grpo(lambda ratio, mask, r: clipped(((r - r.mean()) / r.std(correction=0)).flatten(), ratio)),
@@ -165,7 +165,7 @@ SLIPS = {
     "first columns": (
         square(lambda a, s, n, case: pmd(a, first_columns(case), n)),
         "pmd-mean",
-        "the mask has a hole",
+        "first |y| columns",
     ),
     "a product": (
         square(lambda a, s, n, case: pmd(a, ((case[0] - case[1]) * case[3]).sum(1), n)),
@@ -175,7 +175,7 @@ SLIPS = {
     "rewards in [0, 1]": (
         square(lambda a, s, n, case: pmd(centred(case[2].clamp(0, 1)), s, n)),
         "pmd-mean",
-        "outside [0, 1]",
+        "the rewards are clamped to [0, 1]",
     ),
     "mean for sum": (square(lambda a, s, n, case: pmd(a, s / n, n)), "pmd-mean", "the mean over its tokens, not"),
     "mean over padding": (

@@ -54,10 +54,7 @@ class Probe:
             "divided by the tokens of the batch (norm tokens)": rows / tokens,
             "divided by the tokens of the batch, squared": (rows / tokens) ** 2,
             PAIRS: size / (size - 1),
-            "(n - 1) / n as large for n responses to a prompt, as if the mean included a response's own draw": (
-                size - 1
-            )
-            / size,
+            "(n - 1) / n as large: the mean includes": (size - 1) / size,
         }
 
 

@@ -8,16 +8,21 @@ from pmdkit.cli.output import print_json
 from pmdkit.errors import CheckFailed, UsageError
 
 
-def certify(loss: str, *, tau: float | None = None, set: Texts = None, kl: Flag = False, json: Flag = False) -> None:
+def certify(
+    loss: str, *, objective: str | None = None, tau: float | None = None, set: Texts = None, kl: Flag = False,
+    json: Flag = False,
+) -> None:  # fmt: skip
     """Name the objective that a loss of your own is, or the nearest one, and what differs from it.
 
     Args:
         loss: my.py:loss_fn, a function of (logp, logp_old, reward, mask) and logp_ref if it has one, or an objective.
+        objective: the one that it is meant to be, such as rloo; it is compared with that one alone.
         tau: temperature that the loss was given, in reward units: 0.1 for a function, else the objective's own.
         set: options of the objectives to compare with, such as clip_high=0.28.
         kl: the function is a KL term, of (logp, logp_ref, mask) or (logp, logp_ref, logp_old, mask); name it.
         json: print one JSON value.
     """
+    from pmdkit.errors import unknown
     from pmdkit.objectives import OBJECTIVES, load_objective
     from pmdkit.plugins import function_from_path
     from pmdkit_lab.certify import CERTIFIED
@@ -26,6 +31,8 @@ def certify(loss: str, *, tau: float | None = None, set: Texts = None, kl: Flag 
     if kl:
         certify_kl_term(loss, json)
         return
+    if objective is not None and objective not in OBJECTIVES:
+        raise UsageError(unknown("objective", objective, OBJECTIVES))
     options = {key.removeprefix("objective."): value for key, value in assignments(set or []).items()}
     found: Any = None
     if loss not in OBJECTIVES:
@@ -35,7 +42,7 @@ def certify(loss: str, *, tau: float | None = None, set: Texts = None, kl: Flag 
         tau = getattr(found, "tau", None)
     if callable(tau):
         raise UsageError(f"tau of {loss} is a rule; expected a number: --tau 0.1")
-    verdict = ask(found, 0.1 if tau is None else tau, **options)
+    verdict = ask(found, 0.1 if tau is None else tau, (objective,) if objective else (), **options)
     if json:
         found = asdict(verdict)
         print_json({"objective": found.pop("name"), **found, "right": verdict.right})
