@@ -54,7 +54,7 @@ class Probe:
             "divided by the tokens of the batch (norm tokens)": rows / tokens,
             "divided by the tokens of the batch, squared": (rows / tokens) ** 2,
             PAIRS: size / (size - 1),
-            "(n - 1) / n as large: the mean includes": (size - 1) / size,
+            OWN_DRAW: (size - 1) / size,
         }
 
 
