@@ -7,7 +7,7 @@ rehearsal counts one kernel. On a CPU, and where nothing compiles, models comput
 import warnings
 from collections.abc import Callable
 from functools import cache
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,35 +20,40 @@ from transformers.models.llama import modeling_llama as llama
 TOKENS = 64  # fewer wait for the host, as one token of each row in a rollout does, and a compiled call costs it more
 
 
-def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator `pmdkit::NAME`: the function compiled, for all sizes, without gradient. It returns new tensors."""
-    def run(*args: Any) -> Any:
-        with torch.no_grad():
-            return compiled(function)(*args)
-
-    schema = torch.library.infer_schema(function, mutates_args=())
-    operator = torch.library.custom_op(f"pmdkit::{function.__name__}", run, mutates_args=(), schema=schema)
+def one_kernel(function: Callable[..., Any]) -> Any:
+    """The operator `pmdkit::NAME`: the function compiled for all sizes, without gradient. It returns new tensors."""
+    operator = torch.library.custom_op(
+        f"pmdkit::{function.__name__}",
+        torch.no_grad()(lambda *given: compiled(function)(*given)),
+        mutates_args=(),
+        schema=torch.library.infer_schema(function, mutates_args=()),
+    )
     operator.register_fake(function)
     return operator
 
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as `torch.compile` makes it, at its first use: the compiler is half of torch, and slow to import."""
-    return torch.compile(function, dynamic=True)
+    """The function as `torch.compile` makes it, or else as it is, with a warning that says why."""
+    made = torch.compile(function, dynamic=True)  # at its first use: the compiler is half of torch, and slow to import
+
+    def run(*given: Any) -> Any:
+        nonlocal made
+        try:
+            return made(*given)
+        except Exception as problem:  # of dynamo, inductor, Triton, or the C compiler that Triton calls
+            if made is function or isinstance(problem, torch.OutOfMemoryError):
+                raise
+            warnings.warn(f"torch.compile fails here, so updates are slower: {problem}", stacklevel=2)
+            made = function
+            return function(*given)
+
+    return run
 
 
-@cache
-def compiles(device: torch.device) -> bool:
-    """Whether kernels are used on a device: a GPU for which `torch.compile` works here. If not, a warning says why."""
-    if device.type != "cuda":
-        return False
-    try:
-        swiglu(*torch.ones(2, 2, 2, device=device))
-    except Exception as problem:  # of dynamo, inductor, Triton, or the C compiler that Triton calls
-        warnings.warn(f"torch.compile fails on {device}, so updates are slower: {problem}", stacklevel=2)
-        return False
-    return True
+def fuses(x: Tensor) -> bool:
+    """Whether kernels are used for activations [..., S, d]."""
+    return x.is_cuda and x.shape[-2] >= TOKENS
 
 
 # The head's passes over its logits: one to score, one for the gradient.
@@ -98,64 +103,38 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-second, first), -1) * sin
 
 
-class SwiGLU(torch.autograd.Function):
-    """`swiglu` with gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Any:  # noqa: D102
-        ctx.save_for_backward(gate, up)
-        return swiglu(gate, up)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # noqa: D102
-        return swiglu_gradient(grad, *ctx.saved_tensors)
+swiglu.register_autograd(
+    lambda ctx, grad: swiglu_gradient(grad, *ctx.saved_tensors),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+rotary.register_autograd(  # the gradient turns back by the same angles
+    lambda ctx, grad: (rotary(grad, ctx.saved_tensors[0], -ctx.saved_tensors[1]), None, None),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:]),
+)
 
 
-class Rotary(torch.autograd.Function):
-    """`rotary` with gradient, which turns back by the same angles."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Any:  # noqa: D102
-        ctx.save_for_backward(cos, sin)
-        return rotary(x, cos, sin)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # noqa: D102
-        cos, sin = ctx.saved_tensors
-        return rotary(grad, cos, -sin), None, None
+# In place of Llama's functions, which other models copy. On other devices Llama's own are called, to the bit.
 
 
-class FusedNorm:
-    """Base class put before a Llama RMSNorm: torch's kernel for what eight kernels did in float32.
-
-    The same order of casts: normalised in float32, rounded to the dtype of the input, multiplied by the weight.
-    """
-
-    def forward(self: Any, x: Tensor) -> Any:
-        """The norm; on other devices that of the class itself, to the bit."""
-        if x.is_cuda:
-            return self.weight * F.rms_norm(x, x.shape[-1:], eps=self.variance_epsilon)
-        return super().forward(x)  # type: ignore[misc]  # of the norm's class, which comes next
+def norm_forward(self: Any, x: Tensor) -> Any:
+    """RMSNorm in torch's kernel: normalised in float32, rounded to the input's dtype, multiplied by the weight."""
+    if x.is_cuda:
+        return self.weight * F.rms_norm(x, x.shape[-1:], eps=self.variance_epsilon)
+    return llama.LlamaRMSNorm.forward(self, x)
 
 
-class FusedMLP:
-    """Base class put before a Llama MLP: `swiglu` between its products, where its activation is silu."""
-
-    def forward(self: Any, x: Tensor) -> Any:
-        """The MLP; on other devices that of the class itself, to the bit."""
-        if x.shape[-2] >= TOKENS and isinstance(self.act_fn, SiLUActivation) and compiles(x.device):
-            return self.down_proj(SwiGLU.apply(self.gate_proj(x), self.up_proj(x)))
-        return super().forward(x)  # type: ignore[misc]  # of the MLP's class, which comes next
+def mlp_forward(self: Any, x: Tensor) -> Any:
+    """The MLP with `swiglu` between its products, if its activation is silu."""
+    if fuses(x) and isinstance(self.act_fn, SiLUActivation):
+        return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
+    return llama.LlamaMLP.forward(self, x)
 
 
-def apply_rotary_pos_emb(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
-) -> tuple[Tensor, Tensor]:
-    """What attention layers call under this name; on other devices Llama's own, to the bit."""
-    if q.shape[-2] < TOKENS or unsqueeze_dim != 1 or not compiles(q.device):
-        return llama.apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim)  # type: ignore[no-any-return]
-    cos, sin = cos[:, None], sin[:, None]
-    return Rotary.apply(q, cos, sin), Rotary.apply(k, cos, sin)
+def rotate_both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
+    """`apply_rotary_pos_emb`."""
+    if fuses(q) and unsqueeze_dim == 1:
+        return rotary(q, cos[:, None], sin[:, None]), rotary(k, cos[:, None], sin[:, None])
+    return llama.apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim)
 
 
 def use_fused_kernels(model: PreTrainedModel) -> None:
@@ -166,25 +145,24 @@ def use_fused_kernels(model: PreTrainedModel) -> None:
 
 @cache
 def fused_class(kind: type[nn.Module]) -> type[nn.Module]:
-    """A subclass that uses a kernel, or the class itself. Other models copy Llama's classes and functions."""
+    """A subclass that uses a kernel, or the class itself."""
     forward: Any = kind.forward
-    if is_llama(forward, llama.LlamaRMSNorm.forward):
-        return type(kind.__name__, (FusedNorm, kind), {})
-    if is_llama(forward, llama.LlamaMLP.forward):
-        return type(kind.__name__, (FusedMLP, kind), {})
-    called, names = getattr(getattr(forward, "__code__", None), "co_names", ()), getattr(forward, "__globals__", {})
-    rotates = ("apply_rotary_pos_emb", "rotate_half")
-    if rotates[0] in called and all(is_llama(names.get(name), getattr(llama, name)) for name in rotates):
-        own = FunctionType(forward.__code__, {**names, rotates[0]: apply_rotary_pos_emb}, "forward")
-        own.__defaults__ = forward.__defaults__
-        return type(kind.__name__, (kind,), {"forward": own})
-    return kind
+    names, called = getattr(forward, "__globals__", {}), getattr(getattr(forward, "__code__", None), "co_names", ())
+    functions = {name: getattr(llama, name) for name in ("apply_rotary_pos_emb", "rotate_half")}
+    if is_copy(forward, llama.LlamaRMSNorm.forward):
+        forward = norm_forward
+    elif is_copy(forward, llama.LlamaMLP.forward):
+        forward = mlp_forward
+    elif "apply_rotary_pos_emb" in called and all(is_copy(names.get(name), functions[name]) for name in functions):
+        given = {**names, "apply_rotary_pos_emb": rotate_both}
+        forward = FunctionType(forward.__code__, given, "forward", forward.__defaults__)
+    return kind if forward is kind.forward else type(kind.__name__, (kind,), {"forward": forward})
 
 
-def is_llama(function: Any, of_llama: Any) -> bool:
-    """Whether a function has the instructions, names and numbers of one of Llama's."""
+def is_copy(function: Any, original: Any) -> bool:
+    """Whether a function has the instructions, names and constants of another; their docstrings may differ."""
 
-    def parts(code: CodeType) -> tuple[Any, ...]:
+    def parts(code: Any) -> tuple[Any, ...]:
         return code.co_code, code.co_names, [x for x in code.co_consts if not isinstance(x, str)]
 
-    return hasattr(function, "__code__") and parts(function.__code__) == parts(of_llama.__code__)
+    return hasattr(function, "__code__") and parts(function.__code__) == parts(original.__code__)

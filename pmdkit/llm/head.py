@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.llm.fused_kernels import compiles, logit_gradient, logit_statistics
+from pmdkit.llm.fused_kernels import logit_gradient, logit_statistics
 from pmdkit.specs.llm import HEAD_TOKENS
 
 
@@ -76,8 +76,6 @@ class ChunkedHead:
         if gradients:
             self.grad_states = torch.zeros_like(states)
             self.grad_weight = self.zeros_like_weight()
-        self.two_passes = self.half and compiles(states.device)
-        self.narrow = torch.empty_like(self.buffer, dtype=states.dtype) if self.half and not self.two_passes else None
         self.largest = self.sums = self.buffer[:, 0]
 
     def zeros_like_weight(self) -> Tensor:
@@ -91,11 +89,9 @@ class ChunkedHead:
         z = self.buffer[: len(x)]
         if self.half:
             torch.mm(x, self.weight.T, out_dtype=self.wide, out=z)
-        else:
-            torch.mm(x, self.weight.T, out=z)
-        if self.two_passes:
             self.largest, self.sums, logp = logit_statistics(z, y, self.temperature)
             return logp
+        torch.mm(x, self.weight.T, out=z)
         if self.temperature != 1:
             z.div_(self.temperature)
         # log p(y) = z_y - max z - log s, and z becomes e = exp(z - max z) in place: the buffer of [m, V] is by far the
@@ -116,15 +112,13 @@ class ChunkedHead:
         e = self.buffer[: len(x)]
         scale = (-coefficient.to(self.wide) / (self.temperature * self.sums))[:, None]
         # d(T z) = -(c / (T s)) (e - s 1_y),  dx = d(T z) W,  dW = d(T z)^T x
-        if self.two_passes:
-            dz = logit_gradient(e, y, self.largest, self.sums, scale[:, 0], self.temperature, x.dtype)
-        else:
-            e.scatter_add_(1, y[:, None], -self.sums[:, None])  # e - s 1_y, in place
-            dz = e if self.narrow is None else torch.mul(e, scale, out=self.narrow[: len(x)])
         if self.half:
+            dz = logit_gradient(e, y, self.largest, self.sums, scale[:, 0], self.temperature, x.dtype)
             torch.mm(dz, self.weight, out=self.grad_states[rows])
             torch.addmm(grad_weight, dz.T, x, out_dtype=self.wide, out=grad_weight)
-        else:  # a row's factor is applied to its d numbers instead of its V logits
+        else:
+            e.scatter_add_(1, y[:, None], -self.sums[:, None])  # e - s 1_y, in place
+            # a row's factor is applied to its d numbers instead of its V logits
             torch.mm(e, self.weight, out=self.grad_states[rows])
             self.grad_states[rows].mul_(scale)
             grad_weight.addmm_(e.T, x * scale)

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.errors import Diverged, UsageError, explain_out_of_memory
-from pmdkit.llm import fused_loss, lora, optimizer, weights
+from pmdkit.llm import fused_loss, lora, optimizer, precision, weights
 from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, RolloutRequest, SampleRows
 from pmdkit.llm.companions import EpisodePlayer
 from pmdkit.llm.engines.base import Engine, Sampling
@@ -292,7 +292,7 @@ class CausalLearner(EngineLearner):
             hooks: list[LogpHook] = [rounding, ess]
             if self.on_logp is not None and turn == 0:
                 hooks.append(self.on_logp)
-            with explain_out_of_memory("update", "update.token_budget"):
+            with explain_out_of_memory("update", "update.token_budget"), precision.cast_once(root):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)
                     with group.no_sync(root, last=done + 1 == len(plan)):

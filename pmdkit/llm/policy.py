@@ -73,7 +73,8 @@ class CausalPolicy:
         # A gather has no gradient: with gradients enabled, each process scores all rows.
         group, root = SINGLE if torch.is_grad_enabled() else self.process_group, root or self.root
         plans = shard_by_tokens(group, prompts, responses, size, self.token_budget, whole_groups=False)
-        mine = [self.logp_of_rows(root, prompts, responses, rows, mask, temperature) for rows in plans[group.rank]]
+        with precision.cast_once(root):
+            mine = [self.logp_of_rows(root, prompts, responses, rows, mask, temperature) for rows in plans[group.rank]]
         if not torch.is_grad_enabled() and (reshard := getattr(root, "reshard", None)):
             reshard()  # FSDP2 itself frees the root's gathered weights only after a backward pass
         # Only the scored tokens are sent. Processes have consecutive runs of rows, so these are all rows in order.
@@ -114,6 +115,8 @@ class ForwardRoot(nn.Module):
     would not run. The pass computes in `dtype`; where the model is `sharded`, FSDP2 casts.
     """
 
+    kept: precision.Copies | None = None
+
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:
         super().__init__()
         self.model = model
@@ -127,5 +130,5 @@ class ForwardRoot(nn.Module):
         if not self.casts:
             return work(self.model)
         # Blocks cast their own weights one at a time; embedding and last norm are cast here for the whole pass.
-        with precision.cast_weights(precision.outside_blocks(self.model), self.dtype):
+        with precision.cast_weights(precision.outside_blocks(self.model), self.dtype, self.kept):
             return work(self.model)

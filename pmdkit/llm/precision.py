@@ -2,13 +2,13 @@
 
 With two or more processes, FSDP2 gathers weights in bfloat16 and adds gradients in float32: over processes and over the
 passes of an update. Each pass gives it bfloat16 gradients, that of the head included, which is summed over the tokens
-of the pass in float32 and rounded once. A process that holds whole weights casts them here, one block of the model at a
-time, and computes the same products in the same precision; its head's gradient is never rounded. Neither uses autocast,
-which keeps a copy of every weight until the forward pass ends and gives attention float32 queries.
+of the pass in float32 and rounded once. A process that holds whole weights casts them here, once for all passes of an
+update, and computes the same products in the same precision; its head's gradient is never rounded. Neither uses
+autocast, which gives attention float32 queries.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -53,8 +53,6 @@ class CastingBlock:
     A class rather than a hook: transformers recomputes activations by calling `forward`, and hooks run outside of that.
     """
 
-    gradient_checkpointing: bool
-    training: bool
     kept: Copies | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -62,13 +60,7 @@ class CastingBlock:
         assert isinstance(self, nn.Module)
         dtypes = {x.dtype for x in (*args, *kwargs.values()) if isinstance(x, Tensor)}
         dtype = next((half for half in (torch.bfloat16, torch.float16) if half in dtypes), None)
-        with ExitStack() as stack:
-            if dtype is not None:
-                casts = stack.enter_context(cast_weights(list(self.modules()), dtype, self.kept))
-                # when activations are recomputed nothing is saved anyway, and torch's own hooks must see what would be
-                recomputed = getattr(self, "gradient_checkpointing", False) and self.training
-                if torch.is_grad_enabled() and self.kept is None and not recomputed:
-                    stack.enter_context(cast_again(casts))
+        with nullcontext() if dtype is None else cast_weights(list(self.modules()), dtype, self.kept):
             return super().forward(*args, **kwargs)  # type: ignore[misc]  # of the block's class, which comes next
 
 
@@ -86,8 +78,7 @@ def casting_class(kind: type[nn.Module]) -> type[nn.Module]:
 def cast_once(root: nn.Module) -> Iterator[None]:
     """Within the `with` block each weight is cast at its first use: several passes, between which none changes.
 
-    Costs 2 bytes per weight. Without it every pass casts a block's weights when it comes to the block, forward and
-    backward.
+    The copies cost 2 bytes per weight.
     """
     places, kept = [module for module in root.modules() if hasattr(module, "kept")], Copies()
     try:
@@ -96,65 +87,29 @@ def cast_once(root: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module in places:
-            del module.kept
+            module.kept = None  # type: ignore[assignment]
 
 
 @contextmanager
-def cast_weights(
-    modules: list[nn.Module], dtype: torch.dtype, kept: Copies | None = None
-) -> Iterator[dict[int, tuple[Tensor, Tensor]]]:
+def cast_weights(modules: list[nn.Module], dtype: torch.dtype, kept: Copies | None = None) -> Iterator[None]:
     """Within the `with` block the modules' own weights are copies in `dtype`, whose gradients reach the float32 ones.
 
     Args:
         kept: takes the copies, and has those that were made before.
-
-    Yields:
-        Each weight and its copy, by the memory address of the copy.
     """
     places: list[tuple[nn.Module, str, nn.Parameter]] = []
     copies, graph = Copies() if kept is None else kept, torch.is_grad_enabled()  # a copy made without it has none
-    casts: dict[int, tuple[Tensor, Tensor]] = {}
     for module in modules:
         for name, weight in module._parameters.items():
-            if weight is None or weight.dtype != torch.float32:
-                continue
-            if (id(weight), graph) not in copies:
-                copies[id(weight), graph] = weight.to(dtype)
-            copy = copies[id(weight), graph]
-            casts[copy.untyped_storage().data_ptr()] = weight, copy
-            places.append((module, name, weight))
+            if weight is not None and weight.dtype == torch.float32:
+                if (id(weight), graph) not in copies:
+                    copies[id(weight), graph] = weight.to(dtype)
+                places.append((module, name, weight))
     try:
         for module, name, weight in places:
             module._parameters[name] = copies[id(weight), graph]  # type: ignore[assignment]
-        yield casts
+        yield
     finally:
         for module, name, weight in places:
             module._buffers.pop(name, None)  # where peft leaves tensors that are not Parameters
             module._parameters[name] = weight
-        casts.clear()  # hooks of the graph keep the dictionary alive
-
-
-@contextmanager
-def cast_again(casts: dict[int, tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Within the `with` block the graph keeps no copies of weights: the backward pass casts them again.
-
-    Args:
-        casts: from `cast_weights`; while it is held the copies stay in memory, so no other tensor gets their address.
-    """
-
-    def pack(tensor: Tensor) -> Any:
-        found = casts.get(tensor.untyped_storage().data_ptr())
-        if found is None or tensor.device.type == "meta":
-            return tensor
-        weight, copy = found
-        return weight.detach(), copy.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
-
-    def unpack(saved: Any) -> Tensor:
-        if isinstance(saved, Tensor):
-            return saved
-        weight, dtype, shape, stride, offset = saved
-        found: Tensor = weight.to(dtype).as_strided(shape, stride, offset)
-        return found
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        yield

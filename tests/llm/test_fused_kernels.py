@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from pmdkit.llm import fused_kernels, head
-from pmdkit.llm.fused_kernels import Rotary, SwiGLU, compiles, is_llama, logit_gradient, logit_statistics
+from pmdkit.llm.fused_kernels import compiled, fused_class, is_copy, logit_gradient, logit_statistics, rotary, swiglu
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 
@@ -22,8 +22,7 @@ LONG = [[*range(3, 60)], [5, 9, 11], [*range(20, 50)]]
 @pytest.fixture
 def eager(monkeypatch):
     """Kernels are used on a CPU, and not compiled."""
-    monkeypatch.setattr(fused_kernels, "compiles", lambda device: True)
-    monkeypatch.setattr(head, "compiles", lambda device: True)
+    monkeypatch.setattr(fused_kernels, "fuses", lambda x: True)
     monkeypatch.setattr(fused_kernels, "compiled", lambda function: function)
 
 
@@ -46,12 +45,12 @@ def draws(*shape, seed=0):
 
 def test_swiglu_and_rotary_with_their_gradients(eager):
     gate, up = draws(5, 3), draws(5, 3, seed=1)
-    torch.testing.assert_close(SwiGLU.apply(gate, up), F.silu(gate) * up, atol=1e-14, rtol=0)
-    assert torch.autograd.gradcheck(SwiGLU.apply, (gate, up))
+    torch.testing.assert_close(swiglu(gate, up), F.silu(gate) * up, atol=1e-14, rtol=0)
+    assert torch.autograd.gradcheck(swiglu, (gate, up))
     x, angles = draws(1, 2, 5, 4), draws(1, 5, 2).detach().repeat(1, 1, 2)
     cos, sin = angles.cos(), angles.sin()
-    torch.testing.assert_close(Rotary.apply(x, cos[:, None], sin[:, None]), apply_rotary_pos_emb(x, x, cos, sin)[0])
-    assert torch.autograd.gradcheck(lambda x: Rotary.apply(x, cos[:, None], sin[:, None]), (x,))
+    torch.testing.assert_close(rotary(x, cos[:, None], sin[:, None]), apply_rotary_pos_emb(x, x, cos, sin)[0])
+    assert torch.autograd.gradcheck(lambda x: rotary(x, cos[:, None], sin[:, None]), (x,))
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen3-moe", "llama", "mistral"])
@@ -65,7 +64,7 @@ def test_a_model_with_kernels_has_the_gradients_of_one_without(kind, eager, monk
     layers = with_kernels.config.num_hidden_layers
     gated = {} if kind == "qwen3-moe" else {"swiglu": layers, "swiglu_gradient": layers}
     assert +ran.calls == {"rotary": 4 * layers, **gated}
-    monkeypatch.setattr(fused_kernels, "compiles", lambda device: False)
+    monkeypatch.setattr(fused_kernels, "fuses", lambda x: False)
     response_logp(without, prompts, LONG).sum().backward()
     for (name, one), other in zip(with_kernels.named_parameters(), without.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, atol=tolerance, rtol=tolerance, msg=name)
@@ -76,9 +75,9 @@ def test_only_llama_s_formula_is_replaced():
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
     from transformers.models.llama import modeling_llama as llama
 
-    assert not is_llama(interleaved, llama.rotate_half)
-    assert fused_kernels.fused_class(Gemma3RMSNorm) is Gemma3RMSNorm
-    assert fused_kernels.fused_class(torch.nn.Linear) is torch.nn.Linear
+    assert not is_copy(interleaved, llama.rotate_half)
+    assert fused_class(Gemma3RMSNorm) is Gemma3RMSNorm
+    assert fused_class(torch.nn.Linear) is torch.nn.Linear
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -94,7 +93,6 @@ def test_the_head_in_two_passes(temperature, eager, monkeypatch):
     logp = (states @ weight.T / temperature).log_softmax(1).gather(1, targets[:, None])[:, 0]
     (c * logp).sum().backward()
     ours = head.ChunkedHead(*narrow, targets, 8, temperature)
-    assert ours.two_passes
     found = []
     for rows in head.chunks(slice(0, 30), 8):
         found.append(ours.forward(rows))
@@ -104,17 +102,15 @@ def test_the_head_in_two_passes(temperature, eager, monkeypatch):
         assert (gradient.double() - exact).abs().max() < 2**-7 * exact.abs().max()  # dz is rounded, as it was
 
 
-def test_where_nothing_compiles_a_warning_says_so(monkeypatch):
+def test_where_nothing_compiles_the_function_runs_and_a_warning_says_why(monkeypatch):
     def fails(*given):
         raise RuntimeError("no C compiler")
 
-    monkeypatch.setattr(fused_kernels, "swiglu", fails)
-    monkeypatch.setattr(torch, "ones", lambda *shape, device: (1, 1))
-    compiles.cache_clear()
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: fails)
+    double = compiled(lambda x: 2 * x)
     with pytest.warns(UserWarning, match="no C compiler"):
-        assert not compiles(torch.device("cuda"))
-    compiles.cache_clear()
-    assert not compiles(torch.device("cpu"))
+        assert double(3) == 6
+    assert double(4) == 8  # said once
 
 
 @pytest.mark.slow
@@ -133,7 +129,7 @@ def test_compiled_kernels_take_every_size():
         found = logit_gradient(z, targets, largest, sums, scale, temperature, torch.float64)
         torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-12)
         gate, up = draws(rows, vocabulary), draws(rows, vocabulary, seed=1)
-        torch.testing.assert_close(SwiGLU.apply(gate, up), F.silu(gate) * up, atol=1e-14, rtol=1e-12)
+        torch.testing.assert_close(swiglu(gate, up), F.silu(gate) * up, atol=1e-14, rtol=1e-12)
     from torch._dynamo.utils import counters
 
-    assert counters["stats"]["unique_graphs"] <= 12
+    assert 3 <= counters["stats"]["unique_graphs"] <= 12

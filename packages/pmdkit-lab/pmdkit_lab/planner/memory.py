@@ -86,7 +86,7 @@ def shares_of(work: Workload, there: Cluster) -> int:
 
 # A pass peaks in the head or in a block, never in both, so the larger peak counts. Where weights are
 # sharded, embedding and head stay gathered throughout, and the next block is gathered during a block; where they are
-# not, a half-precision pass holds copies of the weights it uses, and the head makes one more. Their distance
+# not, half-precision passes share copies of all weights, and the head makes one more. Their distance
 # from rehearsals of every recipe is in tests/planner/rehearsed.json.
 
 
@@ -105,8 +105,8 @@ def weights_of_a_pass(sizes: Sizes, cut: bool) -> tuple[str, float, float]:
         return "gathered weights", ends, ends + 2 * width * sizes.block
     if width == FLOAT32:
         return "weights as computed with", 0.0, 0.0
-    ends = width * (head + sizes.lookup)
-    return "weights as computed with", ends + width * head, ends + width * sizes.block
+    copies = width * (head + sizes.lookup + sizes.layers * sizes.block)
+    return "weights as computed with", copies + width * head, copies
 
 
 def fuller(*moments: dict[str, float]) -> dict[str, float]:
@@ -151,9 +151,6 @@ def update_parts(sizes: Sizes, work: Workload, there: Cluster) -> dict[str, floa
         saved += width * (sizes.attention * (2 * keys + tokens) + heads * work.width * keys)
     kept = width * sizes.dimension * tokens if work.checkpointing else saved
     recomputed = saved if work.checkpointing else 0.0
-    if not work.checkpointing and shares == 1 and width < FLOAT32:  # copies of all weights, until they are used
-        in_head += width * layers * sizes.block
-        in_block += width * (layers - 1) * sizes.block
     half = width < FLOAT32
     of_weights = (width if half or shares > 1 else 0) + (FLOAT32 if half else 0)
     of_head = width if shares > 1 else FLOAT32  # cut, its gradient is rounded before it is summed
