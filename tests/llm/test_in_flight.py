@@ -349,6 +349,20 @@ def test_a_run_records_who_drew_each_token_and_is_repeated_from_its_own_lines(tm
     assert given.metrics[1]["too_old"] > 0
 
 
+@pytest.mark.slow
+def test_a_run_masks_the_tokens_beyond_an_age(tmp_path, monkeypatch):
+    monkeypatch.setattr(MathTask, "reward", by_parity)
+    options = QUICK | MASKED | {"rollout.max_age": 0, "rollout.repeat_changes": CHANGES, "record": 1}
+    made = train("grpo", "llm", TINY, out=tmp_path / "run", steps=3, options=options)
+    for step, row in enumerate(made.metrics, 1):
+        recorded = unpack((made.path / "rollouts" / f"step-{step}.safetensors").read_bytes(), "a recording")
+        late = recorded.mask & (recorded["versions"] < step - 1)
+        assert torch.equal(recorded["correction"][recorded.mask], (~late)[recorded.mask].double())
+        assert (row["too_old"], row["oldest_token"]) == (int(late.any(1).sum()), 0)
+        assert bool((recorded["mass"] > 0).all())
+    assert made.metrics[1]["too_old"] > 0
+
+
 class Slow(TransformersEngine):
     """A consumer of weights that is slow: while it loads some, the trainer makes more."""
 
