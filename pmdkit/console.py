@@ -181,7 +181,7 @@ def make_display(quiet: bool = False) -> Display:
 
 
 def default_display() -> Display:
-    """Plain lines in an interactive notebook, else nothing: tools that execute notebooks unattended allow no input."""
+    """Plain lines in a notebook that a person runs, else nothing; a kernel that allows no input runs unattended."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     kernel = getattr(shell, "kernel", None)
     return LogDisplay() if getattr(kernel, "_allow_stdin", False) else Display()

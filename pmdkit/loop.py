@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives import Batch, Groups, Objective, credit, cut, parts
+from pmdkit.objectives.baselines import rewards_differ
 from pmdkit.randomness import derive
 
 
@@ -201,9 +202,7 @@ def graded(reward: Tensor, rollouts: Rollouts) -> Groups:
 
 def without_equal_groups(batch: Batch, groups: Groups) -> Batch:
     """Set the weight of every group with equal rewards to 0, and keep all other weights."""
-    top = torch.where(groups.present, groups.reward, -torch.inf).max(1).values
-    low = torch.where(groups.present, groups.reward, torch.inf).min(1).values
-    kept = (top > low).repeat_interleave(groups.reward.shape[1])
+    kept = rewards_differ(groups).repeat_interleave(groups.reward.shape[1])
     return replace(batch, weight=torch.where(kept, batch.weight, 0.0))
 
 

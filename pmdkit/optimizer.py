@@ -36,7 +36,7 @@ ADAM, ADAMW, SGD = eager(torch.optim.Adam), eager(torch.optim.AdamW), eager(torc
 
 
 def check_optimizer(name: str) -> None:
-    """Refuse a name that is not in the table, a file without that class, and Muon where torch has none."""
+    """Refuse a name that is not in OPTIMIZERS, a file that lacks the class, and Muon if this torch has none."""
     if is_path(name):
         optimizer_class(name)
     elif name not in OPTIMIZERS:

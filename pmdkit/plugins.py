@@ -80,7 +80,7 @@ class Trusted:
 
     @classmethod
     def of(cls, *named: Any) -> "Trusted":
-        """The files that values name, which the user gave: `my.py`, `my.py:MyClass`, or lists and tables of them."""
+        """Trust the files that the user named in these values: `my.py`, `my.py:MyClass`, lists and tables of such."""
         before = [value.files for value in named if isinstance(value, cls)]
         return cls(frozenset(file.resolve() for file in code_files(named)).union(*before))
 

@@ -73,7 +73,7 @@ def eval(  # the verb's name
             raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
         if data not in (None, "held-out"):
             raise UsageError(unknown("data", str(data), ("held-out",)))
-        small(run, k, problems, seed, json)
+        eval_small_tier(run, k, problems, seed, json)
         return
     from pmdkit.llm.recipe_checks import check_requirements
 
@@ -103,7 +103,7 @@ def eval(  # the verb's name
     )
 
 
-def small(run: "StoredRun", k: int, problems: int | None, seed: int, json: bool) -> None:
+def eval_small_tier(run: "StoredRun", k: int, problems: int | None, seed: int, json: bool) -> None:
     """Evaluate a bandit or toy run."""
     from pmdkit.evaluation import bandit_and_toy
 

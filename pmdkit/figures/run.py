@@ -109,6 +109,7 @@ def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, sum(heights) + 0.3))
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     for place, panel in enumerate(panels):
+        # a wide first panel fills its line, so the others begin on the next one
         row, column = divmod(place + wide if place else 0, 2)
         panel(figure.add_subplot(grid[row + 1, :] if wide and place == 0 else grid[row + 1, column]))
     key, strip = figure.add_subplot(grid[0, :]), figure.add_subplot(grid[-1, :])

@@ -78,6 +78,7 @@ class AccelerateGroup(ProcessGroup):
         sent = tensor.to(torch.uint8) if flags else tensor
         shapes = self.accelerator.gather(torch.tensor([tensor.shape], device=self.device)).tolist()
         sizes = [torch.Size(shape).numel() for shape in shapes]
+        # accelerate gathers tensors of one shape: each is flattened and padded to the longest, and cut out again
         row = torch.zeros(1, max(*sizes, 1), dtype=sent.dtype, device=self.device)
         row[0, : sent.numel()] = sent.flatten().to(self.device)
         rows = self.accelerator.gather(row).to(tensor.device)
@@ -123,7 +124,7 @@ class AccelerateGroup(ProcessGroup):
         return mine.result()
 
     def checkpoints(self, folder: Path) -> Checkpoints:
-        """The main process writes the state of all."""
+        """Checkpoints of all processes, which the main one writes."""
         return GatheredCheckpoints(folder, self)
 
     def wrap(self, root: nn.Module) -> nn.Module:

@@ -79,7 +79,10 @@ class EpisodePlayer(Protocol):
     def examples(
         self, problems: "Sequence[Problem]", pass_rate: float, end: int, rng: "np.random.Generator"
     ) -> tuple[list[list[int]], list[list[bool]]]:
-        """Tokens after the prompt, and their masks, of episodes played by a teacher who passes about so often."""
+        """Tokens after the prompt, and their masks, of an episode for each problem, played by a teacher.
+
+        The teacher passes somewhat more often than `pass_rate`, which the pupil should reach.
+        """
 
 
 def find_turns() -> Any:

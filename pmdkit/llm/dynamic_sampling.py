@@ -18,7 +18,7 @@ from pmdkit.llm.learner import EngineLearner
 from pmdkit.llm.rollouts import EngineRollouts
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, graded, inline
-from pmdkit.objectives import Groups
+from pmdkit.objectives.baselines import rewards_differ
 from pmdkit.randomness import derive, generator
 
 
@@ -45,7 +45,7 @@ def resampled(
 ) -> EngineRollouts:
     """The rollouts of a step, with as many groups of differing rewards as `most` generations give."""
     began = perf_counter()
-    informative = differs(graded(task.reward(rollouts), rollouts))
+    informative = rewards_differ(graded(task.reward(rollouts), rollouts))
     asked = rollouts.prompts.tolist()
     batches, replaced, dropped = 1, 0, 0
     while batches < most and not bool(informative.all()):
@@ -56,7 +56,7 @@ def resampled(
         order = generator(task.seed, "resampled", step, batches).permutation(len(free))
         prompts = torch.from_numpy(free[order[: len(places)]])
         more = learner.rollout(prompts, schedule.group, derive(schedule.seed, "rollout", step, "resampled", batches))
-        good = differs(graded(task.reward(more), more)).nonzero()[:, 0][: len(places)]
+        good = rewards_differ(graded(task.reward(more), more)).nonzero()[:, 0][: len(places)]
         filled = places[: len(good)]
         rows, others = rows_of(filled, rollouts), rows_of(good, more)
         dropped += int(more.mask.sum()) - int(more.mask[others].sum()) + int(rollouts.mask[rows].sum())
@@ -68,13 +68,6 @@ def resampled(
     counts = {"gen_batches": batches, "resampled_groups": replaced, "dropped_tokens": dropped}
     seconds = rollouts.seconds + perf_counter() - began
     return replace(rollouts, seconds=seconds, measured={**rollouts.measured, **counts})
-
-
-def differs(groups: Groups) -> Tensor:
-    """[P] whether a group has rewards that differ."""
-    top = torch.where(groups.present, groups.reward, -torch.inf).max(1).values
-    low = torch.where(groups.present, groups.reward, torch.inf).min(1).values
-    return top > low
 
 
 def rows_of(groups: Tensor, rollouts: Rollouts) -> Tensor:

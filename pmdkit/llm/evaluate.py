@@ -149,6 +149,7 @@ def graded_draws(answers: Sequence[Answered], k: int) -> GradedDraws:
     """
     right = np.array([float(answer.verdict.correct is True) for answer in answers]).reshape(-1, k)
     texts = [answer_text(answer) for answer in answers]
+    # the class of an answer is the place of the first equal one among the k of its problem
     classes = [texts[n - n % k : n - n % k + k].index(text) for n, text in enumerate(texts)]
     return GradedDraws(right, np.array(classes, dtype=np.int64).reshape(-1, k))
 

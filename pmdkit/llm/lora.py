@@ -95,7 +95,7 @@ def target_modules(model: PreTrainedModel, names: Sequence[str] | None) -> tuple
 
 
 def adapter_layers(model: PreTrainedModel) -> dict[str, Any]:
-    """Name to peft layer, for each layer that has an adapter."""
+    """The layers of peft that have an adapter, by name."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 

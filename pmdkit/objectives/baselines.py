@@ -130,6 +130,11 @@ def highest_reward(groups: Groups) -> Tensor:
     return torch.where(torch.isfinite(highest), highest, 0.0)
 
 
+def rewards_differ(groups: Groups) -> Tensor:
+    """[P] whether a group has two different rewards."""
+    return (highest_reward(groups) > lowest_reward(groups))[:, 0]
+
+
 def mass_of_others(groups: Groups) -> Tensor:
     """[P, G] mass of the other rows of the group, or 1 if it is 0."""
     return one_if_zero(groups.mass.sum(1, keepdim=True) - groups.mass)

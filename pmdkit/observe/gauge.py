@@ -61,7 +61,7 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
 
 
 class StoredBucket(BaseModel, extra="allow", strict=True):
-    """A bucket as a file must have it; further keys are columns."""
+    """The keys that a bucket in a file must have; every other key is a column, a number or null."""
 
     __pydantic_extra__: dict[str, untrusted.Number | None] = Field(init=False)
     bucket: int = Field(ge=0, lt=len(EDGES) - 1)

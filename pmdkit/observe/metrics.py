@@ -64,8 +64,6 @@ def metrics_row(
         movement: columns of the policy's movement, and the gauge.
     """
     mass, reward = groups.mass.double(), groups.reward.double()
-    top = torch.where(groups.present, reward, -torch.inf).max(1).values
-    low = torch.where(groups.present, reward, torch.inf).min(1).values
     return {
         "step": step,
         "reward_mean": expect(reward, mass, groups.present.any(1)),
@@ -79,7 +77,7 @@ def metrics_row(
         "entropy": entropy,
         "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
         "response_length": response_length,
-        "zero_variance_groups": int((top == low).sum()),
+        "zero_variance_groups": int((groups.present.any(1) & ~baselines.rewards_differ(groups)).sum()),
         "policy_version": rollouts.version,
         "staleness": (step - rollouts.version) * len(updates) - 1,
         **({"skipped_updates": sum(int(u["skipped"]) for u in updates)} if "skipped" in updates[0] else {}),

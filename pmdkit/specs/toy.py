@@ -35,7 +35,7 @@ class WarmStartTable(Strict):
 
 
 class ToySpec(Spec):
-    """A run of a small transformer on a token task, or of a policy in an environment of Gymnasium."""
+    """A run of a small transformer on a token task."""
 
     tier: Literal["toy"] = "toy"
     model: ModelTable = ModelTable()

@@ -450,11 +450,11 @@ class RaggedDraws:
     mask: Tensor
 
     def batch(self, objective: Objective) -> Batch:
-        """Credit at pi_old, then the policy as it is now."""
+        """The batch of the policy that has moved away: credit is given at pi_old, and `logp` is the new policy's."""
         return replace(self.on_policy(objective, self.logp_ref), logp=self.logp)
 
     def on_policy(self, objective: Objective, logp_ref: Tensor | None = None) -> Batch:
-        """Credit at pi = pi_old."""
+        """The batch at pi = pi_old."""
         return credit(objective, self.groups, self.logp_old, self.mask, logp_ref, BUDGET)
 
     def rows(self, keep: Tensor) -> "RaggedDraws":

@@ -121,7 +121,7 @@ def fit_over(log_pi: Array, weight: Array, s: Array) -> Array:
         inside = (newton >= low) & (newton <= high)
         change = np.where(inside, newton, (low + high) / 2) - log_mu
         log_mu = log_mu + change
-        if np.abs(change).max() < 1e-14 * 80:
+        if np.abs(change).max() < 1e-14 * 80:  # the last digit of a log mu of that size
             break
     return np.where(seen, s - wrightomega(log_mu[:, None] + slope), -np.inf)
 

@@ -45,7 +45,7 @@ class School(Kind):
     "Numbers of problems; a quarter for each kind."
 
     def build(self) -> MathProblems:
-        """The problems, numbered from 0. Some numbers are in neither part: of the kinds that are only evaluated."""
+        """The problems, numbered from 0. Of the kinds that are only evaluated, those not held out go unused."""
         hashes = (derive(0, self.name, "held out", *sorted(self.operands(n))) for n in range(self.problems))
         apart = np.array([hashed % HELD_OUT == 0 for hashed in hashes])
         trained = np.arange(self.problems) % len(KINDS) < len(TRAINED)

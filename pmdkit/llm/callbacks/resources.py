@@ -16,13 +16,13 @@ class ResourcesCallback(TrainerCallback):
     task: MathTask
 
     def on_init_end(self, run: RunContext) -> None:
-        """Set where verdicts are recorded."""
+        """Have the graders record their verdicts in the run's folder."""
         journal = open_journal(run.folder.path / "verdicts.jsonl")
         for grader in self.task.graders:
             grader.journal = journal
 
     def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
-        """Close them."""
+        """Close the verifier's processes, and the engine together with its queue of rollouts, if it has one."""
         for grader in self.task.graders:
             grader.close()
         (self.learner.queue or self.learner.engine).close()

@@ -294,7 +294,7 @@ def losses_of(case: Case, logp: Tensor) -> list[Tensor]:
 
 
 def result(losses: list[Tensor], gradient: Tensor, case: Case) -> Result:
-    """Numbers, the gradient [N][T_n] without its padding."""
+    """The losses as numbers, and the gradient [N][T_n] without its padding."""
     rows = zip(gradient, case["logp"], strict=True)
     return [loss.item() for loss in losses], [row[: len(tokens)].tolist() for row, tokens in rows]
 
