@@ -52,6 +52,8 @@ PLACE = Path(__file__).parent / "results" / "smollm2-objectives.json"
 JOURNAL = PLACE.with_suffix(".jsonl")
 CHECK = PLACE.with_name("smollm2-check.jsonl")
 COLUMNS = ("pass_rate", "response_length", "unanswered", "cut_off", "zero_variance_groups", "anchor", "log_ratio_max")
+HARDLY_EVALUATED = ("evaluation.problems=1", "evaluation.k=1")
+SETTINGS = ("run.checkpoint_every=30", *HARDLY_EVALUATED)
 
 
 def cells(objective):
@@ -66,14 +68,13 @@ def journal(file=JOURNAL, key="runs"):
     return {(row["objective"], row["lr"], row["tau"], row["seed"]): row for row in rows}
 
 
-def one(runs, device, threads, steps, objective, lr, tau, seed, settings=("run.checkpoint_every=30",), columns=COLUMNS):
+def one(runs, device, threads, steps, objective, lr, tau, seed, settings=SETTINGS, columns=COLUMNS):
     """One run from the command line, begun or continued to `steps`, with its columns; None if it ended on the way."""
     out = runs / f"{objective}-{lr}-{tau}-{seed}"
     command = [sys.executable, "-m", "pmdkit", "llm", "smollm2", "--objective", objective, "--lr", lr]
     command += ["--seed", str(seed), "--out", str(out), "--json", *(["--tau", tau] if tau else [])]
     command += ["--steps", str(steps), *(["--resume"] if out.exists() else [])]
     command += ["--set", f"model.device={device}", f"run.threads={threads}", *settings]
-    command += ["evaluation.problems=1", "evaluation.k=1"]
     with open(runs / f"{out.name}.log", "a") as log:
         code = subprocess.run(command, stdout=log, stderr=log).returncode
     lines = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []

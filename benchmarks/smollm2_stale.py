@@ -60,7 +60,7 @@ import numpy as np
 from harness import journal
 from harness.machine import machine, versions
 from scipy import stats
-from smollm2_objectives import COLUMNS, measure, one
+from smollm2_objectives import COLUMNS, HARDLY_EVALUATED, measure, one
 
 SEEDS, LEAST, LR, STEPS, LAST, SPAN, MARGIN = range(5), 3, "3.5e-6", 15, 5, 3, 0.05
 ARMS = {
@@ -87,7 +87,8 @@ def run(runs, workers=1):
     wanted = [(*arm, seed) for seed in SEEDS for arm in ARMS.values()]
 
     def each(key):
-        if found := one(runs, "cpu", 1, STEPS, *key, settings=SETTINGS, columns=(*COLUMNS, *MOVES)):
+        settings, columns = (*SETTINGS, *HARDLY_EVALUATED), (*COLUMNS, *MOVES)
+        if found := one(runs, "cpu", 1, STEPS, *key, settings=settings, columns=columns):
             journal.append(JOURNAL, found | {"protocol": DIGEST})
             for weights in runs.glob(f"{key[0]}-{key[1]}-{key[2]}-{key[3]}/checkpoints"):
                 shutil.rmtree(weights)  # 1.6 GB, of use to a run that is to go on

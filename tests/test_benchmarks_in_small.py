@@ -8,10 +8,12 @@ import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.resolve import resolve
 from tests.nightly import mostly_nightly
 
@@ -171,3 +173,32 @@ def test_the_stale_study_decides_as_its_protocol_says(bench, tmp_path, monkeypat
     settings = dict(pair.split("=") for pair in stale.SETTINGS)
     schedule = resolve("llm", "smollm2", {key: int(value) for key, value in settings.items()})[0].schedule
     assert (schedule.ministeps, schedule.passes, schedule.prompts / schedule.ministeps) == (16, 1, 1)
+
+
+def test_the_study_of_the_sampler_draws_and_decides_as_its_protocol_says(bench, tmp_path, monkeypatch):
+    """Rollouts are cut and evaluations are not; PMD-part flattens by 0.3 and loses 0.2, PMD-mean stays."""
+    study, asked = bench("smollm2_sampler"), []
+    drawn = SimpleNamespace(logp=torch.full((2, 3), -1.0))
+    monkeypatch.setattr(study.TransformersEngine, "generate", lambda *given: asked.append(given[4]) or drawn)
+    engine = study.Cut.__new__(study.Cut)
+    engine.given, engine.version = {"top_p": 0.9, "temperature": 0.8, "kept": tmp_path / "kept"}, 0
+    for width in (study.ROLLOUT, study.EVALUATION, study.EVALUATION):
+        engine.generate([[1]], 2, [7, 8], Sampling(width))
+    assert [(how.top_p, how.temperature) for how in asked] == [(0.9, 0.8), (1, 1), (1, 1)]
+    engine.version, drawn.logp = 10, torch.full((2, 3), -2.0)
+    engine.generate([[1]], 2, [7, 8], Sampling(study.EVALUATION))
+    assert study.entropies((tmp_path / "kept").read_text().splitlines()) == [3, 6]
+    share = sum(study.coin(f"Answer: {n}", "7") for n in range(4000)) / 4000
+    assert abs(share - study.COIN) < 4 * (study.COIN * (1 - study.COIN) / 4000) ** 0.5
+    monkeypatch.setattr(study, "JOURNAL", tmp_path / "lines.jsonl")
+    monkeypatch.setattr(study, "PLACE", tmp_path / "record.json")
+    for cell in [(*cell, seed) for cell in study.CELLS for seed in range(3)]:
+        row = dict(zip(study.KEYS, cell, strict=True)) | {"protocol": study.DIGEST, "entropy_before": 30}
+        pushed = cell[:2] == ("pmd-part", "cut")
+        row |= {"entropy_after": 24 + 9 * pushed + 0.1 * cell[3], "last": 0.3 - 0.2 * pushed}
+        study.journal.append(study.JOURNAL, row)
+    study.record()
+    found = json.loads(study.PLACE.read_text())
+    assert found["law"] == "holds"
+    words = [row["verdict"] for row in found["comparisons"]]
+    assert words == ["alike", "up", "alike", "up", "alike", "down", "alike", "down"]

@@ -25,13 +25,13 @@ def draw_entropy_frontier() -> Drawing:
         same.setdefault((round(gain, 3), round(lost, 3)), []).append(name)
     gains = np.linspace(0.01, 0.715, 60)  # the best response alone would be a gain of 0.721
     ways = {"on-policy, small steps": on_policy, "tilt, nearest in KL": tilt}
-    lost = {name: np.array([entropy_lost(problem, way(problem, gain)) for gain in gains]) for name, way in ways.items()}
+    curves = {n: np.array([entropy_lost(problem, way(problem, gain)) for gain in gains]) for n, way in ways.items()}
     with style():
         figure = Figure(figsize=(6.4, 3.6))
         ax = figure.subplots()
         ax.axhline(0, color="0.8", linewidth=0.8)
         for name, dash in zip(ways, ("-", "--"), strict=True):
-            ax.plot(gains, lost[name], color=GREY, linestyle=dash, label=name, zorder=1)
+            ax.plot(gains, curves[name], color=GREY, linestyle=dash, label=name, zorder=1)
         for rest, names in same.items():
             ax.plot(*rest, label=", ".join(names), **look(names[0], marker=True) | {"linestyle": "none"})
         ax.set(xlabel="reward gained", ylabel="entropy lost, nats")
@@ -42,4 +42,4 @@ def draw_entropy_frontier() -> Drawing:
         f"steps: {rests[dearest][1]:.2f} nats in place of {costs[dearest].on_policy:.2f}."
     )
     alt = f"Entropy lost against reward gained, {len(rests)} objectives at rest beside two curves. {sentence}"
-    return Drawing(figure, alt, sentence, {"gains": gains, "rests": np.array([*rests.values()])} | lost)
+    return Drawing(figure, alt, sentence, {"gains": gains, "rests": np.array([*rests.values()])} | curves)
