@@ -208,6 +208,33 @@ SLIPS = {
         "grpo",
         "once more by the detached ratio",
     ),
+    "std over the prompts": (
+        grpo(lambda ratio, mask, r: clipped(((r - r.mean(0)) / (r.std(0) + 1e-4)).flatten(), ratio)),
+        "grpo",
+        "over the prompts",
+    ),
+    "two slips": (
+        grpo(lambda ratio, mask, r: clipped(standard(r, 1e-6).roll(-1), ratio) / mask.sum(1, keepdim=True).sqrt()),
+        "grpo",
+        "next row; each response is divided by the square root",
+    ),
+    "KL in the reward, attached": (
+        lambda logp, old, reward, mask, logp_ref: (
+            -(
+                centred(reward - 0.05 * log_ratio(logp, logp_ref, mask).sum(1).view(reward.shape))
+                * torch.where(mask, logp, 0.0).sum(1)
+            ).mean()
+        ),
+        "rloo",
+        "coefficient 0.05) is not detached",
+    ),
+    "KL over padding": (
+        lambda logp, old, reward, mask, logp_ref: (
+            RIGHT["grpo"](logp, old, reward, mask) + 0.04 * (k3(logp, logp_ref, mask | True).sum(1) / mask.sum(1)).mean()
+        ),
+        "grpo",
+        "padding counts in the KL term",
+    ),
     "no constant": (
         grpo(lambda ratio, mask, r: clipped(((r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)).flatten(), ratio)),
         "grpo",
@@ -300,6 +327,25 @@ def test_an_assertion_in_a_test_says_what_differs():
         assert_is(loss, "grpo")
     with pytest.raises(AssertionError, match="norm=length"):
         assert_is(loss, "dapo")
+
+
+def test_a_loss_is_held_to_what_it_is_meant_to_be(tmp_path, call, capsys):
+    """REC without a clip is RLOO with a response's own draw in the mean: right, unless RLOO is meant or promised."""
+    body = "(logp, old, reward, mask):\n    return -((reward - reward.mean(1, keepdim=True)).flatten() * "
+    body += "logp.where(mask, 0 * logp.detach().nan_to_num()).sum(1)).mean()\n"
+    (tmp_path / "my.py").write_text(f"def mine{body}def rloo_loss{body}")
+    assert call("certify", f"{tmp_path / 'my.py'}:mine") == 0
+    assert "that is rloo (norm=none), but the mean includes a response's own draw" in capsys.readouterr().out
+    assert call("certify", f"{tmp_path / 'my.py'}:mine", "--objective", "rloo") == 4
+    assert call("certify", f"{tmp_path / 'my.py'}:rloo_loss") == 4
+    assert "the mean includes a response's own draw; that is rec" in capsys.readouterr().err
+
+
+def test_a_constant_that_frameworks_add_is_an_option():
+    loss = grpo(lambda ratio, mask, reward: clipped(standard(reward, 1e-6), ratio))
+    assert_is(loss, "grpo", std="sample", std_constant=1e-6)
+    with pytest.raises(AssertionError, match="std_constant=1e-06"):
+        assert_is(loss, "grpo", std="sample")
 
 
 def log_ratio(logp, other, mask):

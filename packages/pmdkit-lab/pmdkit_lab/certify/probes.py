@@ -228,7 +228,7 @@ def rows_apart(wanted: Tensor, found: Tensor) -> Tensor:
     """
     norms = torch.stack([wanted.norm(dim=1), found.norm(dim=1)])
     own = norms.amax(0)
-    # where most rows are silent, the median is 0, and what is left of a row may be rounding
-    usual = max((float(x[x > 0].median()) for x in norms if bool((x > 0).any())), default=1.0)
-    scale = torch.maximum(own, own.median().clamp_min(max(1e-9 * usual, 1e-30)))
+    # where most rows are silent, the median is 0, and what is left of a row below 1e-12 is rounding
+    scale = torch.maximum(own, own.median().clamp_min(1e-30))
+    scale[own < 1e-12] = 1.0
     return (wanted - found).norm(dim=1) / scale

@@ -615,11 +615,11 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
     **{
         words.format(std): partial(advantage, correction=correction)
         for std, correction in STDS
-        for words, advantage in {
+        for words, advantage in dict[str, Any]({
             "the advantage is divided by the {} std": partial(with_constant, constant=0.0),
             "the advantage is divided by the variance, not the std ({})": partial(with_variance, constant=0.0),
             "the advantage is multiplied by the {} std, not divided": partial(with_variance, constant=0.0, power=-0.5),
-        }.items()
+        }).items()
     },
     **{
         words.format(std) + (f", to which {constant:g} is added" if constant else ""): partial(
@@ -627,7 +627,7 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
         )
         for constant in (0.0, *CONSTANTS)
         for std, correction in STDS
-        for words, advantage in {
+        for words, advantage in dict[str, Any]({
             "mean and {} std are those of the batch, not of the group": of_batch,
             "the mean is that of the group, the {} std that of the batch": partial(of_group_over_batch, centred=False),
             "the difference from the mean of the group is divided by its {} std over the batch": partial(
@@ -646,7 +646,7 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
                 lambda g, **std: regrouped(partial(centred, dim=0, **std), g),
             "mean and {} std are tiled, not repeated for each response: they are those of other prompts": tiled,
             "the rewards are 1 above 0.5, else 0 ({} std)": lambda g, **std: centred(above(0.5, g), 1, **std),
-        }.items()
+        }).items()
     },
     **{
         f"{constant:g} is added to the {std} {what}": partial(advantage, constant=constant, correction=correction)
