@@ -230,7 +230,7 @@ SLIPS = {
     ),
     "KL over padding": (
         lambda logp, old, reward, mask, logp_ref: (
-            RIGHT["grpo"](logp, old, reward, mask) + 0.04 * (k3(logp, logp_ref, mask | True).sum(1) / mask.sum(1)).mean()
+            RIGHT["grpo"](logp, old, reward, mask) + 0.4 * (k3(logp, logp_ref, mask | True).sum(1) / mask.sum(1)).mean()
         ),
         "grpo",
         "padding counts in the KL term",

@@ -305,9 +305,8 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
             other = certify(loss, tau, tuple(promised), **options)
             if other.error <= REL_TOL:
                 return replace(other, also=verdict.called)
-        if (
-            verdict.name in LATER and verdict.name not in COMMON and verdict.options
-        ):  # a rarer objective: say what it is in terms of a common one
+        # a rarer objective at an option: say what it is in terms of a common one
+        if verdict.name in LATER and verdict.name not in COMMON and verdict.options:
             other = search(question, [x for x in plain if x.name not in LATER], tau, common=True)
             return replace(verdict, also=other.said() if other.error <= REL_TOL and len(other.slips) == 1 else "")
     return verdict
@@ -370,11 +369,8 @@ def words_of(loss: LossFunction | Objective) -> list[str]:
 def usual(trial: Trial) -> bool:
     """Whether a candidate is not another one times a constant, nor too far-fetched for two changes."""
     again = trial.name in ("dr-grpo", "grpo-kl") or {"trust_region", "scale"} & set(trial.options)
-    return not (
-        again
-        or trial.options.get("std") == "mean"
-        or (trial.options and trial.name in LATER and trial.name not in COMMON)
-    )
+    rare = trial.name in LATER and trial.name not in COMMON and set(trial.options) - {"std", "std_constant", "baseline"}
+    return not (again or rare or trial.options.get("std") == "mean")
 
 
 def credited(question: Question, plain: list[Trial], tau: float) -> list[Trial]:
