@@ -132,19 +132,19 @@ def reward_doctor(files, bin, work):
 
 
 def autopsy_rows(files, bin, work):
-    """Our causes of a dump of rows."""
+    """Our causes of a dump of rows; what is to be watched is a note."""
     from pmdkit_lab.autopsy.report import autopsy
 
     found, _ = autopsy(Path(files["dump"]), files.get("columns", {}))
-    yield from ((cause["name"], True) for cause in found["causes"])
+    yield from ((each["name"], level == "causes") for level in ("causes", "watch") for each in found[level])
 
 
 def autopsy_logs(files, bin, work):
-    """Our causes of a log."""
+    """Our causes of a log; what is to be watched is a note."""
     from pmdkit_lab.autopsy.report import scalar_autopsy
 
     found, _ = scalar_autopsy(Path(files["scalars"]), {})
-    yield from ((cause["name"], True) for cause in found["causes"])
+    yield from ((each["name"], level == "causes") for level in ("causes", "watch") for each in found[level])
 
 
 ASK = dict(

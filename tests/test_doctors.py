@@ -72,3 +72,12 @@ def test_the_autopsy_is_asked_in_small(doctors, tmp_path):
     said = [case["said"] for case in doctors.ask_all(asked, None, ("autopsy, logs", "reward-doctor"))]
     assert [each["autopsy, logs"]["outcome"] for each in said] == ["first", "quiet"]
     assert {each["reward-doctor"]["outcome"] for each in said} == {"cannot read"}
+
+
+def test_the_page_of_the_autopsy_has_the_outcomes_of_the_logs_that_were_read_once():
+    stored = json.loads((ROOT / "benchmarks" / "results" / "autopsy-logs.json").read_text(encoding="utf-8"))
+    n = Counter(each["outcome"] for each in stored)
+    faulty, healthy = n["first"] + n["later"] + n["wrong"] + n["nothing"], n["accused"] + n["watched"] + n["quiet"]
+    page = (ROOT / "docs" / "use" / "autopsy.md").read_text(encoding="utf-8")
+    assert f"| faulty | {faulty} | {n['first']} | {n['later']} | {n['wrong']} | {n['nothing']} | | |" in page
+    assert f"| healthy | {healthy} | | | | | {n['accused']} | {n['watched']} |" in page
