@@ -56,9 +56,6 @@ def fuses(x: Tensor) -> bool:
     return x.is_cuda and x.shape[-2] >= TOKENS
 
 
-# The head's passes over its logits: one to score, one for the gradient.
-
-
 @one_kernel
 def logit_statistics(z: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """[m] max z, s and log p(y) of logits [m, V], see `pmdkit.llm.head.ChunkedHead`; the logits are read once."""
@@ -77,9 +74,6 @@ def logit_gradient(
     e = (z / temperature - largest[:, None]).exp()
     is_target = torch.arange(z.shape[1], device=z.device) == targets[:, None]
     return (torch.where(is_target, e - sums[:, None], e) * scale[:, None]).to(dtype)
-
-
-# The layers' passes over activations.
 
 
 @one_kernel

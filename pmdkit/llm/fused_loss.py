@@ -160,7 +160,7 @@ def forward_backward(
             backward_unless_zero(head, place, per_token(c, own))
         elif len(own) == 1:
             # one response longer than the buffer: d log pi(y) chunk by chunk, times c at the end, three products
-            spare = head.zeros_like_weight() if spare is None else spare.zero_()
+            spare = torch.zeros_like(head.grad_weight) if spare is None else spare.zero_()
             parts = []
             for chunk in chunks(place, head_tokens):
                 parts.append(head.forward(chunk))

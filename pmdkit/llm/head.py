@@ -39,7 +39,8 @@ def head_logp(
 class ChunkedHead:
     r"""Forward and backward pass of the head for one chunk of rows at a time, with one buffer of logits.
 
-    With states $x$, weight $W$, temperature $T$, logits $z = x W^\top / T$ and targets $y$:
+    In half precision, on GPUs, two kernels read the logits; else seven passes change them in place. With states $x$,
+    weight $W$, temperature $T$, logits $z = x W^\top / T$ and targets $y$:
 
     $$ \log p(y) = z_y - \max z - \log s, \quad s = \textstyle\sum_v e_v, \quad e = \exp(z - \max z) $$
 
@@ -75,15 +76,11 @@ class ChunkedHead:
         self.buffer = torch.empty(min(chunk, len(states)), len(weight), dtype=self.wide, device=states.device)
         if gradients:
             self.grad_states = torch.zeros_like(states)
-            self.grad_weight = self.zeros_like_weight()
+            self.grad_weight = torch.zeros_like(weight, dtype=self.wide)
         self.largest = self.sums = self.buffer[:, 0]
 
-    def zeros_like_weight(self) -> Tensor:
-        """[V, d] zeros to add a gradient to."""
-        return torch.zeros_like(self.weight, dtype=self.wide)
-
     def forward(self, rows: slice) -> Tensor:
-        """[m] log-probabilities of the targets of some rows. The buffer keeps e, and `sums` keeps s."""
+        """[m] log-probabilities of the targets of some rows. `backward` needs the buffer: e, or z in half precision."""
         x, y = self.states[rows], self.targets[rows]
         # z = x W^T / T
         z = self.buffer[: len(x)]

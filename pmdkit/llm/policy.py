@@ -129,6 +129,6 @@ class ForwardRoot(nn.Module):
         """The result of `work` on the model. A closure, since DDP would traverse every token of plain arguments."""
         if not self.casts:
             return work(self.model)
-        # Blocks cast their own weights one at a time; embedding and last norm are cast here for the whole pass.
+        # Blocks cast their own weights; embedding and last norm are cast here for the whole pass.
         with precision.cast_weights(precision.outside_blocks(self.model), self.dtype, self.kept):
             return work(self.model)

@@ -76,10 +76,7 @@ def casting_class(kind: type[nn.Module]) -> type[nn.Module]:
 
 @contextmanager
 def cast_once(root: nn.Module) -> Iterator[None]:
-    """Within the `with` block each weight is cast at its first use: several passes, between which none changes.
-
-    The copies cost 2 bytes per weight.
-    """
+    """Within the `with` block each weight is cast once, at its first use: for passes between which none changes."""
     places, kept = [module for module in root.modules() if hasattr(module, "kept")], Copies()
     try:
         for module in places:
