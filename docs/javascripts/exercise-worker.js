@@ -1,7 +1,20 @@
 // Python for the exercises of a lesson: Pyodide, NumPy and the course's own judge, pmdkit_course/page.py. The version is
 // pinned here alone. Its files come from the address that Pyodide names, and are not kept beside the site: 25 MB.
 const PYODIDE = "https://cdn.jsdelivr.net/pyodide/v314.0.7/full/";
-const say = (kind, value) => postMessage([kind, value]);
+let end = Infinity; // when the time of an answer is up
+// Python looks here between two steps. Its signal 2 stops the answer and nothing else; a bare `except:` gets it again.
+const interrupt = {
+  get 0() {
+    if (performance.now() < end) return 0;
+    end += 1000;
+    return 2;
+  },
+  set 0(taken) {},
+};
+const say = (kind, value) => {
+  if (kind === "clock") end = value === 0 ? Infinity : performance.now() + value * 1000;
+  postMessage([kind, value]);
+};
 const nothing = { stdin: () => null, stdout: () => {}, stderr: () => {} }; // of what an answer prints
 
 /** Load packages whose files have the hashes that this version of Pyodide lists. */
@@ -15,6 +28,7 @@ const start = async () => {
   say("status", "Loading Python and NumPy, about 10 MB. Your browser may keep them for the next time.");
   const { loadPyodide } = await import(`${PYODIDE}pyodide.mjs`);
   const pyodide = await loadPyodide({ indexURL: PYODIDE, ...nothing });
+  pyodide.setInterruptBuffer(interrupt);
   await load(pyodide, ["numpy"]);
   const judge = await fetch(new URL("../learn/lessons/judge.zip", import.meta.url));
   if (!judge.ok) throw new Error(`judge.zip: ${judge.status}`);

@@ -2,17 +2,24 @@
 // this file stops when an answer has used up its time. It is loaded when a reader begins to write, and once this browser
 // has had a verdict, when an exercise comes into view: so it is there when it is asked. Nothing is loaded before.
 
+import { kept } from "./follow.js";
+
 const HOME = '<a href="#at-home">Run it in the notebook</a>';
 const LOADS = "When you begin to write, Python and NumPy are loaded into your browser, about 10 MB; SciPy, if your code needs it, is 15 MB more.";
 const KNOWN = "exercise-python"; // set once this browser has loaded it
+const GRACE = 3; // seconds for Python to stop an answer by itself; then it is stopped from here, and starts again
 let worker = null;
+let before = Promise.resolve(); // the last verdict: there is one Python
 
 const drop = () => {
   worker?.terminate();
-  worker = null;
+  worker = kept.by = null;
 };
 
-const awake = () => (worker ??= new Worker(new URL("exercise-worker.js", import.meta.url), { type: "module" }));
+const awake = () => {
+  kept.by = import.meta.url;
+  return (worker ??= new Worker(new URL("exercise-worker.js", import.meta.url), { type: "module" }));
+};
 
 const prepare = () => {
   if (worker !== null) return;
@@ -39,7 +46,7 @@ const verdict = (which, cell, say, stopped) =>
         clock = setTimeout(() => {
           drop();
           done(verdict(which, cell, say, replies));
-        }, seconds * 1000);
+        }, (seconds + GRACE) * 1000);
       },
       failed,
       verdict: done,
@@ -97,17 +104,20 @@ const open = (place) => {
     told.replaceChildren();
   });
   check.addEventListener("click", async () => {
-    const buttons = document.querySelectorAll(".exercise-check");
-    for (const button of buttons) button.disabled = true; // there is one Python
-    told.innerHTML = await verdict(which, area.value, (text) => (told.textContent = text));
+    check.disabled = true;
+    const ask = () => verdict(which, area.value, (text) => (told.textContent = text));
+    told.innerHTML = await (before = before.then(ask));
     if (worker !== null) localStorage.setItem(KNOWN, "");
     if (told.textContent.startsWith("✓")) localStorage.setItem(`solved-${which}`, ""); // for the map of the lessons
-    for (const button of buttons) button.disabled = false;
+    check.disabled = false;
   });
 };
 
 const near = new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && prepare());
-document.querySelectorAll(".exercise").forEach((place) => {
-  open(place);
-  if (localStorage.getItem(KNOWN) !== null && !navigator.connection?.saveData) near.observe(place);
+document$.subscribe(({ body }) => {
+  near.disconnect();
+  for (const place of body.querySelectorAll(".exercise")) {
+    open(place);
+    if (localStorage.getItem(KNOWN) !== null && !navigator.connection?.saveData) near.observe(place);
+  }
 });

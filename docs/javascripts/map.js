@@ -1,4 +1,6 @@
 // The map of the lessons: a tick for what this browser has solved (exercise.js), the time left, and what comes next.
+import "./follow.js"; // which may have led here
+
 const kept = Object.keys(localStorage);
 const count = (start) => kept.filter((key) => key.startsWith(start)).length;
 const words = (minutes) => (minutes < 90 ? `${5 * Math.ceil(minutes / 5)} minutes` : `${Math.round(minutes / 60)} hours`);

@@ -28,7 +28,10 @@ def check(which, cell, send, stopped=None):
     asked.append(which)
     if stopped is None:
         send("clock", 1)
-        exec(cell, {"send": send})
+        try:
+            exec(cell, {"send": send})
+        except KeyboardInterrupt:
+            stopped = ["itself"]
         send("clock", 0)
     return f"<p>{'✓ ' * ('right' in cell)}{which}, asked {len(asked)}, stopped with {stopped and list(stopped)}</p>"
 """
@@ -96,7 +99,7 @@ def lesson(browser, address, core):
 def verdict(page, code, which=0):
     page.locator(".exercise textarea").nth(which).fill(code)
     page.locator(".exercise-check").nth(which).click()
-    page.locator(".exercise-check:enabled").nth(which).wait_for()
+    page.locator(".exercise").nth(which).locator(".exercise-check:enabled").wait_for()
     return page.locator(".exercise-verdict").nth(which).inner_text()
 
 
@@ -115,7 +118,8 @@ def test_an_answer_is_judged_where_it_is_written(lesson):
     assert not [name for name in asked if "scipy" in name]
     assert verdict(page, "import scipy") == "103.0, asked 3, stopped with None"
     assert [name for name in asked if "scipy" in name]
-    endless = "send('reply', 'one')\nwhile True: pass"
+    assert verdict(page, "while True:\n try: 1\n except: 2") == "103.0, asked 4, stopped with ['itself']"
+    endless = "send('reply', 'one')\nsum(iter(int, 1))"  # in compiled code, which no signal reaches
     assert verdict(page, endless) == "103.0, asked 1, stopped with ['one']"
     page.reload(wait_until="load")
     page.locator(".predict-skip").click()
@@ -124,6 +128,34 @@ def test_an_answer_is_judged_where_it_is_written(lesson):
     assert page.locator(".exercise textarea").first.input_value() == endless
     page.locator(".exercise-again").first.click()
     assert page.locator(".exercise textarea").first.input_value().endswith("return ...")
+
+
+def test_python_starts_once_for_all_lessons(lesson):
+    """Links between lessons, and Back, keep the Python that runs; what else a page does works as on a new one."""
+    page, asked = lesson()
+    assert verdict(page, "p = 1") == "103.0, asked 1, stopped with None"
+    page.wait_for_function("history.state?.y === scrollY")
+    place = page.evaluate("scrollY")
+    for way, number, which in ((".md-footer__link--next", "104", 2), (".md-footer__link--prev", "103", 3)):
+        page.locator(way).evaluate("link => link.click()")
+        page.wait_for_url(f"**/lessons/{number}/")
+        assert page.locator("h1").inner_text().startswith(number)
+        assert number in page.title()
+        assert page.locator(".arithmatex").count() == page.locator(".arithmatex:has(.katex)").count() > 0
+        assert page.evaluate("scrollY") == 0
+        page.locator(".predict-skip").click()
+        assert verdict(page, "p = 1") == f"{number}.0, asked {which}, stopped with None"
+    page.go_back()
+    page.go_back()
+    page.wait_for_function(f"scrollY === {place} && document.title.startsWith('103')")
+    page.locator(".predict-skip").click()
+    assert verdict(page, "p = 1", 1) == "103.1, asked 4, stopped with None"
+    assert asked.count("pyodide.asm.wasm") == 1
+    page.go_forward()
+    page.wait_for_function("document.title.startsWith('104')")
+    page.reload(wait_until="load")
+    page.go_back()  # no Python, and a history that is one document's
+    page.wait_for_function("document.querySelector('h1').textContent.startsWith('103')")
 
 
 @pytest.mark.parametrize("lost", mostly_nightly(["pyodide.mjs", "numpy", "scipy"], "numpy"))

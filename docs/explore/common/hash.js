@@ -27,7 +27,8 @@ let timer = 0;
 /** Writes a state into the address, without a new entry in the history; waits for a pause in the changes. */
 export function writeHash(state) {
   clearTimeout(timer);
-  timer = setTimeout(() => history.replaceState(history.state, "", `#${toHash(state)}`), 250);
+  const here = location.pathname; // a lesson may show another one by then
+  timer = setTimeout(() => here === location.pathname && history.replaceState(history.state, "", `#${toHash(state)}`), 250);
 }
 
 /** "tau=0.2&pi=0.6,0.3,0.1" */
@@ -38,7 +39,8 @@ export function toHash(state) {
     .join("&");
 }
 
-/** Calls `apply` when the reader changes what stands after "#", for example by a link on the page. */
+/** Calls `apply` when the reader changes the state after "#", for example by a link on the page; not for a heading. */
 export function onHash(apply) {
-  addEventListener("hashchange", apply);
+  const here = location.pathname;
+  addEventListener("hashchange", () => here === location.pathname && /^$|=/.test(location.hash) && apply());
 }

@@ -1,17 +1,22 @@
 """Judge an answer on a lesson's page: docs/javascripts/exercise-worker.js calls this in the reader's browser.
 
 As in `pmdkit learn check`, the code runs as in worker.py and its replies are judged as in sandbox.py. A browser has no
-processes and no alarm: the page has the clock, stops Python when it strikes, and asks another one about the replies.
+processes and no alarm: the page has the clock, and interrupts Python when it strikes. Where that does not help, in a
+call into compiled code, it stops Python and asks another one about the replies.
 """
 
+import contextlib
 import itertools
 import json
 import re
+import signal
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 from pmdkit_course import lesson_files, notebooks, worker
 from pmdkit_course.answers import Code, answer_to
 from pmdkit_course.exercises import exercise, in_html
+from pmdkit_course.judging import TooLong
 from pmdkit_course.reference_cases import SEED, reference_cases
 from pmdkit_course.sandbox import judge_replies, question
 
@@ -50,15 +55,22 @@ def check(
     if stopped is None:
         request, cases = question(asked, code_of(which, cell)), reference_cases(asked, SEED).cases
         worker.import_known(request)
-        send("clock", asked.deadline)
-        for reply in worker.replies_to(request, cases):
-            replies.append(json.dumps(reply))
-            send("reply", replies[-1])
+        signal.signal(signal.SIGINT, too_long)
+        with contextlib.suppress(TooLong):
+            send("clock", asked.deadline)
+            for reply in worker.replies_to(request, cases):
+                replies.append(json.dumps(reply))
+                send("reply", replies[-1])
         send("clock", 0)
-    ended = itertools.repeat({"late": True})  # read only if Python was stopped: else each call has a reply
+    ended = itertools.repeat({"late": True})  # read only if the answer was stopped: else each call has a reply
     verdict = judge_replies(asked, itertools.chain(map(json.loads, replies), ended))
     hints = () if verdict.right else asked.hints
     return verdict._repr_html_() + "".join(
         f"<details><summary>Hint {n} of {len(hints)}</summary>{in_html(hint)}</details>"
         for n, hint in enumerate(hints, 1)
     )
+
+
+def too_long(number: int, frame: FrameType | None) -> None:
+    """What the page's signal does to an answer."""
+    raise TooLong

@@ -75,3 +75,13 @@ def test_a_stopped_answer_is_judged_by_what_it_has_done(judged):
     assert all("endless loop" in told and "20 s" in told for told in found)
     assert "The cell itself" in found[0]
     assert f"Its {len(replies) - 2} other answers are right" in found[1]
+
+
+def test_the_signal_of_the_page_stops_an_answer_and_its_python_judges_the_next(judged):
+    """A bare `except:` does not hold it for long: the page sends it again."""
+    slow = "import signal\ndef tau_for(p, eta):\n    try: signal.raise_signal(signal.SIGINT)\n    except: pass\n"
+    again = slow + "    signal.raise_signal(signal.SIGINT)\n"
+    right = solution_source(exercise("103.1"))
+    stopped, next_one = (told for _, told, _ in judged(("103.1", again, None), ("103.1", right, None)))
+    assert "endless loop" in stopped
+    assert "Right." in next_one
