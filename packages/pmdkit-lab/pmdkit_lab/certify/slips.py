@@ -376,7 +376,9 @@ def masked(change: Callable[[Tensor], Tensor], own_length: bool, batch: Batch, p
 
 def by_position(batch: Batch, probe: Probe) -> Batch:
     """Each token position with the same weight, and at it each response."""
-    return replace(batch, correction=(1 / batch.mask.sum(0).clamp_min(1)).expand_as(batch.logp).double())
+    count = batch.mask.sum(0)
+    share = len(batch.logp) / (count.clamp_min(1) * (count > 0).sum())
+    return replace(batch, correction=share.expand_as(batch.logp).double())
 
 
 def tempered(scale: float, scale_old: float, batch: Batch, probe: Probe) -> Batch:
