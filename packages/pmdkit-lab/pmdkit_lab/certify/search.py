@@ -555,7 +555,9 @@ def differs(trial: Trial, i: int, his: Slope, scale: float) -> str:
     if not bool(his[1].isfinite().all() and his[0].isfinite()):
         return NOT_FINITE.get(probe.name, DIFFERS[probe.name])
     scale = share(his[1], mine) if any(change.recounts for change in trial.changes) else scale
-    if float(rows_apart(his[1], scale * mine).max()) <= 2 * REL_TOL:
+    # a KL term in the reward makes the std of equal rewards small, so that a constant of 1e-8 in it shows
+    tol = 1e-4 if isinstance(trial, Shaped) and probe.name == "silent" else 2 * REL_TOL
+    if float(rows_apart(his[1], scale * mine).max()) <= tol:
         return ""
     for words, change in SPECIAL_SLIPS.get(probe.name, {}).items():
         slope, factor_ = change(trial, probe)
