@@ -87,7 +87,7 @@ def step(case: str, meter, place: Path) -> tuple[float, float]:
     plan = predict.Prediction(
         workload.sizes_of(spec),
         workload.work_of(spec, PROMPT),
-        workload.lengths("direct", width, min(float(every.mean()), 0.95 * width)),
+        workload.ResponseLengths((every[:, None] > np.arange(width)).mean(0)),
         cluster.cluster(f"1x{GPU}"),
     )
     return float(seconds), predict.report(spec, plan)["seconds_update"]
@@ -109,7 +109,9 @@ def head(case: str, meter) -> tuple[float, float]:
     meter.forget()
     with meter.phase("update"):
         fused(ragged(tokens), None)(*given, targets).backward()
-    planned = PRACTICE.logit_bytes * tokens * vocabulary / (GPUS[GPU].bandwidth * PRACTICE.bandwidth)
+    gpu, logits = GPUS[GPU], tokens * vocabulary
+    products = 3 * 2 * logits * width / (gpu.flops * gpu.reached * PRACTICE.training)
+    planned = products + PRACTICE.logit_bytes * logits / (gpu.bandwidth * PRACTICE.bandwidth)
     return meter.phases["update"]["seconds"], planned
 
 

@@ -31,6 +31,8 @@ PROMPT = 100  # tokens of a prompt of OpenMathInstruct-2, where only the length 
 FLASH_3 = 0.6  # of an H100's peak, forward at 16k: the paper of flash-attention 3 reports 580 to 650 TFLOP/s
 COMPILED = 0.5  # of kernels and their memory traffic: torch.compile fuses norms, gates and residuals. An assumption
 FILE = 1.76e9  # bytes/s of weights that prime-rl writes to a file after each step: a Qwen3-30B-A3B in 34.7 s
+# Of bytes that a head moves for a logit: these trainers keep logits in float32 more than once, pmdkit's moves 38.
+BASE = replace(PRACTICE, logit_bytes=280.0)  # calibrated
 RECOMPUTED = {"recompute": 1.0, "offload": 1.0, "selective": 0.5, "selective layer": 0.5, "none": 0.0}
 
 # layers, width, inner width (of an expert), query heads, size of a head, key heads, vocabulary, tied, experts, chosen,
@@ -92,7 +94,7 @@ def practice(row: dict[str, Any], base: Efficiency) -> Efficiency:
     return replace(base, moves=base.moves * part, kernels=base.kernels * part, attention=flash)
 
 
-def update_seconds(row: dict[str, Any], base: Efficiency = PRACTICE) -> float:
+def update_seconds(row: dict[str, Any], base: Efficiency = BASE) -> float:
     """Seconds of a published training step."""
     place = cluster(row["gpus"])
     work = Workload(
@@ -112,14 +114,14 @@ def update_seconds(row: dict[str, Any], base: Efficiency = PRACTICE) -> float:
     return update(sizes(row["model"], row["lora"]), work, shape, place, practice(row, base)).seconds
 
 
-def published_tokens(row: dict[str, Any], base: Efficiency = PRACTICE) -> float:
+def published_tokens(row: dict[str, Any], base: Efficiency = BASE) -> float:
     """Tokens/s as prime-rl counts them: from step to step, including the time to write the weights to a file."""
     tokens = row["rows"] * row["passes"] * row["length"] * cluster(row["gpus"]).count
     written = 2 * sizes(row["model"]).weights / FILE if row["task"] == "rl" and row["lora"] is None else 0.0
     return tokens / (update_seconds(row, base) + written)
 
 
-def step(row: dict[str, Any], base: Efficiency = PRACTICE) -> Prediction:
+def step(row: dict[str, Any], base: Efficiency = BASE) -> Prediction:
     """A published step of RL: generation, scoring, updates. With a lag, NeMo RL splits its GPUs in half."""
     place = cluster(row["gpus"], row["tensor"])
     mean = row.get("mean_sequence")
@@ -148,7 +150,7 @@ def step_seconds(told: Prediction) -> float:
     return max(generating, training) if told.overlaps else generating + training
 
 
-def compare(row: dict[str, Any], base: Efficiency = PRACTICE) -> list[tuple[str, float, float]]:
+def compare(row: dict[str, Any], base: Efficiency = BASE) -> list[tuple[str, float, float]]:
     """(what, published, predicted) of a row; the first entry counts: seconds, or milliseconds per token."""
     if row["kind"] == "update":
         found = [("s per step", row["seconds"], update_seconds(row, base))]
@@ -167,7 +169,7 @@ def within(published: float, predicted: float) -> bool:
     return abs(log(predicted / published)) <= log(2)
 
 
-def spread(rows: list[dict[str, Any]], base: Efficiency = PRACTICE) -> float:
+def spread(rows: list[dict[str, Any]], base: Efficiency = BASE) -> float:
     """The typical factor between published and predicted: the exponential of the root mean square log-ratio."""
     errors = [log(told / known) for row in rows for _, known, told in compare(row, base)[:1]]
     return exp((sum(error**2 for error in errors) / len(errors)) ** 0.5)

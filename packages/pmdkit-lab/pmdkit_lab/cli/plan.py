@@ -55,6 +55,7 @@ def plan(
     check_requirements()
     from pmdkit.resolve import resolve
     from pmdkit_lab.planner import predict
+    from pmdkit_lab.rehearsal.accepted import counts_of
 
     options = RunOptions(steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
     spec, _ = resolve("llm", recipe, options.changes())
@@ -69,6 +70,7 @@ def plan(
         workload.lengths(lengths, spec.rollout.width, mean_length),
         where,
         serve=apart,
+        counts=counts_of(recipe, options.changes()),
     )
     told = predict.report(spec, found)
     print_json(told) if json else show_plan_tables(told)
@@ -146,6 +148,12 @@ def time(told: dict[str, Any]) -> dict[str, str]:
         f"{g['steps']:,.0f} decode steps",
         "update": f"{number(told['seconds_update'])} s per step, {ms['update']:.4f} ms per token",
     }
+    if told["seconds_update_at_least"]:
+        low, high = told["update_bound_of_measured"]
+        rows["update, at least"] = (
+            f"{number(told['seconds_update_at_least'])} s per step, by the accepted rehearsal: the steps that were "
+            f"measured took {1 / high:.2g} to {1 / low:.2g} times as long"
+        )
     if told["update_waits_for"] == "network":
         rows["update"] += "; sending weights and gradients takes longer than computing"
     if told["seconds_scoring"]:

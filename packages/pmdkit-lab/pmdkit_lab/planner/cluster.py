@@ -83,7 +83,9 @@ class Efficiency:
             which gets few of a pass's tokens.
         attention: share of the FLOP/s that attention reaches; None takes flash-attention 2, `GPU.flash`.
         moves: how often one forward pass reads or writes what a layer keeps of a token; a backward pass twice as often.
-        logit_bytes: bytes that a training pass moves for each logit, in the head.
+        logit_bytes: bytes that a training pass moves for each logit, in the head, counted in a rehearsal: 4 written by
+            the product, 4 read by the maximum, 16 by the difference and its exponential, 4 by the sum, 6 by the
+            gradient, and 2 read by each of its two products.
         launch, kernels: seconds in which a host launches a kernel, and kernels of a layer: short passes wait for it.
         sync: seconds that a layer of experts waits for the host in each pass, where rows are sorted by expert.
         alone: seconds of each product of one expert, with one host synchronisation, if no kernel handles all experts.
@@ -99,7 +101,7 @@ class Efficiency:
     half: float = 18.0
     attention: float | None = None
     moves: float = 6.5
-    logit_bytes: float = 280.0
+    logit_bytes: float = 38.0
     launch: float = 6e-6
     kernels: float = 45.0
     sync: float = 1e-4
@@ -112,3 +114,4 @@ class Efficiency:
 
 
 PRACTICE = Efficiency()
+RECORD = 0.50, 0.74  # of the seconds that an H200 took, a bound from counts is at least and at most this share

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from pmdkit.errors import UsageError, unknown
 
+SMALLEST = 2e-6  # seconds; the shortest kernel, whatever it does
+
 
 @dataclass(frozen=True)
 class GPU:
@@ -32,6 +34,12 @@ class GPU:
     reached: float = 0.8
     flash: float = 0.5
     float32: float = 60e12
+
+    def rate(self, what: str) -> float:
+        """Amount a second: bytes of "memory", "smallest" kernels, FLOPs of "attention" or of products in a dtype."""
+        rates = {"memory": self.bandwidth, "smallest": 1 / SMALLEST, "attention": self.flops * self.flash}
+        rates |= {"float32": self.float32, "float64": self.float32 / 2}
+        return rates.get(what, self.flops * self.reached)
 
 
 # Source: data sheets of NVIDIA (A10G: Amazon's G5) and AMD. Networks are those of the vendors' eight-way machines:

@@ -87,7 +87,7 @@ def shares_of(work: Workload, there: Cluster) -> int:
 # A pass peaks in the head or in a block, never in both, so the larger peak counts. Where weights are
 # sharded, embedding and head stay gathered throughout, and the next block is gathered during a block; where they are
 # not, half-precision passes share copies of all weights, and the head makes one more. Their distance
-# from rehearsals of every recipe is in tests/planner/rehearsed.json.
+# from rehearsals of every recipe is held by tests/planner/test_memory.py.
 
 
 def largest_pass(work: Workload, there: Cluster) -> tuple[float, bool]:

@@ -3,7 +3,7 @@
 A division of the cluster says how many accelerators only generate while the others train.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit.specs import LLMSpec
-from pmdkit_lab.planner.cluster import NODE, PRACTICE, Cluster, Efficiency
+from pmdkit_lab.planner.cluster import NODE, PRACTICE, RECORD, Cluster, Efficiency
 from pmdkit_lab.planner.data_sheets import GPUS
 from pmdkit_lab.planner.memory import GIB, Memory, memory
 from pmdkit_lab.planner.step_time import EngineSize, Generation, Update, generation, scoring, update
@@ -30,6 +30,7 @@ class Prediction:
     Attributes:
         sizes, work, lengths, cluster, efficiency: the inputs of the prediction.
         serve: accelerators that only generate while the others only train; 0 if all do both in turns.
+        counts: of an accepted rehearsal, `accepted.counts_of`.
     """
 
     sizes: Sizes
@@ -38,6 +39,7 @@ class Prediction:
     cluster: Cluster
     efficiency: Efficiency = PRACTICE
     serve: int = 0
+    counts: Mapping[str, int] | None = None
 
     @property
     def generators(self) -> Cluster:
@@ -74,7 +76,7 @@ class Prediction:
     @cached_property
     def update(self) -> Update:
         """Update time of one step."""
-        return update(self.sizes, self.work, self.lengths, self.trainers, self.efficiency)
+        return update(self.sizes, self.work, self.lengths, self.trainers, self.efficiency, self.counts)
 
     @cached_property
     def scoring(self) -> float:
@@ -166,6 +168,8 @@ def report(spec: LLMSpec, prediction: Prediction) -> dict[str, Any]:
         "seconds_generation": prediction.generation.seconds,
         "seconds_scoring": prediction.scoring,
         "seconds_update": prediction.update.seconds,
+        "seconds_update_at_least": prediction.update.bound or None,
+        "update_bound_of_measured": RECORD,
         "update_waits_for": "network" if prediction.update.wire > prediction.update.compute else "products",
         "seconds_step": prediction.seconds,
         "evaluations": evaluations,

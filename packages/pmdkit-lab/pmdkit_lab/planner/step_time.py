@@ -1,6 +1,7 @@
 """Time of a step: decode steps limited by reading the weights, and updates at the rate that training reaches."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -214,12 +215,14 @@ class Update:
         wire: gathering weights and summing gradients; hidden behind `compute` if it is shorter.
         optimizer: reading and writing weights, moments and gradients.
         visits: forward and backward passes of one ministep on one accelerator.
+        bound: the least that `compute` can be, by what a rehearsal counted; 0 without one.
     """
 
     compute: float
     wire: float
     optimizer: float
     visits: int
+    bound: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -227,11 +230,19 @@ class Update:
         return max(self.compute, self.wire) + self.optimizer
 
 
-def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> Update:
+def update(
+    sizes: Sizes,
+    work: Workload,
+    lengths: ResponseLengths,
+    cluster: Cluster,
+    efficiency: Efficiency,
+    counts: Mapping[str, int] | None = None,
+) -> Update:
     """Seconds of the ministeps and passes of one step, with rows spread evenly by tokens; a row is not split.
 
     Under fsdp2 each visit gathers the weights twice in the compute precision and sums float32 gradients once, and
-    replicas sum their shards once in an update; ddp sums gradients once, which sends them twice.
+    replicas sum their shards once in an update; ddp sums gradients once, which sends them twice. Passes take no less
+    than the `counts` of a rehearsal at the rates of the data sheet.
     """
     updates = work.ministeps * work.passes
     visits, tokens = visits_of(work, lengths, work.rows / work.ministeps, cluster)
@@ -244,12 +255,26 @@ def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Clus
     frozen = sizes.weights - sizes.trained
     # reads weights, moments and gradients; writes weights and moments
     touched = (12 * sizes.trained + 8 * work.moments(sizes) + 4 * frozen) / shares
+    bound = updates * visits * pass_bound(counts, tokens, one.attention, cluster.gpu, efficiency) if counts else 0.0
     return Update(
-        compute=updates * visits * one.seconds,
+        compute=max(updates * visits * one.seconds, bound),
         wire=updates * (sent / copy.ring + between / cluster.wire) / efficiency.collective,
         optimizer=updates * touched / (cluster.gpu.bandwidth * efficiency.bandwidth),
         visits=visits,
+        bound=bound,
     )
+
+
+def pass_bound(counts: Mapping[str, int], tokens: float, attention: float, gpu: GPU, efficiency: Efficiency) -> float:
+    """Seconds that a training pass takes at least: a rehearsal's counts, for other tokens and another accelerator.
+
+    Attention does not grow with the tokens alone, so its seconds are given. A host that launches kernels more slowly
+    than they end decides.
+    """
+    share = tokens / counts["tokens"]
+    limits = {name: amount for name, amount in counts.items() if name not in ("tokens", "launches", "attention")}
+    device = attention * ("attention" in counts) + share * sum(n / gpu.rate(name) for name, n in limits.items())
+    return max(device, share * counts["launches"] * efficiency.launch)
 
 
 def visits_of(work: Workload, lengths: ResponseLengths, rows: float, cluster: Cluster) -> tuple[int, float]:

@@ -9,13 +9,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pmdkit.hub import cache_folder
-from pmdkit_lab.rehearsal.device import GIB
+from pmdkit_lab.planner.memory import GIB
 
 SHIPPED = Path(__file__).with_name("accepted.json")
 SHIPPED_RECIPES = (
@@ -24,6 +23,7 @@ SHIPPED_RECIPES = (
     "qwen2.5-7b parallel.processes=64 parallel.replicas=8",
 )
 LINE = re.compile(r":[0-9]+ ")  # of a site: lines move with every edit
+ELSEWHERE = {"schedule", "parallel", "vllm", "evaluation", "run"}  # tables that do not change the work of a token
 TOLERANCE = 0.01  # relative deviation that is reported
 PART = 0.01  # a site below this share of its phase is not recorded
 MEASURES = {  # name: how it is shown, one unit of it, and the amount below which 1 % is of that amount
@@ -36,7 +36,7 @@ MEASURES = {  # name: how it is shown, one unit of it, and the amount below whic
 
 
 def summary(phase: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By measure: its amounts by kind, and the share of each site, without its line."""
+    """By measure: its amounts by kind, and the share of each site, without its line; and what predicts its time."""
     sent = Counter[str]()
     for what, line in phase["order"]:
         sent[line] += int(what.split()[-1]) if what.split()[-1].isdigit() else 0
@@ -49,7 +49,9 @@ def summary(phase: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "moved": ({"": moved.total()}, moved),
         "waits": ({"": sum(phase["waits"].values())}, phase["waits"]),
     }
-    return {name: {"kinds": dict(kinds), "sites": without_lines(sites)} for name, (kinds, sites) in amounts.items()}
+    found = {name: {"kinds": dict(kinds), "sites": without_lines(sites)} for name, (kinds, sites) in amounts.items()}
+    launches = sum(phase["kernels"].values())
+    return {**found, "counts": {"tokens": phase["tokens"], "launches": launches, **phase["limits"]}}
 
 
 def without_lines(sites: Mapping[str, int]) -> dict[str, int]:
@@ -68,7 +70,7 @@ def record_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for one in found
         if "like" not in one
     }
-    return {"torch": torch.__version__.partition("+")[0], "ranks": ranks}
+    return {"torch": version("torch").partition("+")[0], "ranks": ranks}
 
 
 def deviations(found: Sequence[Mapping[str, Any]], accepted: Mapping[str, Any]) -> list[str]:
@@ -126,12 +128,27 @@ def key_of(recipe: str, changes: Mapping[str, Any], gpus: str) -> str:
 
 def load(key: str) -> tuple[Mapping[str, Any] | None, Path]:
     """The accepted rehearsal of this name, if there is one, and the file that has it or will."""
-    own = cache_folder() / "rehearsals.json"
-    for path in (own, SHIPPED):
+    for name, record, path in records():
+        if name == key:
+            return record, path
+    return None, cache_folder() / "rehearsals.json"
+
+
+def records() -> Iterator[tuple[str, Mapping[str, Any], Path]]:
+    """The name, record and file of each accepted rehearsal, the user's own first."""
+    for path in (cache_folder() / "rehearsals.json", SHIPPED):
         every = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        if key in every:
-            return every[key], path
-    return None, own
+        yield from ((name, record, path) for name, record in every.items())
+
+
+def counts_of(recipe: str, changes: Mapping[str, Any]) -> Mapping[str, int] | None:
+    """What limits the kernels of two passes of a recipe's updates, in an accepted rehearsal on any accelerators."""
+    asked = [word for word in key_of(recipe, changes, "").split() if word.partition(".")[0] not in ELSEWHERE]
+    for name, record, _ in records():
+        counts: Mapping[str, int] | None = record["ranks"]["0"].get("update", {}).get("counts")
+        if counts and [word for word in name.split()[:-1] if word.partition(".")[0] not in ELSEWHERE] == asked:
+            return counts
+    return None
 
 
 def save(key: str, accepted: Mapping[str, Any], path: Path) -> None:

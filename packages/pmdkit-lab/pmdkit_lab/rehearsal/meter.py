@@ -45,10 +45,11 @@ def new_phase() -> dict[str, Any]:
     """Empty counts of a phase: bytes at its peak and by site, FLOPs, calls, bytes sent, waits by line, predicted time.
 
     `order` has each collective with its line, in order; `costs` by line and operator the seconds on the device, calls,
-    FLOPs, bytes, and the seconds that fusing it with what its function did before would save.
+    FLOPs, bytes, and the seconds that fusing it with what its function did before would save. `limits` sums what limits
+    each kernel, as `GPU.rate` names it; `tokens` go through the model, each once in a pass and its gradient.
     """
-    counts = {kind: Counter[str]() for kind in ("products", "kernels", "traffic", "waits")}
-    return {"peak": 0, "sites": {}, "seconds": 0.0, "order": [], "costs": {}} | counts
+    counts = {kind: Counter[str]() for kind in ("products", "kernels", "traffic", "waits", "limits")}
+    return {"peak": 0, "sites": {}, "tokens": 0, "seconds": 0.0, "order": [], "costs": {}} | counts
 
 
 class Meter(TorchDispatchMode):
@@ -223,7 +224,8 @@ class Meter(TorchDispatchMode):
         for tensor in made:
             self.live[tensor.untyped_storage().data_ptr()][3:] = [] if work.flops else [place]
         cost = self.current["costs"].setdefault(site, [0.0, 0, 0, 0, 0.0])
-        seconds = self.clock.run(work)
+        seconds, limit, amount = self.clock.run(work)
+        self.current["limits"][limit] += amount
         saved = min(kept / self.clock.gpu.bandwidth, seconds)
         for number, amount in enumerate((seconds, 1, work.flops, work.moved, saved)):
             cost[number] += amount

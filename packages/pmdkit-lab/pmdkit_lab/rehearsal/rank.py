@@ -343,16 +343,21 @@ def rehearse_rank(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     began, meter = time.perf_counter(), Meter(GPUS[request["gpu"]])
     found: dict[str, Any] = {"rank": request["rank"]}
-    attend = PackedLayout.attend_varlen
+    attend, positions = PackedLayout.attend_varlen, PackedLayout.positions
 
     def counted(layout: PackedLayout, *given: Any) -> Tensor:
         pairs = zip(layout.heads, layout.lengths, strict=True)  # of query and key: half of the full products, or less
         meter.pairs = sum(n * len(head) + n * (n + 1) // 2 for head, n in pairs)
         return attend(layout, *given)
 
+    def entered(layout: PackedLayout, *given: Any) -> Tensor:
+        meter.current["tokens"] += sum(layout.lengths)
+        return positions(layout, *given)
+
     watched = device.watched(meter.resized)
     try:
-        with patch.object(PackedLayout, "attend_varlen", counted), watched, meter, meter.phase("build"):
+        packed = patch.multiple(PackedLayout, attend_varlen=counted, positions=entered)
+        with packed, watched, meter, meter.phase("build"):
             same = "like" in request and shards(request, request["rank"]) == shards(request, request["like"])
             if not same:
                 rehearse(request, meter)

@@ -1,8 +1,8 @@
 """Predicted time of kernels from a data sheet: a lower bound, in which nothing is fitted to a measurement.
 
 A kernel takes as long as its products at the rate that the best product reaches, or as its bytes at the bandwidth of
-the data sheet, whichever is longer; none takes less than `SMALLEST`. The host issues one every `PRACTICE.launch`
-seconds, so many short kernels wait for the host, and a wait of the host for the device joins the two.
+the data sheet, whichever is longer; none takes less than `data_sheets.SMALLEST`. The host issues one every
+`PRACTICE.launch` seconds, so many short kernels wait for the host, and a wait of the host for the device joins the two.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves
 from pmdkit_lab.planner.cluster import PRACTICE
 from pmdkit_lab.planner.data_sheets import GPU
 
-SMALLEST = 2e-6  # seconds; the shortest kernel, whatever it does
 WAIT = 10e-6  # seconds from the end of the last kernel until the host issues another
 FILLS = {"zero_", "fill_", "copy_"}  # write what they are given without reading it
 GATHERS = {"index", "index_select", "gather", "embedding"}  # read as much as they return
@@ -46,14 +45,15 @@ class Clock:
     device: float = 0.0
     lapped: float = 0.0
 
-    def run(self, work: Work) -> float:
-        """Issue a kernel; returns its seconds on the device."""
-        rates = {"float32": self.gpu.float32, "float64": self.gpu.float32 / 2}
-        rate = rates.get(work.dtype, self.gpu.flops * (self.gpu.flash if work.flash else self.gpu.reached))
-        seconds = max(work.flops / rate, work.moved / self.gpu.bandwidth, SMALLEST)
+    def run(self, work: Work) -> tuple[float, str, int]:
+        """Issue a kernel; returns its seconds on the device, what limits it, and how much it has of that."""
+        kind = "attention" if work.flash else work.dtype
+        amounts = {kind: work.flops, "memory": work.moved, "smallest": 1}
+        times = {name: amount / self.gpu.rate(name) for name, amount in amounts.items()}
+        limit = max(times, key=times.__getitem__)
         self.host += PRACTICE.launch
-        self.device = max(self.device, self.host) + seconds
-        return seconds
+        self.device = max(self.device, self.host) + times[limit]
+        return times[limit], limit, amounts[limit]
 
     def wait(self) -> None:
         """Let the host wait until the device has finished."""

@@ -28,6 +28,16 @@ def test_promised_keys_of_the_papers_run(call, capsys):
         assert total == pytest.approx(sum(told["memory_parts_gib"][phase].values()))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "known"), [("--ministeps 4 --set run.seed=1", True), ("--set rollout.width=256", False)]
+)
+def test_a_plan_says_what_the_accepted_rehearsal_of_its_recipe_leaves_possible(call, capsys, arguments, known):
+    assert call("plan", "one-gpu", "--gpus", "8xH200", *arguments.split(), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["seconds_update_at_least"] is not None) is known
+    assert not known or 0 < told["seconds_update_at_least"] <= told["seconds_update"]
+
+
 def machines():
     """The machine that llm/README.md names for each recipe on accelerators."""
     rows = re.findall(r"^\| `([\w.-]+)` \|[^|]*\| (\d+xH100|CPU) \|", (ROOT / "llm" / "README.md").read_text(), re.M)

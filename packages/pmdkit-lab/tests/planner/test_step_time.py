@@ -7,7 +7,7 @@ import pytest
 
 from pmdkit_lab.planner.cluster import PRACTICE, Cluster, Efficiency, cluster
 from pmdkit_lab.planner.data_sheets import GPUS
-from pmdkit_lab.planner.step_time import EngineSize, decoding, generation, pass_seconds, peak_tokens, update
+from pmdkit_lab.planner.step_time import EngineSize, decoding, generation, pass_bound, pass_seconds, peak_tokens, update
 from pmdkit_lab.planner.workload import ResponseLengths, lengths
 
 from .conftest import PAPER, SEVEN
@@ -145,6 +145,26 @@ def test_shares_are_gathered_twice_in_bfloat16_and_copies_send_one_sum_a_ministe
     assert shared.wire == pytest.approx(16 * 2 * (2 * 2 + 4) * SEVEN.weights * 31 / 32 / 400e9)
     assert copied.wire == pytest.approx(16 * 8 * SEVEN.weights * 31 / 32 / 400e9)
     assert copied.optimizer == pytest.approx(32 * shared.optimizer)
+
+
+def test_updates_take_no_less_than_what_a_rehearsal_counted():
+    """Half of the rehearsed tokens on an H100: bytes, products and the smallest kernels, or the host's launches."""
+    counts = {
+        "tokens": 2000,
+        "launches": 1000,
+        "memory": 2 * int(3.35e12),
+        "bfloat16": int(989e12 * 0.8),
+        "smallest": 4,
+    }
+    device = (2 + 1 + 4 * 2e-6) / 2
+    assert pass_bound(counts, 1000, 7.0, H100, PRACTICE) == pytest.approx(device)
+    assert pass_bound({**counts, "attention": 1}, 1000, 7.0, H100, PRACTICE) == pytest.approx(device + 7)
+    assert pass_bound({**counts, "launches": 10**6}, 1000, 7.0, H100, PRACTICE) == pytest.approx(3)  # 6 us each
+    where = cluster("32xH100")
+    free, least = (update(SEVEN, PAPER, FIXED, where, PRACTICE, given) for given in (None, counts))
+    assert (free.bound, least.compute) == (0, least.bound)
+    tokens = 16 * 1170 * PAPER.ministeps
+    assert least.bound == pytest.approx(device * tokens / 1000)
 
 
 def test_slots_bound_the_rows_at_a_time():

@@ -51,8 +51,8 @@ def planted(file, name, right, wrong):
     lines, first = inspect.getsourcelines(function)
     source = textwrap.dedent("".join(lines))
     assert source.count(right) == 1, (name, right)
-    made = dict(vars(module))
-    exec(compile("\n" * (first - 1) + source.replace(right, wrong), module.__file__, "exec"), made)
+    made = {}  # the function's globals are those of its module, which a rehearsal patches
+    exec(compile("\n" * (first - 1) + source.replace(right, wrong), module.__file__, "exec"), vars(module), made)
     setattr(owner, last, made[last])
     try:
         yield
