@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from pmdkit.llm.head import ChunkedHead, chunks, head_weight, matmul_operands
 from pmdkit.llm.logprobs import hidden_at_targets, scored_tokens
 from pmdkit.llm.tokens import Tokens
-from pmdkit.objectives import Batch, Objective, coefficient, total, traits
+from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.specs.llm import HEAD_TOKENS
 
 
@@ -129,14 +129,16 @@ class ResponseCoefficients:
         assert len(ids) == len(torch.unique(ids)), "the responses to a prompt are one after another"
         return [0, *sizes.cumsum(0).tolist()]
 
-    def __call__(self, rows: slice, logp: Sequence[Tensor]) -> Tensor:
-        """[n] coefficients of some rows, from the [T] log-probabilities of each; their loss is added to `loss`."""
-        self.seq_logp[rows] = torch.stack([row.double().sum() for row in logp])  # float32 sums are off by 1e-4 nats
-        batch = replace(self.batch[rows], logp=self.seq_logp[rows][:, None])
-        c = coefficient(self.objective, batch)
-        assert c is not None, "the loss is one number per response"
-        self.loss += total(self.objective, batch)
-        return c
+    def __call__(self, rows: slice, logp: Tensor, lengths: Sequence[int]) -> Tensor:
+        """[n] coefficients of some rows, from the log-probabilities of their tokens; their loss is added to `loss`."""
+        wide = logp.double().split(list(lengths))  # float32 sums are off by 1e-4 nats
+        self.seq_logp[rows] = torch.stack([row.sum() for row in wide])
+        # like `coefficient`, but the loss is computed once: a batch is a few numbers, and on a GPU each call counts
+        given = self.seq_logp[rows][:, None].detach().requires_grad_()
+        with torch.enable_grad():
+            loss = total(self.objective, replace(self.batch[rows], logp=given))
+        self.loss += loss.detach()
+        return torch.autograd.grad(loss, given)[0][:, 0]
 
 
 def batch_on(device: torch.device, batch: Batch) -> Batch:
@@ -156,7 +158,7 @@ def forward_backward(
         place, own = slice(starts[rows.start], starts[rows.stop]), lengths[rows]
         if place.stop - place.start <= head_tokens:
             # all rows are in the buffer: dL = sum_n c_n d log pi(y_n), three products
-            c = coefficients(rows, head.forward(place).split(own))
+            c = coefficients(rows, head.forward(place), own)
             backward_unless_zero(head, place, per_token(c, own))
         elif len(own) == 1:
             # one response longer than the buffer: d log pi(y) chunk by chunk, times c at the end, three products
@@ -165,13 +167,13 @@ def forward_backward(
             for chunk in chunks(place, head_tokens):
                 parts.append(head.forward(chunk))
                 head.backward(chunk, torch.ones_like(parts[-1]), spare)
-            c = coefficients(rows, [torch.cat(parts)])
+            c = coefficients(rows, torch.cat(parts), own)
             head.grad_states[place] *= c.to(head.grad_states)
             head.grad_weight.addcmul_(spare, c.to(spare)[:, None])
         else:
             # a group longer than the buffer: every c needs all of its log pi, so the logits are computed twice
             logp = torch.cat([head.forward(chunk) for chunk in chunks(place, head_tokens)])
-            c_token = per_token(coefficients(rows, logp.split(own)), own)
+            c_token = per_token(coefficients(rows, logp, own), own)
             for chunk, c in zip(chunks(place, head_tokens), c_token.split(head_tokens), strict=True):
                 head.forward(chunk)
                 backward_unless_zero(head, chunk, c)
