@@ -27,14 +27,7 @@ SMALL = 7.0  # points, of the sentence under a heading
 EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
 DASHED = (0, (5, 1.5))
 SIDES = (("pos", "right", RIGHT, "^"), ("neg", "wrong", WRONG, "v"))
-EXACT: dict[str, Any] = {
-    "color": BLACK,
-    "linestyle": (0, (4, 2)),
-    "linewidth": 1.0,
-    "zorder": 3,
-    "mfc": "none",
-    "ms": 9,
-}
+EXACT: dict[str, Any] = {"color": BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.0, "zorder": 3, "mfc": "none", "ms": 9}
 SOLVED, FALL, SPAN = 0.95, 0.04, 10  # a run that comes undone: pass rates, and steps over which they are averaged
 LABEL = r"$\log\,\pi_{new}/\pi_{old}$ (nats)"
 
@@ -71,7 +64,10 @@ def panel_figure(folder: RunFolder, name: str, ax: Axes | None = None) -> Figure
         place = figure.add_subplot() if ax is None else ax
         panel(place)
         if name in ("log-ratios", "by-pass-rate"):
-            key_to_sides(place, rows, loc="best", ncols=1)
+            scale = place.yaxis.get_transform()
+            low, high = scale.transform(np.array(place.get_ylim()))
+            place.set_ylim(top=float(scale.inverted().transform(high + 0.4 * (high - low))))  # room for the key
+            key_to_sides(place, rows, loc="upper right", ncols=1)
     return figure  # type: ignore[return-value]  # for an axis in a SubFigure, that SubFigure
 
 
@@ -208,7 +204,7 @@ def by_pass_rate(ax: Axes, gauges: Rows) -> None:
     pass_rate_axis(ax)
 
 
-def key_to_sides(ax: Axes, rows: Rows, loc: Literal["center", "best"] = "center", ncols: int = 3) -> None:
+def key_to_sides(ax: Axes, rows: Rows, loc: Literal["center", "upper right"] = "center", ncols: int = 3) -> None:
     """Draw one legend for the log-ratio panels."""
     sides = [side for side in SIDES if known(rows, f"log_ratio_{side[0]}")]
     handles = [Line2D([], [], color=c, marker=m, label=f"{name} responses, measured") for _, name, c, m in sides]
