@@ -87,11 +87,11 @@ class Sitting:
         words = [sys.executable, "-m", "pmdkit", "llm", name, "--json", "--steps", str(steps), "--out", str(out)]
         words += ["--resume", "--set", *(f"{key}={value}" for key, value in given.items())]
         running = subprocess.Popen(words, stdout=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT, **variables})
-        told, ended = 0, None
+        metrics, told, ended = out / "metrics.jsonl", 0, None
         while ended is None:
             with suppress(subprocess.TimeoutExpired):
                 ended = running.wait(1)
-            lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True) if out.exists() else []
+            lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
             whole = [line for line in lines if line.endswith("\n")]
             yield from map(json.loads, whole[told:])
             told = len(whole)

@@ -224,8 +224,8 @@ class Meter(TorchDispatchMode):
         for tensor in made:
             self.live[tensor.untyped_storage().data_ptr()][3:] = [] if work.flops else [place]
         cost = self.current["costs"].setdefault(site, [0.0, 0, 0, 0, 0.0])
-        seconds, limit, amount = self.clock.run(work)
-        self.current["limits"][limit] += amount
+        seconds, limit, reached = self.clock.run(work)
+        self.current["limits"][limit] += reached
         saved = min(kept / self.clock.gpu.bandwidth, seconds)
         for number, amount in enumerate((seconds, 1, work.flops, work.moved, saved)):
             cost[number] += amount
