@@ -142,7 +142,7 @@ ENTRIES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", mostly_nightly(ENTRIES, "lock", "solver"))
+@pytest.mark.parametrize("entry", mostly_nightly(ENTRIES, "lock", "one-gpu", "solver"))
 def test_the_first_hour_on_a_gpu_goes_on_in_small_on_a_cpu(bench, tmp_path, entry):
     """A journal that lacks one entry: that one runs, and all that it sees is written. The figures mean nothing."""
     hour, path = bench("first_hour"), tmp_path / "hour.jsonl"

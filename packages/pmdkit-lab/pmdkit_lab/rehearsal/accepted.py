@@ -142,7 +142,10 @@ def records() -> Iterator[tuple[str, Mapping[str, Any], Path]]:
 
 
 def counts_of(recipe: str, changes: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """What limits the kernels of two passes of a recipe's updates, in an accepted rehearsal on any accelerators."""
+    """What limits the kernels of two passes of a recipe's updates, by an accepted rehearsal on any accelerators.
+
+    Changes in tables that do not change the work of a token are passed over. None if there is no such rehearsal.
+    """
     asked = [word for word in key_of(recipe, changes, "").split() if word.partition(".")[0] not in ELSEWHERE]
     for name, record, _ in records():
         counts: Mapping[str, int] | None = record["ranks"]["0"].get("update", {}).get("counts")
