@@ -27,7 +27,7 @@ SMALL = 7.0  # points, of the sentence under a heading
 EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
 DASHED = (0, (5, 1.5))
 SIDES = (("pos", "right", RIGHT, "^"), ("neg", "wrong", WRONG, "v"))
-EXACT: dict[str, Any] = {"color": BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.0, "zorder": 3, "mfc": "none", "ms": 9}
+EXACT: dict[str, Any] = {"color": BLACK, "linestyle": (0, (4, 2)), "lw": 1.0, "zorder": 3, "mfc": "none", "ms": 9}
 SOLVED, FALL, SPAN = 0.95, 0.04, 10  # a run that comes undone: pass rates, and steps over which they are averaged
 LABEL = r"$\log\,\pi_{new}/\pi_{old}$ (nats)"
 
