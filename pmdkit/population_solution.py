@@ -11,7 +11,12 @@ from pmdkit.objectives import Objective, traits
 
 @dataclass(frozen=True)
 class PopulationSolution:
-    """Attributes: log_ratio [P, A] nats; lam [P], NaN where the solution has no multiplier."""
+    """The exact update of P prompts with A responses each.
+
+    Attributes:
+        log_ratio: [P, A] log pi_new/pi_old, nats.
+        lam: [P] the multiplier lambda, reward units squared; NaN where the solution has none.
+    """
 
     log_ratio: np.ndarray
     lam: np.ndarray

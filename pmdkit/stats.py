@@ -25,7 +25,12 @@ TIE = 1.5  # factor at a tie, where a resampled vote has two thirds of the real 
 
 @dataclass(frozen=True)
 class MeanInterval:
-    """Attributes: mean; low, high: ends of the 95 % interval, None with a single value; count: of values."""
+    """A mean with its 95 % interval.
+
+    Attributes:
+        low, high: ends of the interval; None with a single value.
+        count: number of values.
+    """
 
     mean: float
     low: float | None
@@ -54,7 +59,12 @@ def mean_interval(values: Array) -> MeanInterval:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Attributes: difference: over seeds; pairs; wins, ties: pairs in which the second is larger, or equal."""
+    """How much larger the second of two methods is than the first on the same seeds.
+
+    Attributes:
+        difference: mean over the seeds.
+        pairs, wins, ties: number of seeds, and of those where the second is larger, or equal.
+    """
 
     difference: MeanInterval
     pairs: int

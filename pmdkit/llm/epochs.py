@@ -49,7 +49,10 @@ def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers
 
 
 def epoch_order(size: int, epoch: int, count: int, seed: int) -> Numbers:
-    """[size] places in the order of an epoch: a shuffle whose head repeats no problem of a step across its start."""
+    """[size] places in the order of an epoch, a shuffle.
+
+    A step may begin in the epoch before and end in this one; the problems that it has from there do not open this one.
+    """
     if count > size:
         return shuffle(size, epoch, seed)
     begin = epoch

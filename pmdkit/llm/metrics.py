@@ -76,7 +76,7 @@ def episode_columns(rollouts: Rollouts) -> dict[str, float]:
 
 
 def step_extras(learner: EngineLearner, task: MathTask, passed: float, result: StepResult) -> StepExtras:
-    """Additions of this tier to a recorded step: prompts as tokens and by id, and whose numbers pi_old are."""
+    """Additions of this tier to a recorded step: prompts as tokens and by id, and where pi_old comes from."""
     rollouts = result.rollouts
     assert isinstance(rollouts, EngineRollouts)
     prompts = learner.prompt_tokens(rollouts.prompts)

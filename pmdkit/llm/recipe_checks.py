@@ -124,13 +124,13 @@ def with_own_data(env: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_evaluated(key: str, data: str) -> None:
-    """Refuse data for an evaluation that can be neither one of EVALUATED nor a file."""
+    """Refuse the name of evaluation data that is neither one of EVALUATED nor that of a file."""
     if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
         raise UsageError(unknown(key, data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
 
 
 def check_model(spec: LLMSpec) -> None:
-    """Refuse a [model] that is neither a folder nor a starter, and what a folder or adapters exclude."""
+    """Refuse a [model] that is neither a folder nor a starter, and options that a folder or adapters exclude."""
     model, warm, lora = spec.model, spec.warm_start, spec.lora
     parse_device(model.device)
     if (model.path is None) == (model.build is None):

@@ -72,7 +72,7 @@ def make_task(
 
 
 def reward_rows(spec: LLMSpec, encoder: Encoder) -> Rows | None:
-    """The arguments of other reward functions for a response; None if the verifier alone grades."""
+    """What makes the arguments of a user's reward functions from a response; None if the verifier alone grades."""
     others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
     return make_rows(encoder.messages) if others else None
 

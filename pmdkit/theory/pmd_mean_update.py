@@ -385,7 +385,10 @@ def blocks(rows: Array) -> list[slice]:
 
 @contextmanager
 def numpy_buffer(actions: int) -> Iterator[None]:
-    """Set numpy's buffer: [S, A] with [S, 1] takes a third of the time if two rows exceed it; short rows need it."""
+    """In the block, numpy's buffer has a size that suits rows of so many actions.
+
+    Arithmetic of [S, A] with [S, 1] takes a third of the time if two rows exceed the buffer; short rows need more.
+    """
     with np.errstate():  # leaving it restores the buffer
         np.setbufsize(64 if actions > 64 else 8192)
         yield

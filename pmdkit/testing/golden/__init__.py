@@ -114,7 +114,7 @@ def formula(case: Case) -> Result:
 
 
 def table(case: Case) -> Result | None:
-    """The bandit's table: a response of one token is an arm, and one more has each policy's remaining probability."""
+    """The bandit's table: a response of one token is an arm, and one more arm has the probability that is left."""
     from pmdkit.bandit.learner import BanditLearner
 
     if any(len(row) > 1 for row in case["logp"]):
@@ -246,7 +246,7 @@ REQUIRES = {"llm-chunked-head": "transformers", "llm-fused-head": "transformers"
 
 
 def objective_of(case: Case) -> Objective:
-    """The objective with the case's options; a tau per prompt is a rule that knows it."""
+    """The objective with the case's options; if prompts differ in tau, it is a rule that returns each one's."""
     options = dict(case["options"])
     if case["tau"]:
         tau = torch.tensor(case["tau"], dtype=torch.float64)
