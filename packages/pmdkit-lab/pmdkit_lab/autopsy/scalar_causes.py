@@ -63,16 +63,14 @@ class Curves:
         end, best = float(self.reward[-self.last :].mean()), self.smooth.max()
         self.kept = end - bottom >= 0.6 * (best - bottom)
         self.rises = self.trend.z >= SURE and self.trend.last > self.trend.first
-        solved = self.rate is not None and float(self.rate[-self.last :].mean()) > SOLVED
-        self.learned = self.kept and (self.rises or solved)
-        fall = float(best) - end
-        self.falls = not self.kept and fall > JUMP * self.trend.noise * math.sqrt(2 / self.last)
+        self.solved = self.rate is not None and float(self.rate[-self.last :].mean()) > SOLVED
+        self.learned = self.kept and (self.rises or self.solved)
+        self.falls = not self.kept and best - end > JUMP * self.trend.noise * math.sqrt(2 / self.last)
 
     @property
     def gained(self) -> bool:
         """Whether the reward is near its top, or has gained what a run that learns gains at least."""
-        solved = self.rate is not None and float(self.rate[-self.last :].mean()) > SOLVED
-        return solved or float(self.smooth[-1] - self.smooth[0]) >= SMALL_GAIN * self.scale
+        return self.solved or float(self.smooth[-1] - self.smooth[0]) >= SMALL_GAIN * self.scale
 
     @property
     def smooth(self) -> Values:
@@ -85,9 +83,11 @@ class Curves:
         return self.log.get(key)
 
     def known(self, key: str) -> Values | None:
-        """A column with enough points for a trend, and with as many as the reward has; else None."""
+        """A column at the steps of the reward, if it has half of their number and enough for a trend; else None."""
         values = self.log.get(key)
-        return values if values is not None and len(values) == len(self.reward) >= MIN_POINTS else None
+        if values is None or len(self.reward) < MIN_POINTS or len(values) < max(MIN_POINTS, len(self.reward) / 2):
+            return None
+        return np.interp(self.steps, self.log.steps_of(key), values)
 
     def step(self, place: int) -> int:
         """The number of the step at a place of the reward."""
@@ -122,8 +122,7 @@ def grader_changed(c: Curves) -> Evidence:
 def policy_leaps(c: Curves, at: int) -> bool:
     """Whether entropy, length or the distance from the reference leaps, beyond its drift, where the reward does."""
     for key in ("entropy", "length", "kl"):
-        values = c.get(key)
-        if values is None or len(values) != len(c.reward) or len(values) < MIN_POINTS:
+        if (values := c.known(key)) is None:
             continue
         places = np.arange(4, len(values) - 3)
         around = np.array([np.median(values[n : n + 6]) - np.median(values[max(0, n - 6) : n]) for n in places])
@@ -132,30 +131,6 @@ def policy_leaps(c: Curves, at: int) -> bool:
         if len(beyond) and beyond.max() > max(LEAP * usual, JUMP * trend(values).noise * 1.25 * math.sqrt(2 / 6)):
             return True
     return False
-
-
-def verdicts_shuffled(c: Curves) -> Evidence:
-    """From one step on, the std inside a group is that of responses which all prompts share."""
-    std = c.get("reward_std")
-    if c.rate is None or std is None or len(std) != len(c.rate):
-        return None
-    ratio = np.minimum(std / (np.maximum(group_std(c.rate), 0.01) * c.scale), 2.0)
-    found = jump(ratio)
-    if found is None or found.size <= 0 or policy_leaps(c, found.at) or c.rate[found.at :].mean() > 0.97:
-        return None
-    before_it, after_it = c.rate[: found.at], c.rate[found.at :]
-    if not EASY > float(np.median(before_it)) > HARD:  # hardly any std to belong to anything
-        return None
-    if (course := trend(after_it)).z >= SURE and course.last - course.first > SMALL_GAIN:  # they teach
-        return None
-    after, before = float(np.median(ratio[found.at :])), float(np.median(ratio[: found.at]))
-    if after < 0.9 or after > 1.1:
-        return None
-    says = (
-        f"from step {c.step(found.at)} on rewards differ as much inside a group as between groups (std {after:.2f} "
-        f"times that of equal prompts, before it {before:.2f}): verdicts do not belong to their responses"
-    )
-    return found.z / JUMP, says, c.step(found.at)
 
 
 def rate_too_large(c: Curves) -> Evidence:
@@ -584,7 +559,7 @@ def kl_sign(c: Curves) -> Evidence:
 def entropy_collapse(c: Curves) -> Evidence:
     """Entropy is gone while there is reward left to gain."""
     entropy = c.known("entropy")
-    if entropy is None or (c.rate is not None and c.rate[-c.last :].mean() > SOLVED):
+    if entropy is None or c.solved:
         return None
     first, last = float(np.median(entropy[:3])), float(np.median(entropy[-2 * c.last :]))
     says = f"entropy falls from {first:.2g} to {last:.2g} nats per token while the reward is at {c.trend.last:.2g}"
@@ -625,16 +600,14 @@ def gradient_spikes(c: Curves) -> Evidence:
 
 
 RULES: tuple[Callable[[Curves], Evidence], ...] = (
-    not_finite, grader_changed, verdicts_shuffled, uniform_policy, rate_too_large, kl_pushes, kl_holds, kl_sign,
+    not_finite, grader_changed, uniform_policy, rate_too_large, kl_pushes, kl_holds, kl_sign,
     entropy_grows, right_per_token, std_without_reason, format_never_found, proxy_paid, length_paid, cap_cuts,
     no_variety, too_hard, too_easy, data_changed, engine_changed, engine_mismatch, stale_policy, reward_is_noise,
     rate_too_small, equal_rewards, entropy_collapse, kl_runaway, clip_saturation, gradient_spikes, reward_falls,
 )  # fmt: skip
 NAMES = {"cap_cuts": "cut-off", "reward_is_noise": "reward-noise"}
 # true whatever the reward does
-CERTAIN = (
-    "not-finite grader-changed verdicts-shuffled uniform-policy right-per-token std-without-reason proxy-paid too-easy"
-)
+CERTAIN = "not-finite grader-changed uniform-policy right-per-token std-without-reason proxy-paid too-easy"
 # also true of healthy runs
 SIGNS = (
     "entropy-grows entropy-collapse kl-runaway clip-saturation gradient-spikes kl-sign engine-mismatch engine-changed "
