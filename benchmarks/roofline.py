@@ -2,10 +2,11 @@
 
     python benchmarks/roofline.py            # all cases, each in its own process without torch so far; four CPU minutes
     python benchmarks/roofline.py dense      # one of them
-    python benchmarks/roofline.py --as-measured      # as the code was then: no fused kernels, gathers that sort
 
 The steps are those of rows gpu/mfu-dense and gpu/mfu-mixture and of results/gpu-one-gpu.json. A part of the prompts is
-rehearsed; the seconds of its passes count for all tokens, those of the optimizer once for each update.
+rehearsed; the seconds of its passes count for all tokens, those of the optimizer once for each update. In the results
+`now` is what it writes; `rehearsed` is of the code that was measured, by commit 73dcda2b with --as-measured, and
+`before` is of that commit.
 
 Kept because docs/use/plan.md says how far the rehearsal's seconds are from measured ones.
 """
@@ -117,7 +118,6 @@ def head(case: str, meter) -> tuple[float, float]:
 
 def rehearsed(case: str) -> None:
     """Print what one case would take, as JSON; torch is not imported before."""
-    from pmdkit.llm import fused_kernels, packed_attention
     from pmdkit.llm.packed_attention import PackedLayout
     from pmdkit_lab.planner.data_sheets import GPUS
     from pmdkit_lab.rehearsal import device
@@ -125,9 +125,6 @@ def rehearsed(case: str) -> None:
     from pmdkit_lab.rehearsal.rehearse import costliest
 
     device.install(GPUS[GPU].gib)
-    if "--as-measured" in sys.argv:
-        fused_kernels.fused_class = lambda kind: kind
-        packed_attention.GatheredRows.apply = staticmethod(lambda x, layout, rows: x[rows])
     meter, attend = Meter(GPUS[GPU]), PackedLayout.attend_varlen
 
     def counted(layout, *given):
@@ -155,9 +152,8 @@ def main() -> None:
 
     library = str(compile_device())
     print("| case | measured | rehearsed | of measured | planned | of it | launches |\n|---|---|---|---|---|---|---|")
-    then = [word for word in sys.argv[1:] if word == "--as-measured"]
-    for case in [word for word in sys.argv[1:] if word not in then] or MEASURED:
-        command = [sys.executable, __file__, case, *then, "--inside", library]
+    for case in sys.argv[1:] or MEASURED:
+        command = [sys.executable, __file__, case, "--inside", library]
         ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         told = json.loads(ended.stdout.splitlines()[-1])
         ours, plan, taken = told["rehearsed"], told["planned"], told["measured"]
@@ -167,10 +163,7 @@ def main() -> None:
             flush=True,
         )
         stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        if then:
-            stored[case] = {name: float(f"{told[name]:.3g}") for name in ("rehearsed", "planned", "measured")}
-        else:
-            stored[case]["now"] = float(f"{ours:.3g}")
+        stored.setdefault(case, {})["now"] = float(f"{ours:.3g}")
         RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
         for one in told["costliest"]:
             numbers = {name: value for name, value in one.items() if name != "where"}

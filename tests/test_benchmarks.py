@@ -183,11 +183,22 @@ def test_the_page_says_how_far_the_rehearsal_s_seconds_are_from_measured_ones():
     assert tuple(f"{share:.2f}" for share in RECORD) == (min(ours.values()), max(ours.values()))
     for row in found.values():  # the plan is nearer in all five
         assert abs(log(row["planned"] / row["measured"])) < log(row["measured"] / row["rehearsed"])
-    (before, now), (first, then) = (
-        [found[case][key] for key in ("rehearsed", "now")] for case in ("mixture", "one-gpu")
-    )
-    assert f"bound from {before} to {now} s, and that of `one-gpu` from {first} to {then} s" in page
+    for case, kind in (("dense", "the dense model"), ("mixture", "the mixture"), ("one-gpu", "`one-gpu`")):
+        assert f"from {found[case]['rehearsed']} to {found[case]['now']} s for {kind}" in page
     assert "gives {dense}, {mixture}, {one-gpu}, {head} and {head-narrow}.".format(**plan) in page
+
+
+def test_the_table_of_kernels_is_what_the_rehearsal_predicts():
+    """A step is taken to be as many times its bound as the measured one was."""
+    found = json.loads((BENCHMARKS / "results" / "roofline.json").read_text())
+    page = " ".join((BENCHMARKS / "README.md").read_text().split())
+    for case, row in found.items():
+        numbers = (row["measured"], row["rehearsed"], row.get("before", "-"), row["now"])
+        assert f"| {case} | {' | '.join(f'{x} s' if x != '-' else x for x in numbers)} |" in page
+    expected = {case: row["measured"] * row["now"] / row["rehearsed"] for case, row in found.items()}
+    assert f"from 35.6 to {35.6 * found['dense']['measured'] / expected['dense']:.0f} % (goal 45)" in page
+    assert f"takes {1e3 * expected['head']:.0f} and {1e3 * expected['head-narrow']:.0f} ms (goals" in page
+    assert f"bound is {found['mixture']['rehearsed'] / found['mixture']['now']:.2f} times as short" in page
 
 
 def test_the_table_of_one_gpu_is_what_was_recorded():

@@ -101,10 +101,15 @@ swiglu.register_autograd(
     lambda ctx, grad: swiglu_gradient(grad, *ctx.saved_tensors),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
 )
-rotary.register_autograd(  # the gradient turns back by the same angles
-    lambda ctx, grad: (rotary(grad, ctx.saved_tensors[0], -ctx.saved_tensors[1]), None, None),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:]),
-)
+
+
+def turn_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    """The gradient of `rotary`: by the same angles, the other way."""
+    cos, sin = ctx.saved_tensors  # read once, as checkpointing demands
+    return rotary(grad, cos, -sin), None, None
+
+
+rotary.register_autograd(turn_back, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:]))
 
 
 # In place of Llama's functions, which other models copy. On other devices Llama's own are called, to the bit.

@@ -55,15 +55,15 @@ def test_swiglu_and_rotary_with_their_gradients(eager):
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen3-moe", "llama", "mistral"])
 def test_a_model_with_kernels_has_the_gradients_of_one_without(kind, eager, monkeypatch):
-    """Every layer uses them. In float64, except for a mixture, whose grouped products torch has up to float32."""
+    """Every layer uses them, again when it is recomputed. In float64, except for a mixture: its products are float32."""
     dtype, tolerance = (torch.float32, 1e-4) if kind == "qwen3-moe" else (torch.float64, 1e-10)
-    with_kernels, without = (prepare_model(build(kind, dtype)) for _ in range(2))
+    with_kernels, without = (prepare_model(build(kind, dtype), checkpointing=on) for on in (True, False))
     prompts = [LONG[0]] * 3
     with Kernels() as ran:
         response_logp(with_kernels, prompts, LONG).sum().backward()
     layers = with_kernels.config.num_hidden_layers
-    gated = {} if kind == "qwen3-moe" else {"swiglu": layers, "swiglu_gradient": layers}
-    assert +ran.calls == {"rotary": 4 * layers, **gated}
+    gated = {} if kind == "qwen3-moe" else {"swiglu": 2 * layers, "swiglu_gradient": layers}
+    assert +ran.calls == {"rotary": 6 * layers, **gated}
     monkeypatch.setattr(fused_kernels, "fuses", lambda x: False)
     response_logp(without, prompts, LONG).sum().backward()
     for (name, one), other in zip(with_kernels.named_parameters(), without.parameters(), strict=True):

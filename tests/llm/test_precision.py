@@ -6,6 +6,8 @@ As a program it is one of two processes, which FSDP2's policy casts for.
 import json
 import os
 import sys
+from collections import Counter
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from pmdkit.llm.fused_kernels import norm_forward
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.policy import ForwardRoot
-from pmdkit.llm.precision import cast_model
+from pmdkit.llm.precision import cast_model, cast_once
 from pmdkit.process_group import SINGLE
 from pmdkit.randomness import derive
 from pmdkit.specs.llm import UpdateTable
@@ -218,6 +220,41 @@ def main(out: Path) -> None:
             whole = {name: full_tensor(gradient).contiguous() for name, gradient in gradients.items()}
             save_file(whole, out / f"{strategy} {kind} {process_group.rank}.safetensors")
     process_group.accelerator.end_training()
+
+
+class Casts(TorchDispatchMode):
+    """Counts how often each weight is cast, by its address."""
+
+    def __init__(self):
+        super().__init__()
+        self.of = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._to_copy.default:
+            self.of[args[0].data_ptr()] += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", CASES)
+def test_weights_are_cast_once_for_all_passes_of_an_update(kind, checkpointing):
+    """With the gradients of passes that cast for themselves, to the bit; a pass without gradient has its own casts."""
+    found = []
+    for scope in (cast_once, nullcontext):
+        model = prepare_model(build(kind), checkpointing=checkpointing)
+        root = ForwardRoot(model, NARROW)
+        with Casts() as casts, scope(root):
+            with torch.no_grad():
+                root(lambda model: response_logp(model, PROMPTS[:1], RESPONSES[:1]))
+            casts.of.clear()
+            for response in (RESPONSES[0], RESPONSES[2]):
+                root(lambda model, one=response: response_logp(model, PROMPTS[:1], [one])).sum().backward()
+        head = model.get_output_embeddings().weight
+        times = {casts.of[weight.data_ptr()] for weight in model.parameters() if weight is not head}
+        found.append(({name: weight.grad for name, weight in model.named_parameters()}, times))
+    assert found[0][1] == {1}
+    assert min(found[1][1]) >= 2
+    assert all(torch.equal(gradient, found[1][0][name]) for name, gradient in found[0][0].items())
 
 
 @pytest.mark.parametrize("dtype", [WIDE, NARROW])
