@@ -1,7 +1,7 @@
 """Kernels for GPUs that read and write once what plain torch reads and writes several times.
 
-Each is a short function of torch that `torch.compile` makes one kernel of. It is an operator with a name, so that a
-rehearsal counts one kernel. On a CPU, and where nothing compiles, models compute what they always do, to the bit.
+Each is a short function of torch that `torch.compile` makes one kernel of, and a named operator, which a rehearsal
+counts once. On a CPU models compute what they always do, to the bit.
 """
 
 import warnings
