@@ -340,7 +340,8 @@ def grade(grader, rows, late, s, rng):
 TRL = {
     "reward": "reward", "reward_std": "reward_std", "silent": "frac_reward_zero_std", "entropy": "entropy", "kl": "kl",
     "length": "completions/mean_length", "cut": "completions/clipped_ratio", "grad_norm": "grad_norm",
-    "lr": "learning_rate", "loss": "loss", "clip": "clip_ratio/region_mean", "gap": "sampling/sampling_logp_difference/mean",
+    "lr": "learning_rate", "loss": "loss", "clip": "clip_ratio/region_mean",
+    "gap": "sampling/sampling_logp_difference/mean",
     "ratio_mean": "sampling/importance_sampling_ratio/mean", "ratio_max": "sampling/importance_sampling_ratio/max",
     "held_out": "eval_reward",
 }  # fmt: skip
