@@ -167,7 +167,8 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path, note:
             blocks.append(re.sub(r"<details>", '<details markdown="1">', text))
         elif cell.cell_type == "code":
             alt, code = split_alt(cell.source)
-            shown = [show(output, alt, name, pages, source) for output in in_one_piece(cell.outputs)]
+            outputs = in_one_piece(cell.outputs)
+            shown = [show(output, alt, name, pages, source) for output in outputs]
             code = f"```python\n{code}\n```"
             tags = cell.metadata.get("tags", [])
             if "exercise" in tags:
@@ -175,7 +176,7 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path, note:
             elif "check" in tags:
                 blocks += [code, *shown, exercises.closed(tags[-1])]
             else:
-                blocks += [*shown, folded(code, cell.outputs, tags)]
+                blocks += [*shown, folded(code, outputs, tags)]
     blocks.insert(1, note)
     pictured = next((i for i, block in enumerate(blocks) if i and re.search(r"<img |!\[", block)), len(blocks))
     if pictured < FIRST and blocks[0].count("\n\n") > 1:  # what one learns, needs and spends comes after the picture
@@ -222,9 +223,9 @@ def split_alt(code: str) -> tuple[str, str]:
 
 
 def in_one_piece(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """The outputs of a cell, with consecutive printed outputs joined into one."""
+    """The outputs of a cell, with consecutive printed outputs joined; what libraries tell the terminal is left out."""
     found: list[nbformat.NotebookNode] = []
-    for output in outputs:
+    for output in (output for output in outputs if output.get("name") != "stderr"):
         if found and output.output_type == found[-1].output_type == "stream":
             found[-1] = nbformat.v4.new_output("stream", name="stdout", text=found[-1].text + output.text)
         else:
