@@ -322,3 +322,11 @@ def test_a_slide_has_one_title_and_forty_words_and_theorem_1_stands_alone():
     for name in ("90-minutes", "week-2"):
         (theorem,) = (text for text, _ in decks[name] if "# Theorem 1\n" in text)
         assert theorem.count("W\\big(x") == 1
+
+
+def test_the_autopsy_page_shows_what_was_said_of_the_dead_grader():
+    kept = (ROOT / "benchmarks" / "results" / "dying-grader.json").read_text(encoding="utf-8")
+    (cause,) = json.loads(kept)["causes"]
+    page = " ".join((ROOT / "docs" / "use" / "autopsy.md").read_text(encoding="utf-8").split())
+    for words in ("{name}: {says}", "confirm: {confirm}; try: {remedy}"):
+        assert words.format(**cause) in page
