@@ -7,6 +7,8 @@ the log is written to results/dying-grader.json, with what the picture needs of 
 The length, the step and the seed were fixed before the run. Verdicts that were reached before step 31 are kept, so a
 few responses are still paid. The autopsy of the recorded responses, runs/dying-grader, does not name the grader: the
 recording of this run holds no text and no right answers, and it names `rate-too-high`.
+
+Kept because docs/use/autopsy.md draws this run and quotes what is said of its log.
 """
 
 import json
