@@ -11,8 +11,10 @@ from importlib import import_module
 from math import log
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pmdkit.stats import interval_text, paired_difference
 from pmdkit_lab.planner.cluster import RECORD
 from tests.nightly import mostly_nightly
 
@@ -212,3 +214,25 @@ def test_the_table_of_one_gpu_is_what_was_recorded():
     used = [phase["device_used"] for phase in phases if phase["phase"] == "update"]
     woken = [phase["device_used"] for phase in phases if phase["phase"] == "sync_weights"]
     assert f"{woken[-1]:.1f} GiB, {used[-1]:.1f} GiB" in page
+
+
+def test_the_page_says_what_weights_in_flight_bought():
+    """Pass rates after 12 steps of the starter, each run beside the one in turns of its seed."""
+    last, seventh, text = {}, [], (BENCHMARKS.parent / "docs" / "use" / "engines.md").read_text()
+    page = " ".join(text.replace("\u2212", "-").split())
+    for name in ("in-flight", "in-flight-exact"):
+        for run in json.loads((BENCHMARKS / "results" / f"{name}.json").read_text())["runs"]:
+            if run["state"] == "finished":
+                options = run["options"]
+                arm = "in flight" if "rollout.in_flight" in options else f"lag {options['rollout.lag']}"
+                last.setdefault(arm, {})[run["seed"]] = run["summary"]["pass_rate_last"]
+                seventh += [run["curve"]["pass_rate"][6]] if arm == "lag 0" else []
+    turns = last["lag 0"]
+    assert f"| in turns | 0 | {len(turns)} | {np.mean(list(turns.values())):.3f} | |" in page
+    for arm, age in (("in flight", "0.5"), ("lag 1", "1"), ("lag 4", "4")):
+        pair = np.array([(turns[seed], rate) for seed, rate in last[arm].items()]).T
+        told = interval_text(paired_difference(*pair).difference, "+.3f")
+        assert f"| {arm} | {age} | {len(pair[0])} | {pair[1].mean():.3f} | {told} |" in page
+    gap = paired_difference(*np.array([(rate, last["in flight"][seed]) for seed, rate in last["lag 1"].items()]).T)
+    assert f"all five seeds, by {interval_text(gap.difference, '+.3f')}, undecided" in page
+    assert (gap.wins, f"turns pass {np.mean(seventh):.3f}" in page) == (5, True)
