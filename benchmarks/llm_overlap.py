@@ -20,6 +20,8 @@ A lag of L steps shifts the curve by L steps, and weights in flight by half a st
 after 12 steps falls in the order of age, turns, in flight, lag 1, lag 4. Only lag 4 is below turns beyond the 95 %
 interval of five pairs; turns, in flight and lag 1 are undecided.
 
+Came out: docs/use/engines.md. The age is larger than stated, since most tokens are written before the long tail.
+
 Kept because rows llm_overlap/ hold what rollout.lag = 1 and rollout.in_flight gain.
 """
 

@@ -102,11 +102,13 @@ class Prediction:
 
     @property
     def age(self) -> float:
-        """Steps that the policy of a token lags behind, mean over the time of a rollout."""
+        """Steps that the policy of a token lags behind, mean over tokens; every token of a row takes as long here."""
         generating, training = self.generation.seconds, self.scoring + self.update.seconds
         if not self.work.in_flight or training >= generating:  # engines that are ahead wait at the lag
             return self.work.lag
-        return training / generating  # a rollout begins with an update, and has its weights once that has ended
+        # a rollout begins with an update, and has its weights once that has ended: few long rows are still written then
+        written = round(self.lengths.longest(self.work.rows) * training / generating)
+        return float(self.lengths.alive[:written].sum()) / self.lengths.mean
 
     @property
     def staleness(self) -> float:

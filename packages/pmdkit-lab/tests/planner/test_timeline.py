@@ -61,7 +61,11 @@ def test_the_plan_of_a_run_in_flight_has_the_pace_of_its_lag_and_at_most_its_sta
     flying = replace(exact, work=replace(exact.work, in_flight=True))
     ratio = flying.update.seconds / flying.generation.seconds
     assert (flying.seconds, ratio > 1) == (exact.seconds, engines_wait)
-    assert flying.staleness == pytest.approx(47 if engines_wait else (1 + ratio) * 16 - 1)
+    if engines_wait:
+        assert flying.staleness == 47
+    else:  # more tokens are written early, by rows that are all alive, than in the same time later
+        assert ratio < flying.age < 1
+        assert flying.staleness == pytest.approx((1 + flying.age) * 16 - 1)
 
 
 def test_on_the_same_accelerators_a_lag_gains_nothing(paper):
