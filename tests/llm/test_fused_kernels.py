@@ -55,7 +55,7 @@ def test_swiglu_and_rotary_with_their_gradients(eager):
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen3-moe", "llama", "mistral"])
 def test_a_model_with_kernels_has_the_gradients_of_one_without(kind, eager, monkeypatch):
-    """Every layer uses them, again when it is recomputed. In float64, except for a mixture: its products are float32."""
+    """Every layer uses them, and again when recomputed. In float64; the products of a mixture are float32."""
     dtype, tolerance = (torch.float32, 1e-4) if kind == "qwen3-moe" else (torch.float64, 1e-10)
     with_kernels, without = (prepare_model(build(kind, dtype), checkpointing=on) for on in (True, False))
     prompts = [LONG[0]] * 3
