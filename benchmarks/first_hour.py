@@ -345,7 +345,7 @@ def inside(name: str, tiny: bool, path: Path) -> None:
         for number, seen in enumerate(QUEUE[name].run(Sitting(tiny, place, record))):
             journal.append(path, {"protocol": protocol(), "entry": name, "row": number, **seen})
     finally:  # where this process is killed, the folder stays: there is something to go on with
-        shutil.rmtree(place)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def pack(folder: Path) -> None:
