@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import UsageError, unknown
-from pmdkit.objectives import OBJECTIVES, REBEL, Batch, Objective, PMDPart, total, traits
+from pmdkit.objectives import OBJECTIVES, REBEL, Batch, DrGRPO, Objective, PMDPart, total, traits
 from pmdkit.objectives.regulariser import kl_estimate
 from pmdkit.objectives.trust_region import RADIUS
 from pmdkit_lab.certify.probes import (
@@ -116,8 +116,10 @@ class Verdict:
     @property
     def called(self) -> str:
         """The name with the options."""
-        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.name} ({options})" if options else self.name
+        options = ", ".join(f"{key}={value}" for key, value in self.options.items() if key != "width")
+        width = self.options.get("width")
+        constant = f", with every loss times {1 / width:.4g} (a constant length of {width})" if width else ""
+        return f"{self.name}{f' ({options})' if options else ''}{constant}"
 
     def said(self) -> str:
         """The name with the options and what differs."""
@@ -138,7 +140,9 @@ class Verdict:
                 return f"this is {self.called} to {self.error:.1g}, but {hint}"
             nearest = f"no objective here is this; nearest is {self.called}, {self.error:.1g} off"
             return f"{nearest}; {hint}" if hint and self.error <= HINT_TOL else nearest
-        value = "" if self.same_value else "; its value is another, its gradient is the same"
+        slips = "this slip" if len(self.slips) == 1 else "these slips"
+        same = "the same" if self.right else f"that of the objective with {slips}"
+        value = "" if self.same_value else f"; its value is another, its gradient is {same}"
         also = f"; that is {self.also}" if self.also else ""
         return f"this is {self.said()}{also}{value}"
 
@@ -161,6 +165,7 @@ class Trial:
         changes: slips, applied in this order.
         by_length: divide each response by its length.
         twin: the same without `by_length`, if its gradients row by row give those of this one.
+        alone: it is compared with this objective alone.
         credit: gives advantages and temperatures in place of `objective`; the same ones, and they are at hand.
     """
 
@@ -171,6 +176,7 @@ class Trial:
     by_length: bool
     with_ref: bool
     twin: "Trial | None" = None
+    alone: bool = False
     credit: Objective | None = None
     slopes: dict[tuple[str, int], Tensor] = field(default_factory=dict)
 
@@ -200,6 +206,12 @@ class Trial:
     def slips(self) -> int:
         """How many of the changes are slips."""
         return sum(bool(change.words) for change in self.changes)
+
+    def counted(self, probe: Probe) -> Probe:
+        """The batch under the mask of the slips, for the numbers of tokens."""
+        for change in self.changes:
+            probe = probe if change.recount is None else replace(probe, mask=change.recount(probe.mask))
+        return probe
 
     def with_change(self, slip: Slip, objective: Objective | None = None, **more: Any) -> "Trial":
         """This candidate with one more slip."""
@@ -299,16 +311,17 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
         return Verdict("", {}, ("it has no gradient: logp is detached, or logp_old is logp itself",), 0.0, False)
     plain = trials(tau, tuple(sorted(options.items())), among, question.with_ref)
     verdict = search(question, plain, tau)
-    promised = [name for name in OBJECTIVES if name in words_of(loss)]
-    if verdict.right and not among:
-        if promised and not any(issubclass(OBJECTIVES[verdict.name], OBJECTIVES[name]) for name in promised):
-            other = certify(loss, tau, tuple(promised), **options)
-            if other.error <= REL_TOL:
-                return replace(other, also=verdict.called)
-        # a rarer objective at an option: say what it is in terms of a common one
-        if verdict.name in LATER and verdict.name not in COMMON and verdict.options:
-            other = search(question, [x for x in plain if x.name not in LATER], tau, common=True)
-            return replace(verdict, also=other.said() if other.error <= REL_TOL and len(other.slips) == 1 else "")
+    if among or verdict.error > REL_TOL:
+        return verdict
+    promise = promised(loss)
+    if promise and not issubclass(OBJECTIVES[verdict.name], OBJECTIVES[promise]):
+        other = certify(loss, tau, (promise,), **options)
+        if other.error <= REL_TOL and (verdict.right or len(other.slips) <= len(verdict.slips)):
+            return replace(other, also=verdict.called if verdict.right and other.slips else "")
+    # a rarer objective at an option: say what it is in terms of a common one
+    if verdict.right and verdict.name in LATER and verdict.name not in COMMON and set(verdict.options) - {"width"}:
+        other = search(question, [x for x in plain if x.name not in LATER], tau, common=True)
+        return replace(verdict, also=other.said() if other.error <= REL_TOL and len(other.slips) == 1 else "")
     return verdict
 
 
@@ -328,7 +341,7 @@ def search(question: Question, plain: list[Trial], tau: float, common: bool = Fa
         judge_all(question, both_lengths([x.with_change(at_ref) for x in bases]), tau, found)
     fewest = min(x.slips for x in bases)
     own = [x for x in bases if x.slips == fewest]
-    likely = [x for x in own if x.name in COMMON]
+    likely = [x for x in own if x.name in COMMON or x.alone]
     for some in (likely, [x for x in own if usual(x) and x not in likely], [x for x in bases if x.slips > fewest]):
         both = both_lengths(some)
         judge_all(question, both, tau, found)
@@ -341,7 +354,7 @@ def search(question: Question, plain: list[Trial], tau: float, common: bool = Fa
         judge_all(question, slipped, tau, found)
         for stage in (with_penalty, fit_all):
             if not explained(found, 1):
-                stage(question, [x for x in slipped if x.name in COMMON], tau, found)
+                stage(question, [x for x in slipped if x.name in COMMON or x.alone], tau, found)
         if explained(found, 2):
             return best(found)
     judge_all(question, pairs(likely, tau), tau, found)
@@ -360,15 +373,16 @@ def both_lengths(bare: list[Trial]) -> list[Trial]:
     return [y for x in bare for y in (x, x.divided())]
 
 
-def words_of(loss: LossFunction | Objective) -> list[str]:
-    """The words of the name of a function, "dr_grpo_loss" as "dr-grpo" and others: what it promises to be."""
+def promised(loss: LossFunction | Objective) -> str:
+    """The longest name of an objective in that of a function, "dr-grpo" for "dr_grpo_loss"; empty if there is none."""
     words = re.findall("[a-z0-9]+", getattr(loss, "__name__", "").lower())
-    return ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+    said = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+    return max((name for name in OBJECTIVES if name.replace("-", "") in said), key=len, default="")
 
 
 def usual(trial: Trial) -> bool:
     """Whether a candidate is not another one times a constant, nor too far-fetched for two changes."""
-    again = trial.name in ("dr-grpo", "grpo-kl") or {"trust_region", "scale"} & set(trial.options)
+    again = (trial.name in ("dr-grpo", "grpo-kl") and not trial.alone) or {"trust_region", "scale"} & set(trial.options)
     rare = trial.name in LATER and trial.name not in COMMON and set(trial.options) - {"std", "std_constant", "baseline"}
     return not (again or rare or trial.options.get("std") == "mean")
 
@@ -414,6 +428,10 @@ def with_credit(trial: Trial, slip: Slip) -> Trial:
     keywords = getattr(advantage, "keywords", {})
     constant, std = keywords.get("constant", 0.0), next((s for s, c in STDS if c == keywords.get("correction")), "")
     same = with_std(trial.objective, std, constant) if constant <= SHIPPED and std else None
+    if isinstance(trial.objective, DrGRPO):  # which is defined by having no std
+        added = f", to which {constant:g} is added" if constant else ""
+        words = f"the advantage is divided by the {std} std{added}"
+        return trial.with_change(slip if same is None or repr_of(same) != repr_of(slip) else replace(slip, words=words))
     if same is None or repr_of(same) != repr_of(slip):
         return trial.with_change(slip)
     own = {} if trial.objective.std == std else {"std": std}  # type: ignore[attr-defined]
@@ -485,13 +503,11 @@ def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **opt
     uses = question.with_ref and bool(traits(objective).uses_reference)
     for by_length in (False, True):
         verdict = judge(question, Trial(name, {}, objective, changes, by_length, uses), tau)[2]
-        if verdict.right and not verdict.options:
+        if verdict.right and not set(verdict.options) - {"width"}:
             return
     found = certify(loss, tau, (name,), **options)
     expected = ", ".join(f"{key}={value}" for key, value in options.items())
-    raise AssertionError(
-        f"the loss is not {name}{f' ({expected})' if options else ''}: {found.sentence()}\n{CERTIFIED}"
-    )
+    raise AssertionError(f"the loss is not {name}{f' ({expected})' if options else ''}: {found.sentence()}")
 
 
 def best(found: Found) -> Verdict:
@@ -523,23 +539,31 @@ def judge(
 ) -> tuple[float, float, Verdict]:
     """Distance, cost and verdict of a candidate."""
     wanted, ours, batches = question.slopes["ordinary"], trial.on("ordinary"), ordinary()
-    recounts = any(change.recounts for change in trial.changes)
-    if recounts:  # the factor of each batch is free
-        ours = [slope * share(target, slope) for (_, target), slope in zip(wanted, ours, strict=True)]
-    reduction, constant, error = factor([s for _, s in wanted], ours, batches)
+    targets, count = [s for _, s in wanted], batches
+    reduction, constant, error = factor(targets, ours, batches)
+    recounts = any(change.recount for change in trial.changes)
+    if recounts:  # tokens are counted under the wrong mask, or under the right one
+        again = factor(targets, ours, counted := tuple(trial.counted(p) for p in batches))
+        recounts = again[2] < error - REL_TOL
+        if recounts:
+            (reduction, constant, error), count = again, counted
     norm, slip = as_norm(trial, reduction)
     large = constant_in_words(constant, tau, error)
+    width, value_scale = round(1 / constant) if constant > 0 else 0, 1.0
+    if isinstance(trial.objective, DrGRPO) and norm == "none" and width > 1 and abs(width * constant - 1) < 1e-5:
+        more, norm, large, value_scale = (more or {}) | {"width": width}, None, "", constant
     words = [word for word in (*(change.words for change in trial.changes), *extra, slip, large) if word]
     cost = len(words) + 0.2 * (slip in (PAIRS, OWN_DRAW))
     if error <= REL_TOL:
         for i, (probe, his) in enumerate(zip(special(), question.slopes["special"], strict=True)):
-            difference = differs(trial, i, his, constant * probe.factors[reduction])
+            place = trial.counted(probe) if recounts else probe
+            difference = differs(trial, i, his, constant * place.factors[reduction])
             words += [difference] if difference else []
             cost += (1.5 if difference in DIFFERS.values() else 1.0) * bool(difference)
     options = trial.options | (more or {}) | ({} if norm is None else {"norm": norm})
     gaps = [
-        abs(float(his - trial.value(p, p.logp) * p.factors[reduction]))
-        for (his, _), p in zip(wanted, batches, strict=True)
+        abs(float(his - value_scale * trial.value(p, p.logp) * c.factors[reduction]))
+        for (his, _), p, c in zip(wanted, batches, count, strict=True)
     ]
     value = not large and not isinstance(trial, Penalised) and max(gaps) < 1e-6
     cost += 0.1 * len(options) + (0.25 if trial.name in LATER else 0.0) - (0.01 if value else 0.0)
@@ -554,7 +578,6 @@ def differs(trial: Trial, i: int, his: Slope, scale: float) -> str:
         return "" if not bool(his[1].isfinite().all()) else DIFFERS[probe.name]
     if not bool(his[1].isfinite().all() and his[0].isfinite()):
         return NOT_FINITE.get(probe.name, DIFFERS[probe.name])
-    scale = share(his[1], mine) if any(change.recounts for change in trial.changes) else scale
     # a KL term in the reward makes the std of equal rewards small, so that a constant of 1e-8 in it shows
     tol = 1e-4 if isinstance(trial, Shaped) and probe.name == "silent" else 2 * REL_TOL
     if float(rows_apart(his[1], scale * mine).max()) <= tol:
@@ -639,7 +662,8 @@ def trials(tau: float, options: tuple[tuple[str, Any], ...], among: tuple[str, .
     """Every candidate as it is; kept, since another loss meets the same ones."""
     made = []
     for name, chosen, objective in candidates(tau, dict(options), among):
-        bare = Trial(name, chosen, objective, (), False, with_ref and bool(traits(objective).uses_reference))
+        uses = with_ref and bool(traits(objective).uses_reference)
+        bare = Trial(name, chosen, objective, (), False, uses, alone=len(among) == 1)
         made += [bare, bare.divided()]
     return made
 
@@ -657,7 +681,7 @@ def candidates(
             for key in VARIANTS
             if key in own
             for value in VARIANTS[key]
-            if value != given.get(key, own[key])
+            if value != given.get(key, own[key]) and (name, key) != ("dr-grpo", "std")
         ]
         for chosen in [{}, *moved, *EXTRA_OPTIONS.get(name, [])]:
             try:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.objectives import CISPO, GMPO, GRPO, GSPO, SAPO, Batch, Groups, Objective, baselines, credit
+from pmdkit.objectives import CISPO, GMPO, GRPO, GSPO, RLOO, SAPO, Batch, Groups, Objective, baselines, credit
 from pmdkit.objectives.contrib.reinforce_pp import ReinforcePP
 from pmdkit.objectives.pmd_token import PMDToken
 from pmdkit_lab.certify.probes import Probe, ordinary
@@ -27,14 +27,14 @@ class Slip:
         twist: what the objective sees in place of its batch.
         sign: the loss with the mistake is this multiple of the twisted objective.
         objective: a class that takes the place of the objective's own, with the same options.
-        recounts: the number of tokens changes, and with it the factor of a batch.
+        recount: maps the mask to the one that the mistake counts tokens under.
     """
 
     words: str = ""
     twist: Twist | None = None
     sign: float = 1.0
     objective: Any = None
-    recounts: bool = False
+    recount: Callable[[Tensor], Tensor] | None = None
 
 
 def advantages(tau: float, of_part: bool) -> Iterator[Slip]:
@@ -68,9 +68,11 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
         yield Slip(words, twist)
     for words, change in MASKS.items():
         for own_length in (False, True):
-            yield Slip(words, partial(masked, change, own_length), recounts=True)
+            yield Slip(words, partial(masked, change, own_length), recount=change)
     if hasattr(objective, "tau"):
         yield Slip("the pull has the wrong sign: it pushes away from pi_old", partial(with_tau, -tau))
+        # (A - s / tau)^2 / (2 tau) has 1 / tau^2 times the gradient of the objective at a temperature of 1 / tau
+        yield Slip("the log ratio is divided by tau, not multiplied by it", partial(with_tau, 1 / tau), sign=1 / tau**2)
         yield Slip(
             "the advantage is twice as large: are the rewards +-1, and not 0 and 1?",
             partial(with_rows, torch.Tensor.mul, 2),
@@ -102,8 +104,11 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", sum_for_mean)
     if isinstance(objective, GMPO):
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", objective=SumGMPO)
+    again = "it is multiplied once more by the detached ratio"
+    if isinstance(objective, RLOO):
+        again = "it has an importance ratio, which rloo here does not have"
     for cap, words in ((float("inf"), ""), (2.0, ", capped at 2")):
-        yield Slip(f"it is multiplied once more by the detached ratio{words}", objective=weighted(objective, cap))
+        yield Slip(f"{again}{words}", objective=weighted(objective, cap))
     if isinstance(objective, CISPO):
         yield Slip("the weight is not detached: the gradient also goes through the ratio", objective=Attached)
     if isinstance(objective, PMDToken):
@@ -348,7 +353,14 @@ def by_prompt(batch: Batch, probe: Probe) -> Batch:
     """Each prompt with the same weight, and in it each token."""
     prompts, size = probe.reward.shape
     tokens = batch.length.view(prompts, size).sum(1, keepdim=True).expand(-1, size).flatten()
-    return replace(batch, weight=1 / (prompts * tokens))
+    return replace(batch, weight=1 / (prompts * tokens.double()))
+
+
+def by_micro_batch(rows: int, batch: Batch, probe: Probe) -> Batch:
+    """So many rows at a time with the same weight, and among them each token."""
+    parts = batch.length.split(rows)
+    tokens = torch.cat([part.sum().expand(len(part)) for part in parts])
+    return replace(batch, weight=1 / (len(parts) * tokens.double()))
 
 
 def shifted_old(by: int, fill: float | None, batch: Batch, probe: Probe) -> Batch:
@@ -412,6 +424,8 @@ TWISTS: dict[str, Twist] = {
     "logp_old is one token late, and 0 for the first": partial(shifted_old, 1, 0.0),
     "logp_old is one token early": partial(shifted_old, -1, None),
     "the mean over tokens is taken within each prompt, then over the prompts": by_prompt,
+    **{f"the mean over tokens is taken within each micro-batch of {rows} rows, then over these":
+       partial(by_micro_batch, rows) for rows in (2, 4)},
     "each response is divided by the square root of its length": lambda batch, probe: replace(
         batch, weight=batch.weight / batch.length.sqrt()
     ),
