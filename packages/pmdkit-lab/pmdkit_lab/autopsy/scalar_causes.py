@@ -387,8 +387,9 @@ def reward_is_noise(c: Curves) -> Evidence:
     if std is None or not 0.1 < rate < 0.9:
         return None
     size = GROUP
+    right = c.rate
     if silent is not None:  # if all prompts are alike, silence tells the size of a group
-        size = min(range(2, 65), key=lambda n: abs(np.mean(c.rate**n + (1 - c.rate) ** n) - silent.mean()))
+        size = min(range(2, 65), key=lambda n: abs(np.mean(right**n + (1 - right) ** n) - silent.mean()))
     share = float(std.mean()) / (float(group_std(c.rate, size).mean()) * c.scale)
     if not SAME_PROMPTS <= share <= 2 - SAME_PROMPTS:
         return None

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 import torch
 
 from pmdkit.errors import UsageError
@@ -22,6 +21,7 @@ from pmdkit_lab.replay.gradient import POINTS, Gradient, NotRecorded, batch_of, 
 
 DRIVERS = 5  # prompts listed
 ZERO_GRAD_TOL = 1e-12  # a smaller gradient is rounding error
+WIDEST = 1e12  # spread of the rewards of a group over tau; beyond it float64 has no digits left for the solver
 BESIDE = ("pmd-mean", "pmd-part", "grpo")  # objectives to replay if none is recorded or named
 
 
@@ -267,18 +267,20 @@ def responses(
 def exact_update(objective: Objective, recording: Recording) -> torch.Tensor:
     """[P, G] log-ratios of the exact update of each group, nats, as if its responses were all there are.
 
-    On the full support, that is the update of the step. NaN where no response has a verdict, and for an objective
-    without a known solution, or with a reference policy as its anchor.
+    On the full support, that is the update of the step. NaN where no response has a verdict, where rewards are too far
+    apart for its digits (`WIDEST`), and for an objective without a known solution, or with a reference policy as its
+    anchor.
     """
     reward, mass = recording["reward"].double(), recording["mass"].double()
     log_ratios = torch.full_like(mass, torch.nan)
     if has_solution(objective) and not traits(objective).uses_reference:
         tau = temperature(objective, Groups(reward, mass, recording.about["sampled"]))
-        there = mass.sum(1) > 0
+        drawn = mass > 0
+        wide = reward.masked_fill(~drawn, -torch.inf).amax(1) - reward.masked_fill(~drawn, torch.inf).amin(1)
+        there = drawn.any(1) & (wide <= WIDEST * tau)
         log_pi = (mass[there] / mass[there].sum(1, keepdim=True)).log()
         length = recording.mask.sum(1).clamp_min(1).view(mass.shape)[there]
-        with np.errstate(over="ignore", invalid="ignore"):  # rewards of 1e20 tau: NaN, and no update is shown
-            solution = solve(objective, log_pi, log_pi, reward[there], tau[there], length)
+        solution = solve(objective, log_pi, log_pi, reward[there], tau[there], length)
         log_ratios[there] = torch.from_numpy(solution.log_ratio)
     return torch.where(mass > 0, log_ratios, torch.nan)
 

@@ -137,6 +137,7 @@ FIELDS = [
     mostly_nightly(
         FIELDS,
         ("slime", ("weight_versions",)),
+        ("columns", ("r",)),
         ("prime-rl", ("traces",)),
         ("torchtitan", ("turns", 0, "max_policy_version")),
     ),
