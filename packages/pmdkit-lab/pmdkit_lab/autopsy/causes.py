@@ -57,6 +57,7 @@ LONG_STEP = 0.8  # nats: spread of the log-ratios of one step; a ratio of e^0.8 
 STEP_ESS = 0.6  # effective share of the sample after one step; a small step leaves nearly 1
 MIN_ENTROPY_STEPS = 8  # steps with entropy; a fall within fewer is chance
 MIN_ENTROPY = 0.05  # nats per token at the start; below it, little is left to fall
+MORE_CHOICES = 0.35  # nats of growth: a policy chooses among 1.4 times as many tokens or words
 ENTROPY_FALL = 0.3  # entropy over that of the start
 DISAGREES = 0.15  # by which verdicts agree less with the content of answers than before; a changed prompt moves both
 INDEPENDENT = 0.08  # between the agreement of verdicts and that of independent ones; an honest grader is 0.3 above it
@@ -278,6 +279,8 @@ def grader_changed(run: Run) -> Evidence:
 def data_changed(run: Run) -> Evidence:
     """From a step on, prompts have another length, or are answered right at another rate, by an unchanged policy."""
     words = side_changed(run, "asked", LONGER * (run.start.get("asked") or 0.0))
+    if words is not None and (duplicate_prompts(run) is not None or not stays(run.values("asked"), words)):
+        words = None  # a step of few prompts has another length by chance
     content = side_changed(run, "content", DISAGREES)
     if words is not None:
         before, after = (merged(part)["asked"] for part in (run.steps[: words.at], run.steps[words.at :]))
@@ -294,6 +297,13 @@ def data_changed(run: Run) -> Evidence:
         "still agree with answers, and neither words nor lengths leap: the prompts are others"
     )
     return content.z / JUMP, says, from_step(run, content.at)
+
+
+def stays(values: np.ndarray[Any, np.dtype[np.float64]], found: Jump) -> bool:
+    """Whether a jump is one of the means of all steps before and after it, too, beyond their standard error."""
+    before, after = values[: found.at], values[found.at :]
+    error = np.hypot(before.std() / np.sqrt(len(before)), after.std() / np.sqrt(len(after)))
+    return bool(abs(after.mean() - before.mean()) > max(LONGER * before.mean(), SURE * error))
 
 
 def larger_part(step: Measures) -> str | None:
@@ -436,10 +446,21 @@ def mask_off_by_one(run: Run) -> Evidence:
     return best / SHIFTED, says, always
 
 
+def is_factor(step: Measures) -> bool:
+    """Whether the slope of the trainer's log-probabilities on the engine's is that of a factor.
+
+    Noise of the engine lowers the slope, too, but then that of the engine's on the trainer's, r^2 / slope, is 1.
+    """
+    slope = step.get("slope")
+    if slope is None or abs(slope - 1) < SLOPE:
+        return False
+    return slope > 1 or (step["alike"] or 0) ** 2 >= (1 + SLOPE) * slope
+
+
 def temperature(run: Run) -> Evidence:
     """From the first step, log-probabilities differ by a factor."""
     slope, gap = run.start.get("slope"), run.start.get("gap")
-    if slope is None or gap is None or gap < TEMPERATURE_GAP or abs(slope - 1) < SLOPE:
+    if slope is None or gap is None or gap < TEMPERATURE_GAP or not is_factor(run.start):
         return None
     if (run.start["alike"] or 0) < ALIKE:
         return None
@@ -481,8 +502,8 @@ def stale_policy(run: Run) -> Evidence:
 
 def engine_mismatch(run: Run) -> Evidence:
     """From the first step, engine and trainer disagree without a pattern."""
-    gap, slope = run.start.get("gap"), run.start.get("slope")
-    if gap is None or gap < MISMATCH_GAP or (slope is not None and abs(slope - 1) >= SLOPE):
+    gap = run.start.get("gap")
+    if gap is None or gap < MISMATCH_GAP or is_factor(run.start):
         return None
     if larger_part(run.whole) == "staleness":
         return None
@@ -576,11 +597,27 @@ def rate_too_high(run: Run) -> Evidence:
     return ENTROPY_FALL * entropy[0] / max(min(entropy), 1e-3), says, at_least("silent", SILENT)
 
 
+def entropy_grows(run: Run) -> Evidence:
+    """Entropy, or that of the words, grows and stays, and the reward is no better for it."""
+    first, last = run.phases[0]["reward"], run.phases[-1]["reward"]
+    if run.rises or first is None or last is None or last > first or last > SOLVED or run.leap() is not None:
+        return None
+    for key, name in (("entropy", "entropy per token"), ("word_entropy", "entropy of the words")):
+        values = run.values(key)
+        if len(values) < MIN_ENTROPY_STEPS or trend(values).z < 2 * SURE:
+            continue
+        start, end = float(np.median(values[:3])), float(np.median(values[-(len(values) // 3) :]))
+        if end - start >= MORE_CHOICES:
+            says = f"{name} grows from {start:.3g} to {end:.3g} nats; the reward goes from {first:.2g} to {last:.2g}"
+            return (end - start) / MORE_CHOICES, says, always
+    return None
+
+
 RULES: tuple[Callable[[Run], Evidence], ...] = (
     advantage_sign, verdicts_shuffled, grader_changed, data_changed, engine_changed, reward_noise, reward_cannot_read,
     length_paid, wrong_form_paid, mask_off_by_one, temperature,
     advantage_not_centred, kl_sign, part_below_threshold, no_variety, stale_policy, engine_mismatch,
-    cut_off_scored_wrong, duplicate_prompts, rate_too_high, equal_rewards, silent_groups,
+    cut_off_scored_wrong, duplicate_prompts, rate_too_high, entropy_grows, equal_rewards, silent_groups,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pmdkit.errors import UsageError
 from pmdkit.observe import gauge
 from pmdkit_lab.autopsy import scalar_causes as of_scalars
 from pmdkit_lab.autopsy.causes import ABOUT, SILENT, Cause, Run, causes
-from pmdkit_lab.autopsy.changes import JUMP, SURE, trend
+from pmdkit_lab.autopsy.changes import JUMP, trend
 from pmdkit_lab.autopsy.measures import Measures, by_step, merged
 from pmdkit_lab.autopsy.scalar_causes import MIN_POINTS, SMALL_GAIN, Curves, notes, points_that_would_tell
 from pmdkit_lab.autopsy.scalars import Log, read_logs
@@ -286,15 +286,25 @@ def complete(steps: list[Measures], source: Source) -> None:
 
 
 def fall(steps: list[Measures]) -> tuple[int, int] | None:
-    """The best step, and the first later step with less than half of its reward; rewards are means over three steps."""
+    """The best step, and the first later step with less than half of its reward, beyond the noise of both.
+
+    Rewards are means over five steps, of a short run over three. The noise of a step is at least that of its draws.
+    """
     reward = [step["reward"] for step in steps]
     if len(reward) < 3 or None in reward:
         return None
-    smooth = np.convolve(reward, np.full(3, 1 / 3), "valid") - min(0.0, min(reward))
+    width, bottom = 5 if len(reward) >= MIN_POINTS else 3, min(0.0, min(reward))
+    smooth = np.convolve(reward, np.full(width, 1 / width), "valid") - bottom
     best = int(smooth.argmax())
-    noise = trend(np.array(reward)).noise
-    low = np.flatnonzero(smooth[best:] < min(FALL * smooth[best], smooth[best] - SURE * noise))
-    return (steps[best + 1]["step"], steps[best + low[0] + 1]["step"]) if len(low) else None
+    top, rows = (
+        max(step["reward_high"] for step in steps) - bottom,
+        float(np.mean([step["rewarded"] for step in steps])),
+    )
+    drawn = math.sqrt(max(smooth[best] * (top - smooth[best]), 0.0) / rows)  # the std of a mean of verdicts
+    noise = max(trend(np.array(reward)).noise, drawn) * math.sqrt(2 / width)
+    low = np.flatnonzero(smooth[best:] < min(FALL * smooth[best], smooth[best] - JUMP * noise))
+    middle = width // 2
+    return (steps[best + middle]["step"], steps[best + low[0] + middle]["step"]) if len(low) else None
 
 
 def events(steps: list[Measures], collapse: tuple[int, int] | None) -> list[dict[str, Any]]:
@@ -380,6 +390,8 @@ def headline(report: dict[str, Any]) -> str:
         points, needed = report["points"]
         gain = f"its reward changes by {report['gain']:+.2g} from the first to the last third"
         return f"Nothing is wrong in this log, but its {points} points are too few: {gain}; {needed} would show 0.1."
+    if report["verdict"] == "healthy" and any(each["needs"] == SCALARS["reward_std"] for each in report["missing"]):
+        return "Healthy as far as this log can tell; not testable: shuffled verdicts (no std inside groups)."
     if report["verdict"] == "healthy":
         return (
             "Nothing is wrong in what is logged here."

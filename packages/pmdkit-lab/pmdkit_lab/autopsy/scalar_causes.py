@@ -26,8 +26,9 @@ MIN_POINTS = 12  # logged points that show a trend or a jump
 FEW_POINTS = 6  # below it nothing is said but that
 SMALL_GAIN = 0.1  # of the reward's range: what a run that learns gains at least
 HARD, EASY = 0.03, 0.95  # pass rates: of eight draws one is right in every fifth group; in every third one is wrong
+TOGETHER, TOGETHER_STEPS = 0.95, 0.5  # correlation of reward and length over the run, and from step to step
 MOSTLY = 0.3  # of the responses cut off; then the cap decides the reward
-GROWN = 1.2  # entropy over that of the start
+GROWN = 1.2  # entropy over that of the start, or MORE_CHOICES above it
 LEAP = 0.5  # of the entropy of the start, between two logged points; learning takes tens of them
 FAR = 1.0  # nats per token from the reference within the first quarter of a run
 TOUCHED = 3e-3  # nats per token from the reference; below it no policy has changed its answers
@@ -184,11 +185,12 @@ def growth(c: Curves) -> tuple[float, str]:
     """How far entropy grows step by step, of what is GROWN, and words about it; 0 where it does not."""
     if (entropy := c.known("entropy")) is None or trend(entropy).z < 2 * SURE:
         return 0.0, ""
-    first, last = float(np.median(entropy[: c.last])), float(np.median(entropy[-c.last :]))
+    first, last = float(np.median(entropy[:3])), float(np.median(entropy[-c.last :]))
     if (leap := jump(entropy)) is not None and leap.size > LEAP * (last - first):
         return 0.0, ""
     words = f"entropy grows from {first:.2g} to {last:.2g} nats per token; the reward goes from {c.trend.first:.2g} to"
-    return last / max(first, 1e-9) / GROWN, f"{words} {c.trend.last:.2g}"
+    grown = max(last / max(first, 1e-9) / GROWN, (last - first) / of_rows.MORE_CHOICES)
+    return grown, f"{words} {c.trend.last:.2g}"
 
 
 def kl_pushes(c: Curves) -> Evidence:
@@ -207,13 +209,22 @@ def entropy_grows(c: Curves) -> Evidence:
 
 
 def kl_holds(c: Curves) -> Evidence:
-    """The KL term pulls as an advantage does. With one update for each batch, the loss that TRL logs is beta KL."""
-    kl, loss = c.known("kl"), c.known("loss")
-    if kl is None or loss is None or float(kl.min()) <= 0 or (beta := float(np.median(loss / kl))) <= 0:
+    """The KL term pulls as an advantage does. Its coefficient is logged; or, with one update for each batch, the loss
+    that TRL logs is beta KL. The loss that verl logs has no KL in it, but the coefficient stands beside it."""
+    kl, loss, coefficient = c.known("kl"), c.known("loss"), c.get("kl_coef")
+    if kl is None or float(kl.min()) <= 0:
         return None
-    if np.median(np.abs(loss / kl / beta - 1)) > STILL or (pull := beta * math.sqrt(2 * float(np.median(kl)))) < 0.5:
+    if coefficient is not None:
+        beta, what = float(np.median(coefficient)), "the KL term is"
+    elif loss is not None and (beta := float(np.median(loss / kl))) > 0:
+        what = "the loss is"
+        if np.median(np.abs(loss / kl / beta - 1)) > STILL:
+            return None
+    else:
         return None
-    says = f"the loss is {beta:.3g} times the KL of {np.median(kl):.2g}, whose gradient is {pull:.2g} of a log ratio"
+    if (pull := beta * math.sqrt(2 * float(np.median(kl)))) < 0.5:
+        return None
+    says = f"{what} {beta:.3g} times the KL of {np.median(kl):.2g}, whose gradient is {pull:.2g} of a log ratio"
     return 2 * pull, f"{says}, where an advantage is about 1", None
 
 
@@ -343,8 +354,8 @@ def too_hard(c: Curves) -> Evidence:
         return None
     silent, rate = silent_throughout(c), float(c.rate.mean())
     hard = float(np.median(c.rate)) <= HARD and float(c.smooth.max() - c.bottom) <= 5 * HARD * c.scale
-    if not hard and (silent is None or float(c.smooth.max() - c.bottom) > 0.5 * c.scale):
-        return None
+    if not hard and (silent is None or float(c.smooth.max() - c.bottom) > 0.5 * c.scale or entropy_collapse(c)):
+        return None  # without entropy the draws of a group are alike, however hard the prompt is
     says = f"the pass rate is {rate:.2g}, so {1 - (1 - rate) ** GROUP:.1%} of groups of {GROUP} have a right answer"
     return HARD / max(rate, HARD / 10) if hard else 0.9, f"{says}; {silent}" if silent else says, None
 
@@ -366,7 +377,7 @@ def too_easy(c: Curves) -> Evidence:
 def no_variety(c: Curves) -> Evidence:
     """From the start nearly all groups are silent, though many responses are right and many are wrong."""
     silent, first = c.get("silent"), 2 * c.last
-    if silent is None or c.rate is None or silent[:first].mean() < of_rows.ONE_RESPONSE:
+    if silent is None or c.rate is None or min(silent[:3].mean(), silent[:first].mean()) < of_rows.ONE_RESPONSE:
         return None
     rate = float(c.rate[:first].mean())
     if np.ptp(c.reward) < 1e-9:  # equal rewards
@@ -407,6 +418,8 @@ def rate_too_small(c: Curves) -> Evidence:
         first = int(c.log.steps_of("lr")[ended][0])
         return 1.0, f"from step {first} on the learning rate is below a hundredth of its largest, {lr.max():.2g}", first
     if c.learned or abs(c.trend.z) >= 2 * SURE or len(c.reward) < FEW_POINTS or np.ptp(c.reward) < 1e-9:
+        return None
+    if kl_holds(c) is not None:  # it moves, and is pulled back
         return None
     updates = float(c.steps[-1] - c.steps[0] + 1)
     if lr is not None and (moved := float(lr.mean()) * max(updates, USUAL_UPDATES)) < MOVED:
@@ -535,9 +548,13 @@ def length_paid(c: Curves) -> Evidence:
         np.clip(x := np.diff(each), *np.array([-3, 3]) * 1.5 * np.median(np.abs(x))) for each in (length, c.reward)
     ]
     alike = float(np.corrcoef(*steps)[0, 1]) if min(map(np.ptp, steps)) > 0 else 0.0
-    if alike < of_rows.LENGTH_PAID or math.atanh(min(alike, 0.999)) * math.sqrt(len(length) / 1.5 - 3) < SURE:
+    together = float(np.corrcoef(length, c.reward)[0, 1]) >= TOGETHER  # draws blur the steps, not the course
+    if (
+        alike < (TOGETHER_STEPS if together else of_rows.LENGTH_PAID)
+        or math.atanh(min(alike, 0.999)) * math.sqrt(len(length) / 1.5 - 3) < SURE
+    ):
         return None
-    says = f"from step to step reward and mean length correlate with {alike:.2f}: length explains half of it or more"
+    says = f"from step to step reward and mean length correlate with {alike:.2f}: length explains much of it"
     return alike / of_rows.LENGTH_PAID, says, None
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pmdkit import untrusted
 from pmdkit.errors import UsageError, first_line, short, unknown
-from pmdkit_lab.dumps.readers import COLUMNS, KNOWN, MAX_NUMBER, MAX_STREAM, Source, leaving_out
+from pmdkit_lab.dumps.readers import COLUMNS, KNOWN, MAX_NUMBER, MAX_STREAM, Source, leaving_out, tokens_of_entropy
 
 Values = NDArray[np.float64]
 Entries = Iterator[tuple[str, str, Mapping[str, Any]]]  # the run, the metric of a tidy table, what was logged together
@@ -30,6 +30,7 @@ NAMES: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "scalars.to
     "names"
 ]
 OURS = {theirs: ours for ours, names in NAMES.items() for theirs in names}
+WANDB = [NAMES["step"].index(name) for name in ("_step", "Step")]  # ranks of its own counter, of rows
 MAX_LINE = untrusted.MIB  # characters of a line, bytes of an event; a step of a thousand metrics has a twentieth of it
 MAX_JSON = 64 * untrusted.MIB  # bytes of a JSON file; trainer_state.json of ten thousand steps has a third of it
 MAX_POINTS = 2**14  # steps in memory, of all runs of a log: with the most columns, 0.1 GB
@@ -89,7 +90,7 @@ class Growing:
 
     def take(self, step: float, values: dict[str, float]) -> bool:
         """Add what was logged at a step; False if the step counter began anew, so this is another run."""
-        if step < self.last or (step == self.last and not self.keys.isdisjoint(values)):
+        if step < self.last or (step == self.last and not self.keys.isdisjoint(values.keys() - {"trained"})):
             return False
         if step > self.last:
             self.keys.clear()
@@ -126,7 +127,11 @@ def joined(name: str, pieces: Iterable[Growing]) -> Log:
     table = {key: np.array([rows[step].get(key, math.nan) for step in steps]) for key in keys}
     parts = [key for key in table if key.startswith("part ")][:MAX_PARTS]
     columns = {key: x for key, x in table.items() if not key.startswith("part ")}
-    return Log(name, np.array(steps), columns, {key.removeprefix("part "): table[key] for key in parts})
+    count = np.array(steps)
+    if (trained := columns.pop("trained", None)) is not None:  # wandb numbers its rows, and the trainer its steps
+        known = ~np.isnan(trained)
+        count = np.interp(count, count[known], trained[known]) if (np.diff(trained[known]) > 0).all() else count
+    return Log(name, count, columns, {key.removeprefix("part "): table[key] for key in parts})
 
 
 def number(value: Any) -> float | None:
@@ -188,7 +193,13 @@ class Names:
                 ours = "kl_response"
             if ours not in found or rank < found[ours][0]:
                 found[ours] = (rank, value)
-        return {ours: value for ours, (_, value) in found.items()}
+        if "trained" in found and found.get("step", (-1,))[0] not in WANDB:
+            trained = found.pop("trained")
+            found.setdefault("step", trained)
+        values = {ours: value for ours, (_, value) in found.items()}
+        if "entropy" in values:
+            values["entropy"] /= tokens_of_entropy(entry)
+        return values
 
 
 def flat(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -246,7 +257,7 @@ def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
         row = {title: cells[n] for title, n in places.items() if n < len(cells) and title and cells[n]}
         name = row.get(run, "") if run else ""
         if long and "metric" in row and "value" in row:
-            step = next((row[name] for name in NAMES["step"] if name in row), None)
+            step = next((row[name] for name in NAMES["step"] + NAMES["trained"] if name in row), None)
             yield name, row["metric"][:LONGEST_NAME], {row["metric"]: row["value"], "step": step}
         elif len(several) > 1:
             for each in several:
@@ -452,7 +463,7 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
                 seen |= dict.fromkeys(list(map(str, entry))[:50] if len(seen) < 50 else ())
                 values = names.numbers(entry)
                 step = values.pop("step", None)
-                if not values:
+                if not values.keys() - {"trained"}:
                     continue
                 start, begun = current.get((run, metric), 0), starts.get(run, [])
                 growing = begun[start].get(metric) if begun else None

@@ -115,6 +115,16 @@ class Source:
             value = next((logged[name] for name in theirs if is_number(logged.get(name))), None)
             if value is not None and (step in self.metrics or len(self.metrics) < MAX_STEPS):
                 self.metrics.setdefault(step, {})[ours] = float(value)
+        if "entropy" in self.metrics.get(step, {}):
+            self.metrics[step]["entropy"] /= tokens_of_entropy(logged)
+
+
+def tokens_of_entropy(logged: Mapping[str, Any]) -> float:
+    """How many tokens the logged `entropy` is of: a response in metrics.jsonl of pmdkit, where the log has no
+    `token_entropy`; else 1."""
+    length = logged.get("response_length")
+    of_response = "log_ratio_min" in logged and not is_number(logged.get("token_entropy"))
+    return float(length) if of_response and is_number(length) and length > 0 else 1.0
 
 
 # ---- Formats that need more than a table of names: each function takes a record and the values of its named columns,

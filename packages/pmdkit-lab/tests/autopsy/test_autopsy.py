@@ -344,6 +344,17 @@ def test_a_collapse_without_a_cause_cannot_be_told(tmp_path):
     assert found["events"]
 
 
+def test_the_noise_of_few_responses_is_no_collapse():
+    """Thirty responses a step: pass rates as drawn from 0.27, without a fall of any kind."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        drawn = rng.binomial(5, 0.27, 120) / 5  # responses to one prompt are alike: five count
+        assert (
+            report.fall([{"step": n, "reward": x, "reward_high": 1.0, "rewarded": 30} for n, x in enumerate(drawn)])
+            is None
+        )
+
+
 @pytest.mark.slow
 def test_command_writes_its_page_and_one_json_value(call, tmp_path, capsys):
     path, columns = (
