@@ -1,6 +1,7 @@
 """`certify`: planted slips are named, and nothing right is accused. The slips are written here without pmdkit."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -188,6 +189,24 @@ SLIPS = {
         "pmd-mean",
         "pi_ref stands in the place of pi_old",
     ),
+    "first column": (
+        lambda logp, old, r, mask: (
+            -torch.where(mask, clipped(standard(r), torch.where(mask, logp - old, 0.0).exp()), 0.0)[:, 1:].sum()
+            / mask[:, 1:].sum()
+        ),
+        "grpo",
+        "norm=tokens), but the first column of the batch is left out",
+    ),
+    "divided by tau in the pull": (
+        square(lambda a, s, n, case: ((a - s / TAU) ** 2 / (2 * TAU) / n).mean()),
+        "pmd-mean",
+        "the log ratio is divided by tau",
+    ),
+    "a ratio in RLOO": (
+        square(lambda a, s, n, case: -(a * s.exp()).mean()),
+        "rloo",
+        "this is rloo (norm=none), but it has an importance ratio",
+    ),
     "one token late": (
         lambda logp, old, reward, mask: RIGHT["grpo"](logp, old.nan_to_num().roll(1, 1), reward, mask),
         "grpo",
@@ -259,7 +278,7 @@ def test_planted_slips_are_named(slip):
     assert verdict.error < 1e-7
     assert verdict.name == name
     assert words in verdict.sentence()
-    assert bool(verdict.slips) != ("=" in words or "this is" in words)
+    assert bool(verdict.slips) != (("=" in words or "this is" in words) and ", but " not in words)
 
 
 @pytest.mark.slow
@@ -339,6 +358,20 @@ def test_a_loss_is_held_to_what_it_is_meant_to_be(tmp_path, call, capsys):
     assert call("certify", f"{tmp_path / 'my.py'}:mine", "--objective", "rloo") == 4
     assert call("certify", f"{tmp_path / 'my.py'}:rloo_loss") == 4
     assert "the mean includes a response's own draw; that is rec" in capsys.readouterr().err
+
+
+def test_dr_grpo_divides_by_a_constant_length_and_has_no_std():
+    def dr_grpo_loss(logp, old, reward, mask, std=False):
+        advantage = standard(reward, 1e-4) if std else centred(reward, own=True)
+        gain = clipped(advantage, torch.where(mask, logp - old, 0.0).exp())
+        return -torch.where(mask, gain, 0.0).sum() / (256 * len(mask))
+
+    verdict = certify(dr_grpo_loss, TAU)
+    assert (verdict.right, verdict.same_value) == (True, True)
+    assert verdict.sentence() == "this is dr-grpo, with every loss times 0.003906 (a constant length of 256)"
+    left_in = partial(dr_grpo_loss, std=True)
+    left_in.__name__ = "dr_grpo_loss"
+    assert "but the advantage is divided by the sample std, to which 0.0001 is" in certify(left_in, TAU).sentence()
 
 
 def test_a_constant_that_frameworks_add_is_an_option():
