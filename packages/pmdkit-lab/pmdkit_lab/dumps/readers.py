@@ -122,7 +122,7 @@ class Source:
 def tokens_of_entropy(logged: Mapping[str, Any]) -> float:
     """How many tokens the logged `entropy` is of: a response in metrics.jsonl of pmdkit, where the log has no
     `token_entropy`; else 1."""
-    length = logged.get("response_length")
+    length: Any = logged.get("response_length")
     of_response = "log_ratio_min" in logged and not is_number(logged.get("token_entropy"))
     return float(length) if of_response and is_number(length) and length > 0 else 1.0
 
