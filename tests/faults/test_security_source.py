@@ -16,7 +16,7 @@ MAY_MAKE_CODE = {
     "packages/pmdkit-course/pmdkit_course/exercises/thread.py",  # the course's own solutions, with a text changed
     "packages/pmdkit-course/pmdkit_course/kit.py",  # the formulas of the exam's own pictures
     "packages/pmdkit-course/pmdkit_course/variants.py",  # the course's own solutions, with one thing changed
-    "packages/strict-answers/strict_answers/reward_audit.py",  # a reward that the user named, in a worker
+    "packages/strict-answers/strict_answers/function_grader.py",  # a reward that the user named, in a worker
     "pmdkit/plugins.py",  # a file that the user named; it runs as the user
 }
 STARTERS = {"multiprocessing", "torch.multiprocessing", "concurrent.futures.process", "pty"}

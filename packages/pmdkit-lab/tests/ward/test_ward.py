@@ -14,6 +14,7 @@ from pmdkit.objectives import GRPO, Groups
 from pmdkit_lab.ward import constant, corner, grader, nucleus, pattern, per_token, proxy, reuse, uniform, without_reason
 
 TRAINED = {"corner": 0.1, "reuse": 0.15}  # networks in float32, whose ends differ between processors
+WILD = "16 updates"  # a run that comes undone, of which no number is the same on another processor
 
 
 @pytest.mark.parametrize("norm", ["length", "max"])
@@ -144,7 +145,9 @@ def test_the_table_of_a_page_is_that_of_its_replica(name):
     replica = ward.made(name)
     for line, here in zip(table.splitlines(), replica.table().splitlines(), strict=True):
         for shown, found in zip(line.split("|"), here.split("|"), strict=True):
-            if re.fullmatch(r" -?\d[\d.e-]* ", found):
+            if re.fullmatch(r" -?\d[\d.e-]* ", found) and here.startswith(f"| {WILD} |"):
+                assert float(shown) > 0
+            elif re.fullmatch(r" -?\d[\d.e-]* ", found):
                 assert float(shown) == pytest.approx(float(found), rel=0.02, abs=TRAINED.get(name, 1e-12))
             else:
                 assert shown == found
@@ -155,5 +158,6 @@ def test_the_table_of_a_page_is_that_of_its_replica(name):
         assert lost[0] > 3 * lost[1]
         assert lost[2] < 0.02
     if name == "reuse":
-        once, often, small = (replica.rows[run][0] for run in reuse.RUNS)
-        assert once > small > often
+        once, often, small = (replica.rows[run] for run in reuse.RUNS)
+        assert once[0] > small[0] > often[0]
+        assert often[1] > 1.5 * max(once[1], small[1])
