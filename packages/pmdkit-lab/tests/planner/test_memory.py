@@ -29,7 +29,7 @@ REHEARSED = {
 
 @pytest.mark.parametrize("name", REHEARSED)
 def test_the_plan_is_near_the_rehearsal(name):
-    """Of every shipped recipe, in the phase of the engine and in both of the trainer: it still counts silu, which fused kernels do not keep."""
+    """Of every shipped recipe, by phase. The plan still counts what silu keeps, and fused kernels do not."""
     recipe, *options = name.split()
     spec, _ = resolve("llm", recipe, {key: int(size) for key, size in (option.split("=") for option in options)})
     shape, place = lengths("direct", spec.rollout.width), cluster(f"{spec.parallel.processes}xH100")
