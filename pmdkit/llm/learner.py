@@ -25,7 +25,8 @@ from pmdkit.llm.engines.weight_sync_check import ExpectedLogp
 from pmdkit.llm.in_flight import with_versions
 from pmdkit.llm.logprobs import scored_places
 from pmdkit.llm.micro_batches import shard_by_tokens
-from pmdkit.llm.old_logprobs import mismatch_of_sample, resolve_old_logprobs
+from pmdkit.llm.mismatch import OffPolicyMean
+from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.llm.policy import CausalPolicy
 from pmdkit.llm.rollouts import EngineRollouts, make_rollouts, response_tokens, row_seeds
 from pmdkit.llm.tokens import Tokens
@@ -229,10 +230,6 @@ class CausalLearner(EngineLearner):
         if self.options.in_flight:
             bound = self.options.max_age, self.options.too_old
             rollouts = with_versions(rollouts, responses, request.version, self.version, *bound)
-        if self.sampling.temperature == 1:  # at which the mismatch of the queue is measured, too
-            with torch.no_grad():
-                found = {"off_policy": -mismatch_of_sample(rollouts, self.score)["mismatch_kl"]}
-            rollouts = replace(rollouts, measured={**rollouts.measured, **found})
         return self.with_reference(rollouts)
 
     def gathered_weights(self) -> weights.GatheredWeights:
@@ -275,6 +272,8 @@ class CausalLearner(EngineLearner):
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass.
 
+        With a lag also `off_policy`, how far the policy before the ministep is from the draws: see `OffPolicyMean`.
+
         Raises:
             Diverged: the loss, the gradient or a weight is not finite.
         """
@@ -285,13 +284,15 @@ class CausalLearner(EngineLearner):
             group, prompts, responses, size, self.policy.token_budget, traits(objective).whole_groups, counted
         )[group.rank]
         report: dict[str, float] = {}
-        skipped = 0
+        skipped, off_policy = 0, OffPolicyMean()
         for turn in range(self.passes):
             self.optimizer.zero_grad(set_to_none=True)
             losses, rounding, ess = [], RoundingCheck(objective), EffectiveSampleSize(objective)
             hooks: list[LogpHook] = [rounding, ess]
             if self.on_logp is not None and turn == 0:
                 hooks.append(self.on_logp)
+            if self.queue is not None and self.sampling.temperature == 1 and turn == 0:  # as the queue's mismatch
+                hooks.append(off_policy)
             with explain_out_of_memory("update", "update.token_budget"), precision.cast_once(root):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)
@@ -300,7 +301,8 @@ class CausalLearner(EngineLearner):
                         part.backward()
                     losses.append(part.detach())  # reading it now would wait for an accelerator
             loss = sum(part.item() for part in losses)
-            loss = sum(part.item() for part in group.gather(torch.tensor([loss], dtype=torch.float64)))
+            found = torch.cat([torch.tensor([loss], dtype=torch.float64), off_policy.sums])
+            loss, moved, tokens = torch.stack(group.gather(found)).sum(0).tolist()
             if not np.isfinite(loss):
                 raise Diverged(f"the loss is {loss}, and no step was taken; {INTACT}")
             norm = weights.full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)).item()
@@ -321,7 +323,8 @@ class CausalLearner(EngineLearner):
             else:
                 skipped += 1
             self.optimizer.zero_grad(set_to_none=True)  # the engine needs the memory until the next update
-            report = report or {"loss": loss, "grad_norm": norm}
+            if turn == 0:
+                report = {"loss": loss, "grad_norm": norm, **({"off_policy": moved / tokens} if tokens else {})}
         self.report("update", len(plan), len(plan), 0)
         self.sync_metrics = None
         rate = {} if self.lr_scheduler is None else {"lr": self.optimizer.param_groups[0]["lr"]}

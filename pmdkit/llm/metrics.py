@@ -35,10 +35,10 @@ def make_metrics(metrics: StepMetrics, task: MathTask, in_target: bool) -> Calla
         measured = metrics.measure(step, learner, rollouts, groups, batch, updates)
         row, found = measured.row, rollouts.measured
         completed = groups.present.view(-1) & torch.tensor([not item.truncated for item in answers.items])
-        # draws of the newest weights are as far from pi as the mismatch; with a lag both are measured
-        newest = rollouts.version == step - 1 and rollouts.versions is None
-        apart = -found["mismatch_kl"] if "mismatch_kl" in found and (newest or "off_policy" in found) else None
-        total, staleness = (apart, 0.0) if newest else (found.get("off_policy"), None)
+        # draws of the newest weights are as far from pi as the mismatch; with a lag the first update measures both
+        newest, total = rollouts.version == step - 1 and rollouts.versions is None, updates[0].get("off_policy")
+        apart = -found["mismatch_kl"] if "mismatch_kl" in found and (newest or total is not None) else None
+        total, staleness = (apart, 0.0) if newest else (total, None)
         row = {
             **row,
             "grad_norm": None if isnan(row["grad_norm"]) else row["grad_norm"],  # a server may report none

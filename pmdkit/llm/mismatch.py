@@ -4,13 +4,14 @@ An engine uses other kernels than the trainer. PMD fits $\tau \log \pi / \pi_{ol
 differences per token add up to an error in the target.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from pmdkit.errors import ComponentDied
 from pmdkit.fit import RunContext, StepResult, TrainerCallback
+from pmdkit.objectives import Batch
 
 WARN_BIAS, MAX_BIAS = 0.01, 0.10  # shares of the target's range
 MAX_BIAS_STEPS = 3  # consecutive steps above MAX_BIAS; one alone may be rounding that chose another expert
@@ -38,6 +39,25 @@ def mismatch_metrics(trainer: Tensor, engine: Tensor, mask: Tensor) -> dict[str,
         "mismatch_response": response / len(mask),
         "mismatch_kl": -signed / tokens,
     }
+
+
+class OffPolicyMean:
+    r"""Mean of log pi/mu over tokens of an update's forward passes, nats, where pi_old is mu, the policy that drew.
+
+    Called as a hook with log-probabilities under pi, the policy before the update. Responses that the update leaves out
+    do not count. `sums` is the sum and the number of tokens.
+    """
+
+    def __init__(self) -> None:
+        self.sums = torch.zeros(2, dtype=torch.float64)
+
+    def __call__(self, batch: Batch, rows: Sequence[int], logp: Tensor) -> None:
+        """Add some rows of a ministep's batch; `logp` is [n, T], or [n, 1] sums over tokens."""
+        at = torch.tensor(rows)
+        mask, logp = batch.mask[at], logp.detach().cpu().double()
+        now = torch.where(mask, logp, 0.0) if logp.shape == mask.shape else logp
+        moved = now.sum() - torch.where(mask, batch.logp_old[at].double(), 0.0).sum()
+        self.sums += torch.stack([moved, mask.sum()])
 
 
 def off_policy_parts(

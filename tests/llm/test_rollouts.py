@@ -38,11 +38,11 @@ def learner(engine=None, lag=0, **more):
     )  # fmt: skip
 
 
-def trained(mine, lag, steps=STEPS, start=0, observers=()):
+def trained(mine, lag, steps=STEPS, start=0, observers=(), ministeps=MINISTEPS):
     """The rollouts of a run, step by step."""
     seen = []
     watch = lambda step, learner, rollouts, *rest: seen.append((step, rollouts))  # noqa: E731
-    schedule = Schedule(steps, GROUP, MINISTEPS, seed=3)
+    schedule = Schedule(steps, GROUP, ministeps, seed=3)
     run(OBJECTIVE, mine, Problems(), schedule, [watch, *observers], streamed(lag), start)
     return seen
 
@@ -161,10 +161,12 @@ class Shifted(TransformersEngine):
 
 @pytest.mark.slow
 def test_mismatch_and_staleness_are_told_apart_under_a_lag():
-    """Their sum is measured, and the mismatch; what is left is log pi/pi_v under the weights of two versions."""
-    mine, history = learner(Shifted(build("qwen2"), EOS), 1), {0: weights(learner())}
-    keep = lambda step, learner, *rest: history.update({step: weights(learner)})  # noqa: E731
+    """The first update measures their sum; less the mismatch it is log pi/pi_v under the weights of two versions."""
+    mine, history, sums = learner(Shifted(build("qwen2"), EOS), 1), {0: weights(learner())}, {}
     twin = learner()
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        history[step], sums[step] = weights(learner), updates[0]["off_policy"]
 
     def logp(version, rollouts):
         with torch.no_grad():
@@ -172,9 +174,9 @@ def test_mismatch_and_staleness_are_told_apart_under_a_lag():
                 weight.copy_(history[version][name])
             return twin.score(rollouts)[rollouts.mask].double().mean().item()
 
-    for step, one in trained(mine, 1, observers=[keep])[2:]:
+    for step, one in trained(mine, 1, observers=[keep], ministeps=1)[2:]:
         assert one.measured["mismatch_mean"] == pytest.approx(0.25, abs=1e-5)
-        parts = off_policy_parts(one.measured["off_policy"], -one.measured["mismatch_kl"], None, 0.0)
+        parts = off_policy_parts(sums[step], -one.measured["mismatch_kl"], None, 0.0)
         assert parts["off_policy_mismatch"] == pytest.approx(-0.25, abs=1e-5)
         moved = logp(step - 1, one) - logp(one.version, one)
         assert abs(moved) > 1e-3
