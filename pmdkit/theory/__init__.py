@@ -1,6 +1,6 @@
 """The paper's results as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
-from pmdkit.theory.anchor_law import anchor, anchor_growth, anchor_threshold, group_anchor, sampler_push
+from pmdkit.theory.anchor_law import anchor, anchor_growth, anchor_threshold, group_anchor
 from pmdkit.theory.between_update import BetweenSolution, baseline_value, between
 from pmdkit.theory.binary_rewards import BinarySolution, binary, tau_for_eta, trajectory
 from pmdkit.theory.bounds import epsilon, lambda_bounds, mean_bound, part_bound
@@ -46,7 +46,6 @@ __all__ = [
     "pmd_mean",  # PMD-mean: Theorem 1, and its form with lengths
     "pmd_part",  # PMD-part: the Boltzmann update
     "resampling_threshold",  # the tau below which a solved batch keeps drawn answers only
-    "sampler_push",  # the push on the logits if that is not the policy that learns
     "simulate_target_error",  # target error of simulated groups
     "target_error",  # target error, exactly over the binomial
     "tau_for_eta",  # the temperature that contracts by eta, in closed form

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from pmdkit.theory.between_update import shares
 from pmdkit.theory.binary_rewards import mean_over_successes
-from pmdkit.theory.checks import Array, group_sizes, numbers, pass_rates, policy, require, temperatures, together
+from pmdkit.theory.checks import Array, group_sizes, numbers, pass_rates, require, temperatures, together
 from pmdkit.theory.target_errors import leave_one_out_targets, log_partition_estimate
 
 
@@ -22,7 +22,7 @@ def anchor(p: ArrayLike, tau: ArrayLike, n: ArrayLike, k: ArrayLike = 1.0) -> Ar
     $$ c_n = \frac{\tau}{k}\, E_{S\sim Bin(n-1,\,p)} \log\Big(1 + (e^{k/\tau} - 1)\frac{S}{n-1}\Big) - p $$
 
     Near pi_old the net pull back to it is (tau - c) KL: where c > tau, it is a push (`anchor_threshold`).
-    With draws from another policy q, pass its p: q takes the place of pi_old in both means (`sampler_push`).
+    With draws from another policy q, pass its p: q takes the place of pi_old in both means.
 
     Source: not in the paper; eqs. L_mean and L_partition of arXiv:2602.05933, whose losses are these divided by tau.
 
@@ -107,25 +107,3 @@ def anchor_growth(c: ArrayLike, tau: ArrayLike, lr: ArrayLike, fisher: ArrayLike
     steps = numbers("ministeps", ministeps)
     require(steps >= 1, steps, "ministeps is {}; expected numbers >= 1")
     return (1 + numbers("lr", lr) * numbers("fisher", fisher) * (numbers("c", c) - temperatures(tau))) ** steps
-
-
-def sampler_push(pi: ArrayLike, q: ArrayLike, c: ArrayLike) -> Array:
-    r"""What a baseline that is c too high does to the logits at the first step, if responses are drawn from q.
-
-    With L_b(pi) = E_q (r - b - tau log pi/mu)^2 / (2 tau), for every pi, q, mu and baseline b,
-
-    $$ L_b(\pi) = L_{mean}(\pi) - c\, KL(q\|\pi) + \mathrm{const}, \qquad c = b - E_q r $$
-
-    exactly, as in `anchor`. At pi = mu the minimum of KL(q || pi) is elsewhere unless q = pi, so descent has a push
-
-    $$ \Delta z = c\,(\pi - q) $$
-
-    from the first step on: up for what is drawn too seldom, and so flatter where q is sharper than pi. Any loss has it
-    whose first step is E_q[A grad log pi], with c = -E_q A: no such push for PMD-mean, RLOO and GRPO.
-
-    Source: not in the paper. Args: pi, q [..., A] policies; c scalar or [...], reward units (`anchor` with p under q).
-    Returns: [..., A] per unit of the step size; sums to 0.
-    """
-    pi, q, strength = policy(pi), policy(q), numbers("c", c)
-    together(pi=pi[..., 0], q=q[..., 0], c=strength)
-    return strength[..., None] * (pi - q)

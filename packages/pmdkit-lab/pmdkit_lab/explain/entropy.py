@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from pmdkit import theory
 from pmdkit.llm.engines.sampling import nucleus
 from pmdkit.objectives import Objective
+from pmdkit.theory.checks import numbers, policy, together
 from pmdkit_lab.explain.solver import StationaryPoint, normalised
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS, Array, TabularPrompt, binary_prompts, population_loss
 
@@ -75,7 +75,7 @@ def sampler_effect(objective: Objective, top_p: float = 1.0, temperature: float 
     """The change of a loss's first step where draws have a top_p and a temperature that the loss does not apply.
 
     c is read off the gradient at pi_old: the derivatives by the log-probabilities sum to it.
-    Source: `pmdkit.theory.sampler_push`.
+    Source: `sampler_push`.
     """
     problem = GRADED_PROMPTS["graded rewards"]
     q = sampled_policy(problem.pi, top_p, temperature)
@@ -89,8 +89,30 @@ def sampler_effect(objective: Objective, top_p: float = 1.0, temperature: float 
         float(problem.pi[q > 0].sum()),
         c,
         tuple(zip(RATES.tolist(), by_rate.tolist(), strict=True)),
-        entropy_slope(problem.pi, theory.sampler_push(problem.pi, q, c)),
+        entropy_slope(problem.pi, sampler_push(problem.pi, q, c)),
     )
+
+
+def sampler_push(pi: ArrayLike, q: ArrayLike, c: ArrayLike) -> Array:
+    r"""What a baseline that is c too high does to the logits at the first step, if responses are drawn from q.
+
+    With L_b(pi) = E_q (r - b - tau log pi/mu)^2 / (2 tau), for every pi, q, mu and baseline b,
+
+    $$ L_b(\pi) = L_{mean}(\pi) - c\, KL(q\|\pi) + \mathrm{const}, \qquad c = b - E_q r $$
+
+    exactly, as in `theory.anchor`. At pi = mu the minimum of KL(q || pi) is elsewhere unless q = pi, so descent has
+
+    $$ \Delta z = c\,(\pi - q) $$
+
+    as a push from the first step on: up for what is drawn too seldom, and so flatter where q is sharper than pi. Any
+    loss has it whose first step is E_q[A grad log pi], with c = -E_q A: no such push for PMD-mean, RLOO and GRPO.
+
+    Source: not in the paper. Args: pi, q [..., A] policies; c scalar or [...], reward units: `theory.anchor` of q.
+    Returns: [..., A] per unit of the step size; sums to 0.
+    """
+    pi, q, strength = policy(pi), policy(q), numbers("c", c)
+    together(pi=pi[..., 0], q=q[..., 0], c=strength)
+    return strength[..., None] * (pi - q)
 
 
 def entropy_cost(objective: Objective, rest: StationaryPoint) -> EntropyCost:
