@@ -40,8 +40,8 @@ SHIFT_MARGIN = 0.2  # by which it must exceed the correlation in place: equal to
 ALIKE = 0.8  # correlation in place; below it, neither a factor nor a difference describes the two
 TEMPERATURE_GAP = 0.03  # nats per token, ten times that of the benchmark's healthy engines
 SLOPE = 0.08  # |slope - 1|; sampling at a temperature of 0.93 or 1.09 reaches it
-STALE_GAP = 0.05  # nats per token over the run, twice the threshold of a mismatch from the start
-STALE_GROWTH = 3  # gap over the run, over that of the first step; 1 if both drift alike
+STALE_GAP = 0.05  # nats per token in a third of the run, twice the threshold of a mismatch from the start
+STALE_GROWTH = 3  # gap in a third of the run, over that of the first step; 1 if both drift alike
 FROZEN = 8  # steps with one version, three times as many as before at the least
 MIN_LAG = 0.5  # steps on average; 0 if each step is drawn by the newest policy
 MISMATCH_GAP = 0.02  # nats per token, several times that of the benchmark's healthy engines
@@ -473,7 +473,8 @@ def temperature(run: Run) -> Evidence:
 
 def stale_policy(run: Run) -> Evidence:
     """Engine and trainer part after a start where they agreed."""
-    first, last = run.start.get("gap"), run.whole.get("gap")
+    gaps = [phase["gap"] for phase in run.phases if phase.get("gap") is not None]
+    first, last = run.start.get("gap"), max(gaps, default=None)  # it shrinks where the policy settles
     lag = run.whole.get("lag")
     version = run.values("version")
     if len(changes := np.flatnonzero(np.diff(version))) and len(version) - 1 - changes[-1] > max(

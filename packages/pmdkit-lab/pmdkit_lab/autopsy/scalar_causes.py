@@ -37,6 +37,7 @@ USUAL_UPDATES = 200  # in which a run has learned something; a shorter one is ju
 SAME_PROMPTS = 0.96  # std inside a group over that of prompts with one pass rate; spread of difficulty lowers it
 UNIFORM = 0.02  # nats below ln V
 VOCABULARIES = (151_936, 151_643, 152_064, 128_256, 129_280, 32_000, 32_768, 50_257, 49_152, 100_352, 256_000, 262_144)
+CLIP = 0.2  # of a token's ratio, the usual clip; log-ratios of this std have a KL of CLIP^2 / 2, a third is outside
 SPIKE = 10.0  # of the usual gradient; times the 0.1 of Adam's beta1 it is as much of the momentum as all before it
 SURPRISED = 2.0  # entropy + KL is the reference's surprise at the policy's text; over its surprise at its own
 STILL = 0.03  # of entropy; a policy that learns a tenth of the reward moves it further
@@ -138,7 +139,7 @@ def rate_too_large(c: Curves) -> Evidence:
     """The policy leaps, and the reward does not rise after it."""
     if len(c.reward) < FEW_POINTS or cap_changed(c):
         return None
-    entropy, kl = c.get("entropy"), c.get("kl")
+    entropy = c.get("entropy")
     if entropy is not None and len(entropy) >= MIN_POINTS // 2 and entropy[0] > 0:
         logs = np.log(np.maximum(entropy, 1e-3))
         noise, later = trend(logs[2:]).noise, float(np.median(logs[2:8]))
@@ -153,12 +154,11 @@ def rate_too_large(c: Curves) -> Evidence:
                 f"{c.reward[:at].mean():.2g} to {c.reward[-c.last :].mean():.2g}"
             )
             return 2.0, says, step
-    early = None if kl is None else kl[: max(len(kl) // 4, 2)]
-    if early is not None and np.abs(early).max() > FAR:
-        at = int((np.abs(early) > FAR).argmax())
-        step = int(c.log.steps_of("kl")[at])
-        says = f"the policy is {abs(early[at]):.2g} nats per token from the reference after {step} steps"
-        return abs(early[at]) / FAR, says, step
+    for key, whence in (("kl", "the reference"), ("kl_step", "the policy that drew")):
+        early = np.zeros(0) if (away := c.get(key)) is None else np.abs(away[: max(len(away) // 4, 2)])
+        if len(far := np.flatnonzero(early > FAR)):
+            at, step = far[0], int(c.log.steps_of(key)[far[0]])
+            return early[at] / FAR, f"the policy is {early[at]:.2g} nats per token from {whence} at step {step}", step
     best = float(c.smooth.max())
     falls = found if (found := jump(c.reward)) is not None and found.size < 0 and policy_leaps(c, found.at) else None
     if falls is not None and c.reward[falls.at :].mean() < 0.6 * best:
@@ -505,16 +505,16 @@ def engine_gap(c: Curves) -> tuple[Values, float]:
     """Nats per token between engine and trainer, and what is much of it; from a KL as of a Gaussian. 0 if unknown."""
     if (gap := c.known("gap")) is not None:
         return gap, MISMATCH_GAP
-    kl = c.known("kl_engine")
-    return np.sqrt(
-        np.abs(np.zeros(MIN_POINTS) if kl is None else kl) * 4 / math.pi
-    ), STALE_GAP  # s sqrt(2 / pi); s^2 / 2
+    kl = next((x for key in ("kl_engine", "off_policy") if (x := c.known(key)) is not None), np.zeros(MIN_POINTS))
+    return np.sqrt(np.abs(kl) * 4 / math.pi), STALE_GAP  # s sqrt(2 / pi); s^2 / 2
 
 
 def engine_mismatch(c: Curves) -> Evidence:
     """From the first steps on engine and trainer disagree."""
     gap, much = engine_gap(c)
     first = float(np.median(gap[:3]))
+    if first >= of_rows.STALE_GROWTH * gap[0]:  # the first weights are new: with them old weights draw as new ones do
+        return None
     says = f"from the start engine and trainer are {first:.2g} nats per token apart: noise, temperature, or old weights"
     return (first / much, says, None) if first >= much else None
 
@@ -532,7 +532,7 @@ def engine_changed(c: Curves) -> Evidence:
 def stale_policy(c: Curves) -> Evidence:
     """Engine and trainer part step by step after a start where they agreed."""
     gap, _ = engine_gap(c)
-    first, most = float(gap[:2].mean()), float(np.convolve(gap, np.full(c.last, 1 / c.last), "valid").max())
+    first, most = float(gap[0]), float(np.convolve(gap, np.full(c.last, 1 / c.last), "valid").max())
     if most < max(STALE_GAP, of_rows.STALE_GROWTH * first) or engine_changed(c) is not None:
         return None
     says = f"engine and trainer are {first:.2g} nats per token apart at first and {most:.2g} later: old weights draw"
@@ -598,11 +598,16 @@ def kl_runaway(c: Curves) -> Evidence:
 
 
 def clip_saturation(c: Curves) -> Evidence:
-    """Much of the gradient is clipped."""
-    clip = c.get("clip")
-    if clip is None or len(clip) < FEW_POINTS or (late := trend(clip).last) < MOSTLY:
-        return None
-    return late / MOSTLY, f"{late:.0%} of the ratios are clipped in the last third of the run", None
+    """Much of the gradient is clipped, or the ratios of a batch spread as widely as the usual clip."""
+    for key, much, what in (
+        ("clip", MOSTLY, "of the ratios are clipped"),
+        ("kl_step", CLIP**2 / 2, "nats a token are moved"),
+    ):
+        if (values := c.get(key)) is None or len(values) < FEW_POINTS:
+            continue
+        if (most := max(float(np.mean(third)) for third in np.array_split(values, 3))) >= much:
+            return most / much, f"{most:.2g} {what} in a third of the run", None
+    return None
 
 
 def gradient_spikes(c: Curves) -> Evidence:

@@ -417,7 +417,9 @@ OVER_AND_UNDER = [
     ("kl-holds", {"kl": 0.05, "loss": 0.05 * 1.7}, {"loss": 0.05 * 1.5}),  # 1.7 sqrt(0.1) = 0.54
     ("kl-holds", {"rate": FLAT, "entropy": 1.0, "kl": 0.0004, "actor/kl_coef": 18.0}, {"actor/kl_coef": 17.0}),
     ("kl-sign", {"kl": 0.07 * LINE, "loss": -LINE}, {"kl": 0.035 * LINE}, {"loss": 1 - LINE / 2}),
-    ("clip-saturation", {"clip_ratio/region_mean": 0.31}, {"clip_ratio/region_mean": 0.29}),
+    ("clip-saturation", {"clip_ratio/region_mean": np.where(HALF, 0, 0.31)}, {"clip_ratio/region_mean": 0.29}),
+    ("clip-saturation", {"actor/ppo_kl": 0.021}, {"actor/ppo_kl": 0.019}),
+    ("rate-too-large", {"actor/ppo_kl": np.where(np.arange(STEPS) > 0, 0, 1.01)}, {"actor/ppo_kl": 0.99}),
     ("gradient-spikes", {"grad_norm": spiky(10.5)}, {"grad_norm": spiky(9.5)}, {"grad_norm": spiky(10.5, 2)},
      {"grad_norm": spiky(10.5) * np.where(HALF, 1, 0.01)}),
     ("cut-off", {"completions/clipped_ratio": np.where(HALF, 0.31, 0.31)}, {"completions/clipped_ratio": 0.29}),
@@ -425,6 +427,7 @@ OVER_AND_UNDER = [
     ("engine-mismatch", {"sampling/sampling_logp_difference/mean": 0.021},
      {"sampling/sampling_logp_difference/mean": 0.019}),
     ("engine-mismatch", {"rollout_corr/kl": 0.0021}, {"rollout_corr/kl": 0.0019}),  # 0.05^2 pi / 4 = 0.00196
+    ("engine-mismatch", {"off_policy": -0.0021}, {"off_policy": -0.0021 * (np.arange(STEPS) > 0)}),
     ("engine-changed", {"sampling/sampling_logp_difference/mean": np.where(HALF, 0.027, 0.005)},
      {"sampling/sampling_logp_difference/mean": np.where(HALF, 0.024, 0.005)},
      {"sampling/sampling_logp_difference/mean": np.where(HALF, 0.038, 0.013)}),
