@@ -10,9 +10,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -109,6 +109,7 @@ class Backend:
         process_group: the processes that run this together.
         callbacks: further hooks.
         inputs: digests of the run's inputs besides its options, or the files to digest; called once.
+        decisions: of options that the machine decides, by dotted key: the value for the record, and why.
     """
 
     learner: Learner
@@ -122,6 +123,7 @@ class Backend:
     process_group: ProcessGroup = SINGLE
     callbacks: Sequence[TrainerCallback] = ()
     inputs: Callable[[], Inputs] = dict
+    decisions: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,10 @@ def start(
     before_build(spec)
     objective, backend = build(spec, given)
     group = backend.process_group
+    for key, (value, why) in backend.decisions.items():
+        spec = spec.override({key: value})
+        if group.is_main_process:
+            display.note(why)
     with group.error_scope():  # the main process makes the folder for all
         path = ""
         if group.is_main_process:
@@ -155,6 +159,8 @@ def resumed_spec(
         found = f"{stored.folder.path} holds a run of '{before.tier} {before.name}'"
         raise ResumeRefused(f"{found}, not of '{tier} {name}'; give another --out")
     spec = resolve_spec(before, changes, given)[0]
+    if isinstance(before, LLMSpec) and isinstance(spec, LLMSpec) and spec.model.checkpointing == "auto":
+        spec = spec.override({"model.checkpointing": before.model.checkpointing})  # it was decided once
     check_same_run(before, spec, stored.folder, display)
     return spec
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from cyclopts import App, CycloptsError, Group
 from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnknownOptionError
 
-from pmdkit import __version__
+from pmdkit import __version__, companions
 from pmdkit.child_processes import distrust_folder
-from pmdkit.cli import companions
 from pmdkit.errors import PmdkitError, short, unknown
 
 GROUPS = {  # as --help shows them

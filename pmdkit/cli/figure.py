@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pmdkit.cli import companions
+from pmdkit import companions
 from pmdkit.cli.options import Flag, Texts
 from pmdkit.cli.output import print_json, shown
 from pmdkit.cli.run import save_picture

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from pmdkit.cli import companions, fail
+from pmdkit import companions
+from pmdkit.cli import fail
 from pmdkit.cli.options import Flag, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.rank import run_rank
@@ -140,9 +141,9 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     """
     from pmdkit.llm import dry_run
 
-    batch = dry_run.batch(spec, dry_run.check(spec))
+    batch, decisions = dry_run.batch(spec, dry_run.check(spec)), dry_run.decisions(spec)
     if json:
-        print_json({"config": spec.record(), "plan": {"batch": batch}})
+        print_json({"config": spec.record(), "plan": {"batch": batch, "decisions": decisions}})
         return
     from pmdkit.envs.kinds import format_tau, reward_scale
 
@@ -152,4 +153,6 @@ def show_plan(spec: "LLMSpec", json: bool) -> None:
     console.print("[italic]batch[/italic]")
     rows = {name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in batch.items()}
     console.print(pair_table(rows))
+    for why in decisions:
+        console.print(why)
     console.print("Nothing was started. pmdkit plan, of pmdkit-lab, predicts memory and time.")

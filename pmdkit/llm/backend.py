@@ -5,8 +5,10 @@ There is one function for each. `llm/train.py` takes the step with these parts i
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -16,7 +18,7 @@ from pmdkit.errors import UsageError
 from pmdkit.extras import need
 from pmdkit.fit import Backend, TrainerCallback
 from pmdkit.hub import fetch
-from pmdkit.llm import accelerate_group, companions, evaluate, head, lora, shard_loading
+from pmdkit.llm import accelerate_group, checkpointing, companions, evaluate, head, lora, shard_loading
 from pmdkit.llm.async_rollouts import PolicySnapshot, RolloutQueue, async_rollouts
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.model_files import ModelFilesCallback
@@ -63,6 +65,10 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
         companions.find_model("smollm2").check_memory(spec.update.token_budget)
     alone = spec.parallel.processes == launched_ranks() == 1
     process_group = SINGLE if alone else accelerate_group.make_process_group(spec)
+    decisions: dict[str, tuple[Any, str]] = {}
+    if spec.model.checkpointing == "auto" and spec.model.backend == companions.HERE:
+        decisions = {"model.checkpointing": checkpointing.decide(spec, process_group)}
+        spec = spec.override({key: value for key, (value, _) in decisions.items()})
     problems = fetch(lambda: load_problems(spec), process_group)
     named = spec.model.path is not None and not Path(spec.model.path).exists()
     model, tokenizer = fetch(lambda: make_model(spec, process_group), process_group if named else SINGLE)
@@ -76,7 +82,7 @@ def make_backend(spec: LLMSpec, objective: Objective) -> Backend:
     policy = make_policy(spec, objective, model, process_group)
     learner = make_learner(spec, policy, encoder, problems, engine, progress.progress)
     evaluation = make_evaluation(spec, encoder, problems, verifier, learner.turns)
-    return assemble(spec, objective, learner, task, evaluation, progress)
+    return replace(assemble(spec, objective, learner, task, evaluation, progress), decisions=decisions)
 
 
 def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -92,7 +98,7 @@ def make_model(spec: LLMSpec, process_group: ProcessGroup = SINGLE) -> tuple[Pre
         # weights that will be sharded stay on the host: whole ones may not fit an accelerator, or not twice
         return build_model(spec, torch.device("cpu"))
     model, tokenizer = load_model(spec.model.path, empty=True)
-    return prepare_model(model, checkpointing=spec.model.checkpointing), tokenizer
+    return prepare_model(model, checkpointing=spec.model.checkpointing is True), tokenizer
 
 
 def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -108,7 +114,7 @@ def build_model(spec: LLMSpec, device: torch.device | None = None) -> tuple[PreT
 
         tokenizer = train_tokenizer(load_problems(spec))
         model = build(table.build, tokenizer, spec.run.seed)
-    return prepare_model(model, device or pick_device(table.device), table.checkpointing), tokenizer
+    return prepare_model(model, device or pick_device(table.device), table.checkpointing is True), tokenizer
 
 
 def make_engine(

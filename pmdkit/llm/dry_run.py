@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from pmdkit.llm import companions, task_parts
+from pmdkit.llm import checkpointing, companions, task_parts
 from pmdkit.llm.engines.base import check_context
 from pmdkit.llm.model import load_model
 from pmdkit.llm.starter.vocabulary import LONGEST
@@ -51,6 +51,12 @@ def check(spec: LLMSpec) -> float | None:
     for asked, width in ((evaluation.problems, evaluation.sampling.width), (first, spec.rollout.width)):
         check_context(max(len(encoder.encode(problem)) for problem in asked), width, context)
     return sum(lengths) / len(lengths)
+
+
+def decisions(spec: LLMSpec) -> list[str]:
+    """What a run on this machine would decide about options that are auto, a sentence for each."""
+    here = spec.model.checkpointing == "auto" and spec.model.backend == companions.HERE
+    return [checkpointing.decide(spec)[1]] if here else []
 
 
 def batch(spec: LLMSpec, prompt: float | None = None) -> dict[str, float]:

@@ -27,8 +27,8 @@ class LanguageModelTable(Strict):
     "transformers: the model is here. Or the name of another package's backend: a server trains it, see [remote]."
     device: str = "auto"
     "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
-    checkpointing: bool = False
-    "Recompute activations in the backward pass: less memory, a third more time."
+    checkpointing: bool | Literal["auto"] = False
+    "Recompute activations in the backward pass: less memory, a third more time. auto: where they do not fit."
 
 
 class LoraTable(Strict):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit import extras, train
-from pmdkit.cli import companions
+from pmdkit import companions, extras, train
 from pmdkit.plugins import function_from_path
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pmdkit.llm import lora
+from pmdkit.llm import checkpointing, lora
 from pmdkit.llm.async_rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -28,7 +28,7 @@ from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, traits
 from pmdkit.process_group import ProcessGroup
 from pmdkit.randomness import derive
-from pmdkit.specs.llm import LoraTable, UpdateTable
+from pmdkit.specs.llm import LLMSpec, LoraTable, UpdateTable
 from pmdkit.specs.spec import ScheduleTable
 from strict_answers import Grader, Item
 
@@ -228,9 +228,12 @@ def main(out: Path) -> None:
     replicas = AccelerateGroup("fsdp2", timeout=60, cpu=True, replicas=2)
     save_file(one_case(replicas, "fused"), out / f"hsdp fused {replicas.rank}.safetensors")
     save_file(go_on(replicas, out / "hsdp"), out / f"hsdp resumed {replicas.rank}.safetensors")
+    checkpointing.accelerator_gib = lambda name: (80.0, 24.0)[process_group.rank]  # unequal accelerators
+    checkpointing.companions.option = lambda name: lambda spec, gib: (gib < 50, f"{gib:g} GiB")  # in place of the plan
     pairs = torch.arange(process_group.rank * 2).view(-1, 2)
     told = {
         "verdicts": judged(process_group),
+        "checkpointing": checkpointing.decide(LLMSpec(name="tiny", env={}, objective={}), process_group),
         "main": process_group.broadcast_object({"rank": process_group.rank}),
         "any": [process_group.any_rank(process_group.rank == 1), process_group.any_rank(False)],
         "gathered": [part.tolist() for part in process_group.gather(pairs > 0)],

@@ -110,6 +110,7 @@ def test_what_the_processes_tell_each_other(found):
     assert told[0] == told[1]
     assert told[0] == {
         "verdicts": [True, False],
+        "checkpointing": [True, "24 GiB"],  # of the smaller accelerator
         "main": {"rank": 0},
         "any": [True, False],
         "gathered": [[], [[False, True]]],

@@ -11,6 +11,8 @@ import torch
 
 from pmdkit import train
 from pmdkit.errors import Diverged
+from pmdkit.fit import Display
+from pmdkit.llm import checkpointing
 from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -160,3 +162,20 @@ def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path
     with pytest.raises(Diverged, match="the loss is nan"):
         go(tmp_path / "run", options=taught)
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
+def test_checkpointing_is_decided_once_and_changes_no_bit(tmp_path, monkeypatch):
+    """A run that began on a small accelerator goes on recomputing on a large one."""
+    notes, display = [], Display()
+    display.note = notes.append
+    monkeypatch.setattr(checkpointing.companions, "option", lambda name: lambda spec, gib: (gib < 50, f"{gib} GiB"))
+    auto, kept = {"model.checkpointing": "auto"}, {"model.checkpointing": False}
+    for gib, more in ((24, {"steps": 1}), (80, {"steps": 2, "resume": True})):
+        monkeypatch.setattr(checkpointing, "accelerator_gib", lambda name, gib=gib: float(gib))
+        run = go(tmp_path / "auto", options=auto, display=display, **more)
+        assert run.spec.model.checkpointing is True
+    assert notes[0] == "24.0 GiB"
+    assert "80.0 GiB" not in notes
+    assert digest(tmp_path / "auto")[1] == digest(go(tmp_path / "kept", options=kept, steps=2).path)[1]

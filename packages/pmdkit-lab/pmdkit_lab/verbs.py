@@ -25,6 +25,10 @@ VERBS = {
         "Two steps of a recipe at full size on fake tensors: memory, traffic, mistakes.",
         "pmdkit_lab.cli.rehearse:rehearse",
     ),
+    "llm model.checkpointing=auto": (
+        "Whether a run recomputes activations, by the plan of memory.",
+        "pmdkit_lab.planner.checkpointing:decide",
+    ),
     "ledger": ("Every claim of the paper and how it stands here.", "pmdkit_lab.cli.ledger:ledger"),
     "reproduce": (
         "Reproduce the paper within a budget of 2m, 20m or 90m: one report.",

@@ -55,6 +55,7 @@ def plan(
     check_requirements()
     from pmdkit.resolve import resolve
     from pmdkit_lab.planner import predict
+    from pmdkit_lab.planner.checkpointing import must_recompute
     from pmdkit_lab.rehearsal.accepted import counts_of
 
     options = RunOptions(steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
@@ -72,7 +73,11 @@ def plan(
         serve=apart,
         counts=counts_of(recipe, options.changes()),
     )
-    told = predict.report(spec, found)
+    decisions = []
+    if spec.model.checkpointing == "auto":
+        on, why = must_recompute(found)
+        found, decisions = replace(found, work=replace(found.work, checkpointing=on)), [why]
+    told = {**predict.report(spec, found), "decisions": decisions}
     print_json(told) if json else show_plan_tables(told)
 
 
@@ -91,6 +96,8 @@ def show_plan_tables(told: dict[str, Any]) -> None:
     table.add_row("together", *(f"{value:.2f}" for value in told["memory_gib"].values()))
     table.add_row("limit", *(f"{told['memory_limit_gib']:.2f}" for _ in phases))
     console.print(table)
+    for why in told["decisions"]:
+        console.print(why)
     b, a = told["batch"], told["assumptions"]
     rows = {
         "responses per step": f"{b['responses_per_step']:,.0f} = {b['prompts_per_step']:,.0f} prompts x "

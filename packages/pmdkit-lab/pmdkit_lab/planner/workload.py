@@ -190,7 +190,7 @@ def work_of(spec: LLMSpec, prompt: int | None = None) -> Workload:
         token_budget=update.token_budget,
         prompt=min(prompt or PROMPT, rollout.max_prompt),
         longest=rollout.max_prompt + rollout.width,
-        checkpointing=spec.model.checkpointing,
+        checkpointing=spec.model.checkpointing is True,  # auto: see planner/checkpointing.py
         fsdp2=fsdp2,
         recompute=rollout.old == "recompute",
         lag=rollout.lag,

@@ -242,7 +242,7 @@ def make_model(spec: LLMSpec, sharded: bool) -> PreTrainedModel:
     with TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         model = shard_loading.make_empty_model(Path(folder))
-    prepare_model(model, checkpointing=spec.model.checkpointing)
+    prepare_model(model, checkpointing=spec.model.checkpointing is True)
     model._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(CUDA))  # buffers, which FSDP2 does not move
     return model if sharded else on_device(model)
 

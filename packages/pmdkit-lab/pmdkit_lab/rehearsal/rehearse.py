@@ -22,6 +22,7 @@ from pmdkit.llm.engines import engine_traits
 from pmdkit.plugins import is_path
 from pmdkit.resolve import resolve
 from pmdkit.specs import LLMSpec
+from pmdkit_lab.planner.checkpointing import decide
 from pmdkit_lab.planner.cluster import PRACTICE, Cluster
 from pmdkit_lab.planner.data_sheets import GPU, GPUS, parse_gpus
 from pmdkit_lab.planner.memory import GIB
@@ -67,6 +68,9 @@ def rehearse(
     if count % (span := engine_traits(spec).span):
         raise UsageError(f"vllm.tensor_parallel is {span} on {count} accelerators; give a divisor")
     shape_of(spec)  # refuse a model without a configuration before compiling anything
+    if spec.model.checkpointing == "auto":
+        changes = {**changes, "model.checkpointing": decide(spec, gpu.gib)[0]}
+        spec, _ = resolve("llm", recipe, changes, trust=trust)
     given = {"recipe": recipe, "changes": dict(changes), "trust": list(trust), "gpu": gpu.name}
     between = [{**given, "rank": count // 2, "like": count - 1}] if count > 2 else []
     ends = [{**given, "rank": rank} for rank in sorted({0, count - 1})]

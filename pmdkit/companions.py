@@ -1,4 +1,4 @@
-"""Verbs of companion packages, found through the entry points `pmdkit.verbs`; pmdkit imports none of them by name."""
+"""Verbs and options of companions, found through the entry points `pmdkit.verbs`; pmdkit imports none by name."""
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -16,6 +16,8 @@ HOMES = {
     "learn": "pmdkit-course",
 }
 "Which package brings a verb, or an option of pmdkit's own, for the sentence about one that is missing."
+VALUES = {"llm model.checkpointing=auto": "pmdkit-lab"}
+"The same for values of a recipe's keys."
 
 
 def added() -> dict[str, tuple[str, str]]:
@@ -46,5 +48,5 @@ def option(name: str) -> Callable[..., Any]:
 
 def missing(name: str) -> EnvironmentLacks:
     """The error about a verb or an option whose package is not installed."""
-    home = HOMES[name]
+    home = (HOMES | VALUES)[name]
     return EnvironmentLacks(f"pmdkit {name} is in the package {home}, which is not installed: {install(home)}")
