@@ -15,7 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
+from transformers.integrations import moe
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
 TOKENS = 64  # fewer wait for the host, as one token of each row in a rollout does, and a compiled call costs it more
 
@@ -91,6 +93,39 @@ def swiglu_gradient(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Ten
 
 
 @one_kernel
+def weighted_swiglu(gate_up: Tensor, weights: Tensor, order: Tensor) -> Tensor:
+    """[S, I] rows w silu(gate) * up of products [S, 2I]; row s has the weight order[s] of [S]."""
+    gate, up = gate_up.chunk(2, -1)
+    return (F.silu(gate) * up * weights[order, None]).to(gate_up.dtype)
+
+
+@one_kernel
+def weighted_swiglu_gradient(grad: Tensor, gate_up: Tensor, weights: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of the products and, in the order of the rows, of the weights; see `swiglu_gradient`."""
+    gate, up = gate_up.chunk(2, -1)
+    g = gate.to(torch.promote_types(gate.dtype, torch.float32))
+    s = g.sigmoid()
+    w = weights[order, None]
+    of_up = grad * g * s
+    of_gate = grad * up * s * (1 + g * (1 - s))
+    # the last operator on both halves, so that the compiler lets one loop write them and sum the third result
+    of_both = torch.cat(((of_gate * w).to(gate.dtype), (of_up * w).to(up.dtype)), -1)
+    return of_both, (of_up * up).sum(-1).to(weights.dtype)
+
+
+@one_kernel
+def rows_of_tokens(x: Tensor, tokens: Tensor, places: Tensor) -> Tensor:
+    """[S, d] row s is that of token tokens[s] of x [T, d]; the k rows of a token stand at its `places` [T, k]."""
+    return x[tokens]
+
+
+@one_kernel
+def sum_of_rows(rows: Tensor, tokens: Tensor, places: Tensor) -> Tensor:
+    """[T, d] the sum of each token's k rows of [S, d]: as matrices, this and `rows_of_tokens` are transposes."""
+    return rows[places].sum(1)
+
+
+@one_kernel
 def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """[B, heads, S, d] queries or keys, rotated by their positions; cos and sin [B, 1, S, d] have two equal halves."""
     first, second = x.chunk(2, -1)
@@ -103,6 +138,23 @@ swiglu.register_autograd(
 )
 
 
+def weighted_back(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    """The gradient of `weighted_swiglu`, that of the weights in their own order."""
+    gate_up, weights, order = ctx.saved_tensors
+    of_products, of_rows = weighted_swiglu_gradient(grad, gate_up, weights, order)
+    return of_products, torch.empty_like(weights).scatter_(0, order, of_rows), None
+
+
+weighted_swiglu.register_autograd(
+    weighted_back, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
+for one, other in ((rows_of_tokens, sum_of_rows), (sum_of_rows, rows_of_tokens)):
+    one.register_autograd(
+        lambda ctx, grad, other=other: (other(grad, *ctx.saved_tensors), None, None),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:]),
+    )
+
+
 def turn_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     """The gradient of `rotary`: by the same angles, the other way."""
     cos, sin = ctx.saved_tensors  # read once, as checkpointing demands
@@ -112,7 +164,7 @@ def turn_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
 rotary.register_autograd(turn_back, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:]))
 
 
-# In place of Llama's functions, which other models copy. On other devices Llama's own are called, to the bit.
+# In place of functions of Llama and Qwen3, which other models copy. On other devices those are called, to the bit.
 
 
 def norm_forward(self: Any, x: Tensor) -> Any:
@@ -129,6 +181,29 @@ def mlp_forward(self: Any, x: Tensor) -> Any:
     return llama.LlamaMLP.forward(self, x)
 
 
+def experts_forward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward pass of a layer's experts, if their activation is silu, in five kernels: two are products.
+
+    Each of T tokens visits k experts, so there are S = T k rows, sorted by expert. A row's weight multiplies the input
+    of the last product instead of its output, which is the same: the product is linear, and its input is shorter.
+    """
+
+    def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Any:
+        if not (fuses(hidden_states) and isinstance(self.act_fn, SiLUActivation)):
+            return original(self, hidden_states, top_k_index, top_k_weights)
+        experts, order = top_k_index.flatten().sort()
+        tokens = order // top_k_index.shape[1]
+        places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        every = torch.arange(self.num_experts, device=order.device)
+        ends = torch.searchsorted(experts, every, right=True, out_int32=True)
+        where = tokens, places.view_as(top_k_index)
+        gate_up = moe._grouped_linear(rows_of_tokens(hidden_states, *where), self.gate_up_proj, ends)
+        gated = weighted_swiglu(gate_up, top_k_weights.flatten(), order)
+        return sum_of_rows(moe._grouped_linear(gated, self.down_proj, ends), *where).to(hidden_states.dtype)
+
+    return forward
+
+
 def rotate_both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
     """`apply_rotary_pos_emb`."""
     if fuses(q) and unsqueeze_dim == 1:
@@ -137,7 +212,7 @@ def rotate_both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: i
 
 
 def use_fused_kernels(model: PreTrainedModel) -> None:
-    """Permanently let a model use these kernels, in every layer with Llama's formula, to the instruction."""
+    """Permanently let a model use these kernels, in every layer with the formula of Llama or Qwen3's experts, exactly."""
     for module in model.modules():
         module.__class__ = fused_class(type(module))  # type: ignore[arg-type]  # a class has a hash
 
@@ -152,6 +227,8 @@ def fused_class(kind: type[nn.Module]) -> type[nn.Module]:
         forward = norm_forward
     elif is_copy(forward, llama.LlamaMLP.forward):
         forward = mlp_forward
+    elif is_copy(getattr(forward, "__wrapped__", None), Qwen3MoeExperts.forward.__wrapped__):  # type: ignore[attr-defined]
+        forward = experts_forward(forward)
     elif "apply_rotary_pos_emb" in called and all(is_copy(names.get(name), functions[name]) for name in functions):
         given = {**names, "apply_rotary_pos_emb": rotate_both}
         forward = FunctionType(forward.__code__, given, "forward", forward.__defaults__)

@@ -10,7 +10,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from pmdkit.llm import fused_kernels, head
-from pmdkit.llm.fused_kernels import compiled, fused_class, is_copy, logit_gradient, logit_statistics, rotary, swiglu
+from pmdkit.llm.fused_kernels import (
+    compiled,
+    fused_class,
+    is_copy,
+    logit_gradient,
+    logit_statistics,
+    rotary,
+    rows_of_tokens,
+    sum_of_rows,
+    swiglu,
+    weighted_swiglu,
+)
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
 
@@ -53,6 +64,26 @@ def test_swiglu_and_rotary_with_their_gradients(eager):
     assert torch.autograd.gradcheck(lambda x: rotary(x, cos[:, None], sin[:, None]), (x,))
 
 
+def routed(tokens=5, chosen=3, seed=0):
+    """Of each token's rows, sorted as if by expert: the order [S], the token [S] and the places [T, k]."""
+    order = torch.randperm(tokens * chosen, generator=torch.Generator().manual_seed(seed))
+    return order, order // chosen, order.argsort().view(tokens, chosen)
+
+
+def test_the_rows_of_experts_with_their_gradients(eager):
+    order, tokens, places = routed()
+    products, weights, x, rows = draws(15, 8), draws(15, seed=1), draws(5, 4, seed=2), draws(15, 4, seed=3)
+    gate, up = products.chunk(2, -1)
+    weighted = weighted_swiglu(products, weights, order)
+    torch.testing.assert_close(weighted, F.silu(gate) * up * weights[order][:, None], atol=1e-14, rtol=0)
+    assert torch.autograd.gradcheck(lambda *given: weighted_swiglu(*given, order), (products, weights))
+    assert torch.equal(rows_of_tokens(x, tokens, places), x[tokens])
+    summed = torch.zeros(5, 4, dtype=torch.float64).index_add(0, tokens, rows)
+    torch.testing.assert_close(sum_of_rows(rows, tokens, places), summed, atol=1e-14, rtol=0)
+    for kernel, given in ((rows_of_tokens, x), (sum_of_rows, rows)):
+        assert torch.autograd.gradcheck(lambda one, kernel=kernel: kernel(one, tokens, places), (given,))
+
+
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "qwen3-moe", "llama", "mistral"])
 def test_a_model_with_kernels_has_the_gradients_of_one_without(kind, eager, monkeypatch):
     """Every layer uses them, and again when recomputed. In float64; the products of a mixture are float32."""
@@ -62,7 +93,10 @@ def test_a_model_with_kernels_has_the_gradients_of_one_without(kind, eager, monk
     with Kernels() as ran:
         response_logp(with_kernels, prompts, LONG).sum().backward()
     layers = with_kernels.config.num_hidden_layers
-    gated = {} if kind == "qwen3-moe" else {"swiglu": 2 * layers, "swiglu_gradient": layers}
+    gated = {"swiglu": 2 * layers, "swiglu_gradient": layers}
+    if kind == "qwen3-moe":
+        gated = {f"weighted_{name}": count for name, count in gated.items()}
+        gated |= {"rows_of_tokens": 3 * layers, "sum_of_rows": 3 * layers}
     assert +ran.calls == {"rotary": 6 * layers, **gated}
     monkeypatch.setattr(fused_kernels, "fuses", lambda x: False)
     response_logp(without, prompts, LONG).sum().backward()

@@ -17,7 +17,7 @@ from pmdkit_lab.planner.data_sheets import GPU
 
 WAIT = 10e-6  # seconds from the end of the last kernel until the host issues another
 FILLS = {"zero_", "fill_", "copy_"}  # write what they are given without reading it
-GATHERS = {"index", "index_select", "gather", "embedding"}  # read as much as they return
+GATHERS = {"index", "index_select", "gather", "embedding", "rows_of_tokens"}  # read as much as they return
 SCATTERS = {"index_put", "index_put_", "index_add_", "scatter_add_", "scatter_add", "embedding_dense_backward"}
 
 
