@@ -58,6 +58,10 @@ def dual(advantage, ratio):
     return torch.where(advantage < 0, torch.maximum(gain, 3 * advantage), gain)
 
 
+def silent(reward):
+    return (reward == reward[:, :1]).all(1, keepdim=True)
+
+
 def first_columns(case):
     logp, old, _, mask = case
     first = torch.arange(mask.shape[1]) < mask.sum(1)[:, None]
@@ -254,6 +258,26 @@ SLIPS = {
         "grpo",
         "padding counts in the KL term",
     ),
+    "raw reward in a silent group": (
+        grpo(lambda ratio, mask, r: clipped(standard(r, correction=0) + (r * silent(r)).flatten(), ratio)),
+        "grpo",
+        "in a group of equal rewards the advantage is its raw reward, not 0",
+    ),
+    "silent group over a constant": (
+        grpo(lambda ratio, mask, r: clipped(standard(r) + ((r - r.mean()) * silent(r) / 1e-6).flatten(), ratio)),
+        "grpo",
+        "the advantage is the reward minus the mean of the batch, divided by 1e-06: a std of 0",
+    ),
+    "micro-batches": (
+        lambda logp, old, reward, mask: sum(
+            -(torch.where(m, clipped(a, torch.where(m, x - y, 0.0).exp()), 0.0).sum() / m.sum() / 2)
+            for x, y, m, a in zip(
+                *(each.chunk(2) for each in (logp, old, mask, standard(reward, correction=0))), strict=True
+            )
+        ),
+        "grpo",
+        "the mean over tokens is taken within each of 2 micro-batches, then over these",
+    ),
     "no constant": (
         grpo(lambda ratio, mask, r: clipped(((r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)).flatten(), ratio)),
         "grpo",
@@ -369,6 +393,14 @@ def test_dr_grpo_divides_by_a_constant_length_and_has_no_std():
     verdict = certify(dr_grpo_loss, TAU)
     assert (verdict.right, verdict.same_value) == (True, True)
     assert verdict.sentence() == "this is dr-grpo, with every loss times 0.003906 (a constant length of 256)"
+
+    def by_tokens(logp, old, reward, mask):
+        return dr_grpo_loss(logp, old, reward, mask) * 256 * len(mask) / mask.sum()
+
+    assert certify(by_tokens, TAU).right, "an option, where no name is asked for"
+    assert "norm=tokens was not asked for" in certify(by_tokens, TAU, ("dr-grpo",)).sentence()
+    asked = certify(by_tokens, TAU, ("dr-grpo",), norm="tokens")
+    assert (asked.right, asked.called) == (True, "dr-grpo (norm=tokens)")
     left_in = partial(dr_grpo_loss, std=True)
     left_in.__name__ = "dr_grpo_loss"
     assert "but the advantage is divided by the sample std, to which 0.0001 is" in certify(left_in, TAU).sentence()

@@ -56,7 +56,7 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
     if all(not bool(slope.any()) for _, slope in question.slopes["ordinary"]):
         return Verdict("", {}, ("it has no gradient: logp is detached, or logp_old is logp itself",), 0.0, False)
     plain = trials(tau, tuple(sorted(options.items())), among, question.with_ref)
-    verdict = search(question, plain, tau)
+    verdict = as_asked(search(question, plain, tau), among, options)
     if among or verdict.error > REL_TOL:
         return verdict
     promise = promised(loss)
@@ -69,6 +69,21 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
         other = search(question, [x for x in plain if x.name not in LATER], tau, common=True)
         return replace(verdict, also=other.said() if other.error <= REL_TOL and len(other.slips) == 1 else "")
     return verdict
+
+
+def as_asked(verdict: Verdict, among: tuple[str, ...], given: dict[str, Any]) -> Verdict:
+    """The verdict with the options that were given; where one name was, any other option is a difference."""
+    own = {f.name: f.default for f in fields(OBJECTIVES[verdict.name])}
+    given_here = {key: value for key, value in given.items() if own.get(key, value) != value}
+    verdict = replace(verdict, options=given_here | verdict.options)
+    # papers leave open which of two stds, its small constant, and the constant length of Dr. GRPO
+    either = {own.get("std"), verdict.options.get("std")} <= set(dict(STDS))
+    left = {"std_constant", "width", *(("std",) if either else ())}
+    other = {key: value for key, value in verdict.options.items() if given.get(key) != value and key not in left}
+    unasked = [f"{key}={value}" for key, value in other.items()]
+    if len(among) != 1 or not verdict.right or not unasked:
+        return verdict
+    return replace(verdict, slips=(f"{', '.join(unasked)} was not asked for: --set {' --set '.join(unasked)}",))
 
 
 def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **options: Any) -> None:
@@ -237,7 +252,7 @@ def pairs(bases: list[Trial], tau: float) -> Iterator[Trial]:
         if base.name not in PAIRED or len(base.options) > 2 or {"baseline", "scale"} & set(base.options):
             continue
         twists = [
-            slip for slip in slips(base.objective, tau) if slip.twist is not None and "temperature" not in slip.words
+            slip for slip in slips(base.objective, tau) if (slip.twist or slip.rows) and "temperature" not in slip.words
         ]
         for i, first in enumerate(twists):
             for second in twists[i + 1 :]:

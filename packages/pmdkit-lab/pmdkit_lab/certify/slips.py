@@ -28,6 +28,7 @@ class Slip:
         sign: the loss with the mistake is this multiple of the twisted objective.
         objective: a class that takes the place of the objective's own, with the same options.
         recount: maps the mask to the one that the mistake counts tokens under.
+        rows: maps a batch to [N], by which the loss of each response is multiplied.
     """
 
     words: str = ""
@@ -35,6 +36,7 @@ class Slip:
     sign: float = 1.0
     objective: Any = None
     recount: Callable[[Tensor], Tensor] | None = None
+    rows: Callable[[Probe], Tensor] | None = None
 
 
 def advantages(tau: float, of_part: bool) -> Iterator[Slip]:
@@ -66,6 +68,8 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
     """The slips that can be made in an objective, apart from its advantage."""
     for words, twist in TWISTS.items():
         yield Slip(words, twist)
+    for words, rows in ROWS.items():
+        yield Slip(words, rows=rows)
     for words, change in MASKS.items():
         for own_length in (False, True):
             yield Slip(words, partial(masked, change, own_length), recount=change)
@@ -205,7 +209,7 @@ class Dial:
             for words, value in (
                 ("tau is not applied to the log ratio: as if it were 1", 1.0),
                 ("the pull is twice as strong: tau counts twice", 2 * tau),
-                ("the pull is half as strong: tau counts half", tau / 2),
+                ("the pull is half as strong: tau counts half, or the rewards are +-1, and not 0 and 1", tau / 2),
             ):
                 if abs(values[0] / value - 1) < 1e-9:
                     return words
@@ -349,18 +353,28 @@ def padded_mean(of_mean: bool, batch: Batch, probe: Probe) -> Batch:
     return with_ratio(batch, batch.log_ratio * scale / batch.mask.shape[1])
 
 
-def by_prompt(batch: Batch, probe: Probe) -> Batch:
-    """Each prompt with the same weight, and in it each token."""
-    prompts, size = probe.reward.shape
-    tokens = batch.length.view(prompts, size).sum(1, keepdim=True).expand(-1, size).flatten()
-    return replace(batch, weight=1 / (prompts * tokens.double()))
+def token_mean(sizes: list[int], probe: Probe) -> Tensor:
+    """[N] weights: the mean over the tokens of so many rows at a time, then the mean over these micro-batches."""
+    tokens = torch.cat([part.sum().expand(len(part)) for part in probe.mask.sum(1).split(sizes)])
+    return len(probe.mask) / (len(sizes) * tokens.double())
 
 
-def by_micro_batch(rows: int, batch: Batch, probe: Probe) -> Batch:
-    """So many rows at a time with the same weight, and among them each token."""
-    parts = batch.length.split(rows)
-    tokens = torch.cat([part.sum().expand(len(part)) for part in parts])
-    return replace(batch, weight=1 / (len(parts) * tokens.double()))
+def by_prompt(probe: Probe) -> Tensor:
+    """[N] weights: each prompt is a micro-batch."""
+    return token_mean([probe.reward.shape[1]] * len(probe.reward), probe)
+
+
+def by_rows(rows: int, probe: Probe) -> Tensor:
+    """[N] weights: micro-batches of so many rows, the last one of what is left."""
+    return token_mean([len(part) for part in probe.mask.split(rows)], probe)
+
+
+def by_parts(parts: int, early: bool, of_prompts: bool, probe: Probe) -> Tensor:
+    """[N] weights: so many micro-batches, of whole prompts or not; what is over goes to the first or to the last."""
+    items = probe.reward if of_prompts else probe.mask
+    sizes = [len(part) for part in items.tensor_split(parts)]
+    rows = probe.reward.shape[1] if of_prompts else 1
+    return token_mean([size * rows for size in (sizes if early else sizes[::-1]) if size], probe)
 
 
 def shifted_old(by: int, fill: float | None, batch: Batch, probe: Probe) -> Batch:
@@ -423,12 +437,6 @@ TWISTS: dict[str, Twist] = {
     "logp_old is one token late": partial(shifted_old, 1, None),
     "logp_old is one token late, and 0 for the first": partial(shifted_old, 1, 0.0),
     "logp_old is one token early": partial(shifted_old, -1, None),
-    "the mean over tokens is taken within each prompt, then over the prompts": by_prompt,
-    **{f"the mean over tokens is taken within each micro-batch of {rows} rows, then over these":
-       partial(by_micro_batch, rows) for rows in (2, 4)},
-    "each response is divided by the square root of its length": lambda batch, probe: replace(
-        batch, weight=batch.weight / batch.length.sqrt()
-    ),
     "the advantage is divided by the length of the response": lambda batch, probe: replace(
         batch, advantage=batch.advantage / batch.length
     ),
@@ -445,6 +453,18 @@ TWISTS: dict[str, Twist] = {
     **{f"all log-probabilities are divided by a temperature of {t:g}": partial(tempered, 1 / t, 1 / t)
        for t in (0.5, 0.6, 0.7, 0.8, 0.9, 1.2, 1.5, 2.0)},
 }  # fmt: skip
+
+ROWS: dict[str, Callable[[Probe], Tensor]] = {
+    "the mean over tokens is taken within each prompt, then over the prompts": by_prompt,
+    **{f"the mean over tokens is taken within each micro-batch of {rows} rows, then over these": partial(by_rows, rows)
+       for rows in (2, 3, 4, 5, 6, 8)},
+    **{f"the mean over tokens is taken within each of {parts} micro-batches{of}, then over these{larger}":
+       partial(by_parts, parts, early, of_prompts)
+       for parts in (2, 3, 4) for of_prompts, of in ((False, ""), (True, " of whole prompts"))
+       for early, larger in ((True, ""), (False, ": the last is larger"))},
+    "each response is divided by the square root of its length": lambda probe: probe.mask.sum(1).double().rsqrt(),
+}  # fmt: skip
+"Weights of the responses, each with a mean of its own over tokens."
 
 MASKS: dict[str, Callable[[Tensor], Tensor]] = {
     "the mask is one token late: it leaves out the first and counts one after the last": partial(shifted_mask, 1),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pmdkit_lab.certify.probes import DIFFERS, NOT_FINITE, Probe, rows_apart, special
+from pmdkit_lab.certify.slips import Slip, at_old, with_rows
 from pmdkit_lab.certify.trial import REL_TOL, Slope, Trial
 
 
@@ -26,7 +27,32 @@ def differs(trial: Trial, i: int, his: Slope, scale: float) -> str:
         slope, factor_ = change(trial, probe)
         if float(rows_apart(his[1], scale * factor_ * slope).max()) <= 2 * REL_TOL:
             return words
-    return DIFFERS[probe.name]
+    return (in_silent(trial, i, his[1] / scale) if probe.name == "silent" else "") or DIFFERS[probe.name]
+
+
+def in_silent(trial: Trial, i: int, wanted: Tensor) -> str:
+    """What the advantage is in groups of equal rewards, where it should be 0; empty if it is none of these."""
+    probe = special()[i]
+    reward, silent = probe.reward, (probe.reward == probe.reward[:, :1]).all(1, keepdim=True).expand_as(probe.reward)
+    if bool(at_old(trial.objective, probe, trial.with_ref).advantage[silent.flatten()].any()):
+        return ""
+
+    def slope(advantage: Tensor) -> Tensor:
+        given = partial(with_rows, lambda own: torch.where(silent, advantage, own.view_as(silent)).flatten())
+        return trial.with_change(Slip("", given)).slope("special", i)
+
+    names = {"its raw reward": reward, "the reward minus the mean of the batch": reward - reward.mean(),
+             "a constant": torch.ones_like(reward)}  # fmt: skip
+    for name, advantage in names.items():
+        for sign in (1, -1):  # between 0 and either side a gradient is a straight line in the advantage
+            start, unit = slope(0 * advantage), slope(sign * advantage) - slope(0 * advantage)
+            times = float(((wanted - start) * unit).sum() / (unit**2).sum().clamp_min(1e-300))
+            if times > 0 and float(rows_apart(wanted, start + times * unit).max()) <= 2 * REL_TOL:
+                close = next((x for x in (1.0, *(10.0**k for k in range(1, 13))) if abs(times / x - 1) < 1e-4), times)
+                size = "" if close == 1 else f", divided by {1 / close:.4g}: a std of 0 and its small constant"
+                size = size if close == 1 or close >= 10 else f" times {close:.4g}"
+                return f"in a group of equal rewards the advantage is {'minus ' * (sign < 0)}{name}{size}, not 0"
+    return ""
 
 
 def on_changed(trial: Trial, changed: Probe) -> Tensor:

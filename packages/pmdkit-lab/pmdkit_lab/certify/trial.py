@@ -77,7 +77,7 @@ class Trial:
     Attributes:
         changes: slips, applied in this order.
         by_length: divide each response by its length.
-        twin: the same without `by_length`, if its gradients row by row give those of this one.
+        twin: the same without the last weights of the rows, if its gradients row by row give those of this one.
         alone: it is compared with this objective alone.
         credit: gives advantages and temperatures in place of `objective`; the same ones, and they are at hand.
     """
@@ -109,7 +109,8 @@ class Trial:
         """`slope`, computed, or taken from the candidate that differs in `by_length` alone."""
         probe = KINDS[kind]()[i]
         if self.twin is not None:
-            return self.twin.slope(kind, i) / probe.mask.sum(1, keepdim=True)
+            rows = self.changes[-1].rows if self.changes != self.twin.changes else None
+            return self.twin.slope(kind, i) * (1 / probe.mask.sum(1) if rows is None else rows(probe))[:, None]
         logp = probe.logp.clone().requires_grad_()
         value = self.value(probe, logp)
         if not value.requires_grad:
@@ -134,7 +135,8 @@ class Trial:
             own = {f.name: getattr(self.objective, f.name) for f in fields(self.objective)}  # type: ignore[arg-type]
             objective = slip.objective(**own)
         changed = objective or self.objective
-        return replace(self, objective=changed, changes=(*self.changes, slip), twin=None, slopes={}, **more)
+        twin = None if slip.rows is None or traits(changed).whole_groups else self
+        return replace(self, objective=changed, changes=(*self.changes, slip), slopes={}, **{"twin": twin} | more)
 
     def divided(self) -> "Trial":
         """This candidate with each response divided by its length."""
@@ -154,6 +156,7 @@ class Trial:
         batch = replace(batch, weight=weight, logp=logp)
         for change in self.changes:
             batch = batch if change.twist is None else change.twist(batch, probe)
+            batch = batch if change.rows is None else replace(batch, weight=batch.weight * change.rows(probe))
         return total(self.objective, batch)
 
 

@@ -74,9 +74,10 @@ class Verdict:
 
 
 CERTIFIED = """\
-Certified: the gradient by logp, at token ratios from e^-6 to e^6, drifts of a response up to 80 nats, masks with holes,
-NaN off the mask, equal and negative rewards, groups of 2 to 8. Not certified: the rewards, mask and logp_old
-that your trainer passes to the loss, the optimizer, and which KL divergence a KL term has (pmdkit certify --kl)."""
+Certified as {}: the gradient by logp, at token ratios from e^-6 to e^6, drifts of a response up to
+80 nats, masks with holes, NaN off the mask, equal and negative rewards, groups of 2 to 8. Not certified: the rewards,
+mask and logp_old that your trainer passes to the loss, the optimizer, and which KL divergence a KL term has
+(pmdkit certify --kl)."""
 
 
 Found = list[tuple[float, float, Verdict]]

@@ -47,7 +47,7 @@ def certify(
         found = asdict(verdict)
         print_json({"objective": found.pop("name"), **found, "right": verdict.right})
     elif verdict.right:
-        print(verdict.sentence(), CERTIFIED, sep="\n")
+        print(verdict.sentence(), CERTIFIED.format(verdict.called), sep="\n")
     if not verdict.right:
         raise CheckFailed(verdict.sentence())
 
