@@ -14,7 +14,7 @@ from pmdkit.objectives import GRPO, Groups
 from pmdkit_lab.ward import constant, corner, grader, nucleus, pattern, per_token, proxy, reuse, uniform, without_reason
 
 TRAINED = {"corner": 0.1, "reuse": 0.15}  # networks in float32, whose ends differ between processors
-WILD = "16 updates"  # a run that comes undone, of which no number is the same on another processor
+WILD = "16 updates"  # a run that comes undone: its numbers differ between processors as between seeds
 
 
 @pytest.mark.parametrize("norm", ["length", "max"])
@@ -141,12 +141,14 @@ def welch(one, two):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [each.replace("_", "-") for each in ward.REPLICAS])
 def test_the_table_of_a_page_is_that_of_its_replica(name):
-    _, table, _ = ward.parts((ward.PAGES / f"{name}.md").read_text(encoding="utf-8"), name)
+    _, table, after = ward.parts((ward.PAGES / f"{name}.md").read_text(encoding="utf-8"), name)
     replica = ward.made(name)
+    spread = iter(re.findall(r"([\d.]{2,}) to ([\d.]*\d)", after))  # of WILD, over seeds, for each column
     for line, here in zip(table.splitlines(), replica.table().splitlines(), strict=True):
         for shown, found in zip(line.split("|"), here.split("|"), strict=True):
             if re.fullmatch(r" -?\d[\d.e-]* ", found) and here.startswith(f"| {WILD} |"):
-                assert float(shown) > 0
+                low, high = map(float, next(spread))  # of twelve seeds; a thirteenth may lie a quarter outside
+                assert 0.75 * low < min(float(shown), float(found)) <= max(float(shown), float(found)) < 1.25 * high
             elif re.fullmatch(r" -?\d[\d.e-]* ", found):
                 assert float(shown) == pytest.approx(float(found), rel=0.02, abs=TRAINED.get(name, 1e-12))
             else:
