@@ -99,7 +99,7 @@ class Growing:
             self.count += 1
         self.last = step
         self.keys.update(values)
-        for key, value in values.items():
+        for key, value in () if values.keys() <= self.row.keys() else values.items():
             if key.startswith("part ") and key not in self.parts:
                 if len(self.parts) >= MAX_PARTS:
                     continue
@@ -178,25 +178,21 @@ class Names:
 
     def numbers(self, entry: Mapping[str, Any]) -> dict[str, float]:
         """The numbers of an entry under our names; a component of the reward under `part NAME`."""
-        found: dict[str, tuple[int, float]] = {}
-        # most columns of a log mean nothing here
-        some = {key: x for key, x in entry.items() if self.known.get(key, 0) is not None or isinstance(x, dict)}
-        for key, given in flat(some):
-            if (meaning := self[key]) is None:
-                continue
+        values, ranks, known = dict[str, float](), dict[str, int](), self.known
+        for key, given in flat(entry) if dict in map(type, entry.values()) else entry.items():
+            if (meaning := known[key] if key in known else self[key]) is None:
+                continue  # as most columns of a log
             ours, rank = meaning
             if (value := number(given)) is None:
                 if ours in ("loss", "grad_norm") and str(given)[:40].strip().lower().lstrip("-")[:3] in ("nan", "inf"):
-                    found[f"lost {ours}"] = (0, 1.0)
+                    values[f"lost {ours}"] = 1.0
                 continue
             if ours == "kl" and "log_ratio_min" in entry:  # metrics.jsonl of pmdkit: of a response, before the step
                 ours = "kl_response"
-            if ours not in found or rank < found[ours][0]:
-                found[ours] = (rank, value)
-        if "trained" in found and found.get("step", (-1,))[0] not in WANDB:
-            trained = found.pop("trained")
-            found.setdefault("step", trained)
-        values = {ours: value for ours, (_, value) in found.items()}
+            if ours not in values or rank < ranks[ours]:
+                values[ours], ranks[ours] = value, rank
+        if "trained" in values and ranks.get("step", -1) not in WANDB:
+            values.setdefault("step", values.pop("trained"))
         if "entropy" in values:
             values["entropy"] /= tokens_of_entropy(entry)
         return values
@@ -205,11 +201,12 @@ class Names:
 def flat(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Keys and values of an entry; a nested object counts both with its name and, if it is `data`, without."""
     for key, value in entry.items():
-        if isinstance(value, dict):
-            inside = "" if key in ("data", "metrics", "logs") else f"{key}/"
-            yield from ((f"{inside}{name}", inner) for name, inner in value.items() if isinstance(name, str))
-        elif isinstance(key, str):
+        if not isinstance(value, dict):
             yield key, value
+        elif key in ("data", "metrics", "logs"):
+            yield from value.items()
+        else:
+            yield from ((f"{key}/{name}", inner) for name, inner in value.items())
 
 
 # ---- Formats: each yields what was logged together
@@ -241,7 +238,8 @@ def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
     table = csv.reader(text, delimiter="\t" if head.count("\t") > head.count(",") else ",")
     places: dict[str, int] = {}
     for n, title in enumerate(next(csv.reader([head], table.dialect), [])):
-        places.setdefault(title, n)  # of two that are equal, the first
+        if title:
+            places.setdefault(title, n)  # of two that are equal, the first
     titles, long = list(places), {"metric", "value"} <= places.keys()
     run = next((title for title in titles if title in ("run", "run_name", "run_id")), None)
     # wandb writes a chart of several runs as columns "NAME - METRIC"
@@ -254,7 +252,7 @@ def from_csv(stream: BufferedReader, source: Source, where: str) -> Entries:
         except csv.Error as problem:
             source.leave_out(f"rows that are no CSV ({problem})", where)
             continue
-        row = {title: cells[n] for title, n in places.items() if n < len(cells) and title and cells[n]}
+        row = {title: cells[n] for title, n in places.items() if n < len(cells) and cells[n]}
         name = row.get(run, "") if run else ""
         if long and "metric" in row and "value" in row:
             step = next((row[name] for name in NAMES["step"] + NAMES["trained"] if name in row), None)
@@ -460,10 +458,11 @@ def read_logs(path: Path, columns: Mapping[str, str], source: Source) -> list[Lo
         current: dict[tuple[str, str], int] = {}  # the start of a run that a metric is in
         with leaving_out(source, str(file)), untrusted.open_file(file, MAX_STREAM) as stream:
             for count, (run, metric, entry) in enumerate(reader(stream, source, str(file)) if reader else ()):
-                seen |= dict.fromkeys(list(map(str, entry))[:50] if len(seen) < 50 else ())
+                if len(seen) < 50 and not entry.keys() <= seen.keys():
+                    seen |= dict.fromkeys(list(map(str, entry))[:50])
                 values = names.numbers(entry)
                 step = values.pop("step", None)
-                if not values.keys() - {"trained"}:
+                if values.keys() <= {"trained"}:
                     continue
                 start, begun = current.get((run, metric), 0), starts.get(run, [])
                 growing = begun[start].get(metric) if begun else None
