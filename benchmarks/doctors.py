@@ -18,6 +18,7 @@ import tempfile
 import tomllib
 import types
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -177,9 +178,9 @@ def outcome(doctor, case, named):
 
 
 def ask_all(cases, bin, doctors=tuple(DOCTORS)):
-    """Every case with what each doctor said of it, and how that is judged."""
-    judged = []
-    for case in cases:
+    """Every case with what each doctor said of it, and how that is judged; several at a time."""
+
+    def ask(case):
         said = {}
         for doctor in doctors:
             named, refusal = None, {}
@@ -190,9 +191,11 @@ def ask_all(cases, bin, doctors=tuple(DOCTORS)):
                     except (ValueError, subprocess.SubprocessError) as error:  # a refusal costs this case alone
                         refusal = {"why": type(error).__name__}
             said[doctor] = {"outcome": outcome(doctor, case, named), "named": named} | refusal
-        judged.append({key: case[key] for key in ("source", "name", "truth", "remarks")} | {"said": said})
         print(f"{case['source']:12} {case['name']:40} " + " | ".join(x["outcome"] for x in said.values()), flush=True)
-    return judged
+        return {key: case[key] for key in ("source", "name", "truth", "remarks")} | {"said": said}
+
+    with ThreadPoolExecutor() as pool:  # most of the time goes into starting their commands
+        return list(pool.map(ask, cases))
 
 
 def counts(judged, doctor, ill=True, without=()):
