@@ -53,6 +53,7 @@ HALF = 0.5  # mean reward that a run reaches only if it learns
 KL_STEPS = 8  # steps with both KL and loss; a correlation over fewer is chance
 KL_DISTANCE = 0.3  # nats from the reference in the second half of the run; below it the KL term is small
 KL_CORRELATION = -0.8  # of loss and KL; a positive penalty correlates positively
+OWN_BATCH = 0.71  # correlation of log-ratio and reward within groups; its square says that rewards explain half of it
 LONG_STEP = 0.8  # nats: spread of the log-ratios of one step; a ratio of e^0.8 = 2.2 is far outside any clip
 STEP_ESS = 0.6  # effective share of the sample after one step; a small step leaves nearly 1
 MIN_ENTROPY_STEPS = 8  # steps with entropy; a fall within fewer is chance
@@ -457,10 +458,18 @@ def is_factor(step: Measures) -> bool:
     return slope > 1 or (step["alike"] or 0) ** 2 >= (1 + SLOPE) * slope
 
 
+def own_batch(run: Run) -> bool:
+    """Whether log-ratios of the first step follow its rewards, so updates on this batch lie between engine and trainer.
+
+    A mismatch knows no rewards, and weights of that age knew none.
+    """
+    return run.start["rewarded"] >= MIN_KNOWN and (run.start.get("moved_by_reward") or 0.0) >= OWN_BATCH
+
+
 def temperature(run: Run) -> Evidence:
     """From the first step, log-probabilities differ by a factor."""
     slope, gap = run.start.get("slope"), run.start.get("gap")
-    if slope is None or gap is None or gap < TEMPERATURE_GAP or not is_factor(run.start):
+    if slope is None or gap is None or gap < TEMPERATURE_GAP or not is_factor(run.start) or own_batch(run):
         return None
     if (run.start["alike"] or 0) < ALIKE:
         return None
@@ -491,7 +500,7 @@ def stale_policy(run: Run) -> Evidence:
         return None
     if last < STALE_GROWTH * first and larger is None:
         return None
-    if engine_changed(run) is not None:  # it grows with age, not at once
+    if engine_changed(run) is not None or own_batch(run):  # it grows with age, not at once
         return None
     if lag is not None and lag < MIN_LAG:
         return None
@@ -504,7 +513,7 @@ def stale_policy(run: Run) -> Evidence:
 def engine_mismatch(run: Run) -> Evidence:
     """From the first step, engine and trainer disagree without a pattern."""
     gap = run.start.get("gap")
-    if gap is None or gap < MISMATCH_GAP or is_factor(run.start):
+    if gap is None or gap < MISMATCH_GAP or is_factor(run.start) or own_batch(run):
         return None
     if larger_part(run.whole) == "staleness":
         return None
@@ -571,11 +580,15 @@ def kl_sign(run: Run) -> Evidence:
 
 def rate_too_high(run: Run) -> Evidence:
     """Steps are long, or entropy falls away before anything is learned."""
-    moved = max((value for _, value in run.series("step_std")), default=0.0)
-    kept = min((value for _, value in run.series("ess_step")), default=1.0)
-    if moved >= LONG_STEP and kept < STEP_ESS:
+    for spread, share in (("step_std", "ess_step"), ("log_ratio_std", "ess")):
+        moved, kept = (
+            max((x for _, x in run.series(spread)), default=0.0),
+            min((x for _, x in run.series(share)), default=1.0),
+        )
+        if moved < LONG_STEP or kept >= STEP_ESS or (share == "ess" and not own_batch(run)):
+            continue
         says = f"one step moves a response by up to {moved:.2g} nats, and an effective {kept:.0%} of the sample is left"
-        return moved / LONG_STEP, says, at_least("step_std", LONG_STEP)
+        return moved / LONG_STEP, says, at_least(spread, LONG_STEP)
     leap, reward = run.leap(), run.values("reward")
     if leap is not None and len(reward) > leap[0] + 2 and not run.rises:
         at, words = leap

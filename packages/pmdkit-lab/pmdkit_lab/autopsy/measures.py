@@ -225,7 +225,7 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
         "step_std": float(np.nanstd(moved)) if (~np.isnan(moved)).any() else None,
         "ess": effective(spread), "ess_step": effective(moved),
         **token_measures(here),
-        **group_measures(group, prompt, response, answer, reward, advantage, paid, tau, group_size),
+        **group_measures(group, prompt, response, answer, reward, advantage, spread, paid, tau, group_size),
         "asked": mean(asked), "word_entropy": entropy_of(here.words),
         "content": mean(content), "agrees": mean((passed == (content == 1))[has & ~np.isnan(content)].astype(float)),
         "forms": form_measures(form, reward, content),
@@ -308,7 +308,8 @@ def repeated_prompts(counts: list[int]) -> float:
 
 def group_measures(
     group: tuple[int | None, ...], prompt: tuple[int | None, ...], response: tuple[Any, ...], answer: tuple[Any, ...],
-    reward: Values, advantage: Values, paid: NDArray[np.bool_], tau: float | None, group_size: int | None,
+    reward: Values, advantage: Values, spread: Values, paid: NDArray[np.bool_], tau: float | None,
+    group_size: int | None,
 ) -> Measures:  # fmt: skip
     """Measures that need whole groups: silence, difficulty, credit, the anchor, repeated prompts, contradictions."""
     groups = split_groups(group, prompt, reward, group_size)
@@ -343,14 +344,17 @@ def group_measures(
     measures["repeated"] = 1 - len(asked) / asked.total() if known and asked else None
     measures["repeated_at_least"] = None if known else repeated_prompts([len(rows) for rows in groups])
 
+    around = [each - each.mean() for each in rewards]
+    measures["moved_by_reward"] = correlation(
+        np.concatenate([spread[rows] - spread[rows].mean() for rows in groups]), np.concatenate(around)
+    )
     credit = [advantage[rows] for rows in groups]
     if not any(np.isnan(each).any() for each in credit):
         together, spread = np.concatenate(credit), float(np.concatenate(credit).std())
         measures["credit_mean"] = abs(float(together.mean())) / spread if spread > 1e-9 else None
         measures["credit_of_equal"] = share(bool(np.abs(credit[n]).max() > 1e-6) for n in np.flatnonzero(equal))
         measures["credit_sign"] = correlation(
-            np.concatenate([each - each.mean() for each in credit]),
-            np.concatenate([each - each.mean() for each in rewards]),
+            np.concatenate([each - each.mean() for each in credit]), np.concatenate(around)
         )
         measures["credit_is_reward"] = correlation(together, np.concatenate(rewards))
     return measures

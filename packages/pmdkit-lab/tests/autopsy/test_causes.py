@@ -52,6 +52,7 @@ def from_middle(before, after):
 
 PARTS = {"off_policy": -0.04, "off_policy_mismatch": -0.02, "off_policy_sampler": 0.0}
 PAID = {"passed": 0.4, "content": 0.4}  # independent verdicts agree with 0.52 of the answers
+OWN = {"moved_by_reward": 0.72, "rewarded": 20}
 NOISE = {"right_known": 20, "right_unpaid": 6, "paid_known": 20, "paid_wrong": 6}
 
 # rule, number of steps, measures that name it, and changes of them that do not
@@ -111,6 +112,11 @@ THRESHOLDS = (
      {"loss": against_kl(-0.81, 2.0)}, {"kl": list(KL * 0.9)}, {"config": {"seed": 1}}),
     ("kl_sign", 8, {"kl": list(KL), "loss": against_kl(-0.99)}, {"kl": [None, *KL[1:]]}),
     ("rate_too_high", 1, {"step_std": 0.81, "ess_step": 0.59}, {"step_std": 0.79}, {"ess_step": 0.61}),
+    ("rate_too_high", 1, OWN | {"log_ratio_std": 0.81, "ess": 0.59}, {"moved_by_reward": 0.70}, {"rewarded": 19},
+     {"log_ratio_std": 0.79}, {"ess": 0.61}),
+    ("engine_mismatch", 1, OWN | {"gap": 0.021, "alike": 0.81, "moved_by_reward": 0.70}, OWN),
+    ("temperature", 1, OWN | {"slope": 1.09, "gap": 0.031, "alike": 0.81, "moved_by_reward": 0.70}, OWN),
+    ("stale_policy", 10, OWN | {"gap": late(0.015, 0.055), "moved_by_reward": 0.70}, OWN),
     ("rate_too_high", 8, {"entropy": [1.0] + [0.29] * 7}, {"entropy": [1.0] + [0.31] * 7}, {"reward": 0.91},
      {"entropy": [0.049] + [0.001] * 7}, {"entropy": [1.0] * 5 + [0.29] * 3}, {"entropy": [1.0] + [0.29] * 6 + [None]}),
     ("rate_too_high", 8, {"entropy": [0.051] + [0.001] * 7, "reward": 0.89}, {"reward": 0.91}),
