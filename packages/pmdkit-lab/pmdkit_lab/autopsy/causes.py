@@ -581,10 +581,9 @@ def kl_sign(run: Run) -> Evidence:
 def rate_too_high(run: Run) -> Evidence:
     """Steps are long, or entropy falls away before anything is learned."""
     for spread, share in (("step_std", "ess_step"), ("log_ratio_std", "ess")):
-        moved, kept = (
-            max((x for _, x in run.series(spread)), default=0.0),
-            min((x for _, x in run.series(share)), default=1.0),
-        )
+        parts = run.phases if run.rises else run.steps  # a single long step does a run that learns no harm
+        known = [x for x in parts if x.get(spread) is not None and x.get(share) is not None]
+        moved, kept = max((x[spread] for x in known), default=0.0), min((x[share] for x in known), default=1.0)
         if moved < LONG_STEP or kept >= STEP_ESS or (share == "ess" and not own_batch(run)):
             continue
         says = f"one step moves a response by up to {moved:.2g} nats, and an effective {kept:.0%} of the sample is left"

@@ -17,7 +17,7 @@ import numpy as np
 
 from pmdkit_lab.autopsy import causes as of_rows
 from pmdkit_lab.autopsy.causes import ABOUT, MISMATCH_GAP, SILENT, SOLVED, STALE_GAP, Cause
-from pmdkit_lab.autopsy.changes import GROUP, JUMP, SURE, group_std, jump, trend
+from pmdkit_lab.autopsy.changes import GROUP, JUMP, SHARP, SURE, group_std, jump, trend
 from pmdkit_lab.autopsy.scalars import Log, Values
 
 BIG_JUMP = 0.25  # of the range of the reward before; a smaller one may be a new kind of prompt
@@ -154,6 +154,9 @@ def rate_too_large(c: Curves) -> Evidence:
                 f"{c.reward[:at].mean():.2g} to {c.reward[-c.last :].mean():.2g}"
             )
             return 2.0, says, step
+    kl = c.known("kl")  # it grows with the number of updates, or with its square; here the first one has most of it
+    if kl is not None and kl[1] >= max(10 * TOUCHED, 10 * kl[0], SHARP * float(np.median(kl[2:8]))):
+        return 2.0, f"the first update moves the policy {kl[1]:.2g} nats per token from the reference", c.step(1)
     for key, whence in (("kl", "the reference"), ("kl_step", "the policy that drew")):
         early = np.zeros(0) if (away := c.get(key)) is None else np.abs(away[: max(len(away) // 4, 2)])
         if len(far := np.flatnonzero(early > FAR)):

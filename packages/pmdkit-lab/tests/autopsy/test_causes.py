@@ -114,6 +114,8 @@ THRESHOLDS = (
     ("rate_too_high", 1, {"step_std": 0.81, "ess_step": 0.59}, {"step_std": 0.79}, {"ess_step": 0.61}),
     ("rate_too_high", 1, OWN | {"log_ratio_std": 0.81, "ess": 0.59}, {"moved_by_reward": 0.70}, {"rewarded": 19},
      {"log_ratio_std": 0.79}, {"ess": 0.61}),
+    ("rate_too_high", 12, {"step_std": [0.81] * 4 + [0.1] * 8, "ess_step": 0.59, "reward": RISES},
+     {"step_std": [0.83] * 3 + [0.69] + [0.1] * 8}),
     ("engine_mismatch", 1, OWN | {"gap": 0.021, "alike": 0.81, "moved_by_reward": 0.70}, OWN),
     ("temperature", 1, OWN | {"slope": 1.09, "gap": 0.031, "alike": 0.81, "moved_by_reward": 0.70}, OWN),
     ("stale_policy", 10, OWN | {"gap": late(0.015, 0.055), "moved_by_reward": 0.70}, OWN),

@@ -394,6 +394,7 @@ def test_command_prints_and_writes_the_page_of_a_log(call, tmp_path, capsys):
 
 LINE, NOISE = np.linspace(0, 1, STEPS), np.random.default_rng(5).normal(size=STEPS)
 HALF = np.arange(STEPS) >= STEPS // 2
+FIRST, LATER = ((np.arange(STEPS) > n).astype(float) for n in (0, 1))
 EVALS = np.where(np.arange(STEPS) % 4 == 3, 0.3 + 0.01 * NOISE, np.nan)
 BUSY = 0.3 * (1 + 0.01 * NOISE)
 
@@ -419,6 +420,8 @@ OVER_AND_UNDER = [
     ("kl-sign", {"kl": 0.07 * LINE, "loss": -LINE}, {"kl": 0.035 * LINE}, {"loss": 1 - LINE / 2}),
     ("clip-saturation", {"clip_ratio/region_mean": np.where(HALF, 0, 0.31)}, {"clip_ratio/region_mean": 0.29}),
     ("clip-saturation", {"actor/ppo_kl": 0.021}, {"actor/ppo_kl": 0.019}),
+    ("rate-too-large", {"kl": FIRST * 0.031}, {"kl": FIRST * 0.029}, {"kl": FIRST * 0.2 + LATER * 0.25},
+     {"kl": 0.0032 + FIRST * 0.028}),
     ("rate-too-large", {"actor/ppo_kl": np.where(np.arange(STEPS) > 0, 0, 1.01)}, {"actor/ppo_kl": 0.99}),
     ("gradient-spikes", {"grad_norm": spiky(10.5)}, {"grad_norm": spiky(9.5)}, {"grad_norm": spiky(10.5, 2)},
      {"grad_norm": spiky(10.5) * np.where(HALF, 1, 0.01)}),
