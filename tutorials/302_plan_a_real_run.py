@@ -118,8 +118,8 @@ print(f"{hours:.0f} h for {spec.schedule.steps} steps")
 # %%
 # alt: Stacked bars of memory on one GPU in GiB, with a dashed line at the 72 that a
 #   plan may fill. With shares over 32 GPUs: rollout 59, most of it keys and values,
-#   update 19, nearly all of it what one forward and backward pass needs. With all
-#   weights in every GPU: both above the line, 141 and 129, most of it weights, moments
+#   update 18, nearly all of it what one forward and backward pass needs. With all
+#   weights in every GPU: both above the line, 141 and 140, most of it weights, moments
 #   and gradients.
 parts = {
     "weights": BLUE,

@@ -63,15 +63,20 @@ def cache_bytes(config: "ModelShape | PretrainedConfig", width: int) -> int:
     return int(2 * config.num_hidden_layers * heads * size * width)
 
 
-def activations(config: "ModelShape | PretrainedConfig", width: int) -> int:
-    """Bytes per token that all blocks keep for the backward pass: what their matrix products and norms save."""
+def activations(config: "ModelShape | PretrainedConfig", width: int) -> tuple[int, int]:
+    """Bytes per token that all blocks keep for the backward pass: what their matrix products and norms save.
+
+    The second number is what silu gives in dense blocks, which their kernel on accelerators does not keep.
+    """
     d, inner, chosen = config.hidden_size, getattr(config, "moe_intermediate_size", None), 0
     if inner is None:
         inner = config.intermediate_size
     else:
         chosen = config.num_experts_per_tok
         inner *= chosen
-    block = 10 * d + 4 * inner  # inputs of norms and of q k v o, and their outputs; gate, up, their product, silu
+    block = 10 * d + 3 * inner  # inputs of norms and of q k v o, and their outputs; gate, up, their product
     block -= 3 * d if width == 4 else 0  # in half precision a norm also keeps its input in float32
     block += 2 * chosen * d  # the token's input again for each expert that it visits, and each expert's output
-    return int(width * config.num_hidden_layers * block)
+    silu = inner if not chosen and getattr(config, "hidden_act", "silu") == "silu" else 0  # stored shapes have silu
+    block += inner - silu
+    return int(width * config.num_hidden_layers * block), int(width * config.num_hidden_layers * silu)

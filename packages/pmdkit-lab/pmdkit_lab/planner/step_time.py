@@ -194,11 +194,12 @@ def pass_seconds(
     alone = work.experts_alone and sizes.experts > 0
     kernels = e.kernels * (1.5 if sizes.experts else 1) * (2 if frozen else 1)
     logits = tokens * sizes.vocabulary
+    plain = sizes.kept_bytes + sizes.silu_bytes  # `moves` is of trainers without that kernel; with it nobody has timed
     return PassSeconds(
         products=rounds * 2 * (sizes.products - visited) * tokens / (rate * tokens / (tokens + half)),
         experts=rounds * 2 * visited * tokens / (rate * each / (each + half)),
         attention=(1 + again + (2.5 if train else 0)) * scores * tokens / flash,
-        moved=e.moves * (1 + again + (2 if train else 0)) * sizes.kept_bytes * tokens / (gpu.bandwidth * e.bandwidth),
+        moved=e.moves * (1 + again + (2 if train else 0)) * plain * tokens / (gpu.bandwidth * e.bandwidth),
         head=(1 if train else 0.4) * e.logit_bytes * logits / (gpu.bandwidth * e.bandwidth),
         launches=layer_passes * kernels * e.launch,
         syncs=layer_passes * (e.sync if sizes.experts else 0)

@@ -32,6 +32,7 @@ class Sizes:
         width_bytes: bytes of one number in a forward pass, 2 or 4.
         trained: weights with gradient and moments; fewer with adapters.
         merged: weights of experts that have adapters, which are merged for a forward pass.
+        silu_bytes: bytes per token that layers would keep as well, if silu had no kernel of its own.
     """
 
     weights: int
@@ -51,6 +52,7 @@ class Sizes:
     width_bytes: int
     trained: int
     merged: int = 0
+    silu_bytes: int = 0
 
     @property
     def products(self) -> int:
@@ -80,6 +82,7 @@ def sizes_of(spec: LLMSpec) -> Sizes:
     choices = int(getattr(config, "num_experts", None) or 1)
     chosen = int(config.num_experts_per_tok) if choices > 1 else 1
     heads = config.num_attention_heads
+    kept, silu = activations(config, width)
     return Sizes(
         weights=weights + adapter,
         active=active + adapter,
@@ -93,11 +96,12 @@ def sizes_of(spec: LLMSpec) -> Sizes:
         attention=heads * (getattr(config, "head_dim", None) or config.hidden_size // heads),
         kv_bytes=cache_bytes(config, width),
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        kept_bytes=activations(config, width),
+        kept_bytes=kept,
         head_tokens=HEAD_TOKENS,
         width_bytes=width,
         trained=adapter or weights,
         merged=merged,
+        silu_bytes=silu,
     )
 
 
