@@ -212,7 +212,7 @@ def rotate_both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: i
 
 
 def use_fused_kernels(model: PreTrainedModel) -> None:
-    """Permanently let a model use these kernels, in every layer with the formula of Llama or Qwen3's experts, exactly."""
+    """Permanently let a model use these kernels, in layers that have the very instructions of those functions."""
     for module in model.modules():
         module.__class__ = fused_class(type(module))  # type: ignore[arg-type]  # a class has a hash
 
