@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -85,8 +84,10 @@ def fit_dial(
     for _ in range(2):
         before = values
         for place, grid in enumerate(dial.grids):
-            tried = [(*values[:place], x, *values[place + 1 :]) for x in dict.fromkeys((*grid, values[place]))]
-            values = min(tried, key=loss)
+            tried = [(*values[:place], x, *values[place + 1 :]) for x in sorted({*grid, values[place]})]
+            step = 4 if len(tried) > 16 else 1  # a bound further off is wrong on more tokens: one minimum
+            near_best = tried.index(min((*tried[::step], values), key=loss))
+            values = min(tried[max(near_best - step, 0) : near_best + step + 1], key=loss)
         if values == before or loss(values) < REL_TOL / 10 or loss(values) > 0.5 * start:
             break
     if loss(values) > 0.5 * start and loss(values) > REL_TOL:
@@ -97,7 +98,7 @@ def fit_dial(
             position = points.index(values[place])
             low, high = points[max(position - 1, 0)], points[min(position + 1, len(points) - 1)]
             between = zoom if "clip_low" in dial.names else golden_section
-            at = between(partial(at_place, loss, values, place), low, high)
+            at = between(lambda x, v=values, i=place: loss((*v[:i], x, *v[i + 1 :])), low, high)
             values = min(values, (*values[:place], at, *values[place + 1 :]), key=loss)
     good = max(loss(values), REL_TOL)
     if good > 1e-4:
@@ -106,11 +107,6 @@ def fit_dial(
         short = [(*values[:place], float(f"{value:.{digits}g}"), *values[place + 1 :]) for digits in (1, 2, 3, 4)]
         values = next((v for v in short if loss(v) <= good), values)
     return values, turn(trial, dial, values)
-
-
-def at_place(loss: Callable[[tuple[float, ...]], float], values: tuple[float, ...], place: int, value: float) -> float:
-    """The loss with one of the values replaced."""
-    return loss((*values[:place], value, *values[place + 1 :]))
 
 
 def zoom(loss: Callable[[float], float], low: float, high: float) -> float:

@@ -96,7 +96,8 @@ def fit_penalty(wanted: list[Tensor], trial: Trial, penalty: Callable[[Probe], T
     if max(map(abs, second)) < 1e-6:
         return None
     # the coefficient may change with the batch as one of its reductions does
-    own, _, _ = shared(first)
+    # the reduction that explains the constants best
+    own, _, _ = factor([torch.tensor([x]) for x in first], [torch.ones(1)] * len(first), ordinary())
     for share in ("", *(x for x in ordinary()[0].factors if x)):
         ratios = [x / p.factors[share] * p.factors[own] for x, p in zip(second, ordinary(), strict=True)]
         ratios = second if not share else ratios
@@ -107,11 +108,6 @@ def fit_penalty(wanted: list[Tensor], trial: Trial, penalty: Callable[[Probe], T
             given = {f.name: getattr(trial, f.name) for f in fields(Trial)} | {"slopes": {}, "twin": None}
             return Penalised(**given, penalty=penalty, beta=beta, share=share, own=own)
     return None
-
-
-def shared(constants: list[float]) -> tuple[str, float, float]:
-    """The reduction that explains the constants of the ordinary batches best."""
-    return factor([torch.tensor([x]) for x in constants], [torch.ones(1)] * len(constants), ordinary())
 
 
 def penalty_slope(estimator: str, anchor: str, whole: bool, by_length: bool, padding: bool, probe: Probe) -> Tensor:

@@ -251,12 +251,13 @@ def pairs(bases: list[Trial], tau: float) -> Iterator[Trial]:
     for base in bases:
         if base.name not in PAIRED or len(base.options) > 2 or {"baseline", "scale"} & set(base.options):
             continue
-        twists = [
-            slip for slip in slips(base.objective, tau) if (slip.twist or slip.rows) and "temperature" not in slip.words
-        ]
+        known = [slip for slip in slips(base.objective, tau) if "temperature" not in slip.words]
+        twists = [slip for slip in known if slip.twist]
+        weights = [slip for slip in known if slip.rows and "micro-batch" not in slip.words]
         for i, first in enumerate(twists):
-            for second in twists[i + 1 :]:
-                yield base.with_change(first).with_change(second)
+            once = base.with_change(first)
+            for second in (*twists[i + 1 :], *weights):
+                yield once.with_change(second)
 
 
 __all__ = ["CERTIFIED", "Verdict", "assert_is", "certify"]

@@ -79,23 +79,25 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
         yield Slip("the log ratio is divided by tau, not multiplied by it", partial(with_tau, 1 / tau), sign=1 / tau**2)
         yield Slip(
             "the advantage is twice as large: are the rewards +-1, and not 0 and 1?",
-            partial(with_rows, torch.Tensor.mul, 2),
+            partial(with_changed_advantage, lambda advantage, probe: 2 * advantage),
         )
     if objective.loss(at_old(objective, ordinary()[0], False)).ndim == 1:
         yield Slip("per token, where it should be per response", by_token)
         padded = "the log ratio of a response is averaged over the padded width"
         if isinstance(objective, GSPO):
-            yield Slip(padded, partial(padded_mean, True))
+            yield Slip(padded, partial(scaled_ratio, lambda length, width: length / width))
         else:
-            yield Slip("the log ratio of a response is the mean over its tokens, not the sum", mean_log_ratio)
-            yield Slip(padded, partial(padded_mean, False))
+            mean = partial(scaled_ratio, lambda length, width: 1 / length)
+            yield Slip("the log ratio of a response is the mean over its tokens, not the sum", mean)
+            yield Slip(padded, partial(scaled_ratio, lambda length, width: 1 / width))
     else:
         yield Slip("the mean over the responses is taken at each token position, then over the positions", by_position)
         yield Slip("per response, where it should be per token", lambda batch, probe: batch.folded())
         yield Slip("the ratio of a token is the ratio of its whole response up to there", prefix_ratio)
         yield Slip("the ratio of every token is that of the response, exp of the mean log ratio", spread_mean)
     if hasattr(objective, "clip_low"):
-        yield Slip("the maximum is taken where the minimum should be", negative_advantage, sign=-1.0)
+        negated = partial(with_changed_advantage, lambda advantage, probe: -advantage)  # max(a, b) = -min(-a, -b)
+        yield Slip("the maximum is taken where the minimum should be", negated, sign=-1.0)
         yield Slip(
             "the clip applies whatever the sign of the advantage: no minimum", None, objective=plain_clip(objective)
         )
@@ -105,7 +107,8 @@ def slips(objective: Objective, tau: float) -> Iterator[Slip]:
                 objective=larger_below(objective),
             )
     if isinstance(objective, GSPO):
-        yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", sum_for_mean)
+        yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing",
+                   partial(scaled_ratio, lambda length, width: length))  # fmt: skip
     if isinstance(objective, GMPO):
         yield Slip("the log ratio of a response is the sum over its tokens: 1/|y| is missing", objective=SumGMPO)
     again = "it is multiplied once more by the detached ratio"
@@ -127,7 +130,8 @@ def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
     if clips:
         nats = isinstance(objective, PMDToken | GMPO)
         high = NATS if nats else (*SHARES, *ABOVE_ONE)
-        yield Dial(tuple(clips), (NATS if nats else (*SHARES, 1.0), high))
+        narrow = ("narrow",) if isinstance(objective, GSPO | GMPO) else ()
+        yield Dial(tuple(clips), (NATS if nats else (*SHARES, 1.0), high), narrow=narrow)
     if isinstance(objective, SAPO):
         steep = (0.5, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
         yield Dial(("tau_pos", "tau_neg"), (steep, steep))
@@ -153,9 +157,9 @@ def dials(objective: Objective, tau: float) -> Iterator["Dial"]:
                words="the log ratio of a response is clamped at {:g} nats")  # fmt: skip
     yield Dial(("clamp",), ((0.5, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0),), twist=clamp_token,
                words="the log ratio of a token is clamped at {:g} nats")  # fmt: skip
-    yield Dial(("cap",), ((1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 50.0),), twist=dual_clip,
+    yield Dial(("cap",), ((1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 50.0),), twist=partial(capped, True),
                words="a dual clip: where the advantage is negative, the ratio is bounded at {:g}")  # fmt: skip
-    yield Dial(("cap",), ((1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 50.0),), twist=cap_ratio,
+    yield Dial(("cap",), ((1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 50.0),), twist=partial(capped, False),
                words="the ratio is capped at {:g}, beyond which it has no gradient")  # fmt: skip
 
 
@@ -169,6 +173,7 @@ class Dial:
         twist: maps value, batch and probe to the batch that the objective sees; None for options.
         words: of the slip, with the value.
         pull: the number is the temperature of the pull alone.
+        narrow: the batch `narrow` as well, for a clip of responses.
     """
 
     names: tuple[str, ...]
@@ -176,13 +181,14 @@ class Dial:
     twist: Any = None
     words: str = field(default="", compare=False)
     pull: bool = False
+    narrow: tuple[str, ...] = ()
 
     @property
     def seen_on(self) -> tuple[str, ...]:
         """The special batches on which the numbers act."""
         if self.twist is clamp_response:
             return ("wide", "narrow", "long")
-        return ("wide", "narrow") if "clip_low" in self.names else ("wide", "long")
+        return ("wide", *self.narrow) if "clip_low" in self.names else ("wide", "long")
 
     def start(self, objective: Objective) -> tuple[float, ...]:
         """The objective's own values, or infinity for a bound that it does not have."""
@@ -205,7 +211,7 @@ class Dial:
         if self.pull:
             if values[0] == 0:
                 return "there is no pull to pi_old"
-            tau = objective.tau  # type: ignore[attr-defined]
+            tau: Any = objective.tau  # type: ignore[attr-defined]
             for words, value in (
                 ("tau is not applied to the log ratio: as if it were 1", 1.0),
                 ("the pull is twice as strong: tau counts twice", 2 * tau),
@@ -213,7 +219,8 @@ class Dial:
             ):
                 if abs(values[0] / value - 1) < 1e-9:
                     return words
-            return f"the tau of the pull is {values[0]:g}, not {number(objective.tau)}"  # type: ignore[attr-defined]
+            wanted = f"{tau:g}" if isinstance(tau, int | float) else type(tau).__name__
+            return f"the tau of the pull is {values[0]:g}, not {wanted}"
         own = self.start(objective)
         if len(values) == 2 and values == own[::-1] and own[0] != own[1]:
             return f"{self.names[0]} and {self.names[1]} are swapped: they are {values[0]:g} and {values[1]:g}"
@@ -251,20 +258,9 @@ def is_open(name: str, value: float, nats: bool) -> bool:
     return value >= 6 if nats else value >= (0.9976 if name == "clip_low" else 403)
 
 
-def number(value: Any) -> str:
-    """A number, or the name of a rule."""
-    return f"{value:g}" if isinstance(value, int | float) else type(value).__name__
-
-
 def with_advantage(advantage: Callable[[Groups], Tensor], batch: Batch, probe: Probe) -> Batch:
     """The batch with another advantage of the groups."""
     return replace(batch, advantage=advantage(probe.groups).flatten())
-
-
-def with_rows(change: Callable[..., Tensor], *given: Any) -> Batch:
-    """The batch with its advantage changed: `given` is what `change` also takes, then batch and probe."""
-    *more, batch, _ = given
-    return replace(batch, advantage=change(batch.advantage, *more))
 
 
 def with_changed_advantage(change: Callable[[Tensor, Probe], Tensor], batch: Batch, probe: Probe) -> Batch:
@@ -294,14 +290,9 @@ def with_ratio(batch: Batch, log_ratio: Tensor) -> Batch:
     return replace(batch, logp=old + log_ratio, logp_old=old)
 
 
-def mean_log_ratio(batch: Batch, probe: Probe) -> Batch:
-    """The log ratios of a response divided by its length."""
-    return with_ratio(batch, batch.log_ratio / batch.length[:, None])
-
-
-def sum_for_mean(batch: Batch, probe: Probe) -> Batch:
-    """The log ratios of a response multiplied by its length."""
-    return with_ratio(batch, batch.log_ratio * batch.length[:, None])
+def scaled_ratio(scale: Callable[[Tensor, int], Tensor | float], batch: Batch, probe: Probe) -> Batch:
+    """The log ratios of a response times a number that depends on its length [N, 1] and the padded width."""
+    return with_ratio(batch, batch.log_ratio * scale(batch.length[:, None], batch.mask.shape[1]))
 
 
 def spread_mean(batch: Batch, probe: Probe) -> Batch:
@@ -313,11 +304,6 @@ def spread_mean(batch: Batch, probe: Probe) -> Batch:
 def prefix_ratio(batch: Batch, probe: Probe) -> Batch:
     """Give every token the log ratio of its response up to and including that token."""
     return with_ratio(batch, torch.where(batch.mask, batch.log_ratio.cumsum(1), 0.0))
-
-
-def negative_advantage(batch: Batch, probe: Probe) -> Batch:
-    """max(a, b) = -min(-a, -b)."""
-    return replace(batch, advantage=-batch.advantage)
 
 
 def clamp_token(limit: float, batch: Batch, probe: Probe) -> Batch:
@@ -334,39 +320,23 @@ def clamp_response(limit: float, batch: Batch, probe: Probe) -> Batch:
     return with_ratio(batch, torch.where(total.abs() <= limit, s, share))
 
 
-def dual_clip(cap: float, batch: Batch, probe: Probe) -> Batch:
-    """Ratios of at most `cap` where the advantage is negative."""
+def capped(negative_only: bool, cap: float, batch: Batch, probe: Probe) -> Batch:
+    """Ratios of at most `cap`, or only where the advantage is negative."""
     s = batch.log_ratio
-    return with_ratio(
-        batch, torch.where(batch.advantage[:, None] < 0, s.clamp_max(float(torch.tensor(cap).double().log())), s)
-    )
+    acts = (batch.advantage[:, None] < 0) | (not negative_only)
+    return with_ratio(batch, torch.where(acts, s.clamp_max(math.log(cap)), s))
 
 
-def cap_ratio(cap: float, batch: Batch, probe: Probe) -> Batch:
-    """Ratios of at most `cap`."""
-    return with_ratio(batch, batch.log_ratio.clamp_max(float(torch.tensor(cap).double().log())))
-
-
-def padded_mean(of_mean: bool, batch: Batch, probe: Probe) -> Batch:
-    """The log ratios of a response divided by the padded width; `of_mean`: an objective takes their mean itself."""
-    scale = batch.length[:, None] if of_mean else 1.0
-    return with_ratio(batch, batch.log_ratio * scale / batch.mask.shape[1])
-
-
-def token_mean(sizes: list[int], probe: Probe) -> Tensor:
+@lru_cache(maxsize=1024)
+def token_mean(sizes: tuple[int, ...], probe: Probe) -> Tensor:
     """[N] weights: the mean over the tokens of so many rows at a time, then the mean over these micro-batches."""
     tokens = torch.cat([part.sum().expand(len(part)) for part in probe.mask.sum(1).split(sizes)])
     return len(probe.mask) / (len(sizes) * tokens.double())
 
 
-def by_prompt(probe: Probe) -> Tensor:
-    """[N] weights: each prompt is a micro-batch."""
-    return token_mean([probe.reward.shape[1]] * len(probe.reward), probe)
-
-
 def by_rows(rows: int, probe: Probe) -> Tensor:
     """[N] weights: micro-batches of so many rows, the last one of what is left."""
-    return token_mean([len(part) for part in probe.mask.split(rows)], probe)
+    return token_mean(tuple(len(part) for part in probe.mask.split(rows)), probe)
 
 
 def by_parts(parts: int, early: bool, of_prompts: bool, probe: Probe) -> Tensor:
@@ -374,7 +344,7 @@ def by_parts(parts: int, early: bool, of_prompts: bool, probe: Probe) -> Tensor:
     items = probe.reward if of_prompts else probe.mask
     sizes = [len(part) for part in items.tensor_split(parts)]
     rows = probe.reward.shape[1] if of_prompts else 1
-    return token_mean([size * rows for size in (sizes if early else sizes[::-1]) if size], probe)
+    return token_mean(tuple(size * rows for size in (sizes if early else sizes[::-1]) if size), probe)
 
 
 def shifted_old(by: int, fill: float | None, batch: Batch, probe: Probe) -> Batch:
@@ -455,7 +425,9 @@ TWISTS: dict[str, Twist] = {
 }  # fmt: skip
 
 ROWS: dict[str, Callable[[Probe], Tensor]] = {
-    "the mean over tokens is taken within each prompt, then over the prompts": by_prompt,
+    "the mean over tokens is taken within each prompt, then over the prompts": lambda probe: by_rows(
+        probe.reward.shape[1], probe
+    ),
     **{f"the mean over tokens is taken within each micro-batch of {rows} rows, then over these": partial(by_rows, rows)
        for rows in (2, 3, 4, 5, 6, 8)},
     **{f"the mean over tokens is taken within each of {parts} micro-batches{of}, then over these{larger}":
@@ -496,11 +468,6 @@ def of_group_over_batch(groups: Groups, correction: int, centred: bool, constant
     """Reward minus the mean of its group, over the std of the batch; `centred`: that of these differences."""
     rewards = deviation(groups) if centred else groups.reward
     return deviation(groups) / (rewards.std(correction=correction) + constant)
-
-
-def of_batch_over_group(groups: Groups, correction: int, constant: float = 0.0) -> Tensor:
-    """Reward minus the mean of the batch, over the std of its group."""
-    return of_batch(groups, None) / (groups.reward.std(1, keepdim=True, correction=correction) + constant)
 
 
 def whitened_again(groups: Groups, correction: int, constant: float = 0.0) -> Tensor:
@@ -549,11 +516,6 @@ def tiled(groups: Groups, correction: int | None, constant: float = 0.0) -> Tens
     rows = torch.arange(prompts * size).remainder(prompts).view(prompts, size)
     minus = groups.reward - groups.reward.mean(1)[rows]
     return minus if correction is None else minus / (groups.reward.std(1, correction=correction) + constant)[rows]
-
-
-def max_baseline(groups: Groups) -> Tensor:
-    """The reward minus the best of the group."""
-    return groups.reward - groups.reward.amax(1, keepdim=True)
 
 
 def log_partitions(tau: float) -> dict[str, Callable[[Groups], Tensor]]:
@@ -609,7 +571,7 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
     "the baseline is the median of the group": lambda groups: (
         groups.reward - groups.reward.median(1, keepdim=True).values
     ),
-    "the baseline is the best reward of the group": max_baseline,
+    "the baseline is the best reward of the group": lambda groups: groups.reward - groups.reward.amax(1, keepdim=True),
     "the baseline is the worst reward of the group": lambda groups: groups.reward - groups.reward.amin(1, keepdim=True),
     "the baseline is the sum over the others divided by n, not n - 1": lambda groups: (
         groups.reward - (groups.reward.sum(1, keepdim=True) - groups.reward) / groups.reward.shape[1]
@@ -669,7 +631,9 @@ ADVANTAGES: dict[str, Callable[[Groups], Tensor]] = {
             "the difference from the mean of the group is divided by its {} std over the batch": partial(
                 of_group_over_batch, centred=True
             ),
-            "the mean is that of the batch, the {} std that of the group": of_batch_over_group,
+            "the mean is that of the batch, the {} std that of the group": lambda groups, correction, constant: (
+                of_batch(groups, None) / (groups.reward.std(1, keepdim=True, correction=correction) + constant)
+            ),
             "there is no baseline, and the reward is divided by the {} std": lambda groups, correction, constant: (
                 groups.reward / (groups.reward.std(1, keepdim=True, correction=correction) + constant).clamp_min(1e-12)
             ),
@@ -724,14 +688,9 @@ CHANGES: dict[str, Callable[[Tensor, Probe], Tensor]] = {
 "Changes of an advantage [N], whichever it is."
 
 
-def at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
-    """The batch of an objective at pi = pi_old, with the budget of the longest response."""
-    return cached_at_old(objective, probe, with_ref)  # type: ignore[arg-type]  # a frozen dataclass, so hashable
-
-
 @lru_cache(maxsize=4096)
-def cached_at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
-    """`at_old`, which every search calls with the same arguments."""
+def at_old(objective: Any, probe: Probe, with_ref: bool) -> Batch:
+    """The batch of an objective at pi = pi_old, with the budget of the longest response; every search asks again."""
     ref = probe.logp_ref if with_ref else None
     return credit(objective, probe.groups, probe.logp_old, probe.mask, ref, width=int(probe.mask.sum(1).max()))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pmdkit_lab.certify.probes import DIFFERS, NOT_FINITE, Probe, rows_apart, special
-from pmdkit_lab.certify.slips import Slip, at_old, with_rows
+from pmdkit_lab.certify.slips import Slip, at_old, with_changed_advantage
 from pmdkit_lab.certify.trial import REL_TOL, Slope, Trial
 
 
@@ -38,7 +38,9 @@ def in_silent(trial: Trial, i: int, wanted: Tensor) -> str:
         return ""
 
     def slope(advantage: Tensor) -> Tensor:
-        given = partial(with_rows, lambda own: torch.where(silent, advantage, own.view_as(silent)).flatten())
+        given = partial(
+            with_changed_advantage, lambda own, _: torch.where(silent, advantage, own.view_as(silent)).flatten()
+        )
         return trial.with_change(Slip("", given)).slope("special", i)
 
     names = {"its raw reward": reward, "the reward minus the mean of the batch": reward - reward.mean(),
@@ -48,9 +50,8 @@ def in_silent(trial: Trial, i: int, wanted: Tensor) -> str:
             start, unit = slope(0 * advantage), slope(sign * advantage) - slope(0 * advantage)
             times = float(((wanted - start) * unit).sum() / (unit**2).sum().clamp_min(1e-300))
             if times > 0 and float(rows_apart(wanted, start + times * unit).max()) <= 2 * REL_TOL:
-                close = next((x for x in (1.0, *(10.0**k for k in range(1, 13))) if abs(times / x - 1) < 1e-4), times)
-                size = "" if close == 1 else f", divided by {1 / close:.4g}: a std of 0 and its small constant"
-                size = size if close == 1 or close >= 10 else f" times {close:.4g}"
+                size = "" if abs(times - 1) < 1e-4 else f", divided by {1 / times:.4g}"
+                size += ": a std of 0 and its small constant" if times > 10 else ""
                 return f"in a group of equal rewards the advantage is {'minus ' * (sign < 0)}{name}{size}, not 0"
     return ""
 

@@ -109,7 +109,7 @@ class Trial:
         """`slope`, computed, or taken from the candidate that differs in `by_length` alone."""
         probe = KINDS[kind]()[i]
         if self.twin is not None:
-            rows = self.changes[-1].rows if self.changes != self.twin.changes else None
+            rows = self.changes[-1].rows if len(self.changes) > len(self.twin.changes) else None
             return self.twin.slope(kind, i) * (1 / probe.mask.sum(1) if rows is None else rows(probe))[:, None]
         logp = probe.logp.clone().requires_grad_()
         value = self.value(probe, logp)

@@ -135,11 +135,10 @@ def judge(
             words += [difference] if difference else []
             cost += (1.5 if difference in DIFFERS.values() else 1.0) * bool(difference)
     options = trial.options | (more or {}) | ({} if norm is None else {"norm": norm})
-    gaps = [
-        abs(float(his - value_scale * trial.value(p, p.logp) * c.factors[reduction]))
+    value = error <= REL_TOL and not large and trial.same_value and all(
+        abs(float(his - value_scale * trial.value(p, p.logp) * c.factors[reduction])) < 1e-6
         for (his, _), p, c in zip(wanted, batches, count, strict=True)
-    ]
-    value = not large and trial.same_value and max(gaps) < 1e-6
+    )  # fmt: skip
     cost += 0.1 * len(options) + (0.25 if trial.name in LATER else 0.0) - (0.01 if value else 0.0)
     verdict = Verdict(trial.name, options, tuple(words), error, value)
     return 0.0 if error <= REL_TOL else error, cost, verdict
