@@ -401,6 +401,8 @@ def test_dr_grpo_divides_by_a_constant_length_and_has_no_std():
     assert "norm=tokens was not asked for" in certify(by_tokens, TAU, ("dr-grpo",)).sentence()
     asked = certify(by_tokens, TAU, ("dr-grpo",), norm="tokens")
     assert (asked.right, asked.called) == (True, "dr-grpo (norm=tokens)")
+    rloo = certify(lambda x, old, r, m: -(centred(r) * torch.where(m, x, 0.0).sum(1)).mean(), TAU, ("rloo",))
+    assert (rloo.right, rloo.called) == (True, "rloo (norm=none)"), "the formula of its paper"
     left_in = partial(dr_grpo_loss, std=True)
     left_in.__name__ = "dr_grpo_loss"
     assert "but the advantage is divided by the sample std, to which 0.0001 is" in certify(left_in, TAU).sentence()

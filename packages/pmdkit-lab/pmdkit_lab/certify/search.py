@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import UsageError, unknown
-from pmdkit.objectives import OBJECTIVES, DrGRPO, Objective, PMDPart, traits
+from pmdkit.objectives import GRPO, OBJECTIVES, DrGRPO, Objective, PMDPart, traits
 from pmdkit_lab.certify.candidates import COMMON, LATER, PAIRED, both_lengths, trials, usual
 from pmdkit_lab.certify.fit import fit_all
 from pmdkit_lab.certify.penalty import in_reward, with_penalty
@@ -73,17 +73,18 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
 
 def as_asked(verdict: Verdict, among: tuple[str, ...], given: dict[str, Any]) -> Verdict:
     """The verdict with the options that were given; where one name was, any other option is a difference."""
-    own = {f.name: f.default for f in fields(OBJECTIVES[verdict.name])}
-    given_here = {key: value for key, value in given.items() if own.get(key, value) != value}
-    verdict = replace(verdict, options=given_here | verdict.options)
-    # papers leave open which of two stds, its small constant, and the constant length of Dr. GRPO
-    either = {own.get("std"), verdict.options.get("std")} <= set(dict(STDS))
-    left = {"std_constant", "width", *(("std",) if either else ())}
-    other = {key: value for key, value in verdict.options.items() if given.get(key) != value and key not in left}
-    unasked = [f"{key}={value}" for key, value in other.items()]
-    if len(among) != 1 or not verdict.right or not unasked:
-        return verdict
-    return replace(verdict, slips=(f"{', '.join(unasked)} was not asked for: --set {' --set '.join(unasked)}",))
+    kind = OBJECTIVES[verdict.name]
+    own = {f.name: f.default for f in fields(kind)}
+    options = {key: value for key, value in given.items() if own.get(key, value) != value} | verdict.options
+    # papers leave open which of two stds, its small constant, and the constant length of Dr. GRPO; and outside the kin
+    # of GRPO, whose names differ by the length rule, the sum over tokens is the formula of the paper
+    either = {own.get("std"), options.get("std")} <= set(dict(STDS))
+    summed = options.get("norm") == "none" and not issubclass(kind, GRPO)
+    left = {"std_constant": True, "width": True, "std": either, "norm": summed}
+    other = [f"{key}={value}" for key, value in options.items() if given.get(key) != value and not left.get(key)]
+    unasked = f"{', '.join(other)} was not asked for: --set {' --set '.join(other)}"
+    differs = other and len(among) == 1 and verdict.right
+    return replace(verdict, options=options, slips=(unasked,) if differs else verdict.slips)
 
 
 def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **options: Any) -> None:
