@@ -1,9 +1,9 @@
 """What does a sampler do that the loss does not know of? `python benchmarks/sampler_law.py run [TASK ...]|record`.
 
 Stated before the first run. Responses are drawn from q, the policy at a top_p or a temperature that the loss does not
-apply, and the loss divides by pi_old. The law (`explain.entropy.sampler_push`): if the advantages of a loss have the
-mean -c under q, its first step pushes the logits by c (pi - q), beside the step of that loss with the mean baseline.
-So where rewards say nothing, c > 0 flattens the policy, c < 0 sharpens it, and c = 0 does neither. PMD-part has c > 0,
+apply, and the loss divides by pi_old. The law (`theory.sampler_push`): a loss whose advantages have the mean -c under q
+has, at the first step, a push c (pi - q) on the logits beside the step of the same loss with the mean baseline. So
+where rewards say nothing, c > 0 flattens the policy, c < 0 sharpens it, and c = 0 does neither. PMD-part has c > 0,
 AsymRE at its default shift c = -0.1; PMD-mean, RLOO and GRPO have 0.
 
 Cells: five objectives x three samplers (full; top_p 0.9; temperature 0.8) x two rewards: the task's own, and random

@@ -1,8 +1,8 @@
 """Does a sampler that the loss does not know of move SmolLM2 as the sampler law says? `run RUNS [WORKERS]|record`.
 
-Stated before the first run. The law (`explain.entropy.sampler_push`): responses come from q, the loss divides by
-pi_old, and a loss whose advantages have the mean -c under q pushes the logits by c (pi - q) at the first step.
-PMD-part has c > 0, so a q that is sharper than pi flattens the policy; PMD-mean has c = 0. On small transformers
+Stated before the first run. The law (`theory.sampler_push`): responses come from q, the loss divides by pi_old, and a
+loss whose advantages have the mean -c under q pushes the logits by c (pi - q) from the first step on. PMD-part has
+c > 0, so a q that is sharper than pi flattens the policy; PMD-mean has c = 0. On small transformers
 (`sampler_law.py`) PMD-part did so under random rewards in all four comparisons, and where rewards decide the push died
 out as the pass rate rose.
 

@@ -83,7 +83,12 @@ def open_tracker(name: str, folder: Path, config: Any, first: int) -> Any:
         mode, project = os.environ.get("WANDB_MODE", "offline"), os.environ.get("WANDB_PROJECT", "pmdkit")
         tracker = tracking.WandBTracker(project, dir=str(folder), id=own, name=folder.name, mode=mode, **options)
     else:
+        import trackio
+
+        class TrackioTracker(tracking.TrackioTracker):  # whose `finish` trackio repeats at exit, on stdout
+            finish = tracking.on_main_process(lambda self: trackio.finish())
+
         options |= {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-        tracker = tracking.TrackioTracker("pmdkit", name=f"{folder.name}-{own}", **options)
+        tracker = TrackioTracker("pmdkit", name=f"{folder.name}-{own}", **options)
     tracker.start()
     return tracker
