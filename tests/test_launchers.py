@@ -68,7 +68,8 @@ def importable():
 @pytest.fixture(scope="module")
 def ray(importable):
     """A cluster on this machine; tests that use Ray share it, and no other that happens to be here."""
-    ray = pytest.importorskip("ray")
+    import ray
+
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="ray", dir="/tmp") as place:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", place)  # short: it holds sockets
@@ -97,7 +98,6 @@ def launcher(request):
     if request.param == "ray":
         request.getfixturevalue("ray")
     if request.param == "slurm":
-        pytest.importorskip("submitit")
         return make_launcher("slurm", 2, cluster="local")
     return make_launcher(request.param, 2)
 

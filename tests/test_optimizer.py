@@ -74,7 +74,6 @@ class Both:
             part.load_state_dict(state)
 
 
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest():
     ours, theirs = (end(make, Net())[0] for make in (lambda net: make_optimizer(net, "muon", 0.01), Both))
     assert torch.equal(ours, theirs)

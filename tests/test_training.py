@@ -151,7 +151,6 @@ def test_a_run_of_a_small_tier_needs_no_model_library_and_no_compiler():
 
 
 def test_metrics_as_tables_and_a_panel_on_an_axis_of_ones_own(tmp_path):
-    pytest.importorskip("pandas")
     from matplotlib.figure import Figure
 
     run = train(env="pass-rates", steps=3, group=4, out=tmp_path / "run")

@@ -10,8 +10,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 
-pytest.importorskip("transformers")
-
 from pmdkit import train
 from pmdkit.envs.math import make_math
 from pmdkit.llm import evaluate

@@ -117,7 +117,6 @@ def test_every_exit_code_stands_on_its_page():
 
 
 def test_slurm_without_srun_is_an_environment_that_lacks_it(call, tmp_path, capsys, monkeypatch):
-    pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert call("sweep", "bandit", "needle", "--over", "tau=0.05,0.5", "--launcher", "slurm", "--out", "sweep") == 3
     assert "srun" in capsys.readouterr().err.splitlines()[-1]

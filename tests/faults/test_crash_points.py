@@ -1,6 +1,5 @@
 """Killed, failing or without power at any call that changes a folder: nothing acknowledged is lost."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from tests.nightly import mostly_nightly
 
 from .crash_points import StruckRun, failures, kills, state
 from .file_calls import Call, Calls, quick_place
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is missing here")
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from tests.nightly import mostly_nightly
 from . import crash_points
 from .file_calls import Calls, Fault, quick_place, start_forked
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is missing here")
 ROWS = 7  # which neither two nor three processes share evenly
 LOST = 42  # exit code of a rank that noticed the loss of another
 FULL = 43  # of one whose disk is full

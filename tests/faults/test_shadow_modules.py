@@ -21,7 +21,6 @@ SCRIPT = "import sys\nfrom pmdkit.cli import main\nsys.exit(main())\n"  # what p
 STANDARD = "ctypes json logging multiprocessing random resource sitecustomize socket subprocess tempfile"
 OTHERS = "filelock jinja2 matplotlib numpy peft rich safetensors sympy torch tqdm transformers triton wandb yaml"
 OWN = "conftest pmdkit pmdkit_adapters pmdkit_course pmdkit_lab strict_answers usercustomize"
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="os.mkfifo is missing here")
 MODULES = [*STANDARD.split(), *OTHERS.split(), *OWN.split()]
 
 OUTSIDE = [  # {}: a new folder for what it writes

@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-pytest.importorskip("peft")
-
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,6 @@ def test_mypy_refuses_the_marked_lines(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("pyright") is None, reason="pyright is not installed")
 def test_pyright_refuses_the_marked_lines(tmp_path):
     settings = {"include": [FILE.name], "extraPaths": [str(ROOT)]}
     (tmp_path / FILE.name).write_bytes(FILE.read_bytes())

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 
 from pmdkit import train
 from pmdkit.envs.tokens import make_tokens
@@ -42,7 +43,6 @@ def test_round_trip_changes_no_bit(tmp_path, tied):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_transformers_loads_model_and_tokenizer(tmp_path, tied):
-    transformers = pytest.importorskip("transformers")
     made = model(tied)
     save_pretrained(made, WORDS, tmp_path)
     theirs, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
@@ -71,7 +71,6 @@ def test_transformers_loads_model_and_tokenizer(tmp_path, tied):
 
 def test_a_folder_that_transformers_wrote_is_read_back(tmp_path):
     """A toy run that another program trained further."""
-    transformers = pytest.importorskip("transformers")
     made = model()
     save_pretrained(made, WORDS, tmp_path / "ours")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")

@@ -36,7 +36,6 @@ def events(folder):
 @pytest.mark.slow
 def test_tensorboard_has_the_numbers_and_a_resumed_run_goes_on_at_its_step(tmp_path):
     """Steps after the checkpoint are computed again: each stands once, with the newer number."""
-    pytest.importorskip("tensorboard")
     warnings = []
     report(["tensorboard"], tmp_path, ROWS, warnings)
     found = events(tmp_path)
@@ -65,7 +64,7 @@ print(json.dumps("done"))
 
 
 def apart(name, folder, *steps, **environment):
-    """In a process of its own: these packages leave threads and services behind."""
+    """In a process of its own: these packages leave threads and services behind. By hand, with `pmdkit[trackers]`."""
     folder.mkdir(exist_ok=True)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "TRACKIO_"))}
     words = [sys.executable, "-c", OFFLINE, name, str(folder), *map(str, steps)]
