@@ -61,7 +61,7 @@ PREDICTED = {
     ("pass_rate", "pmd-part", "task"): "down",
 }
 SET = [[*SEEDS], LEAST, STEPS, LR, TAU, MARGIN, SAMPLERS, REWARDS, COIN, SETTINGS, [*PREDICTED.items()]]
-DIGEST = hashlib.sha256(json.dumps([__doc__, SET]).encode()).hexdigest()[:16]
+DIGEST = hashlib.sha256(json.dumps([__doc__, SET]).encode()).hexdigest()[:16]  # frozen: the law is in the lab now
 PLACE = Path(__file__).parent / "results" / "smollm2-sampler.json"
 JOURNAL = PLACE.with_suffix(".jsonl")
 KEYS = ("objective", "sampler", "rewards", "seed")

@@ -128,7 +128,7 @@ class MuonAdamW(torch.optim.Optimizer):
         super().__init__([part.param_groups[0] for part in self.parts], {"lr": lr})
 
     def step(self, closure: Any = None) -> Any:
-        """A step of both parts, on the groups and the state of this optimizer: the ones that checkpoints restore."""
+        """Step Muon and AdamW with the parameter groups and the state of this optimizer, which checkpoints restore."""
         for part, group in zip(self.parts, self.param_groups, strict=True):
             part.param_groups, part.state = [group], self.state
             part.step()

@@ -18,7 +18,7 @@ OWN_PACKAGES = ("pmdkit", "pmdkit_adapters", "pmdkit_lab", "pmdkit_course", "str
 
 
 def sibling_modules(file: Path) -> dict[str, Path]:
-    """By name the modules in a file's folder that its source imports anywhere, or that these import; nothing runs."""
+    """The modules beside a file, name -> path, that it imports itself or through one another; no code runs."""
     folder = file.resolve().parent
     found: dict[str, Path] = {}
     left = [("", file)]

@@ -88,6 +88,8 @@ def interval_text(interval: MeanInterval | Array, form: str = ".2f") -> str:
 
 
 # ---- Graded draws. Shapes: P problems, n = m k draws on each, in m blocks of k.
+# Two methods: `estimate_at_k` reads the spread off many blocks or problems; `measure_at_k` has one block of k, and
+# bounds what it cannot see. Stored results need both: smollm2.json the first, smollm2-gsm8k.json the second.
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def clopper_pearson(share: float, count: float) -> Interval:
 
 @dataclass(frozen=True)
 class GradedDraws:
-    """Graded draws.
+    """Draws on P problems, n on each, with their grades.
 
     Attributes:
         right: [P, n] 1 for a right draw, 0 for a wrong one.

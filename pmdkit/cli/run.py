@@ -100,7 +100,7 @@ def gauge_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def share(measured: float | None, predicted: float | None) -> str:
-    """Fraction of the target reached."""
+    """The measured log-ratio in percent of the predicted one, as text; "-" if one is missing or the latter is 0."""
     if measured is None or predicted is None or abs(predicted) < 1e-12:
         return "-"
     percent = 100 * measured / predicted

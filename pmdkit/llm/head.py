@@ -158,7 +158,7 @@ def chunks(rows: slice, size: int) -> list[slice]:
 def logits(states: Tensor, weight: Tensor) -> Tensor:
     """[m, V] logits of states [m, d] and a weight [V, d] as `head_operand` gives it, in float32 or wider; no gradient.
 
-    If rounded to bfloat16, a response is off by tenths of a nat.
+    Not in bfloat16, whose rounding shifts the log-probability of a response by tenths of a nat.
     """
     if states.is_cuda and states.dtype == weight.dtype and states.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(states, weight.T, out_dtype=torch.float32)

@@ -56,7 +56,7 @@ class CastingBlock:
     kept: Copies | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's own forward pass."""
+        """The forward pass of the block, with its weights cast to bfloat16 or float16 if an input has that dtype."""
         assert isinstance(self, nn.Module)
         dtypes = {x.dtype for x in (*args, *kwargs.values()) if isinstance(x, Tensor)}
         dtype = next((half for half in (torch.bfloat16, torch.float16) if half in dtypes), None)

@@ -41,7 +41,7 @@ class Chi2PO(Checked):
 
     @property
     def population(self) -> str | None:
-        """At k = 1 the link is the log ratio, and Theorem 1 holds."""
+        """`theory.pmd_mean` at kl_share 1, where the link is the log ratio; otherwise none is known."""
         return "pmd_mean" if self.kl_share == 1 else None
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -48,22 +48,22 @@ class DRO(Checked):
 
     @property
     def needs_peers(self) -> bool:
-        """Only the group's mean needs a second draw."""
+        """Whether a group needs two draws: only where the value is the mean of the group."""
         return self.value == "group"
 
     @property
     def unbiased(self) -> bool:
-        """Only with a constant value: a function may look at a response's own draw."""
+        """Whether the first step is unbiased: not with a function, which may look at a response's own draw."""
         return not callable(self.value)
 
     @property
     def equal_groups(self) -> str:
-        """Equal rewards can still be better or worse than a given value."""
+        """Equal rewards "anchor" with the mean of the group; they "learn" with a value that may differ from them."""
         return "anchor" if self.value == "group" else "learn"
 
     @property
     def population(self) -> str | None:
-        """With the mean reward this is PMD-mean."""
+        """`theory.pmd_mean` with the mean of the group as the value; otherwise none is known."""
         return "pmd_mean" if self.value == "group" else None
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -108,7 +108,7 @@ class Traits:
 
 
 def traits(objective: Any) -> Traits:
-    """The traits of an objective: what it states, and the defaults for the rest."""
+    """The traits of an objective: those that it defines, and the defaults of `Traits` for the rest."""
     names = [field.name for field in fields(Traits)[1:]]
     return Traits(objective, **{name: getattr(objective, name) for name in names if hasattr(objective, name)})
 

@@ -86,17 +86,17 @@ class PMDBetween(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """The baseline must not depend on a response's own draw; the mean of the peers does not, whatever tau is."""
+        """Whether the baseline ignores a response's own draw: "loo", without a rule for k or tau unless k is 0."""
         return self.baseline == "loo" and (self.k == 0 or not (callable(self.k) or callable(self.tau)))
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
-        """The appendix's scale is twice the policy gradient."""
+        """Whether the first step is the policy gradient: with scale "paper" it is twice that."""
         return self.scale == "half"
 
     @property
     def population(self) -> str | None:
-        """A rule for k needs the rewards of a group, which the full-support solution does not have."""
+        """`theory.between`; none with a rule for k, which needs the rewards of a group."""
         return None if callable(self.k) else "between"
 
     def advantage(self, groups: Groups) -> Tensor:

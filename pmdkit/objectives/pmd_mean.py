@@ -45,12 +45,12 @@ class PMDMean(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
+        """Whether the first step is unbiased: a baseline with a response's own draw scales it by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
-        """The appendix's scale is twice the policy gradient."""
+        """Whether the first step is the policy gradient: with scale "paper" it is twice that."""
         return self.scale == "half"
 
     def advantage(self, groups: Groups) -> Tensor:

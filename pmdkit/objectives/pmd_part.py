@@ -58,12 +58,12 @@ class PMDPart(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """The baseline must not depend on a response's own draw."""
+        """Whether the baseline ignores a response's own draw: "loo", without a target cap or a rule for tau."""
         return self.baseline == "loo" and self.target_cap is None and not callable(self.tau)
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
-        """The appendix's scale is twice the policy gradient."""
+        """Whether the first step is the policy gradient: with scale "paper" it is twice that."""
         return self.scale == "half"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -44,7 +44,7 @@ class PMDScore(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
+        """Whether the first step is unbiased: a baseline with a response's own draw scales it by (G - 1) / G."""
         return self.baseline == "loo"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

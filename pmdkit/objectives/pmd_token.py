@@ -56,12 +56,12 @@ class PMDToken(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
+        """Whether the first step is unbiased: a baseline with a response's own draw scales it by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property
     def whole_groups(self) -> bool:
-        """This region compares the tokens of all responses to a prompt."""
+        """Whether whole groups are needed: trust region "m2po" compares the tokens of all responses to a prompt."""
         return self.trust_region == "m2po"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

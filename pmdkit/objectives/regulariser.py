@@ -76,7 +76,7 @@ class Regulariser:
 
     @property
     def uses_reference(self) -> bool:
-        """A penalty needs the reference policy."""
+        """Whether the reference policy is needed: by a KL penalty, or by the objective itself."""
         return self.kl_coef > 0 or getattr(super(), "uses_reference", False)
 
     def shape_reward(self, groups: Groups, logp_old: Tensor, mask: Tensor, logp_ref: Tensor | None) -> Groups:

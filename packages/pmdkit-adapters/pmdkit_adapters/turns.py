@@ -328,7 +328,7 @@ class EnvironmentCallback(TrainerCallback):
     """Warns of each step in which an environment failed, with the first reason."""
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
-        """Look for failed episodes."""
+        """Warn of episodes of the step whose environment failed, with the first reason."""
         episodes = result.rollouts.episodes or ()
         reasons = [episode.failure for episode in episodes if episode.failure]
         if reasons and run.backend.process_group.is_main_process:

@@ -352,7 +352,7 @@ def proportion(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagno
 
 
 def of_range(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """Right or nearly so within a range, and one and the same number for all that lies beyond an end of it."""
+    """The answer was clipped: right, or nearly, within a range, and the same number for everything beyond an end."""
     if any(g.shape != w.shape for g, w in zip(given, wanted, strict=True)):
         return None
     got, due = (np.concatenate([np.ravel(x) for x in numbers]) for numbers in (given, wanted))

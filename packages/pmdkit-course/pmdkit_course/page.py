@@ -72,5 +72,5 @@ def check(
 
 
 def too_long(number: int, frame: FrameType | None) -> None:
-    """What the page's signal does to an answer."""
+    """The handler of the page's signal: end an answer that takes too long."""
     raise TooLong

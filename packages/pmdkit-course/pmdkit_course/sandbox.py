@@ -232,7 +232,7 @@ def end_all(account: int) -> None:
 
 
 def replies_of(request: Message, sandboxed: bool, account: int | None = None) -> Iterator[Message]:
-    """Run an answer; what the worker wrote, line by line, and then again and again how it ended."""
+    """Run an answer; yields each line that the worker wrote and then, without end, how its process ended."""
     end: Message = {"late": True}
     with tempfile.TemporaryFile() as written:
         with start_arguments(sandboxed, account) as (prefix, arguments):

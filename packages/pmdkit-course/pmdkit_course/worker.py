@@ -78,7 +78,7 @@ def limit(memory_mb: int, seconds: float, processes: int) -> None:
     """Set hard limits for this process and its children, which an answer cannot raise.
 
     Args:
-        memory_mb: address space beyond what it has now. Not where the system does not tell what it has, as macOS.
+        memory_mb: address space beyond what the process has now; only on Linux, which tells how much that is.
         seconds: time of an answer; twice as much processor time is allowed, also to an answer that ignores its clock.
         processes: how many there may be with this one, threads included; 0 for no limit.
     """
@@ -105,7 +105,7 @@ def limit(memory_mb: int, seconds: float, processes: int) -> None:
 
 
 def load(request: Message) -> tuple[Any, Message]:
-    """Run the imports and the cell; returns the function it defines, and the reply."""
+    """Run the imports and the cell of an answer; returns the function that the cell defines, and the reply."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     try:
         exec(compile("\n".join(request["imports"]), "<imports>", "exec"), names)

@@ -160,7 +160,7 @@ def disowns(sentence: str) -> bool:
 
 
 def states_another(sentence: str, value: str, known: set[str]) -> bool:
-    """Whether a sentence denies the value, or ends in another number that it does not count or refer to."""
+    """Whether a sentence denies `value` or ends in another number that is neither known, a count nor a reference."""
     if "not" in sentence and f"not {value}" in sentence.replace("$", ""):
         return True
     if all(found.group() in known or refers(found) for found in NUMBER.finditer(sentence)):

@@ -71,7 +71,7 @@ def repair(text: str) -> tuple[str, list[str]]:
 
 
 def float_rounded(answer: str) -> bool:
-    """Whether an integer looks rounded by a float: too long for one, yet exactly one, and neither round nor a power."""
+    """Whether a long integer was probably rounded to a float: it is exactly one, and neither round nor a power."""
     number = abs(int(answer)) if re.fullmatch(r"-?\d{16,300}", answer) else 0
     if number <= 2**53 or int(float(number)) != number:
         return False

@@ -42,7 +42,7 @@ class Countdown(Kind, BatchedProblem):
 
     @property
     def prompt_length(self) -> int:
-        """The numbers and the target."""
+        """L: one token for each number, and one for the target."""
         return self.numbers + 1
 
     @property

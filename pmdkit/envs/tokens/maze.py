@@ -47,7 +47,7 @@ class Maze(Kind, BatchedProblem):
 
     @property
     def prompt_length(self) -> int:
-        """The cells, row by row."""
+        """L: one token for each cell, row by row."""
         return self.size**2
 
     @property

@@ -40,7 +40,7 @@ class ModularSum(Kind, OneAnswer):
 
     @property
     def prompt_length(self) -> int:
-        """2."""
+        """L = 2: the two numbers."""
         return 2
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
@@ -77,7 +77,7 @@ class Copy(Kind, OneAnswer):
 
     @property
     def prompt_length(self) -> int:
-        """The row."""
+        """L: the symbols of the row."""
         return self.length
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
@@ -149,7 +149,7 @@ class Parity(Kind, TokenProblem):
 
     @property
     def prompt_length(self) -> int:
-        """The bits."""
+        """L: one token per bit."""
         return self.length
 
     @property
@@ -211,7 +211,7 @@ class Addition(Kind, OneAnswer):
 
     @property
     def prompt_length(self) -> int:
-        """Two numbers and two signs."""
+        """L: the digits of two numbers, "+" and "="."""
         return 2 * self.digits + 2
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:

@@ -28,8 +28,8 @@ class WeightSyncCheck:
 
     Attributes:
         prompts, responses: tokens.
-        tolerance: of the mean absolute difference over `typical` tokens, nats. In float32 a lost update shows; in
-            bfloat16 only gross errors do: 1e-6 is below its rounding, and the version reveals old weights.
+        tolerance: nats, for the mean absolute difference over `typical` tokens. In float32 it reveals a lost update;
+            in bfloat16, whose rounding is coarser than an update, only gross errors: the version reveals old weights.
     """
 
     prompts: Sequence[Tokens]

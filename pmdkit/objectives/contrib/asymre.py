@@ -39,12 +39,12 @@ class AsymRE(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
+        """Whether the first step is unbiased: a baseline with a response's own draw scales it by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property
     def equal_groups(self) -> str:
-        """Every draw of such a group has advantage -shift."""
+        """Equal rewards "learn" unless shift is 0, since every draw then has advantage -shift."""
         return "silent" if self.shift == 0 else "learn"
 
     def advantage(self, groups: Groups) -> Tensor:

@@ -48,12 +48,12 @@ class FlowRL(TB):
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
-        """Any other norm divides by the length twice."""
+        """Whether the first step is the policy gradient: with norm "none"; any other divides by the length twice."""
         return self.norm == "none"
 
     @property
     def stop_gradient(self) -> bool:
-        """The weight is a constant for the gradient."""
+        """Whether the loss has a factor without gradient: its weight, unless `weight` is "none"."""
         return self.weight != "none"
 
     def advantage(self, groups: Groups) -> Tensor:

@@ -42,7 +42,7 @@ class GMPO(GRPO):
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
-        """Any other norm divides by the length twice."""
+        """Whether the first step is the policy gradient: with norm "none"; any other divides by the length twice."""
         return self.norm == "none"
 
     def loss(self, batch: Batch) -> torch.Tensor:

@@ -41,7 +41,7 @@ class GRPOKL(GRPO):
 
     @property
     def equal_groups(self) -> str:  # type: ignore[override]
-        """The pull stays where the advantage is 0."""
+        """Equal rewards "anchor" with a KL term, which pulls where the advantage is 0; else they are "silent"."""
         return "anchor" if self.kl_loss_coef > 0 else "silent"
 
     def loss(self, batch: Batch) -> torch.Tensor:

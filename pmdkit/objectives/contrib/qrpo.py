@@ -48,12 +48,12 @@ class QRPO(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """The share of the others below is unbiased. An exponential of it is not, nor is a tau that sees the draw."""
+        """Whether the first step is unbiased: with ties "weak", a share of the other draws, and no rule for tau."""
         return self.ties == "weak" and not callable(self.tau)
 
     @property
     def equal_groups(self) -> str:
-        """Equal rewards are one jump from 0 to 1, whose average is Z; its upper end is above the average."""
+        """Equal rewards "anchor" with ties "exact", which gives them advantage 0; with "weak" it is more: "learn"."""
         return "anchor" if self.ties == "exact" else "learn"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

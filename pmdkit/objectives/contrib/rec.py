@@ -72,7 +72,7 @@ class REC(Checked):
 
     @property
     def whole_groups(self) -> bool:
-        """This region compares the tokens of all responses to a prompt."""
+        """Whether whole groups are needed: trust region "m2po" compares the tokens of all responses to a prompt."""
         return self.trust_region == "m2po"
 
     def advantage(self, groups: Groups) -> torch.Tensor:
@@ -100,5 +100,5 @@ class REC(Checked):
         return torch.where(kept, -advantage * gain, 0.0)
 
     def weigh(self, s: torch.Tensor) -> torch.Tensor:
-        """The integral of the weight: e^s with importance weights, s without."""
+        """The antiderivative in s of the weight of a token: e^s with importance sampling, s without."""
         return s.exp() if self.importance_sampling else s

@@ -51,17 +51,17 @@ class ReinforcePP(GRPO):
 
     @property
     def whole_batch(self) -> bool:
-        """The group's mean without a std needs nothing from other prompts."""
+        """Whether other prompts of the batch matter: not for the group's mean without a std."""
         return self.baseline == "batch" or self.std != "none"
 
     @property
     def needs_peers(self) -> bool:
-        """A single response is compared with those to other prompts, unless the group's mean is the baseline."""
+        """Whether a group needs two draws: with baseline "group"; "batch" compares with other prompts instead."""
         return self.baseline == "group"
 
     @property
     def equal_groups(self) -> str:  # type: ignore[override]
-        """A group with all responses right is above the mean of the batch."""
+        """Equal rewards are "silent" with baseline "group"; with "batch" they may differ from it, and "learn"."""
         return "silent" if self.baseline == "group" else "learn"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -41,12 +41,12 @@ class TOPR(Checked):
 
     @property
     def needs_peers(self) -> bool:
-        """Only the mean needs a second draw."""
+        """Whether a group needs two draws: with baseline "loo", the mean of the peers."""
         return self.baseline == "loo"
 
     @property
     def equal_groups(self) -> str:
-        """Without a baseline the reward itself pushes."""
+        """Equal rewards are "silent" with baseline "loo"; with "none" they are the advantage, and "learn"."""
         return "silent" if self.baseline == "loo" else "learn"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -32,11 +32,11 @@ Ask = tuple[Sequence[int], dict[int, float]]
 
 @dataclass
 class Witness:
-    """A client that was certified and trains nothing else: with it, its server is certified again during a run.
+    """A certified client that trains nothing else, kept so that its server can be certified again during a run.
 
     Attributes:
-        tokens: what it was certified with.
-        move, rate: of the steps that it was certified by.
+        tokens: the sequence that it was certified on.
+        move, rate: size and learning rate of the steps that certified it.
     """
 
     client: TrainingClient

@@ -39,7 +39,7 @@ class CostCallback(TrainerCallback):
     faults: Sequence[str]
 
     def on_init_end(self, run: RunContext) -> None:
-        """Show both."""
+        """Show the tokens that the run costs, and warn of calls of the server whose gradient is wrong."""
         assert isinstance(run.spec, LLMSpec)
         costs = token_costs(run.spec, self.prompt, self.reference)
         run.display.note("on the server: " + "; ".join(f"{count:,} {what}" for what, count in costs.items()))

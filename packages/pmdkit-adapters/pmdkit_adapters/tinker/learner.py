@@ -261,9 +261,9 @@ def rectangle(logps: Sequence[Tensor], mask: Tensor) -> Tensor:
 
 
 def certified_client(spec: LLMSpec, text: Tokens) -> tuple[service.TrainingClient, certificate.Witness, list[str]]:
-    """A new client that takes the right gradient, what proved it, and which calls of its server do not.
+    """A new client whose call takes the right gradient, the witness that proved it, and the calls that are wrong.
 
-    `text` is any.
+    `text` may be any tokens; the proof is made on them.
     """
     make = service.connect(spec)
     witness, faults = certificate.certify(make, text)

@@ -202,5 +202,5 @@ def supported(tinker: Any, server: Server, key: str) -> tuple[Any, list[str]]:
 
 
 def ready(client: Any) -> Any:
-    """A client, which newer versions of the SDK give as a future."""
+    """The client itself; newer versions of the SDK return a future of it."""
     return client.result() if hasattr(client, "result") else client

@@ -59,17 +59,17 @@ class Exercise:
 
     @property
     def lesson(self) -> str:
-        """Its number, "103"."""
+        """Number of its lesson, such as "103"."""
         return self.id.partition(".")[0]
 
     @property
     def name(self) -> str:
-        """Of the function to write."""
+        """Name of the function to write."""
         return self.solution.__name__
 
     @property
     def title(self) -> str:
-        """A few words."""
+        """Title, in a few words."""
         return tasks(self.lesson)[self.id]["title"]
 
     @property
@@ -84,12 +84,12 @@ class Exercise:
 
     @property
     def difficulty(self) -> int:
-        """1 to 5."""
+        """Difficulty, from 1 to 5."""
         return int(tasks(self.lesson)[self.id]["difficulty"])
 
     @property
     def minutes(self) -> int:
-        """A learner's."""
+        """Minutes that a learner needs."""
         return int(tasks(self.lesson)[self.id]["minutes"])
 
 
@@ -124,7 +124,7 @@ class AnswerVerdict:
         return "\n".join(filter(None, [" ".join(filter(None, self.parts())), self.more]))
 
     def parts(self) -> tuple[str, str]:
-        """The word that stands first, and the rest."""
+        """The first words of the verdict, which stand out on a page, and the rest."""
         if self.right or self.untouched:
             first, _, rest = self.says.partition(". ")
             return first if not rest else first + ".", rest
@@ -195,7 +195,7 @@ def stored() -> dict[str, Any]:
 
 
 def without_solution(which: str, entry: dict[str, Any]) -> Exercise:
-    """An exercise of a wheel."""
+    """An exercise from its entry in a wheel, which has no solutions: calling its solution raises EnvironmentLacks."""
 
     def solution(*arguments: Any) -> Any:
         raise EnvironmentLacks(NO_SOLUTIONS)
@@ -239,5 +239,5 @@ def exercise(which: str) -> Exercise:
 
 
 def ids() -> list[str]:
-    """Of all exercises, in the order of the course."""
+    """Ids of all exercises, in the order of the course."""
     return [e.id for number in lessons() for e in of_lesson(number)]

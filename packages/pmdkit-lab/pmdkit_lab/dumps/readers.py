@@ -570,7 +570,7 @@ def superseded(file: Path, root: Path) -> bool:
 
 
 def column_names(option: str | None) -> dict[str, str]:
-    """Our names of columns to theirs, from `--columns reward=score,prompt=question`."""
+    """pmdkit's names of columns to those of the dump, from `--columns reward=score,prompt=question`."""
     pairs = [pair.partition("=") for pair in (option or "").split(",") if pair]
     if not all(sign and theirs for _, sign, theirs in pairs):
         raise UsageError(f"--columns got {option!r}; expected our names and theirs: reward=score,prompt=question")

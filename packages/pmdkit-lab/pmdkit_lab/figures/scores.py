@@ -94,7 +94,7 @@ def grpo(model: str) -> Score:
 
 
 def named(model: str) -> Score:
-    """PMD-mean at the temperature whose gains the text states."""
+    """The scores of PMD-mean for a model, at the temperature whose gains the paper's text states."""
     return next(score for score in SCORES if (score.model, score.tau) == (model, NAMED[model]))
 
 

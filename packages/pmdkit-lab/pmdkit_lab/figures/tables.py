@@ -126,7 +126,7 @@ def speed() -> Table:
 
 
 def hyperparameters() -> Table:
-    """Table hyperparams as data, with the numbers that follow from it."""
+    """The paper's table of hyperparameters as data, with numbers that follow from it, such as GPUs and ministeps."""
     derived = follow()
     rows = [[name, shown(dense), shown(moe)] for name, dense, moe in HYPERPARAMETERS]
     rows += [[f"*{name}*", *map(shown, pair)] for name, pair in derived.items()]

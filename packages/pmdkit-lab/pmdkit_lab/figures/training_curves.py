@@ -116,7 +116,7 @@ def main_result(runs: Runs | None = None) -> Drawing:
 
 
 def min_ratio(runs: Runs | None = None) -> Drawing:
-    """Above, the smallest log pi_{t+1}/pi_t of a step; below, against the pass rate, beside that of the exact update.
+    """Above, the smallest log pi_{t+1}/pi_t of each step; below, the same by pass rate, with the exact update.
 
     Source: arXiv:2602.05933, figure min_ratio and section on log-ratio bounds.
     Differs: a toy task; the minimum is over all rows of the step, in the paper over the last mini-batch; the exact

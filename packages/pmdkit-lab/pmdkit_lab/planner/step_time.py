@@ -79,7 +79,7 @@ class Generation:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Seconds of the whole phase."""
         return self.decode + self.prefill + self.sync
 
 
@@ -166,7 +166,7 @@ class PassSeconds:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Seconds of the whole pass."""
         device = self.products + self.experts + self.attention + self.moved + self.head
         return max(device, self.launches) + self.syncs
 
@@ -227,7 +227,7 @@ class Update:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Seconds of the whole update."""
         return max(self.compute, self.wire) + self.optimizer
 
 

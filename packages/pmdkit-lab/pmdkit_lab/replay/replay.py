@@ -286,7 +286,7 @@ def exact_update(objective: Objective, recording: Recording) -> torch.Tensor:
 
 
 def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:
-    """The prompts with the largest gradients: their share of the sum of absolute values."""
+    """The prompts with the largest gradients, each with its share of the step's sum of absolute gradients."""
     share = here.moving.abs().view(len(recording["mass"]), -1).sum(1)
     share = share / share.sum().clamp_min(1e-300)
     top = torch.argsort(share, descending=True, stable=True)[:DRIVERS].tolist()

@@ -95,7 +95,7 @@ def reproduce(
     Args:
         budget: seconds; None takes the budget stored in the folder.
         out: new or empty, or with `resume` the folder of a reproduction, whose failed parts are tried again.
-        launcher, log: make the runs of parts that have any; get a line about what happens.
+        launcher, log: the first makes the runs of parts that have any, the second gets a line about each event.
         parts: parts in order of value.
         began: start of the budget on the clock of time.monotonic, if it was before this call.
     """
