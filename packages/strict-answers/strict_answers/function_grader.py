@@ -242,7 +242,7 @@ class FunctionGrader(Grader):
         return WorkerRequest({"response": item.response, "gold": item.gold}, None)
 
     def key(self, item: Item) -> str:
-        """The key of a verdict depends on the arguments that the function may take."""
+        """The key of a verdict: function, gold, response and, where the function takes a row, its other arguments."""
         more = [json.dumps(arguments(item))] if self.takes == "row" else []
         return key_of(self.identity, item.gold, item.response, *more)
 

@@ -83,7 +83,7 @@ class Hints(NamedTuple):
 
 @lru_cache(maxsize=256)
 def hints_of(problem: str) -> Hints:
-    """The hints in a problem."""
+    """The words of a problem that may surround its answer, and whether the problem asks to round."""
     found = frozenset(word.lower() for word in re.findall(r"(?<![\\A-Za-z])[A-Za-z]{3,}", problem))
     return Hints(found - CHANGING - ROUNDING, ASKS_TO_ROUND.search(problem) is not None)
 
@@ -92,7 +92,7 @@ Classify = Callable[[str, int, list[str], frozenset[str]], str]
 
 
 class Refused(ValueError):
-    """Why a text is no answer, whatever the gold."""
+    """A text is no answer, whatever the gold; the message says why."""
 
 
 @lru_cache(maxsize=4096)

@@ -154,14 +154,14 @@ class WorkerProcess:
         return message
 
     def failure(self) -> WorkerFailed:
-        """Why the pipe is closed."""
+        """Why the pipe to the worker is closed."""
         with contextlib.suppress(subprocess.TimeoutExpired):  # a worker that closed its pipe and goes on is killed
             if self.popen.wait(1.0) == -signal.SIGPROF:
                 return OverTime("over its limit of processor time")
         return WorkerFailed("the worker died")
 
     def kill(self) -> None:
-        """Kill it and everything in its session's process group at once, and reap it."""
+        """Kill the worker and its process group at once, reap it, and close its pipes."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.kill()

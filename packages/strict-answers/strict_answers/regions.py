@@ -43,7 +43,7 @@ def complement(pieces: Region) -> Region:
 
 
 def parts_of(pieces: Region) -> tuple[tuple[str, ...], ...]:
-    """A region as parts, from left to right."""
+    """The intervals and points of a region as parts of an answer, from left to right."""
     return tuple(
         ("", str(low[0]))
         if low == high

@@ -114,7 +114,7 @@ class Auditor:
         return self.worker
 
     def ask(self, case: Case, how: Setting) -> Asked:
-        """The value of a case, or why there is none."""
+        """Ask the reward about a case: its value, or why there is none."""
         worker = self.start()
         # functions import what they need when they are first called
         deadline = time.monotonic() + (self.judge.seconds if worker.calls else STARTUP)

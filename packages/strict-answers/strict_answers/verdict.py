@@ -50,12 +50,12 @@ class Verdict:
 
     @property
     def scored(self) -> bool:
-        """Whether there is a verdict."""
+        """Whether the answer was judged: right or wrong, not left without a verdict."""
         return self.correct is not None
 
 
 def decided(correct: bool, extracted: str | None, path: Path, reason: str) -> Verdict:
-    """A verdict of right or wrong, with the matching value."""
+    """The verdict right or wrong, with the value 1 or 0."""
     shown = None if extracted is None else printable(extracted, SHOWN)
     return Verdict(correct, shown, path, reason, float(correct))
 

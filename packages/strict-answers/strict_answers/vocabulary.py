@@ -12,7 +12,7 @@ LISTS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "vocabulary.toml"
 
 
 def listed(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """The set of words that a text lists."""
     return frozenset(text.split())
 
 

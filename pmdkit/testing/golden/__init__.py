@@ -125,7 +125,7 @@ def table(case: Case) -> Result | None:
 
 
 def toy(case: Case) -> Result | None:
-    """Loss and gradient by the toy tier's learner, with recorded logits in place of those of its transformer.
+    """Loss and gradient by the toy tier's learner, with recorded log-probabilities in place of its transformer's.
 
     The first tokens of a group are different arms, as in the table; from then on a vocabulary of two is enough.
     """

@@ -28,7 +28,7 @@ class KeyedRun(Protocol):
 
     @property
     def key(self) -> str:
-        """The key of a job: equal for the same task, method, setting and seed."""
+        """The key of the run: equal for the same task, method, setting and seed."""
 
 
 R = TypeVar("R", bound=KeyedRun)

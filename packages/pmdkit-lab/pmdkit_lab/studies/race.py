@@ -224,7 +224,7 @@ def job(task: RaceTask, method: Method, setting: Options, seed: int) -> RaceRun:
 
 
 def tuning(protocol: Protocol) -> list[RaceRun]:
-    """The first half: every setting of every method, on the tuning seeds. In seed order: early looks are fair."""
+    """Runs of the first half: every setting of every method on a tuning seed, then all on the next: looks are fair."""
     return [
         job(task, method, setting, seed)
         for task in protocol.tasks

@@ -97,7 +97,7 @@ def fit(
 
 
 def solutions(support: Rollouts, name: str, reward: Array, pi: Array) -> dict[str, Array]:
-    """[P, A] log-ratios by law; the exact update, without lengths, comes first."""
+    """law -> [P, A] log-ratios, nats; the exact update, without lengths, comes first."""
     if name == "pmd-part":
         return {"exact update": theory.pmd_part(pi, reward, TAU).log_ratio}
     length = support.mask.sum(1).view(support.mass.shape).double().numpy()

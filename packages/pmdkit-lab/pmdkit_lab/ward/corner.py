@@ -37,7 +37,7 @@ LOSSES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
 
 
 def warm(seed: int) -> tuple[torch.nn.Sequential, Tensor, Tensor]:
-    """A small classifier after cross-entropy, and its examples."""
+    """A small classifier trained by cross-entropy, and its examples."""
     torch.manual_seed(seed)
     x = torch.randn(2000, 16)
     y = ((x[:, 0] * x[:, 1] > 0) ^ (x[:, 2] > 0.3)).long()
@@ -72,7 +72,7 @@ def refined(seed: int, lr: float = 0.01) -> list[list[float]]:
 
 
 def steps_out(name: str, chance: float = 1e-3) -> int:
-    """Plain steps of size 1 on the logit from a `chance` of the right decision to one half."""
+    """Number of gradient steps of size 1 on the logit that raise the right decision from `chance` to one half."""
     z, steps = torch.tensor(chance, dtype=torch.float64).logit(), 0
     while z < 0:
         z, steps = z + slopes(z)[name], steps + 1

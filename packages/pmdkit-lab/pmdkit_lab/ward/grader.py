@@ -18,7 +18,7 @@ STEPS = 10
 
 
 def parses(code: str) -> float:
-    """1 if Python reads it; nothing runs."""
+    """1 if Python can parse the code, else 0; nothing runs."""
     try:
         return float(bool(ast.parse(code)))
     except SyntaxError:

@@ -41,7 +41,7 @@ def token_logp(stop: Tensor) -> Tensor:
 
 
 def loss(stop: Tensor, baseline: bool, norm: Norm) -> Tensor:
-    """Its gradient is the exact one: every response, with its probability."""
+    """The loss over all responses, each with its probability, so that its gradient is exact."""
     logp = token_logp(stop)
     groups = Groups(RIGHT[None], logp.detach().sum(1).exp()[None], sampled=False)
     objective = RLOO(norm) if baseline else Reinforce(norm)

@@ -19,7 +19,7 @@ def course(reward: np.ndarray) -> np.ndarray:
 
 
 def informed(chance: float) -> float:
-    """Expected groups of a step in which not all or none have what happens with this chance."""
+    """Expected number of groups of a step in which an event of this chance happens in some draws but not in all."""
     return PROMPTS * (1 - chance**GROUP - (1 - chance) ** GROUP)
 
 

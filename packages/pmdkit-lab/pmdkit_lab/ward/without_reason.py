@@ -19,7 +19,7 @@ RUNS = {
 
 
 def advantage(reward: Tensor, std: bool) -> Tensor:
-    """[P, G] with the constant of the patient's code."""
+    """[P, G] reward minus the mean, over the std plus the constant of the patient's code if `std`."""
     centred = reward - reward.mean(1, keepdim=True)
     return centred / (reward.std(1, keepdim=True) + EPS) if std else centred
 
