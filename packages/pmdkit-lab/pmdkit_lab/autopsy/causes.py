@@ -69,7 +69,10 @@ FALLEN = 0.75  # of the best reward; a reward above it is kept
 
 @dataclass(frozen=True)
 class Run:
-    """The steps of a run in order; merged: the first step, the last tenth, three thirds, and the whole run."""
+    """The steps of a run in order; merged: the first step, the last tenth, three thirds, and the whole run.
+
+    `full` merges the steps with the largest reward of the run: in others, nobody was paid in full.
+    """
 
     steps: list[Measures]
     source: Source
@@ -77,6 +80,7 @@ class Run:
     end: Measures = field(init=False)
     phases: list[Measures] = field(init=False)
     whole: Measures = field(init=False)
+    full: Measures = field(init=False)
 
     def __post_init__(self) -> None:
         tenth = max(len(self.steps) // 10, 1)
@@ -85,6 +89,9 @@ class Run:
         object.__setattr__(self, "end", merged(self.steps[-tenth:]))
         object.__setattr__(self, "phases", [merged([self.steps[n] for n in third]) for third in thirds])
         object.__setattr__(self, "whole", merged(self.steps))
+        most = max((step["reward_high"] for step in self.steps if step.get("reward_high") is not None), default=None)
+        full = [step for step in self.steps if step.get("reward_high") == most]
+        object.__setattr__(self, "full", merged(full))
 
     def series(self, key: str) -> list[tuple[int, float]]:
         """(step, value) for each step where a measure is known; where no step has it, the trainer's metric."""
@@ -204,7 +211,8 @@ def reward_cannot_read(run: Run) -> Evidence:
 
 def reward_noise(run: Run) -> Evidence:
     """From the start, wrong answers are paid and right ones are not, as often as chance has it."""
-    known, unpaid, paid, wrong = (run.whole[key] for key in ("right_known", "right_unpaid", "paid_known", "paid_wrong"))
+    known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
+    paid, wrong = run.full["paid_known"], run.full["paid_wrong"]
     if min(known, paid) < MIN_KNOWN or unpaid < PAID_WRONG * known or wrong < PAID_WRONG * paid:
         return None
     found = jump(run.values("agrees"))
@@ -358,8 +366,8 @@ def wrong_form_paid(run: Run) -> Evidence:
     """Wrong answers are paid, or several different answers to one prompt are; not for their length, nor by chance."""
     if any(rule(run) is not None for rule in (length_paid, reward_noise, verdicts_shuffled, grader_changed)):
         return None
-    known, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
-    both = run.whole.get("contradictions") or 0.0
+    known, wrong = run.full["paid_known"], run.full["paid_wrong"]
+    both = run.full.get("contradictions") or 0.0
     if known >= MIN_KNOWN and wrong >= PAID_WRONG * known:
         says = f"{wrong:,} of {known:,} responses that were paid in full give a wrong answer; {form_words(run.whole)}"
         return wrong / known / PAID_WRONG, says, at_least("paid_wrong", 1)

@@ -64,6 +64,8 @@ THRESHOLDS = (
     ("wrong_form_paid", 1, {"paid_known": 20, "paid_wrong": 6}, {"paid_wrong": 5}, {"paid_known": 19},
      {"reward_by_length": 0.72, "size": 9.0}),
     ("wrong_form_paid", 1, {"paid_known": 19, "contradictions": 0.31}, {"contradictions": 0.29}, {"paid_known": 20}),
+    ("wrong_form_paid", 2, {"paid_known": [0, 20], "paid_wrong": [0, 6]}, {"reward_high": [1.2, 0.2]}),
+    ("wrong_form_paid", 2, {"paid_known": 0, "contradictions": [None, 0.31]}, {"reward_high": [1.2, 0.2]}),
     ("reward_noise", 1, NOISE, {"right_unpaid": 5}, {"paid_wrong": 5}, {"right_known": 19}, {"paid_known": 19},
      {"forms": {"box": [8, 0.91, 4, 4]}}, {"forms": {"box": [8, 0.09, 4, 4]}}),
     ("verdicts_shuffled", 24, PAID | {"agrees": from_middle(1.0, 0.59)}, {"agrees": from_middle(1.0, 0.61)},
