@@ -17,12 +17,10 @@ FITTED = 6  # candidates whose numbers are searched: those nearest to the loss w
 
 def fit_all(question: Question, candidates: Iterable[Trial], tau: float, found: Found) -> None:
     """Search the numbers of those candidates that agree where clips and pulls hardly act, and add the verdicts."""
-    ranked = []
-    for trial in candidates:
-        slope = trial.slope("near", 0)
-        if not bool(slope.any()) or apart(question.slopes["near"][0][1], slope) > NEAR_TOL:
-            continue
-        wanted = [s for _, s in question.slopes["near"]]
+    wanted, ranked = [s for _, s in question.slopes["near"]], []
+    first = [(apart(wanted[0], slope), x) for x in candidates if bool((slope := x.slope("near", 0)).any())]
+    close = sorted((each for each in first if each[0] <= NEAR_TOL), key=lambda each: each[0])
+    for _, trial in close[: 4 * FITTED]:
         reduction, constant, error = factor(wanted, trial.on("near"), near(), NEAR_TOL / 10)
         if error < NEAR_TOL:
             nice = next(
