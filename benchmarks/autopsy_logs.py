@@ -13,6 +13,7 @@ cause, or where there is none, something to watch. A fault is *first* if the fir
 *later* if another may, *wrong* if a cause is named and none may, else *nothing*. A healthy run is *accused* if it
 gets a cause, *watched* if it gets something to watch. At the first reading of `build`, before any rule was changed,
 20 of 68 faults were first, and no healthy run was accused; one kind of fault was then taken out, with its rule.
+Later rules were changed on other runs, and `judged` was made and read again: what is stored is no longer blind.
 Kept because docs/use/autopsy.md says how often the causes of a log are right.
 """
 

@@ -74,7 +74,7 @@ def test_the_autopsy_is_asked_in_small(doctors, tmp_path):
     assert {each["reward-doctor"]["outcome"] for each in said} == {"cannot read"}
 
 
-def test_the_page_of_the_autopsy_has_the_outcomes_of_the_logs_that_were_read_once():
+def test_the_page_of_the_autopsy_has_the_stored_outcomes_of_its_logs():
     stored = json.loads((ROOT / "benchmarks" / "results" / "autopsy-logs.json").read_text(encoding="utf-8"))
     n = Counter(each["outcome"] for each in stored)
     faulty, healthy = n["first"] + n["later"] + n["wrong"] + n["nothing"], n["accused"] + n["watched"] + n["quiet"]
