@@ -266,9 +266,7 @@ def dump(folder, change=lambda n, step, record: None, steps=6):
 
 CHANGES = {
     None: lambda n, step, record: None,
-    "engine-mismatch": lambda n, step, r: r.update(l=(np.array(r["l"]) + 0.05 * (-1.0) ** np.arange(6)).tolist()),
     "temperature": lambda n, step, r: r.update(l=(0.7 * np.array(r["l"])).tolist()),
-    "stale-policy": lambda n, step, r: r.update(l=(np.array(r["l"]) + 0.1 * step * (-1.0) ** np.arange(6)).tolist()),
     "mask-off-by-one": lambda n, step, r: r.update(l=[*r["l"][1:], -1.0]),
     "equal-rewards": lambda n, step, r: r.update(r=0.0, a=f"no {n} ?"),
     "reward-cannot-read": lambda n, step, r: r.update(r=0.0),

@@ -407,6 +407,15 @@ def grows_to(end, key="entropy"):
     return {key: np.where(np.arange(STEPS) < 6, 1.0, 1 + (end - 1) * np.minimum(LINE / 0.9, 1)) + 0.001 * NOISE}
 
 
+OTHER = np.random.default_rng(6).normal(size=STEPS)
+
+
+def follows(trend, share):
+    """Length and reward that share a trend, and of whose noise a part is common."""
+    own = trend * LINE + share * NOISE + np.sqrt(1 - share**2) * OTHER
+    return {"completions/mean_length": 200 + trend * LINE + NOISE, "reward": 0.3 + 0.02 * own}
+
+
 # the cause, columns that show it, and columns that do not quite; the reward rises, so most is to be watched
 OVER_AND_UNDER = [
     ("not-finite", {"loss": np.where(np.arange(STEPS) > 56, np.nan, 0.1)},
@@ -439,6 +448,14 @@ OVER_AND_UNDER = [
     ("proxy-paid", {"eval_reward": EVALS}, {"eval_reward": EVALS + 0.25 * LINE}),
     ("no-variety", {"frac_reward_zero_std": 0.91}, {"frac_reward_zero_std": 0.89},
      {"frac_reward_zero_std": np.where(np.arange(STEPS) > 0, 0.92, 0.5)}),
+    ("length-paid", follows(0, 0.77), follows(0, 0.74)),  # from step to step they correlate with 0.73 and 0.69
+    ("length-paid", follows(10, 0.6), follows(8, 0.6), follows(10, 0.55)),  # 0.958 and 0.52; 0.937; 0.46
+    ("too-easy", {"reward": 0.951, "frac_reward_zero_std": 0.2}, {"reward": 0.949}),
+    ("too-hard", {"reward": 0.029 + 1e-4 * NOISE, "frac_reward_zero_std": 0.2}, {"reward": 0.031 + 1e-4 * NOISE}),
+    ("rate-too-large", {"entropy": np.exp(0.51 * FIRST)}, {"entropy": np.exp(0.49 * FIRST)}),
+    ("rate-too-small", {"rate": FLAT, "learning_rate": 0.99e-7}, {"learning_rate": 1.01e-7}),
+    ("uniform-policy", {"entropy": np.log(32_000) + 0.019}, {"entropy": np.log(32_000) - 0.03}),
+    ("grader-changed", {"reward": 0.7 - 0.16 * HALF + 1e-3 * NOISE}, {"reward": 0.7 - 0.14 * HALF + 1e-3 * NOISE}),
     ("too-hard", {"rate": 0.3 * UP, "frac_reward_zero_std": 0.51}, {"frac_reward_zero_std": 0.49}),
     ("rate-too-small", {"learning_rate": np.where(HALF, 0.9e-8, 1e-6)},
      {"learning_rate": np.where(HALF, 1.1e-8, 1e-6)}),
@@ -469,15 +486,3 @@ def test_a_sign_accuses_only_a_run_whose_reward_falls(rate, level, tmp_path):
     assert "clip-saturation" in [each["name"] for each in found[level]]
     if level == "watch":
         assert report.headline(found).startswith("Healthy so far; watch clip-saturation")
-
-
-def test_length_is_paid_where_reward_follows_it_from_step_to_step(tmp_path):
-    """A correlation of 0.71 says that length explains half; 60 batches tell 0.85 from 0.5."""
-    for share, wanted in ((0.85, True), (0.5, False)):
-        rows = curves(FLAT, prompts=99)
-        for row, length in zip(rows, NOISE, strict=True):
-            own = np.random.default_rng(row["step"]).normal()
-            row |= {"completions/mean_length": 200 + 20 * length}
-            row |= {"reward": 2 + 0.1 * (share * length + np.sqrt(1 - share**2) * own)}
-        found, _ = report.scalar_autopsy(state(tmp_path, rows), {})
-        assert ("length-paid" in [each["name"] for each in found["causes"] + found["watch"]]) == wanted
