@@ -308,7 +308,7 @@ def repeated_prompts(counts: list[int]) -> float:
 
 def group_measures(
     group: tuple[int | None, ...], prompt: tuple[int | None, ...], response: tuple[Any, ...], answer: tuple[Any, ...],
-    reward: Values, advantage: Values, spread: Values, paid: NDArray[np.bool_], tau: float | None,
+    reward: Values, advantage: Values, log_ratio: Values, paid: NDArray[np.bool_], tau: float | None,
     group_size: int | None,
 ) -> Measures:  # fmt: skip
     """Measures that need whole groups: silence, difficulty, credit, the anchor, repeated prompts, contradictions."""
@@ -346,7 +346,7 @@ def group_measures(
 
     around = [each - each.mean() for each in rewards]
     measures["moved_by_reward"] = correlation(
-        np.concatenate([spread[rows] - spread[rows].mean() for rows in groups]), np.concatenate(around)
+        np.concatenate([log_ratio[rows] - log_ratio[rows].mean() for rows in groups]), np.concatenate(around)
     )
     credit = [advantage[rows] for rows in groups]
     if not any(np.isnan(each).any() for each in credit):

@@ -160,7 +160,8 @@ def rate_too_large(c: Curves) -> Evidence:
     for key, whence in (("kl", "the reference"), ("kl_step", "the policy that drew")):
         early = np.zeros(0) if (away := c.get(key)) is None else np.abs(away[: max(len(away) // 4, 2)])
         if len(far := np.flatnonzero(early > FAR)):
-            at, step = far[0], int(c.log.steps_of(key)[far[0]])
+            at = int(far[0])
+            step = int(c.log.steps_of(key)[at])
             return early[at] / FAR, f"the policy is {early[at]:.2g} nats per token from {whence} at step {step}", step
     best = float(c.smooth.max())
     falls = found if (found := jump(c.reward)) is not None and found.size < 0 and policy_leaps(c, found.at) else None
