@@ -399,6 +399,8 @@ def test_dr_grpo_divides_by_a_constant_length_and_has_no_std():
 
     assert certify(by_tokens, TAU).right, "an option, where no name is asked for"
     assert "norm=tokens was not asked for" in certify(by_tokens, TAU, ("dr-grpo",)).sentence()
+    other = certify(PMDPart(tau=TAU), TAU, ("pmd-mean",))
+    assert (other.name, other.slips) == ("pmd-part", ("not pmd-mean",)), "what it is, though another was asked for"
     asked = certify(by_tokens, TAU, ("dr-grpo",), norm="tokens")
     assert (asked.right, asked.called) == (True, "dr-grpo (norm=tokens)")
     rloo = certify(lambda x, old, r, m: -(centred(r) * torch.where(m, x, 0.0).sum(1)).mean(), TAU, ("rloo",))

@@ -55,13 +55,20 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
     question = ask(loss)
     if all(not bool(slope.any()) for _, slope in question.slopes["ordinary"]):
         return Verdict("", {}, ("it has no gradient: logp is detached, or logp_old is logp itself",), 0.0, False)
-    plain = trials(tau, tuple(sorted(options.items())), among, question.with_ref)
-    verdict = as_asked(search(question, plain, tau), among, options)
+
+    def among_these(names: tuple[str, ...]) -> tuple[list[Trial], Verdict]:
+        some = trials(tau, tuple(sorted(options.items())), names, question.with_ref)
+        return some, as_asked(search(question, some, tau), names, options)
+
+    plain, verdict = among_these(among)
+    if among and verdict.error > REL_TOL:  # not what was asked for, but perhaps another
+        _, other = among_these(())
+        return replace(other, slips=(*other.slips, f"not {' or '.join(among)}")) if other.error <= REL_TOL else verdict
     if among or verdict.error > REL_TOL:
         return verdict
     promise = promised(loss)
     if promise and not issubclass(OBJECTIVES[verdict.name], OBJECTIVES[promise]):
-        other = certify(loss, tau, (promise,), **options)
+        _, other = among_these((promise,))
         if other.error <= REL_TOL and (verdict.right or len(other.slips) <= len(verdict.slips)):
             return replace(other, also=verdict.called if verdict.right and other.slips else "")
     # a rarer objective at an option: say what it is in terms of a common one
