@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from pmdkit.objectives import OBJECTIVES, PMDMean, PMDToken
+from pmdkit.objectives import OBJECTIVES, PMDMean, PMDPart, PMDToken
 from pmdkit_lab.certify import assert_is, certify, certify_kl
 
 TAU = 0.1
