@@ -96,7 +96,11 @@ def fit_dial(
             position = points.index(values[place])
             low, high = points[max(position - 1, 0)], points[min(position + 1, len(points) - 1)]
             between = zoom if "clip_low" in dial.names else golden_section
-            at = between(lambda x, v=values, i=place: loss((*v[:i], x, *v[i + 1 :])), low, high)
+
+            def with_number(x: float, place: int = place, values: tuple[float, ...] = values) -> float:
+                return loss((*values[:place], x, *values[place + 1 :]))
+
+            at = between(with_number, low, high)
             values = min(values, (*values[:place], at, *values[place + 1 :]), key=loss)
     good = max(loss(values), REL_TOL)
     if good > 1e-4:

@@ -688,11 +688,14 @@ CHANGES: dict[str, Callable[[Tensor, Probe], Tensor]] = {
 "Changes of an advantage [N], whichever it is."
 
 
-@lru_cache(maxsize=4096)
-def at_old(objective: Any, probe: Probe, with_ref: bool) -> Batch:
-    """The batch of an objective at pi = pi_old, with the budget of the longest response; every search asks again."""
+def batch_at_old(objective: Objective, probe: Probe, with_ref: bool) -> Batch:
+    """The batch of an objective at pi = pi_old, with the budget of the longest response."""
     ref = probe.logp_ref if with_ref else None
     return credit(objective, probe.groups, probe.logp_old, probe.mask, ref, width=int(probe.mask.sum(1).max()))
+
+
+at_old: Callable[[Any, Probe, bool], Batch] = lru_cache(maxsize=4096)(batch_at_old)
+"The same for candidates, of which every search asks again; they have a hash, which somebody's objective may not."
 
 
 def with_option(kind: Any, option: str, value: float, **options: Any) -> Objective:

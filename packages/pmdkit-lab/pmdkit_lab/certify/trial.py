@@ -12,7 +12,7 @@ from torch import Tensor
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit_lab.certify.probes import Probe, flat, near, ordinary, special
-from pmdkit_lab.certify.slips import Slip, at_old
+from pmdkit_lab.certify.slips import Slip, at_old, batch_at_old
 
 LossFunction = Callable[..., Tensor]
 """Maps logp [N, T], logp_old [N, T], reward [P, G] and mask [N, T], boolean, to one number; rows are prompt-major. A
@@ -55,7 +55,7 @@ def gradient_of(loss: LossFunction | Objective, probe: Probe, with_ref: bool, fi
     """Value and gradient by logp of the loss in question."""
     logp = probe.logp.clone().requires_grad_()
     if isinstance(loss, Objective):
-        value = total(loss, replace(at_old(loss, probe, False), logp=logp))
+        value = total(loss, replace(batch_at_old(loss, probe, False), logp=logp))
     else:
         given = (logp, probe.logp_old.clone(), probe.reward.clone(), probe.mask.clone())
         value = loss(*given, probe.logp_ref.clone()) if with_ref else loss(*given)
