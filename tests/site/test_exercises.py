@@ -160,7 +160,7 @@ def test_python_starts_once_for_all_lessons(lesson):
     page.wait_for_function("document.title.startsWith('104')")
     page.reload(wait_until="load")
     page.go_back()  # no Python, and a history that is one document's
-    page.wait_for_function("document.querySelector('h1').textContent.startsWith('103')")
+    page.wait_for_function("document.querySelector('h1')?.textContent.startsWith('103')")
 
 
 @pytest.mark.parametrize("lost", mostly_nightly(["pyodide.mjs", "numpy", "scipy"], "numpy"))
