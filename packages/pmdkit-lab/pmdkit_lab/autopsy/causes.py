@@ -71,7 +71,7 @@ FALLEN = 0.75  # of the best reward; a reward above it is kept
 class Run:
     """The steps of a run in order; merged: the first step, the last tenth, three thirds, and the whole run.
 
-    `full` merges the steps with the largest reward of the run: in others, nobody was paid in full.
+    Nobody was paid in full in a step without the largest reward of the run, so such a step pays no wrong answer.
     """
 
     steps: list[Measures]
@@ -80,18 +80,18 @@ class Run:
     end: Measures = field(init=False)
     phases: list[Measures] = field(init=False)
     whole: Measures = field(init=False)
-    full: Measures = field(init=False)
 
     def __post_init__(self) -> None:
+        most = max((step["reward_high"] for step in self.steps if step.get("reward_high") is not None), default=None)
+        nobody = {"paid_known": 0, "paid_wrong": 0, "contradictions": None}
+        steps = [step if step.get("reward_high") == most else step | nobody for step in self.steps]
+        object.__setattr__(self, "steps", steps)
         tenth = max(len(self.steps) // 10, 1)
         thirds = np.array_split(np.arange(len(self.steps)), min(PHASES, len(self.steps)))
         object.__setattr__(self, "start", merged(self.steps[:1]))
         object.__setattr__(self, "end", merged(self.steps[-tenth:]))
         object.__setattr__(self, "phases", [merged([self.steps[n] for n in third]) for third in thirds])
         object.__setattr__(self, "whole", merged(self.steps))
-        most = max((step["reward_high"] for step in self.steps if step.get("reward_high") is not None), default=None)
-        full = [step for step in self.steps if step.get("reward_high") == most]
-        object.__setattr__(self, "full", merged(full))
 
     def series(self, key: str) -> list[tuple[int, float]]:
         """(step, value) for each step where a measure is known; where no step has it, the trainer's metric."""
@@ -212,7 +212,7 @@ def reward_cannot_read(run: Run) -> Evidence:
 def reward_noise(run: Run) -> Evidence:
     """From the start, wrong answers are paid and right ones are not, as often as chance has it."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
-    paid, wrong = run.full["paid_known"], run.full["paid_wrong"]
+    paid, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
     if min(known, paid) < MIN_KNOWN or unpaid < PAID_WRONG * known or wrong < PAID_WRONG * paid:
         return None
     found = jump(run.values("agrees"))
@@ -366,8 +366,8 @@ def wrong_form_paid(run: Run) -> Evidence:
     """Wrong answers are paid, or several different answers to one prompt are; not for their length, nor by chance."""
     if any(rule(run) is not None for rule in (length_paid, reward_noise, verdicts_shuffled, grader_changed)):
         return None
-    known, wrong = run.full["paid_known"], run.full["paid_wrong"]
-    both = run.full.get("contradictions") or 0.0
+    known, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
+    both = run.whole.get("contradictions") or 0.0
     if known >= MIN_KNOWN and wrong >= PAID_WRONG * known:
         says = f"{wrong:,} of {known:,} responses that were paid in full give a wrong answer; {form_words(run.whole)}"
         return wrong / known / PAID_WRONG, says, at_least("paid_wrong", 1)
@@ -475,9 +475,9 @@ def own_batch(run: Run) -> bool:
 
 
 def temperature(run: Run) -> Evidence:
-    """From the first step, log-probabilities differ by a factor."""
-    slope, gap = run.start.get("slope"), run.start.get("gap")
-    if slope is None or gap is None or gap < TEMPERATURE_GAP or not is_factor(run.start) or own_batch(run):
+    """From the first step, log-probabilities differ by a factor. The first third shows it: one step has few tokens."""
+    slope, gap = run.phases[0].get("slope"), run.start.get("gap")
+    if slope is None or gap is None or gap < TEMPERATURE_GAP or not is_factor(run.phases[0]) or own_batch(run):
         return None
     if (run.start["alike"] or 0) < ALIKE:
         return None
@@ -521,7 +521,7 @@ def stale_policy(run: Run) -> Evidence:
 def engine_mismatch(run: Run) -> Evidence:
     """From the first step, engine and trainer disagree without a pattern."""
     gap = run.start.get("gap")
-    if gap is None or gap < MISMATCH_GAP or is_factor(run.start) or own_batch(run):
+    if gap is None or gap < MISMATCH_GAP or is_factor(run.phases[0]) or own_batch(run):
         return None
     if larger_part(run.whole) == "staleness":
         return None

@@ -98,6 +98,8 @@ THRESHOLDS = (
     ("temperature", 1, {"slope": 0.91, "gap": 0.031, "alike": 0.996}, {"slope": 0.93}, {"gap": 0.029}, {"alike": 0.99}),
     ("temperature", 1, {"slope": 0.5, "gap": 0.031, "alike": 0.81}, {"alike": 0.79}),
     ("temperature", 1, {"slope": 1.09, "gap": 0.031, "alike": 0.81}, {"slope": 1.07}),
+    ("temperature", 9, {"slope": [0.94, 0.9, 0.9] + [0.95] * 6, "gap": 0.031, "alike": 0.996},
+     {"slope": [0.9, 0.94, 0.94] + [0.8] * 6}),
     ("engine_mismatch", 1, {"slope": 1.07, "gap": 0.021, "alike": 0.81}, {"slope": 1.09}, {"gap": 0.019},
      {"alike": 0.79}, {"off_policy_staleness": -0.021} | PARTS),
     ("stale_policy", 10, {"gap": 0.055, "lag": 0.51, "off_policy_staleness": -0.021} | PARTS,
