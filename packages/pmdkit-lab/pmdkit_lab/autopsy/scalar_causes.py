@@ -43,6 +43,10 @@ SURPRISED = 2.0  # entropy + KL is the reference's surprise at the policy's text
 STILL = 0.03  # of entropy; a policy that learns a tenth of the reward moves it further
 GOAL = re.compile("correct|accura|answer|right|solve|^f$", re.I)  # in the name of a component
 FADED, KEPT = 30, 5  # the std falls by so much while the gradient falls by less than that
+LOST = 0.6  # of the best reward; below it what was learned is not kept
+STAYS = 0.8  # of the reward before; one that stays above it has not fallen
+SHORTER, PER_TOKEN = 3, 5  # the length falls, and the reward per token grows, by so much if E[r / |y|] is raised
+IDLE = 0.1  # of the reward, and of its gain; a component that is below both has no part in it
 
 
 class Curves:
@@ -63,7 +67,7 @@ class Curves:
         self.rate = (self.reward - bottom) / self.scale if inside else None  # the pass rate, if rewards have two values
         self.last = int(np.ceil(len(self.reward) / 10)) or 1
         end, best = float(self.reward[-self.last :].mean()), self.smooth.max()
-        self.kept = end - bottom >= 0.6 * (best - bottom)
+        self.kept = end - bottom >= LOST * (best - bottom)
         self.rises = self.trend.z >= SURE and self.trend.last > self.trend.first
         self.solved = self.rate is not None and float(self.rate[-self.last :].mean()) > SOLVED
         self.learned = self.kept and (self.rises or self.solved)
@@ -137,7 +141,7 @@ def policy_leaps(c: Curves, at: int) -> bool:
 
 def rate_too_large(c: Curves) -> Evidence:
     """The policy leaps, and the reward does not rise after it."""
-    if len(c.reward) < FEW_POINTS or cap_changed(c):
+    if cap_changed(c):
         return None
     entropy = c.get("entropy")
     if entropy is not None and len(entropy) >= MIN_POINTS // 2 and entropy[0] > 0:
@@ -146,7 +150,7 @@ def rate_too_large(c: Curves) -> Evidence:
         at = 1 if abs(later - logs[0]) > max(LEAP, JUMP * noise) else None  # too early for `jump`
         if at is None and (found := jump(logs)) is not None and abs(found.size) > LEAP:
             at = found.at
-        if at is not None and (at == 1 or c.reward[at:].mean() < 0.75 * c.smooth.max()):
+        if at is not None and (at == 1 or c.reward[at:].mean() < of_rows.FALLEN * c.smooth.max()):
             step = int(c.log.steps_of("entropy")[at])
             says = (
                 f"entropy leaps from {np.median(entropy[max(0, at - 6) : at]):.2g} to "
@@ -165,7 +169,7 @@ def rate_too_large(c: Curves) -> Evidence:
             return early[at] / FAR, f"the policy is {early[at]:.2g} nats per token from {whence} at step {step}", step
     best = float(c.smooth.max())
     falls = found if (found := jump(c.reward)) is not None and found.size < 0 and policy_leaps(c, found.at) else None
-    if falls is not None and c.reward[falls.at :].mean() < 0.6 * best:
+    if falls is not None and c.reward[falls.at :].mean() < LOST * best:
         says = f"at step {c.step(falls.at)} the reward falls by {-falls.size:.2g} and the policy leaps with it"
         return falls.z / JUMP, says, c.step(falls.at)
     return None
@@ -241,13 +245,13 @@ def right_per_token(c: Curves) -> Evidence:
     best, end = float(np.convolve(paid, np.full(third, 1 / third), "valid").max()), float(paid[-third:].mean())
     first, last = float(length[: max(len(length) // 10, 1)].mean()), float(length[-max(len(length) // 10, 1) :].mean())
     gain = (end / max(last, 1e-9)) / max(float(paid[:third].mean()) / first, 1e-9)
-    if last > first / 3 or end > 0.8 * best or gain < 5:
+    if last > first / SHORTER or end > STAYS * best or gain < PER_TOKEN:
         return None
     says = (
         f"reward per token grows {gain:.0f} times while the reward falls from {best:.2g} to {end:.2g} and the length "
         f"from {first:.0f} to {last:.0f} tokens: what is raised is E[r / |y|]"
     )
-    return gain / 5, says, None
+    return gain / PER_TOKEN, says, None
 
 
 def std_without_reason(c: Curves) -> Evidence:
@@ -303,7 +307,7 @@ def proxy_paid(c: Curves) -> Evidence:
     }
     if held is not None and len(held) >= FEW_POINTS:
         before, after = held[: len(held) // 2].mean(), held[len(held) // 2 :].mean()
-        if after < 0.75 * before and c.trend.z > -SURE and c.trend.last > 0.8 * c.trend.first:
+        if after < of_rows.FALLEN * before and c.trend.z > -SURE and c.trend.last > STAYS * c.trend.first:
             says = (
                 f"the reward goes from {c.trend.first:.2g} to {c.trend.last:.2g}, the held-out one from {before:.3g} to"
             )
@@ -313,7 +317,7 @@ def proxy_paid(c: Curves) -> Evidence:
         own, third = trend(values), max(len(values) // 3, 1)
         if len(values) < FEW_POINTS or own.last - own.first + 2 * own.noise * math.sqrt(2 / third) > gain / 3:
             continue
-        low = own.last < 0.1 * c.trend.last and own.last - own.first < 0.1 * gain
+        low = own.last < IDLE * c.trend.last and own.last - own.first < IDLE * gain
         says = f"the reward rises by {gain:.2g}, and {name} goes from {own.first:.2g} to {own.last:.2g}"
         return 2.0 if low else 0.5, f"{says}: something else is learned", None
     return None
@@ -354,7 +358,7 @@ def silent_throughout(c: Curves) -> str | None:
 
 def too_hard(c: Curves) -> Evidence:
     """Hardly any response is right, or most groups are silent and most responses wrong."""
-    if c.rate is None or len(c.rate) < FEW_POINTS or np.ptp(c.reward) < 1e-9:
+    if c.rate is None or np.ptp(c.reward) < 1e-9:
         return None
     silent, rate = silent_throughout(c), float(c.rate.mean())
     hard = float(np.median(c.rate)) <= HARD and float(c.smooth.max() - c.bottom) <= 5 * HARD * c.scale
@@ -366,7 +370,7 @@ def too_hard(c: Curves) -> Evidence:
 
 def too_easy(c: Curves) -> Evidence:
     """Nearly every response is right from the start, or most groups are silent and most responses right."""
-    if c.rate is None or len(c.rate) < FEW_POINTS:
+    if c.rate is None:
         return None
     silent, rate = silent_throughout(c), float(c.rate.mean())
     easy = min(rate, float(c.rate[: max(len(c.rate) // 5, 2)].mean())) >= EASY
@@ -421,7 +425,7 @@ def rate_too_small(c: Curves) -> Evidence:
     if lr is not None and len(lr) >= MIN_POINTS and (ended := lr <= 0.01 * lr.max()).mean() >= 0.5:
         first = int(c.log.steps_of("lr")[ended][0])
         return 1.0, f"from step {first} on the learning rate is below a hundredth of its largest, {lr.max():.2g}", first
-    if c.learned or abs(c.trend.z) >= 2 * SURE or len(c.reward) < FEW_POINTS or np.ptp(c.reward) < 1e-9:
+    if c.learned or abs(c.trend.z) >= 2 * SURE or np.ptp(c.reward) < 1e-9:
         return None
     if kl_holds(c) is not None:  # it moves, and is pulled back
         return None
@@ -474,7 +478,7 @@ def stands_still(c: Curves) -> bool:
 
 def reward_falls(c: Curves) -> Evidence:
     """The reward falls step by step."""
-    if c.learned or c.trend.z > -SURE or c.trend.last > 0.8 * c.trend.first or grader_changed(c) is not None:
+    if c.learned or c.trend.z > -SURE or c.trend.last > STAYS * c.trend.first or grader_changed(c) is not None:
         return None
     return -c.trend.z / SURE, f"the reward falls from {c.trend.first:.3g} to {c.trend.last:.3g} in small steps", None
 
