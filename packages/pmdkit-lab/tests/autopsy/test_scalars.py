@@ -16,8 +16,8 @@ import pytest
 from pmdkit.errors import UsageError
 from pmdkit_lab.autopsy import report, scalars
 from pmdkit_lab.autopsy.changes import group_std, jump, trend
-from pmdkit_lab.autopsy.scalar_causes import Curves
-from pmdkit_lab.autopsy.scalars import holds_scalars, read_logs
+from pmdkit_lab.autopsy.scalar_causes import Curves, scalar_causes
+from pmdkit_lab.autopsy.scalars import Log, holds_scalars, read_logs
 from pmdkit_lab.dumps.readers import Source
 
 STEPS = 60
@@ -486,3 +486,133 @@ def test_a_sign_accuses_only_a_run_whose_reward_falls(rate, level, tmp_path):
     assert "clip-saturation" in [each["name"] for each in found[level]]
     if level == "watch":
         assert report.headline(found).startswith("Healthy so far; watch clip-saturation")
+
+
+# ---- Every number of the rules, from logs without noise
+
+STEP, WAVE = np.arange(STEPS), (-1.0) ** np.arange(STEPS)
+
+
+def logged(steps=STEPS, **columns):
+    """A log by our names of columns; a number is one for all steps."""
+    table = {key: np.broadcast_to(np.asarray(x, float), steps) for key, x in ({"reward": 0.4} | columns).items()}
+    parts = {key: table.pop(key) for key in ("correct", "format") if key in table}
+    return Curves(Log("a", np.arange(1.0, steps + 1), table, parts))
+
+
+def then(x, at=STEPS // 2):
+    """1, and x from the middle or another place on."""
+    return np.where(at > STEP, 1.0, x)
+
+
+def points(count, x, others=np.nan):
+    """So many points at x; the others are not logged, or have another value."""
+    return np.where(count > STEP, x, others)
+
+
+def drift(z, level=0.4):
+    """A wave whose last third is z standard errors above its first one, as `trend` takes them."""
+    return level + 0.05 * WAVE + z * 0.1 / 0.954 * np.sqrt(2 / 20) * (STEP >= 40)
+
+
+DROPS, RISES, SHORTER = then(0.3), 0.3 + 0.5 * HALF, 300 * then(0.1)
+ALIKE = group_std(np.array(0.4))
+DIPS = 0.02 * WAVE + points(54, 0.005, -0.045)  # around 0; a reward of 0.9 with it does not end above SOLVED
+
+# the finding, a log of one number, a number just on the side where the rule is silent, and one where it speaks
+NUMBERS = (
+    # MIN_POINTS and FEW_POINTS
+    ("equal-rewards", logged, 5, 6),
+    ("kl-runaway", lambda n: logged(n, kl=2), 11, 12),
+    ("kl-runaway", lambda n: logged(20, kl=points(n, 2)[:20]), 11, 12),
+    ("kl-runaway", lambda n: logged(kl=points(n, 2)), 29, 30),
+    ("std-without-reason", lambda n: logged(n, reward_std=points(3, 0.3, 0.003)[:n], grad_norm=0.3), 11, 12),
+    ("reward-noise", lambda n: logged(n, reward_std=ALIKE), 11, 12),
+    ("rate-too-small", lambda n: logged(n, lr=points(2, 1e-6, 1e-9)[:n]), 11, 12),
+    ("rate-too-large", lambda n: logged(entropy=points(n, np.exp(FIRST))), 5, 6),
+    ("right-per-token", lambda n: logged(held_out=points(n, then(0.5, 3)), length=SHORTER), 5, 6),
+    ("proxy-paid", lambda n: logged(held_out=points(n, then(0.5, 2))), 5, 6),
+    ("proxy-paid", lambda n: logged(reward=RISES, correct=points(n, 0.01)), 5, 6),
+    ("cut-off", lambda n: logged(cut=points(n, 0.5)), 5, 6),
+    ("too-hard", lambda n: logged(reward=0.3 + 0.01 * LINE, silent=points(n, 0.9)), 5, 6),
+    ("rate-too-small", lambda n: logged(reward=drift(0), kl_response=points(n, 1e-9)), 5, 6),
+    ("clip-saturation", lambda n: logged(clip=points(n, 0.5)), 5, 6),
+    # what `Curves` knows
+    ("format-never-found", lambda x: logged(reward=0.04 * np.where(STEP < 54, HALF, x), format=0), 0.61, 0.59),
+    ("format-never-found", lambda x: logged(reward=0.05 * drift(x), format=0), 3.05, 2.95),
+    ("entropy-collapse", lambda x: logged(reward=x, entropy=then(0.1)), 0.91, 0.89),
+    # a change of the grader, and leaps of the policy
+    ("grader-changed", lambda n: logged(reward=then(0.3, n), entropy=1), 7, 8),
+    ("grader-changed", lambda x: logged(reward=DROPS, entropy=then(1 + x)), 0.51, 0.49),
+    ("grader-changed", lambda n: logged(reward=DROPS, entropy=then(2, 30 + n)), 8, 9),
+    ("grader-changed", lambda n: logged(reward=DROPS, cut=0.3 - 0.2 * then(0, 30 + n), length=then(0.8)), 3, 4),
+    ("grader-changed", lambda x: logged(reward=DROPS, kl=0.01 * WAVE + x * 0.0908 * HALF), 1.02, 0.98),
+    ("rate-too-large", lambda x: logged(kl_step=1.5, cut=x * HALF, length=SHORTER), 0.105, 0.095),
+    ("rate-too-large", lambda x: logged(reward=then(0.7), entropy=then(np.exp(x))), 0.49, 0.51),
+    ("rate-too-large", lambda x: logged(reward=then(x), entropy=then(np.exp(1))), 0.76, 0.74),
+    ("rate-too-large", lambda x: logged(reward=then(x), length=then(1.6)), 0.61, 0.59),
+    ("rate-too-large", lambda n: logged(kl_step=np.where(n == STEP, 1.5, 0)), 15, 14),
+    ("rate-too-large", lambda x: logged(entropy=np.exp(FIRST * (0.1 * WAVE + x * 1.2 / 0.954))), 0.98, 1.02),
+    ("uniform-policy", lambda x: logged(entropy=np.log(32_000) - x), 0.0205, 0.0195),
+    ("entropy-grows", lambda x: logged(entropy=3 + x * np.clip((STEP - 5) / 48, 0, 1)), 0.34, 0.36),
+    ("entropy-grows", lambda x: logged(entropy=1 + (1 - x) * LINE + x * HALF), 0.52, 0.48),
+    ("entropy-grows", lambda x: logged(entropy=drift(x, 0.5)), 5.9, 6.1),
+    ("kl-holds", lambda x: logged(kl=0.05, loss=0.1 * (1 + x * WAVE)), 0.031, 0.029),
+    ("kl-sign", lambda x: logged(kl=x * LINE / LINE[30:].mean(), loss=-LINE), 0.0295, 0.0305),
+    ("kl-sign", lambda x: logged(kl=LINE, loss=-1 - LINE + WAVE * LINE.std() * np.sqrt(x**-2 - 1)), 0.78, 0.82),
+    ("kl-runaway", lambda x: logged(kl=x), 0.98, 1.02),
+    ("kl-runaway", lambda x: logged(kl=x, entropy=then(3)), 0.029, 0.031),
+    ("entropy-collapse", lambda x: logged(entropy=then(x)), 0.31, 0.29),
+    # what is paid
+    ("right-per-token", lambda x: logged(reward=np.repeat([0.2, 0.8, 0.5], 20), length=300 * then(x)), 0.34, 0.33),
+    ("right-per-token", lambda x: logged(reward=np.repeat([0.2, 1, x], 20), length=SHORTER), 0.81, 0.79),
+    ("right-per-token", lambda x: logged(reward=np.repeat([0.5, 1, 0.5], 20), length=300 * then(1 / x)), 4.9, 5.1),
+    ("std-without-reason", lambda x: logged(reward_std=then(1 / x), grad_norm=0.3), 29, 31),
+    ("std-without-reason", lambda x: logged(reward_std=then(1 / 40), grad_norm=then(1 / x)), 5.1, 4.9),
+    ("format-never-found", lambda x: logged(reward=x + 1e-4 * WAVE, format=0), 0.031, 0.029),
+    ("format-never-found", lambda n: logged(reward=0.02 + 1e-4 * WAVE, format=points(n, 0)), 2, 3),
+    ("proxy-paid", lambda x: logged(held_out=then(x)), 0.76, 0.74),
+    ("proxy-paid", lambda x: logged(reward=0.5 * then(x, 20) + 0.1 * WAVE, held_out=then(0.5)), 0.79, 0.81),
+    ("proxy-paid", lambda x: logged(reward=drift(x, 0.8), held_out=then(0.5)), -3.05, -2.95),
+    ("proxy-paid", lambda x: logged(reward=0.3 + x * HALF, correct=0.01), 0.098, 0.102),
+    ("proxy-paid", lambda x: logged(reward=RISES, correct=0.8 * x), 0.105, 0.095),
+    ("proxy-paid", lambda x: logged(reward=RISES, correct=0.5 * x * HALF), 0.105, 0.095),
+    ("proxy-paid", lambda x: logged(reward=RISES, correct=0.3 + 0.5 * x * HALF), 0.33, 0.31),
+    ("proxy-paid", lambda x: logged(reward=RISES, correct=0.01 + x * WAVE), 0.128, 0.123),
+    ("cut-off", lambda x: logged(cut=drift(x, 0.05)), 5.9, 6.1),
+    ("length-paid", lambda x: logged(16, length=NOISE[:16], reward=follows(0, x)["reward"][:16]), 0.85, 0.86),
+    # which prompts, and silent groups
+    ("too-hard", lambda x: logged(reward=0.3 + 0.01 * LINE, silent=points(6, x, 1)), 0.49, 0.51),
+    ("too-hard", lambda x: logged(reward=0.3 + 0.01 * LINE, silent=points(40, 1, x)), 0.49, 0.51),
+    ("too-hard", lambda x: logged(reward=x - 0.01 * LINE, silent=0.9), 0.52, 0.5),
+    ("too-hard", lambda x: logged(reward=points(54, 0.01, x)), 0.155, 0.145),
+    ("too-easy", lambda x: logged(reward=x + 0.01 * LINE, silent=0.9), 0.49, 0.5),
+    ("no-variety", lambda x: logged(reward=x ** (1 / 8) - 0.01 * HALF, silent=0.95), 0.51, 0.49),
+    ("data-changed", lambda x: logged(reward=DROPS, prompt_length=100 * then(1 + x)), 0.098, 0.102),
+    ("data-changed", lambda n: logged(reward=DROPS, prompt_length=then(2, 30 + n)), 4, 3),
+    # a reward that says nothing, a policy that does not move, a reward that falls
+    ("reward-noise", lambda x: logged(reward=x, reward_std=group_std(np.array(x))), 0.098, 0.102),
+    ("reward-noise", lambda x: logged(reward=x + DIPS, reward_std=group_std(x + DIPS)), 0.905, 0.895),
+    ("reward-noise", lambda x: logged(reward_std=ALIKE * x), 0.95, 0.97),
+    ("reward-noise", lambda x: logged(reward_std=ALIKE * x), 1.05, 1.03),
+    ("reward-noise", lambda x: logged(reward=drift(x), reward_std=ALIKE), -3.05, -2.95),
+    ("rate-too-small", lambda n: logged(lr=then(1e-3, n)), 31, 30),
+    ("rate-too-small", lambda x: logged(reward=drift(x), kl=5e-4), -6.1, -5.9),
+    ("rate-too-small", lambda x: logged(reward=drift(0), kl=x), 1.02e-3, 0.98e-3),
+    ("rate-too-small", lambda x: logged(reward=drift(0), kl=np.where(STEP == 9, x, 5e-4)), 3.05e-3, 2.95e-3),
+    ("rate-too-small", lambda n: logged(n, reward=drift(0)[:n], kl=5e-4), 39, 40),
+    ("rate-too-small", lambda x: logged(reward=drift(0), kl_response=x), 5.1e-7, 4.9e-7),
+    ("rate-too-small", lambda x: logged(reward=drift(0), entropy=1 + x * HALF), 0.03, 0.0285),
+    ("rate-too-small", lambda x: logged(reward=0.4 + x / 2 * WAVE, entropy=1), 0.102, 0.099),
+    ("reward-falls", lambda x: logged(reward=np.interp(STEP, [19, 40], [1, x])), 0.81, 0.79),
+    ("reward-falls", lambda x: logged(reward=drift(x)), -2.95, -3.05),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "log", "silent", "speaks"), NUMBERS)
+def test_a_rule_speaks_on_one_side_of_each_of_its_numbers_alone(name, log, silent, speaks):
+    """Strength 0.5 is that of a component which rises too little: it is watched, and one that does not rise accused."""
+    found = [scalar_causes(log(x), (name,)) for x in (silent, speaks)]
+    weak, strong = (sum(cause.evidence for each in both for cause in each) for both in found)
+    assert weak in (0, 0.5)
+    assert strong > weak
