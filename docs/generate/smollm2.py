@@ -1,4 +1,4 @@
-"""Chart and tables of three objectives on SmolLM2, from their stored record, for docs/use/smollm2.md."""
+"""Chart and tables of three objectives on SmolLM2, from their stored records, for docs/use/smollm2.md."""
 
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ def write_smollm2(page: Path, results: Path) -> int:
         "matched": tables(record, ["matched"]),
         "tuned": tables(record, ["tuned", "tuned, long"]),
         "grid": table(GRID, grid(record)),
+        "stale": stale(read_json(results / "smollm2-stale.json")),
     }
     text = "".join(f"{marks.format('start', name)}{part}{marks.format('end', name)}" for name, part in parts.items())
     page.with_name(f".{page.name}").write_text(text, encoding="utf-8")
@@ -68,6 +69,30 @@ def grid(record: dict[str, Any]) -> list[list[str]]:
         cells = [f"{rate:.3f}" for rate in rates] + [""] * (2 - len(rates))
         rows.append([NAMES[name], "none" if tau == "None" else tau, lr, *cells])
     return rows
+
+
+def stale(record: dict[str, Any]) -> str:
+    """How high and how steadily each objective ends with 16 updates from each batch, and the differences."""
+    names = NAMES | {"pmd-part at 0.5": "PMD-part at tau 0.5"}
+    head = ["objective", "final rate [95 %]", "fall [95 %]", "runs that fell"]
+    rows = [
+        [
+            names[name],
+            *(interval(arm[key], ".2f") for key in ("final", "fall")),
+            f"{arm['fell']} of {len(record['seeds'])}",
+        ]
+        for name, arm in record["arms"].items()
+    ]
+    pairs = [
+        [
+            f"{names[row['of']]} minus {names[row['than']]}",
+            *(f"{interval(row[key]['difference'], '+.2f')}, {row[key]['verdict']}" for key in ("final", "fall")),
+            row["verdict"],
+        ]
+        for row in record["comparisons"]
+    ]
+    spans = ["difference", "final rate [99.4 %]", "fall [99.4 %]", "the first is"]
+    return f"{table(head, rows)}\n{table(spans, pairs)}"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
