@@ -23,7 +23,11 @@ runs got `silent-groups` as their last cause, and the two runs `hard` of `long` 
 prompts can never be solved, so it is true of them; by the rule below they count as accused.
 
 After that the causes that name a changed side and `reward-noise` were added, and `silent-groups` does not accuse a run
-that learns. The stored outcome is from before these rules: the runs have to be made with new seeds, and read again.
+that learns.
+
+Last, a run that learns is not accused of an engine that is apart, nor of a cap below which it learned to end: both are
+something to watch. All 46 runs were made and read again, and where no cause is named, what is to be watched counts for
+a faulty run. Before this change the capped runs had been read as healthy, so their place now proves nothing.
 
 A faulty run is *first* if the first cause that is named is the planted one, *second* if the second is, else *not*. A
 healthy run is *right* if no cause is named. The goal is: 80 % of the faulty runs first or second, and no cause named
@@ -430,10 +434,11 @@ def main():
             found = autopsy(place, columns)[0]
             named = [cause["name"] for cause in found["causes"]]
             kind = None if kind in ORDINARY else kind
-            rank = named.index(kind) + 1 if kind in named else None
+            told = named or [cause["name"] for cause in found["watch"]]
+            rank = told.index(kind) + 1 if kind in told else None
             verdict = {1: "first", 2: "second"}.get(rank, "not") if kind else "no" if named else "right"
-            judged.append({"run": name, "planted": kind, "named": named, "verdict": verdict})
-            print(f"{name:42} {verdict:7} {', '.join(named) or found['verdict']}", flush=True)
+            judged.append({"run": name, "planted": kind, "named": told if kind else named, "verdict": verdict})
+            print(f"{name:42} {verdict:7} {', '.join(told) or found['verdict']}", flush=True)
         if action == "make" and not place.exists():
             if (maker == "trl") != (find_spec("trl") is not None):
                 continue  # TRL has an environment of its own

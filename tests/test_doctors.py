@@ -81,3 +81,13 @@ def test_the_page_of_the_autopsy_has_the_stored_outcomes_of_its_logs():
     page = (ROOT / "docs" / "use" / "autopsy.md").read_text(encoding="utf-8")
     assert f"| faulty | {faulty} | {n['first']} | {n['later']} | {n['wrong']} | {n['nothing']} | | |" in page
     assert f"| healthy | {healthy} | | | | | {n['accused']} | {n['watched']} |" in page
+
+
+def test_the_page_of_the_autopsy_has_the_stored_outcomes_of_its_rows():
+    stored = json.loads((ROOT / "benchmarks" / "results" / "autopsy.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "use" / "autopsy.md").read_text(encoding="utf-8")
+    for half, name in (("build", "half for building"), ("judged", "half that was judged")):
+        n = Counter(each["verdict"] for each in stored[half])
+        assert f"| {name} | 15 | {n['first']} | {n['second']} | {n['not']} |" in page
+        assert (n["right"], n["no"]) == (5, 0)
+    assert [each["verdict"] for each in stored["long"]] == ["first"] * 2 + ["right"] * 4

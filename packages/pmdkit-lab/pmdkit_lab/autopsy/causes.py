@@ -147,7 +147,8 @@ class Cause:
     Attributes:
         name: short and stable, for programs.
         says: one sentence with the numbers.
-        evidence: the measure over its threshold, at least 1; causes of equal rank are sorted by it.
+        evidence: the measure over its threshold; causes of equal rank are sorted by it. Below 1 it accuses nobody, and
+            is something to watch.
         steps: first and last step that show it.
         rows: places of some rows that show it.
         confirm: a check that would confirm it.
@@ -420,8 +421,6 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
     steps = [step for step in run.steps if (step["cut"] or 0) >= CUT]
     if len(steps) < max(2, int(CUT_STEPS * len(run.steps))):
         return None
-    if run.rises and (run.phases[-1]["cut"] or 0.0) < CUT:  # it learned to end
-        return None
     here = merged(steps)
     cut, near = here["cut"], here["near"]
     if None in (near, here["reward_cut"], here["reward_whole"]) or here["reward_cut"] > CUT_PAID * here["reward_whole"]:
@@ -435,7 +434,8 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
         f"{cut:.0%} of the responses end at the cap and earn {here['reward_cut']:.2g}, the others "
         f"{here['reward_whole']:.2g}; by those that end just below it, twice the cap gives {lost:.0%} more right ones"
     )
-    return max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT), says, at_least("cut", CUT)
+    learned_to_end = run.rises and (run.phases[-1]["cut"] or 0.0) < CUT
+    return 0.5 if learned_to_end else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT), says, at_least("cut", CUT)
 
 
 def mask_off_by_one(run: Run) -> Evidence:
@@ -529,7 +529,8 @@ def engine_mismatch(run: Run) -> Evidence:
         return None
     says = f"from the start engine and trainer differ by {gap:.2g} nats per token on the same tokens, without a pattern"
     says += part_words(run.whole)
-    return gap / MISMATCH_GAP, says, at_least("gap", MISMATCH_GAP)
+    strength = 0.5 if run.rises else gap / MISMATCH_GAP  # such a gap does not keep that run from learning
+    return strength, says, at_least("gap", MISMATCH_GAP)
 
 
 def duplicate_prompts(run: Run) -> Evidence:
@@ -643,7 +644,7 @@ RULES: tuple[Callable[[Run], Evidence], ...] = (
 
 
 def causes(run: Run) -> list[Cause]:
-    """All causes with evidence, by rank and strength."""
+    """All causes with evidence, by rank and strength, and what is to be watched among them."""
     ranked = []
     for rule in RULES:
         if (evidence := rule(run)) is None:

@@ -86,7 +86,8 @@ def autopsy(
     complete(steps, source)
 
     run = Run(steps, source)
-    named, collapse = causes(run), fall(steps)
+    found, collapse = causes(run), fall(steps)
+    named, signs = [x for x in found if x.evidence >= 1], [x for x in found if x.evidence < 1]
     known = {
         key for step in steps for key, value in step.items() if value is not None and (key, value) != ("right_known", 0)
     }
@@ -117,7 +118,7 @@ def autopsy(
         "steps": [steps[0]["step"], steps[-1]["step"], len(steps)],
         "missing": [{"needs": needs, "for": tells} for key, needs, tells in NEEDS if key not in known],
         "phases": phases, "events": events(steps, collapse), "causes": [cause.as_json(where) for cause in named],
-        "watch": [] if named else [cause.as_json(where) for cause in watch],
+        "watch": [] if named else [cause.as_json(where) for cause in (*signs, *watch)],
         "points": [len(steps), needed], "gain": curves.trend.last - curves.trend.first if curves else 0.0,
         "notes": silence(run), "collapsed": collapse is not None,
     }, steps  # fmt: skip
