@@ -157,6 +157,45 @@ def test_the_page_of_three_objectives_says_what_its_runs_say():
         assert sentence in text, sentence
 
 
+def test_the_page_says_what_runs_with_stale_updates_say():
+    """text:stability:language_model: numbers of the page and of the ledger's note, from the steps of the runs."""
+    record = json.loads((ROOT / "benchmarks/results/smollm2-stale.json").read_text(encoding="utf-8"))
+    rates = np.array([run["pass_rate"] for run in record["runs"]]).reshape(
+        len(record["arms"]), len(record["seeds"]), -1
+    )
+    final = dict(zip(record["arms"], rates[:, :, -5:].mean(2), strict=True))
+    means = dict(zip(record["arms"], np.lib.stride_tricks.sliding_window_view(rates, 3, 2).mean(3), strict=True))
+    falls = {name: rate.max(1) - rate[:, -1] for name, rate in means.items()}
+    found = {(row["of"], row["than"]): row for row in record["comparisons"]}
+    for (one, other), row in found.items():
+        for of, key in ((final, "final"), (falls, "fall")):
+            assert row[key]["difference"][0] == pytest.approx((of[one] - of[other]).mean(), abs=1e-4)
+    part, half, grpo = "pmd-part", "pmd-part at 0.5", "grpo"
+    ahead = {other: final["pmd-mean"] - final[other] for other in (part, half, grpo)}
+    shown = {
+        other: "{:.2f} [{:.2f}, {:.2f}]".format(*found["pmd-mean", other]["final"]["difference"]) for other in ahead
+    }
+    widest = max(high - low for row in found.values() for _, low, high in (row["final"]["difference"],))
+    text = " ".join((ROOT / "docs/use/smollm2.md").read_text(encoding="utf-8").split())
+    for sentence in (
+        f"The largest fall is {falls[part].max():.2f}, on one seed of PMD-part at tau 0.05",
+        f"PMD-mean's largest is {falls['pmd-mean'].max():.2f}",
+        f"PMD-part on {(ahead[part] > 0).sum()} of 3 seeds, by {ahead[part].mean():.2f} on average",
+        f"than GRPO on {(ahead[grpo] > 0).sum()}, by {ahead[grpo].mean():.2f}",
+        f"an interval is up to {widest:.1f} wide",
+        f"above PMD-part at tau 0.5**, by {shown[half]}, which the protocol calls {found['pmd-mean', half]['verdict']}",
+    ):
+        assert sentence in text, sentence
+    assert max(map(np.max, falls.values())) == falls[part].max()
+    assert all(arm["fell"] == 0 for arm in record["arms"].values())
+    assert {row["verdict"] for (one, other), row in found.items() if (one, other) != ("pmd-mean", half)} == {
+        "undecided"
+    }
+    assert bool((rates[-1][:, -5:].mean(1) > rates[-1][:, :5].mean(1)).all())
+    note = next(claim["note"] for claim in claims() if claim["id"] == "text:stability:language_model")
+    assert all(numbers in note for numbers in shown.values())
+
+
 def test_what_the_pages_say_of_gsm8k_is_in_its_record():
     found = json.loads((ROOT / "benchmarks/results/smollm2-gsm8k.json").read_text(encoding="utf-8"))
     before, training, steps = found["before"], found["training"], found["steps"]
