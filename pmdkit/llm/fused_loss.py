@@ -129,10 +129,10 @@ class ResponseCoefficients:
         assert len(ids) == len(torch.unique(ids)), "the responses to a prompt are one after another"
         return [0, *sizes.cumsum(0).tolist()]
 
-    def __call__(self, rows: slice, logp: Tensor, lengths: Sequence[int]) -> Tensor:
+    def __call__(self, rows: slice, logp: Tensor, lengths: Tensor) -> Tensor:
         """[n] coefficients of some rows, from the log-probabilities of their tokens; their loss is added to `loss`."""
-        wide = logp.double().split(list(lengths))  # float32 sums are off by 1e-4 nats
-        self.seq_logp[rows] = torch.stack([row.sum() for row in wide])
+        # float32 sums are off by 1e-4 nats; unsafe: a check of the lengths would wait for an accelerator
+        self.seq_logp[rows] = torch.segment_reduce(logp.double(), "sum", lengths=lengths, unsafe=True)
         # like `coefficient`, but the loss is computed once: a batch is a few numbers, and on a GPU each call counts
         given = self.seq_logp[rows][:, None].detach().requires_grad_()
         with torch.enable_grad():
@@ -152,14 +152,17 @@ def forward_backward(
     head: ChunkedHead, lengths: tuple[int, ...], coefficients: ResponseCoefficients, head_tokens: int
 ) -> None:
     """Score all rows; afterwards the coefficients hold the whole loss, and the head the complete gradients."""
-    bounds, starts = coefficients.bounds(), [0, *torch.tensor(lengths).cumsum(0).tolist()]
+    sizes = torch.tensor(lengths, dtype=torch.long)
+    bounds, starts = coefficients.bounds(), [0, *sizes.cumsum(0).tolist()]
+    assert starts[-1] == len(head.grad_states), "each token belongs to a response"
+    sizes = sizes.to(head.grad_states.device)
     spare: Tensor | None = None
     for rows in buffer_runs(bounds, starts, head_tokens):
-        place, own = slice(starts[rows.start], starts[rows.stop]), lengths[rows]
+        place, own = slice(starts[rows.start], starts[rows.stop]), sizes[rows]
         if place.stop - place.start <= head_tokens:
             # all rows are in the buffer: dL = sum_n c_n d log pi(y_n), three products
             c = coefficients(rows, head.forward(place), own)
-            backward_unless_zero(head, place, per_token(c, own))
+            backward_unless_zero(head, place, c.repeat_interleave(own, output_size=place.stop - place.start))
         elif len(own) == 1:
             # one response longer than the buffer: d log pi(y) chunk by chunk, times c at the end, three products
             spare = torch.zeros_like(head.grad_weight) if spare is None else spare.zero_()
@@ -173,7 +176,7 @@ def forward_backward(
         else:
             # a group longer than the buffer: every c needs all of its log pi, so the logits are computed twice
             logp = torch.cat([head.forward(chunk) for chunk in chunks(place, head_tokens)])
-            c_token = per_token(coefficients(rows, logp, own), own)
+            c_token = coefficients(rows, logp, own).repeat_interleave(own, output_size=len(logp))
             for chunk, c in zip(chunks(place, head_tokens), c_token.split(head_tokens), strict=True):
                 head.forward(chunk)
                 backward_unless_zero(head, chunk, c)
@@ -183,11 +186,6 @@ def backward_unless_zero(head: ChunkedHead, place: slice, c: Tensor) -> None:
     """Form gradients of the rows in the buffer, unless all their coefficients are 0: a group of equal rewards."""
     if c.is_cuda or bool((c != 0).any()):  # the test would wait for an accelerator
         head.backward(place, c, head.grad_weight)
-
-
-def per_token(numbers: Tensor, lengths: Sequence[int]) -> Tensor:
-    """[M] from [N]: each number repeated for every token of its response."""
-    return torch.cat([number.expand(length) for number, length in zip(numbers, lengths, strict=True)])
 
 
 def buffer_runs(bounds: list[int], starts: list[int], head_tokens: int) -> Iterator[slice]:

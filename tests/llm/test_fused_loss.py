@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pmdkit.llm.fused_loss import fused_linear_loss, fused_total
 from pmdkit.llm.head import head_logp, head_weight
@@ -99,6 +100,26 @@ def test_memory_does_not_grow_with_the_number_of_tokens(length):
         with Largest() as seen:
             fused_linear_loss(states, weight, targets, [length] * rows, objective, batch, chunk).loss.backward()
         assert seen.numbers == max(chunk * size, length * rows * width)
+
+
+@pytest.mark.parametrize("name", RESPONSE_LEVEL)
+def test_a_chunk_of_many_short_responses_takes_as_many_operators_as_a_chunk_of_few(name):
+    """On an accelerator each operator is a launch, and 128 answers fit one chunk."""
+
+    class Counted(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    calls = []
+    for lengths in ([16] * 4, [4] * 16):
+        objective, batch = make(name, lengths)
+        with Counted() as counted:
+            fused_linear_loss(*drawn(lengths), lengths, objective, batch, head_tokens=64)
+        calls.append(counted.calls)
+    assert calls[0] == calls[1]
 
 
 @pytest.mark.parametrize("head_tokens", [4, 64])
