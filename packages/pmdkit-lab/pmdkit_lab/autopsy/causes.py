@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit_lab.autopsy.changes import JUMP, SURE, Jump, jump, trend
+from pmdkit_lab.autopsy.changes import JUMP, SURE, Jump, goes_on, jump, trend
 from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
 from pmdkit_lab.dumps.readers import Place, Source
 
@@ -300,7 +300,7 @@ def data_changed(run: Run) -> Evidence:
         return words.z / JUMP, says, from_step(run, words.at)
     if content is None or content.size > 0 or side_changed(run, "agrees", DISAGREES) is not None:  # up is learning
         return None
-    if engine_changed(run) is not None:
+    if engine_changed(run) is not None or goes_on(run.values("content"), content):  # the policy decays
         return None
     says = (
         f"at step {step_at(run, content)} the share of right answers changes by {content.size:+.2f}, while verdicts "
@@ -335,11 +335,12 @@ def part_words(step: Measures) -> str:
 def engine_changed(run: Run) -> Evidence:
     """From a step on, engine and trainer disagree, and the policy that draws is no older than before."""
     gap, words = ("gap", "nats per token") if len(run.values("gap")) else ("log_ratio_std", "nats of a response")
-    found, lag = jump(run.values(gap)), jump(run.values("lag"))
-    if found is None or found.size < MISMATCH_GAP or (lag is not None and abs(lag.at - found.at) <= 3):
+    apart, lag = run.values(gap), jump(run.values("lag"))
+    found = jump(apart) or jump(np.log(np.maximum(apart, 1e-6)))  # the larger gap is the noisier one
+    if found is None or found.size < 0 or (lag is not None and abs(lag.at - found.at) <= 3):
         return None
     before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])
-    if late[gap] < STALE_GROWTH * before[gap] or larger_part(late) == "staleness":
+    if late[gap] < max(STALE_GROWTH * before[gap], before[gap] + MISMATCH_GAP) or larger_part(late) == "staleness":
         return None
     slope = "" if late.get("slope") is None else f"; the slope of one on the other is {late['slope']:.2f}"
     says = (
@@ -434,8 +435,14 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
         f"{cut:.0%} of the responses end at the cap and earn {here['reward_cut']:.2g}, the others "
         f"{here['reward_whole']:.2g}; by those that end just below it, twice the cap gives {lost:.0%} more right ones"
     )
-    learned_to_end = run.rises and (run.phases[-1]["cut"] or 0.0) < CUT
-    return 0.5 if learned_to_end else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT), says, at_least("cut", CUT)
+    first, last = ((run.phases[n]["cut"] or 0.0) for n in (0, -1))
+    learned_to_end = run.rises and last < CUT
+    forgot_to_end = last > 2 * first and entropy_grows(run) is not None  # what draws ever more at random ends less
+    return (
+        0.5 if learned_to_end or forgot_to_end else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT),
+        says,
+        at_least("cut", CUT),
+    )
 
 
 def mask_off_by_one(run: Run) -> Evidence:
@@ -515,7 +522,8 @@ def stale_policy(run: Run) -> Evidence:
     words = "no version is written" if lag is None else f"the policy that drew is {lag:.1f} steps old on average"
     says = f"engine and trainer part from {first:.2g} to {run.end['gap'] or last:.2g} nats per token; {words}"
     says += part_words(run.whole)
-    return last / STALE_GAP * (1.0 if lag is None else 2.0), says, at_least("gap", STALE_GAP)
+    strength = 0.5 if run.rises else last / STALE_GAP * (1.0 if lag is None else 2.0)  # as by design, with a lag
+    return strength, says, at_least("gap", STALE_GAP)
 
 
 def engine_mismatch(run: Run) -> Evidence:

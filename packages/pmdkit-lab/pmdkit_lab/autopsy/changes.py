@@ -72,3 +72,9 @@ def jump(values: Values) -> Jump | None:
     noise = max(trend(values).noise, 0.01 * float(np.ptp(values)))
     z = sharp[best] / (noise * 1.25 * math.sqrt(2 / width))
     return Jump(int(places[best]), float(size[best]), float(z)) if z >= JUMP else None
+
+
+def goes_on(values: Values, found: Jump) -> bool:
+    """Whether a column goes on after a jump, by half as much: then it declines, and no level has changed."""
+    after = trend(values[found.at :])
+    return abs(after.z) > SURE and (after.last - after.first) / found.size > SHARP

@@ -56,6 +56,17 @@ def agrees(answer: str | None, gold: str | None) -> bool | None:
         return False if len(answered) == len(right) == 1 else None
 
 
+def plain(gold: str | None) -> int | None:
+    """A hash of a right answer that is one number or one word, which no answer can share with another; else None."""
+    right = (gold or "").rpartition("####")[2].strip().strip("$. *").replace(",", "").casefold()
+    if re.fullmatch(r"[^\W\d_]+", right):
+        return hash(right)
+    try:
+        return hash(float(right))
+    except ValueError:
+        return None
+
+
 @dataclass
 class Pairs:
     """Sums over pairs of numbers, from which regression and correlation follow: n, x, y, xx, yy, xy."""
@@ -139,6 +150,7 @@ class StepRows:
                 form,
                 None if answer is None else hash(answer),
                 number(right),
+                plain(row.gold),
                 number(row.mask_late),
                 place,
             )
@@ -189,7 +201,7 @@ def correlation(x: Values, y: Values) -> float | None:
 
 def measure(step: int, here: StepRows, tau: float | None, group_size: int | None = None) -> Measures:
     """All measures of a step; None where its rows lack the values that a measure needs."""
-    group, prompt, response, *columns, form, answer, right, late, place = zip(*here.rows, strict=True)
+    group, prompt, response, *columns, form, answer, right, gold, late, place = zip(*here.rows, strict=True)
     reward, advantage, length, words, asked, cut, version, entropy, spread, moved, drift = (
         np.array(x, float) for x in columns
     )
@@ -200,10 +212,12 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
     # with graded rewards the largest one is a rare response, so "paid in full" needs rewards of two values
     two_values = len(np.unique(reward[has])) == 2
     paid, unpaid = has & (reward == high) & two_values, has & (reward == min(low, 0.0))
+    unsure = np.flatnonzero(paid & np.isnan(content))
+    shared, others = paid_for_several(unsure, answer, gold)
     cap = np.nanmax(length[cut == 1], initial=0.0)
     near = has & (cut == 0) & (length > LATE_FRACTION * cap) if cap else np.zeros(len(cut), bool)
     evidence = {
-        "paid_wrong": paid & (content == 0),
+        "paid_wrong": paid & (content == 0) | others,
         "right_unpaid": unpaid & (content == 1),
         "cut": cut == 1,
         "spread": np.abs(np.nan_to_num(spread)) >= max(np.nanmax(np.abs(spread), initial=0.0), 1e-9),
@@ -229,10 +243,29 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
         "asked": mean(asked), "word_entropy": entropy_of(here.words),
         "content": mean(content), "agrees": mean((passed == (content == 1))[has & ~np.isnan(content)].astype(float)),
         "forms": form_measures(form, reward, content),
-        "paid_known": int((paid & ~np.isnan(content)).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
+        "paid_known": int((paid & ~np.isnan(content) | shared).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
         "right_known": int((has & (content == 1)).sum()), "right_unpaid": int(evidence["right_unpaid"].sum()),
         "places": {kind: [place[n] for n in np.flatnonzero(rows)[:EXAMPLES]] for kind, rows in evidence.items()},
     }  # fmt: skip
+
+
+def paid_for_several(
+    paid: NDArray[np.int64], answer: tuple[int | None, ...], gold: tuple[int | None, ...]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The rows whose answer was paid for several right answers, and those of them that were paid for a rarer one.
+
+    An answer that no rule can compare, such as "any" to 6, is right for one of them at most.
+    """
+    paid_for: dict[int, Counter[int]] = defaultdict(Counter)
+    for n in paid:
+        if (said := answer[n]) is not None and (right := gold[n]) is not None:
+            paid_for[said][right] += 1
+    usual = {said: golds.most_common(1)[0][0] for said, golds in paid_for.items() if len(golds) > 1}
+    shared, others = np.zeros((2, len(answer)), bool)
+    for n in paid:
+        shared[n] = gold[n] is not None and answer[n] in usual
+        others[n] = shared[n] and gold[n] != usual[answer[n]]
+    return shared, others
 
 
 def entropy_of(counts: Values) -> float | None:

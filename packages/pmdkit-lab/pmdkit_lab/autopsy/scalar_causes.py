@@ -17,7 +17,7 @@ import numpy as np
 
 from pmdkit_lab.autopsy import causes as of_rows
 from pmdkit_lab.autopsy.causes import ABOUT, MISMATCH_GAP, SILENT, SOLVED, STALE_GAP, Cause
-from pmdkit_lab.autopsy.changes import GROUP, JUMP, SHARP, SURE, group_std, jump, trend
+from pmdkit_lab.autopsy.changes import GROUP, JUMP, SHARP, SURE, goes_on, group_std, jump, trend
 from pmdkit_lab.autopsy.scalars import Log, Values
 
 BIG_JUMP = 0.25  # of the range of the reward before; a smaller one may be a new kind of prompt
@@ -109,7 +109,7 @@ def grader_changed(c: Curves) -> Evidence:
     if found is None or abs(found.size) < BIG_JUMP * max(c.scale * 0.6, np.ptp(c.smooth)) or found.at < KNOWN_LEVEL:
         return None
     after = c.reward[found.at :]
-    if data_changed(c) is not None or cap_changed(c, found.at):
+    if data_changed(c) is not None or cap_changed(c, found.at) or goes_on(c.reward, found):
         return None
     if policy_leaps(c, found.at) or (found.size > 0 and np.ptp(after) > 1e-9):  # a reward that goes up asks no doctor
         return None
@@ -649,6 +649,7 @@ SIGNS = (
 def scalar_causes(c: Curves, only: tuple[str, ...] = ()) -> tuple[list[Cause], list[Cause]]:
     """Causes, and what is to be watched, or `only` these, by rank and strength; none if there are too few points."""
     found: tuple[list[tuple[int, Cause]], ...] = ([], [])
+    falls = c.falls or reward_falls(c) is not None
     for rule in RULES if len(c.reward) >= FEW_POINTS else ():
         name = NAMES.get(rule.__name__, rule.__name__.replace("_", "-"))
         if (only and name not in only) or (evidence := rule(c)) is None:
@@ -657,7 +658,7 @@ def scalar_causes(c: Curves, only: tuple[str, ...] = ()) -> tuple[list[Cause], l
         about: dict[str, Any] = ABOUT[name]
         steps = (c.step(0) if step is None else step, c.step(len(c.steps)))
         cause = Cause(name, says, round(float(strength), 2), steps, [], about["confirm"], about["remedy"])
-        harm = name in CERTAIN.split() or (c.falls if name in SIGNS.split() else not c.learned)
+        harm = name in CERTAIN.split() or (falls if name in SIGNS.split() else not c.learned)
         found[0 if harm and strength >= 1 else 1].append((about["rank"], cause))
     causes, watch = ([x for _, x in sorted(each, key=lambda y: (y[0], -y[1].evidence))] for each in found)
     return causes, watch

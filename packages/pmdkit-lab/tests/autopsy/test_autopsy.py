@@ -11,6 +11,7 @@ from pmdkit.errors import UsageError
 from pmdkit.theory import group_anchor
 from pmdkit_lab.autopsy import report
 from pmdkit_lab.autopsy.measures import Pairs, agrees, answer_of, by_step, effective
+from pmdkit_lab.autopsy.scalars import holds_scalars
 from pmdkit_lab.dumps.readers import Source, read, read_config
 
 TRL = Path(__file__).parent / "trl"  # one step that TRL 1.16.0 wrote with log_completions, a random model of two layers
@@ -97,9 +98,15 @@ def open_instruct(folder):
     lines(folder / "run_rollouts_000000.jsonl", [record])
 
 
-@pytest.mark.parametrize("write", [slime, prime_rl, torchtitan, open_instruct], ids=lambda f: f.__name__)
+def by_our_names(folder):
+    record = {"step": 7, "group": 3, "prompt": "1 + 1?", "response": "2", "gold": "2", "reward": 1.0, "length": 2}
+    lines(folder / "rows.jsonl", [record | {"cut": True, "version": 4, "logp_engine": [-0.5, -0.25]}])
+
+
+@pytest.mark.parametrize("write", [slime, prime_rl, torchtitan, open_instruct, by_our_names], ids=lambda f: f.__name__)
 def test_one_response_reads_the_same_from_every_format(write, tmp_path):
     write(tmp_path)
+    assert not holds_scalars(tmp_path, {})
     (row,), source = rows_of(tmp_path)
     assert (row.step, row.reward, row.length, row.cut) == (7, 1.0, 2, True)
     assert row.logp_engine == [-0.5, -0.25]
@@ -320,6 +327,22 @@ def test_paid_in_full_has_no_meaning_for_graded_rewards(tmp_path):
     found, _ = report.autopsy(path, BOTH)
     assert not found["causes"]
     assert all(phase["paid_known"] == 0 for phase in found["phases"])
+
+
+@pytest.mark.parametrize(
+    ("golds", "named"), [(["7", "8"], True), (["7", "7.0"], False), (["it is 7", "it is 8"], False)]
+)
+def test_one_answer_that_is_paid_for_several_right_ones_is_wrong(golds, named, tmp_path):
+    """No rule can compare "any" with a number, but it cannot be two numbers. What a solution means is not known."""
+
+    def change(n, step, r):
+        gold = golds[n // 8 % 2]
+        r.update(gold=gold, r=float(r["a"].endswith(gold)))
+        if n % 2:
+            r.update(r=1.0, a="Answer: any")
+
+    found, _ = report.autopsy(dump(tmp_path, change), BOTH)
+    assert ("wrong-form-paid" in [cause["name"] for cause in found["causes"]]) == named
 
 
 @pytest.mark.parametrize(("longest", "named"), [(40, []), (100, ["cut-off-scored-wrong"])])

@@ -50,6 +50,12 @@ def from_middle(before, after):
     return [before] * 12 + [after] * 12
 
 
+def falls_on(further):
+    """A share that falls from 0.8 to 0.5 in the middle, and further from there on."""
+    return [0.8] * 12 + [0.5 - further * n / 11 for n in range(12)]
+
+
+GROWS = [3 + n / 40 for n in range(24)]
 PARTS = {"off_policy": -0.04, "off_policy_mismatch": -0.02, "off_policy_sampler": 0.0}
 PAID = {"passed": 0.4, "content": 0.4}  # independent verdicts agree with 0.52 of the answers
 OWN = {"moved_by_reward": 0.72, "rewarded": 20}
@@ -83,6 +89,9 @@ THRESHOLDS = (
      {"asked": [10.0] * 12 + [12.0] * 4 + [10.0] * 8}),
     ("data_changed", 24, {"content": from_middle(0.5, 0.34), "agrees": 1.0}, {"content": from_middle(0.5, 0.36)},
      {"content": from_middle(0.34, 0.5)}, {"gap": from_middle(0.005, 0.1)}, {"agrees": from_middle(1.0, 0.8)}),
+    ("data_changed", 24, {"content": falls_on(0.22), "agrees": 1.0}, {"content": falls_on(0.24)}),
+    ("engine_changed", 24, {"gap": [0.01] * 12 + [1.1, 0.6, 1.2, 0.6, 1.5, 0.7, 2.0, 1.1, 2.1, 0.6, 1.4, 0.8]},
+     {"lag": from_middle(0.0, 4.0)}),
     ("engine_changed", 24, {"gap": from_middle(0.005, 0.0255)}, {"gap": from_middle(0.005, 0.0245)},
      {"gap": from_middle(0.0105, 0.031)}, {"lag": from_middle(0.0, 4.0)}, {"off_policy_staleness": -0.021} | PARTS),
     ("rate_too_high", 24, {"word_entropy": from_middle(1.0, 1.52), "reward": from_middle(0.4, 0.29)},
@@ -107,6 +116,7 @@ THRESHOLDS = (
      {"off_policy_staleness": -0.019}, {"off_policy_mismatch": None}),
     ("stale_policy", 10, {"gap": [0.015] + [0.051] * 6 + [0.03] * 3, "lag": 0.51}, {"gap": late(0.015, 0.049)},
      {"gap": [0.0171] + [0.051] * 6 + [0.03] * 3}, {"lag": 0.49}),
+    ("stale_policy", 12, {"gap": [0.0] + [0.051] * 11, "lag": 0.51}, {"reward": RISES}),
     ("stale_policy", 24, {"version": [*range(8)] + [8] * 16}, {"version": [*range(16)] + [16] * 8}, {"version": 8},
      {"version": [0] * 6 + [6] * 18}),
     ("entropy_grows", 24, {"word_entropy": [3, 3, *(3 + 0.36 * min(n / 8, 1) for n in range(22))]},
@@ -137,6 +147,8 @@ THRESHOLDS = (
     ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "near_passed": 0.0}, {"cut": 0.49}),
     ("cut_off_scored_wrong", 12, CAP | {"cut": [0.1] * 8 + [0.051] * 4, "reward": RISES},
      {"cut": [0.1] * 8 + [0.049] * 4}),
+    ("cut_off_scored_wrong", 24, CAP | {"cut": [0.051] * 16 + [0.101] * 8, "word_entropy": GROWS},
+     {"cut": [0.051] * 16 + [0.103] * 8}),
     ("cut_off_scored_wrong", 20, CAP | {"cut": [0.051] * 4 + [0.0] * 16}, {"cut": [0.051] * 3 + [0.0] * 17}),
     ("equal_rewards", 2, {"reward_high": 0.0}, {"reward_high": [0.0, 1.0]}, {"reward_low": 1.0}),
 )  # fmt: skip

@@ -479,7 +479,8 @@ def test_a_side_is_named_just_over_its_threshold_and_not_just_under(name, over, 
 
 
 @pytest.mark.parametrize(
-    ("rate", "level"), [(UP, "watch"), (np.concatenate([UP[:30] + 0.1, UP[:30][::-1] - 0.1]), "causes")]
+    ("rate", "level"),
+    [(UP, "watch"), (np.concatenate([UP[:30] + 0.1, UP[:30][::-1] - 0.1]), "causes"), (0.5 - 0.15 * LINE, "causes")],
 )
 def test_a_sign_accuses_only_a_run_whose_reward_falls(rate, level, tmp_path):
     found, _ = report.scalar_autopsy(state(tmp_path, curves(rate, **{"clip_ratio": 0.5})), {})
@@ -517,6 +518,7 @@ def drift(z, level=0.4):
 
 DROPS, RISES, SHORTER = then(0.3), 0.3 + 0.5 * HALF, 300 * then(0.1)
 ALIKE = group_std(np.array(0.4))
+AFTER = np.clip(STEP - 30, 0, 29) / 29
 DIPS = 0.02 * WAVE + points(54, 0.005, -0.045)  # around 0; a reward of 0.9 with it does not end above SOLVED
 
 # the finding, a log of one number, a number just on the side where the rule is silent, and one where it speaks
@@ -545,6 +547,7 @@ NUMBERS = (
     ("grader-changed", lambda n: logged(reward=then(0.3, n), entropy=1), 7, 8),
     ("grader-changed", lambda x: logged(reward=DROPS, entropy=then(1 + x)), 0.51, 0.49),
     ("grader-changed", lambda n: logged(reward=DROPS, entropy=then(2, 30 + n)), 8, 9),
+    ("grader-changed", lambda x: logged(reward=0.9 * then(5 / 9) - x * AFTER, entropy=1), 0.34, 0.31),
     ("grader-changed", lambda n: logged(reward=DROPS, cut=0.3 - 0.2 * then(0, 30 + n), length=then(0.8)), 3, 4),
     ("grader-changed", lambda x: logged(reward=DROPS, kl=0.01 * WAVE + x * 0.0908 * HALF), 1.02, 0.98),
     ("rate-too-large", lambda x: logged(kl_step=1.5, cut=x * HALF, length=SHORTER), 0.105, 0.095),

@@ -43,7 +43,7 @@ REFUSED = {
 NUMBERS = ("two layers swapped", "gradients averaged")
 CORRECT = {
     "the logarithm by its function": ("head", "ChunkedHead.forward", "- self.sums.log()", "- torch.log(self.sums)"),
-    "numbers repeated at once": ("fused_loss", "per_token", "torch.cat([number.expand(length) for number, length in zip(numbers, lengths, strict=True)])", "numbers.repeat_interleave(torch.tensor(lengths, device=numbers.device), output_size=sum(lengths))"),
+    "numbers repeated response by response": ("fused_loss", "forward_backward", "c.repeat_interleave(own, output_size=place.stop - place.start)", "torch.cat([number.expand(length) for number, length in zip(c, lengths[rows], strict=True)])"),
     "lines moved": ("learner", "CausalLearner.update", "skipped = 0", "skipped = 0\n\n\n\n    assert skipped == 0"),
     "factors in another order": ("head", "ChunkedHead.backward", "(-coefficient.to(self.wide) / (self.temperature * self.sums))", "(-coefficient.to(self.wide) / self.sums / self.temperature)"),
     "positions counted from the prompt": ("packed_attention", "PackedLayout.positions", "torch.arange(len(head), len(head) + length)", "len(head) + torch.arange(length)"),
