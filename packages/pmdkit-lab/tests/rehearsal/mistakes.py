@@ -44,7 +44,7 @@ NUMBERS = ("two layers swapped", "gradients averaged")
 CORRECT = {
     "the logarithm by its function": ("head", "ChunkedHead.forward", "- self.sums.log()", "- torch.log(self.sums)"),
     "numbers repeated response by response": ("fused_loss", "forward_backward", "c.repeat_interleave(own, output_size=place.stop - place.start)", "torch.cat([number.expand(length) for number, length in zip(c, lengths[rows], strict=True)])"),
-    "lines moved": ("learner", "CausalLearner.update", "skipped = 0", "skipped = 0\n\n\n\n    assert skipped == 0"),
+    "lines moved": (*UPDATE, f"{UPDATE[2]}\n\n\n\n    assert not report"),
     "factors in another order": ("head", "ChunkedHead.backward", "(-coefficient.to(self.wide) / (self.temperature * self.sums))", "(-coefficient.to(self.wide) / self.sums / self.temperature)"),
     "positions counted from the prompt": ("packed_attention", "PackedLayout.positions", "torch.arange(len(head), len(head) + length)", "len(head) + torch.arange(length)"),
 }  # fmt: skip

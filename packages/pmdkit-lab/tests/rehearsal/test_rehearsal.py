@@ -19,7 +19,7 @@ from pmdkit_lab.planner.model_shapes import SHAPES
 from pmdkit_lab.rehearsal import accepted
 from pmdkit_lab.rehearsal.rehearse import compile_device, rehearse, verdict
 
-from .driver import BRIEF, CASES, LAYERS, ONE, SEVEN
+from .driver import BRIEF, CASES, LAYERS, ONE, SEVEN, planted
 from .mistakes import CORRECT, MISTAKES, NUMBERS, REFUSED
 
 GIB = 2**30
@@ -62,6 +62,12 @@ def driven(*options):
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.stdout, ended.stderr[-2000:]
     return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_what_a_mistake_replaces_stands_once_in_its_function():
+    for mistake in (MISTAKES | CORRECT).values():
+        with planted(*mistake):
+            pass
 
 
 @pytest.mark.nightly
