@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit_lab.autopsy.changes import JUMP, SURE, Jump, goes_on, jump, trend
+from pmdkit_lab.autopsy.changes import JUMP, SHARP, SURE, Jump, goes_on, jump, trend
 from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
 from pmdkit_lab.dumps.readers import Place, Source
 
@@ -64,6 +64,7 @@ DISAGREES = 0.15  # by which verdicts agree less with the content of answers tha
 INDEPENDENT = 0.08  # between the agreement of verdicts and that of independent ones; an honest grader is 0.3 above it
 LEAP = 0.4  # of a logarithm: the policy's entropy, words or length are 1.5 times what they were; learning takes longer
 LONGER = 0.1  # of the words of a prompt; data that is drawn at random varies less
+ENDS = ((min, "reward_low"), (max, "reward_high"))
 FALLEN = 0.75  # of the best reward; a reward above it is kept
 
 
@@ -121,6 +122,15 @@ class Run:
         if cut is None or cut.size < CUT or not len(longest):
             return False
         return float(longest[cut.at :].max()) < float(longest[: cut.at].max())
+
+    def frozen(self) -> int | None:
+        """The place from which on one version draws to the end, for longer than any before it."""
+        version = self.values("version")
+        changes = np.flatnonzero(np.diff(version))
+        if not len(changes):
+            return None
+        longest = max(FROZEN, 3 * np.diff(changes, prepend=-1).max())
+        return int(changes[-1]) + 1 if len(version) - 1 - changes[-1] > longest else None
 
     def leap(self) -> tuple[int, str] | None:
         """The first place where the policy leaps, by its entropy, its words or its lengths, and words about it."""
@@ -219,8 +229,9 @@ def reward_noise(run: Run) -> Evidence:
     found = jump(run.values("agrees"))
     if found is not None and found.size < 0:  # not from the start
         return None
+    low, high = (pick(step[key] for step in run.steps if step[key] is not None) for pick, key in ENDS)
     common = [reward for count, reward, *_ in run.whole["forms"].values() if count >= 0.02 * run.whole["rewarded"]]
-    if any(not ONE_FORM <= reward <= 1 - ONE_FORM for reward in common):  # the form decides, not chance
+    if any(not ONE_FORM <= (reward - low) / (high - low) <= 1 - ONE_FORM for reward in common):  # the form decides
         return None
     says = f"{wrong:,} of {paid:,} paid responses are wrong, and {unpaid:,} of {known:,} right ones got the least"
     return min(unpaid / known, wrong / paid) / PAID_WRONG + 1, says, at_least("paid_wrong", 1)
@@ -262,10 +273,19 @@ def verdicts_shuffled(run: Run) -> Evidence:
     return found.z / JUMP + 1, says, from_step(run, found.at)
 
 
+def at_once(values: np.ndarray[Any, np.dtype[np.float64]], at: int) -> bool:
+    """Whether half of the change from all steps before one to all steps from it on happens within three of each."""
+    before, after = values[:at], values[at:]
+    near, whole = after[:3].mean() - before[-3:].mean(), after.mean() - before.mean()
+    return bool(near * whole >= SHARP * whole**2)
+
+
 def grader_changed(run: Run) -> Evidence:
     """From a step on, verdicts disagree with answers, or all are one, while the policy goes on as before."""
     found = side_changed(run, "agrees", DISAGREES)
-    if found is not None and found.size < 0 and verdicts_shuffled(run) is None:
+    if found is not None and (found.size > 0 or not at_once(run.values("agrees"), found.at)):
+        found = None  # a policy that learns what is paid in place of right answers needs longer
+    if found is not None and verdicts_shuffled(run) is None:
         before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])
         says = (
             f"from step {step_at(run, found)} on verdicts agree with {late['agrees']:.0%} of the answers, before it "
@@ -338,6 +358,8 @@ def engine_changed(run: Run) -> Evidence:
     apart, lag = run.values(gap), jump(run.values("lag"))
     found = jump(apart) or jump(np.log(np.maximum(apart, 1e-6)))  # the larger gap is the noisier one
     if found is None or found.size < 0 or (lag is not None and abs(lag.at - found.at) <= 3):
+        return None
+    if (frozen := run.frozen()) is not None and frozen <= found.at:  # old weights draw
         return None
     before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])
     if late[gap] < max(STALE_GROWTH * before[gap], before[gap] + MISMATCH_GAP) or larger_part(late) == "staleness":
@@ -500,14 +522,10 @@ def stale_policy(run: Run) -> Evidence:
     gaps = [phase["gap"] for phase in run.phases if phase.get("gap") is not None]
     first, last = run.start.get("gap"), max(gaps, default=None)  # it shrinks where the policy settles
     lag = run.whole.get("lag")
-    version = run.values("version")
-    if len(changes := np.flatnonzero(np.diff(version))) and len(version) - 1 - changes[-1] > max(
-        FROZEN, 3 * np.diff(changes, prepend=-1).max()
-    ):
-        at = int(changes[-1]) + 1
+    if (at := run.frozen()) is not None:
         says = (
-            f"from step {run.steps[at]['step']} to the end, version {version[-1]:g} of the policy draws all responses; "
-            "before it, versions changed: new weights no longer reach the engine"
+            f"from step {run.steps[at]['step']} to the end, version {run.end['version']:g} of the policy draws all "
+            "responses; before it, versions changed: new weights no longer reach the engine"
         )
         return 2.0, says, from_step(run, at)
     larger = larger_part(run.whole)
@@ -517,7 +535,7 @@ def stale_policy(run: Run) -> Evidence:
         return None
     if engine_changed(run) is not None or own_batch(run):  # it grows with age, not at once
         return None
-    if lag is not None and lag < MIN_LAG:
+    if lag is not None and lag < MIN_LAG and last < 2 * STALE_GAP:  # beyond it the numbers are believed, no version
         return None
     words = "no version is written" if lag is None else f"the policy that drew is {lag:.1f} steps old on average"
     says = f"engine and trainer part from {first:.2g} to {run.end['gap'] or last:.2g} nats per token; {words}"

@@ -1,5 +1,6 @@
 """Measure the rows of each step while they are read. A row is kept as twenty numbers until its step is complete."""
 
+import json
 import math
 import re
 import zlib
@@ -25,6 +26,7 @@ UNNUMBERED_STEP = 256  # rows that make a step where the dump numbers none
 LATE_FRACTION = 0.75  # of the cap: responses that end beyond it show what the cut-off responses would have become
 BUCKETS = 4096  # of words, by their hash, for their entropy
 FIRST_WORDS = 200  # of a response, that are counted for it
+WORD, INTEGER = re.compile(r"[^\W\d_]+"), re.compile(r"-?\d+")
 EXAMPLES = 5  # places kept for each kind of evidence
 
 
@@ -38,14 +40,31 @@ def answer_of(response: str) -> tuple[str, str | None]:
         return "####", end.rpartition("####")[2].strip()
     if (line := answer_line(response)) is not None:
         return "answer line", line[1]
+    if (value := json_value(end)) is not None:
+        return "JSON", value
     number = re.search(r"(-?\d[\d,]*(?:\.\d+)?)\W*$", response[-60:])
     return ("number", number.group(1)) if number else ("none", None)
+
+
+def json_value(end: str) -> str | None:
+    """The last value of a JSON object, as text; None if a response ends without one."""
+    try:
+        value = list(json.loads(end[end.rindex("{") : end.rindex("}") + 1]).values())[-1]
+    except (ValueError, IndexError):
+        return None
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def ends_with(response: str, gold: str | None) -> bool:
+    """Whether the last words of a response, without marks such as quotes and brackets, are the right answer."""
+    last, right = (re.sub(r"[\W_]+$", "", each).casefold() for each in (response[-400:], gold or ""))
+    return bool(right) and re.search(rf"(?<!\w){re.escape(right)}$", last) is not None
 
 
 def agrees(answer: str | None, gold: str | None) -> bool | None:
     """Whether an answer is right; None where only a verifier could tell, because no verifier runs here."""
     if answer is None or gold is None:
-        return None if gold is None else False
+        return None
     gold = gold.rpartition("####")[2]
     answered, right = (each.strip().strip("$. *").replace(",", "").casefold() for each in (answer, gold))
     if answered == right:
@@ -53,18 +72,21 @@ def agrees(answer: str | None, gold: str | None) -> bool | None:
     try:
         return float(answered) == float(right)
     except ValueError:
-        return False if len(answered) == len(right) == 1 else None
+        two_words = WORD.fullmatch(answered) and WORD.fullmatch(right)
+        return False if two_words or len(answered) == len(right) == 1 else None
 
 
-def plain(gold: str | None) -> int | None:
-    """A hash of a right answer that is one number or one word, which no answer can share with another; else None."""
+def lacks(response: str | None, gold: str | None) -> bool:
+    """Whether the right answer is a whole number or a word that stands nowhere in a response.
+
+    Whatever the form of an answer is, a response without these characters does not give it. They may be spelled: "4 2".
+    """
     right = (gold or "").rpartition("####")[2].strip().strip("$. *").replace(",", "").casefold()
-    if re.fullmatch(r"[^\W\d_]+", right):
-        return hash(right)
-    try:
-        return hash(float(right))
-    except ValueError:
-        return None
+    if response is None or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
+        return False
+    said = response.replace(",", "").casefold()
+    spelled = len(right) > 1 and right in re.sub(r"\s", "", said)
+    return not spelled and re.search(rf"(?<![^\W_]){re.escape(right)}(?![^\W_])", said) is None
 
 
 @dataclass
@@ -125,8 +147,12 @@ class StepRows:
                 drift = (sum(row.logp or row.logp_engine) - sum(row.logp_ref)) / tokens
         form, answer = answer_of(row.response) if row.response is not None else (None, None)
         right = agrees(answer, row.gold) if row.response is not None else None
-        if form == "number":  # may be any number: a match is evidence, a mismatch is not
+        if form == "none":  # a form that is not known here, or no answer
+            right = ends_with(row.response or "", row.gold)
+        if form in ("number", "none"):  # may be any number or word: a match is evidence, a mismatch is not
             answer, right = None, right or None
+        if right is None and lacks(row.response, row.gold):
+            right = False
         prompt = None if row.prompt is None else hash(row.prompt)
         said = None if row.response is None else row.response.split()
         if said:
@@ -150,7 +176,6 @@ class StepRows:
                 form,
                 None if answer is None else hash(answer),
                 number(right),
-                plain(row.gold),
                 number(row.mask_late),
                 place,
             )
@@ -201,7 +226,7 @@ def correlation(x: Values, y: Values) -> float | None:
 
 def measure(step: int, here: StepRows, tau: float | None, group_size: int | None = None) -> Measures:
     """All measures of a step; None where its rows lack the values that a measure needs."""
-    group, prompt, response, *columns, form, answer, right, gold, late, place = zip(*here.rows, strict=True)
+    group, prompt, response, *columns, form, answer, right, late, place = zip(*here.rows, strict=True)
     reward, advantage, length, words, asked, cut, version, entropy, spread, moved, drift = (
         np.array(x, float) for x in columns
     )
@@ -212,12 +237,10 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
     # with graded rewards the largest one is a rare response, so "paid in full" needs rewards of two values
     two_values = len(np.unique(reward[has])) == 2
     paid, unpaid = has & (reward == high) & two_values, has & (reward == min(low, 0.0))
-    unsure = np.flatnonzero(paid & np.isnan(content))
-    shared, others = paid_for_several(unsure, answer, gold)
     cap = np.nanmax(length[cut == 1], initial=0.0)
     near = has & (cut == 0) & (length > LATE_FRACTION * cap) if cap else np.zeros(len(cut), bool)
     evidence = {
-        "paid_wrong": paid & (content == 0) | others,
+        "paid_wrong": paid & (content == 0),
         "right_unpaid": unpaid & (content == 1),
         "cut": cut == 1,
         "spread": np.abs(np.nan_to_num(spread)) >= max(np.nanmax(np.abs(spread), initial=0.0), 1e-9),
@@ -243,29 +266,10 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
         "asked": mean(asked), "word_entropy": entropy_of(here.words),
         "content": mean(content), "agrees": mean((passed == (content == 1))[has & ~np.isnan(content)].astype(float)),
         "forms": form_measures(form, reward, content),
-        "paid_known": int((paid & ~np.isnan(content) | shared).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
+        "paid_known": int((paid & ~np.isnan(content)).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
         "right_known": int((has & (content == 1)).sum()), "right_unpaid": int(evidence["right_unpaid"].sum()),
         "places": {kind: [place[n] for n in np.flatnonzero(rows)[:EXAMPLES]] for kind, rows in evidence.items()},
     }  # fmt: skip
-
-
-def paid_for_several(
-    paid: NDArray[np.int64], answer: tuple[int | None, ...], gold: tuple[int | None, ...]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """The rows whose answer was paid for several right answers, and those of them that were paid for a rarer one.
-
-    An answer that no rule can compare, such as "any" to 6, is right for one of them at most.
-    """
-    paid_for: dict[int, Counter[int]] = defaultdict(Counter)
-    for n in paid:
-        if (said := answer[n]) is not None and (right := gold[n]) is not None:
-            paid_for[said][right] += 1
-    usual = {said: golds.most_common(1)[0][0] for said, golds in paid_for.items() if len(golds) > 1}
-    shared, others = np.zeros((2, len(answer)), bool)
-    for n in paid:
-        shared[n] = gold[n] is not None and answer[n] in usual
-        others[n] = shared[n] and gold[n] != usual[answer[n]]
-    return shared, others
 
 
 def entropy_of(counts: Values) -> float | None:

@@ -330,16 +330,15 @@ def test_paid_in_full_has_no_meaning_for_graded_rewards(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("golds", "named"), [(["7", "8"], True), (["7", "7.0"], False), (["it is 7", "it is 8"], False)]
-)
-def test_one_answer_that_is_paid_for_several_right_ones_is_wrong(golds, named, tmp_path):
-    """No rule can compare "any" with a number, but it cannot be two numbers. What a solution means is not known."""
+    ("gold", "answer", "named"),
+    [("17", "any", True), ("17", '{"x": "any"}', True), ("17", "it is 17, any", False), ("17", "1 7 any", False),
+     ("it is 17", "any", False), ("rome", "[[paris]]", True), ("rome", "[[Rome]] done", False)],
+)  # fmt: skip
+def test_what_is_paid_without_the_right_answer_is_wrong_in_whatever_form(gold, answer, named, tmp_path):
+    """Where the right answer is a number or a word. A form that is not known is no wrong answer."""
 
     def change(n, step, r):
-        gold = golds[n // 8 % 2]
-        r.update(gold=gold, r=float(r["a"].endswith(gold)))
-        if n % 2:
-            r.update(r=1.0, a="Answer: any")
+        r.update(gold=gold, a=answer if r["r"] else "hmm" + " hmm" * (n % 2))
 
     found, _ = report.autopsy(dump(tmp_path, change), BOTH)
     assert ("wrong-form-paid" in [cause["name"] for cause in found["causes"]]) == named

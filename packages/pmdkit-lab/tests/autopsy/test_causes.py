@@ -55,6 +55,12 @@ def falls_on(further):
     return [0.8] * 12 + [0.5 - further * n / 11 for n in range(12)]
 
 
+def unlearned(steps):
+    """Verdicts that agree with ever fewer answers, within so many steps, as where a policy learns what else is paid."""
+    noise = 0.03 * np.random.default_rng(1).normal(size=60)
+    return list(1 - 0.7 * np.clip((np.arange(60) - 20) / steps, 0, 1) + noise)
+
+
 GROWS = [3 + n / 40 for n in range(24)]
 PARTS = {"off_policy": -0.04, "off_policy_mismatch": -0.02, "off_policy_sampler": 0.0}
 PAID = {"passed": 0.4, "content": 0.4}  # independent verdicts agree with 0.52 of the answers
@@ -82,6 +88,7 @@ THRESHOLDS = (
     ("verdicts_shuffled", 24, {"passed": 0.949, "content": 0.8, "agrees": from_middle(1.0, 0.77)}, {"passed": 0.951}),
     ("grader_changed", 24, PAID | {"agrees": from_middle(1.0, 0.84)}, {"agrees": from_middle(1.0, 0.86)},
      {"word_entropy": from_middle(1.0, 1.6)}),
+    ("grader_changed", 60, PAID | {"agrees": unlearned(6)}, {"agrees": unlearned(10)}),
     ("grader_changed", 24, {"reward": from_middle(0.4, 0.0), "reward_high": from_middle(1.0, 0.0)},
      {"reward_high": 1.0}),
     ("data_changed", 24, {"asked": from_middle(10.0, 11.1)}, {"asked": from_middle(10.0, 10.9)}),
