@@ -85,8 +85,9 @@ def lacks(response: str | None, gold: str | None) -> bool:
     if response is None or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
         return False
     said = response.replace(",", "").casefold()
-    spelled = len(right) > 1 and right in re.sub(r"\s", "", said)
-    return not spelled and re.search(rf"(?<![^\W_]){re.escape(right)}(?![^\W_])", said) is None
+    if len(right) == 1:
+        return right not in said or re.search(rf"(?<![^\W_]){right}(?![^\W_])", said) is None
+    return re.search(r"\s*".join(map(re.escape, right)), said) is None
 
 
 @dataclass
