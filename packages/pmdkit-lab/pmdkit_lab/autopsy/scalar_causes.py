@@ -111,7 +111,7 @@ def grader_changed(c: Curves) -> Evidence:
     after = c.reward[found.at :]
     if data_changed(c) is not None or cap_changed(c, found.at) or goes_on(c.reward, found):
         return None
-    if (engine := engine_changed(c)) is not None and abs(engine[2] - c.step(found.at)) <= 3:
+    if (engine := engine_changed(c)) and abs((engine[2] or 0) - c.step(found.at)) <= 3:
         return None
     if policy_leaps(c, found.at) or (found.size > 0 and np.ptp(after) > 1e-9):  # a reward that goes up asks no doctor
         return None
