@@ -39,6 +39,7 @@ SHIFTED = 0.7  # correlation of both log-probabilities one token off; near 1 if 
 SHIFT_MARGIN = 0.2  # by which it must exceed the correlation in place: equal tokens in a row correlate both ways
 ALIKE = 0.8  # correlation in place; below it, neither a factor nor a difference describes the two
 TEMPERATURE_GAP = 0.03  # nats per token, ten times that of the benchmark's healthy engines
+FACTOR = 0.95  # correlation where a factor above 1 is all; another sampler or a broken layer of the engine leaves more
 SLOPE = 0.08  # |slope - 1|; sampling at a temperature of 0.93 or 1.09 reaches it
 STALE_GAP = 0.05  # nats per token in a third of the run, twice the threshold of a mismatch from the start
 STALE_GROWTH = 3  # gap in a third of the run, over that of the first step; 1 if both drift alike
@@ -355,13 +356,14 @@ def part_words(step: Measures) -> str:
 def engine_changed(run: Run) -> Evidence:
     """From a step on, engine and trainer disagree, and the policy that draws is no older than before."""
     gap, words = ("gap", "nats per token") if len(run.values("gap")) else ("log_ratio_std", "nats of a response")
-    apart, lag = run.values(gap), jump(run.values("lag"))
+    apart = run.values(gap)
     found = jump(apart) or jump(np.log(np.maximum(apart, 1e-6)))  # the larger gap is the noisier one
-    if found is None or found.size < 0 or (lag is not None and abs(lag.at - found.at) <= 3):
-        return None
-    if (frozen := run.frozen()) is not None and frozen <= found.at:  # old weights draw
+    if found is None or found.size < 0:
         return None
     before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])
+    frozen, older = run.frozen(), (late.get("lag") or 0.0) - (before.get("lag") or 0.0)
+    if older >= MIN_LAG or (frozen is not None and frozen <= found.at):  # old weights draw
+        return None
     if late[gap] < max(STALE_GROWTH * before[gap], before[gap] + MISMATCH_GAP) or larger_part(late) == "staleness":
         return None
     slope = "" if late.get("slope") is None else f"; the slope of one on the other is {late['slope']:.2f}"
@@ -492,7 +494,8 @@ def is_factor(step: Measures) -> bool:
     slope = step.get("slope")
     if slope is None or abs(slope - 1) < SLOPE:
         return False
-    return slope > 1 or (step["alike"] or 0) ** 2 >= (1 + SLOPE) * slope
+    alike = step["alike"] or 0
+    return alike >= FACTOR if slope > 1 else alike**2 >= (1 + SLOPE) * slope
 
 
 def own_batch(run: Run) -> bool:

@@ -27,6 +27,10 @@ LATE_FRACTION = 0.75  # of the cap: responses that end beyond it show what the c
 BUCKETS = 4096  # of words, by their hash, for their entropy
 FIRST_WORDS = 200  # of a response, that are counted for it
 WORD, INTEGER = re.compile(r"[^\W\d_]+"), re.compile(r"-?\d+")
+SPELLED = re.compile(
+    r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million)\b"
+)
 EXAMPLES = 5  # places kept for each kind of evidence
 
 
@@ -79,12 +83,15 @@ def agrees(answer: str | None, gold: str | None) -> bool | None:
 def lacks(response: str | None, gold: str | None) -> bool:
     """Whether the right answer is a whole number or a word that stands nowhere in a response.
 
-    Whatever the form of an answer is, a response without these characters does not give it. They may be spelled: "4 2".
+    Whatever the form of an answer is, a response without these characters does not give it, unless in words. They may
+    be apart: "4 2".
     """
     right = (gold or "").rpartition("####")[2].strip().strip("$. *").replace(",", "").casefold()
     if response is None or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
         return False
     said = response.replace(",", "").casefold()
+    if INTEGER.fullmatch(right) and SPELLED.search(said):
+        return False
     if len(right) == 1:
         return right not in said or re.search(rf"(?<![^\W_]){right}(?![^\W_])", said) is None
     return re.search(r"\s*".join(map(re.escape, right)), said) is None
@@ -154,6 +161,8 @@ class StepRows:
             answer, right = None, right or None
         if right is None and lacks(row.response, row.gold):
             right = False
+        if row.cut:  # it was still on its way to an answer
+            right = None
         prompt = None if row.prompt is None else hash(row.prompt)
         said = None if row.response is None else row.response.split()
         if said:

@@ -332,6 +332,7 @@ def test_paid_in_full_has_no_meaning_for_graded_rewards(tmp_path):
 @pytest.mark.parametrize(
     ("gold", "answer", "named"),
     [("17", "any", True), ("17", '{"x": "any"}', True), ("17", "it is 17, any", False), ("17", "1 7 any", False),
+     ("17", "seventeen", False),
      ("it is 17", "any", False), ("rome", "[[paris]]", True), ("rome", "[[Rome]] done", False)],
 )  # fmt: skip
 def test_what_is_paid_without_the_right_answer_is_wrong_in_whatever_form(gold, answer, named, tmp_path):
