@@ -462,11 +462,8 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
     first, last = ((run.phases[n]["cut"] or 0.0) for n in (0, -1))
     learned_to_end = run.rises and last < CUT
     forgot_to_end = last > 2 * first and entropy_grows(run) is not None  # what draws ever more at random ends less
-    return (
-        0.5 if learned_to_end or forgot_to_end else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT),
-        says,
-        at_least("cut", CUT),
-    )
+    strength = 0.5 if learned_to_end or forgot_to_end else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT)
+    return strength, says, at_least("cut", CUT)
 
 
 def mask_off_by_one(run: Run) -> Evidence:

@@ -26,6 +26,7 @@ UNNUMBERED_STEP = 256  # rows that make a step where the dump numbers none
 LATE_FRACTION = 0.75  # of the cap: responses that end beyond it show what the cut-off responses would have become
 BUCKETS = 4096  # of words, by their hash, for their entropy
 FIRST_WORDS = 200  # of a response, that are counted for it
+LONGEST_ANSWER = 100  # characters that are looked for in a response; a longer right answer is a solution
 WORD, INTEGER = re.compile(r"[^\W\d_]+"), re.compile(r"-?\d+")
 SPELLED = re.compile(
     r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
@@ -61,8 +62,11 @@ def json_value(end: str) -> str | None:
 
 def ends_with(response: str, gold: str | None) -> bool:
     """Whether the last words of a response, without marks such as quotes and brackets, are the right answer."""
-    last, right = (re.sub(r"[\W_]+$", "", each).casefold() for each in (response[-400:], gold or ""))
-    return bool(right) and re.search(rf"(?<!\w){re.escape(right)}$", last) is not None
+    gold = (gold or "").rpartition("####")[2].strip()
+    if not gold or len(gold) > LONGEST_ANSWER:
+        return False
+    last, right = (re.sub(r"[\W_]+$", "", each).casefold() for each in (response[-400:], gold))
+    return bool(right) and last.endswith(right) and not last[: -len(right)][-1:].isalnum()
 
 
 def agrees(answer: str | None, gold: str | None) -> bool | None:
@@ -87,14 +91,14 @@ def lacks(response: str | None, gold: str | None) -> bool:
     be apart: "4 2".
     """
     right = (gold or "").rpartition("####")[2].strip().strip("$. *").replace(",", "").casefold()
-    if response is None or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
+    if response is None or len(right) > LONGEST_ANSWER or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
         return False
     said = response.replace(",", "").casefold()
-    if INTEGER.fullmatch(right) and SPELLED.search(said):
-        return False
     if len(right) == 1:
-        return right not in said or re.search(rf"(?<![^\W_]){right}(?![^\W_])", said) is None
-    return re.search(r"\s*".join(map(re.escape, right)), said) is None
+        stands = right in said and re.search(rf"(?<![^\W_]){right}(?![^\W_])", said)
+    else:
+        stands = re.search(r"\s*".join(map(re.escape, right)), said)
+    return not stands and not (INTEGER.fullmatch(right) and SPELLED.search(said[-400:]))
 
 
 @dataclass
