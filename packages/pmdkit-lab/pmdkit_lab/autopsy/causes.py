@@ -318,7 +318,7 @@ def data_changed(run: Run) -> Evidence:
         says = f"from step {step_at(run, words)} on prompts have {after:.4g} words, before it {before:.4g}"
         if content is not None and abs(content.at - words.at) <= 2:
             says += f", and the share of right answers changes by {content.size:+.2f}"
-        return words.z / JUMP, says, from_step(run, words.at)
+        return 0.5 if run.rises else words.z / JUMP, says, from_step(run, words.at)  # such prompts did it no harm
     if content is None or content.size > 0 or side_changed(run, "agrees", DISAGREES) is not None:  # up is learning
         return None
     if engine_changed(run) is not None or goes_on(run.values("content"), content):  # the policy decays
