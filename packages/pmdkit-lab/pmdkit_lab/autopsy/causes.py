@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit_lab.autopsy.changes import JUMP, SHARP, SURE, Jump, goes_on, jump, trend
+from pmdkit_lab.autopsy.changes import JUMP, SURE, Jump, at_once, goes_on, jump, trend
 from pmdkit_lab.autopsy.measures import EXAMPLES, Measures, correlation, merged
 from pmdkit_lab.dumps.readers import Place, Source
 
@@ -274,17 +274,10 @@ def verdicts_shuffled(run: Run) -> Evidence:
     return found.z / JUMP + 1, says, from_step(run, found.at)
 
 
-def at_once(values: np.ndarray[Any, np.dtype[np.float64]], at: int) -> bool:
-    """Whether half of the change from all steps before one to all steps from it on happens within three of each."""
-    before, after = values[:at], values[at:]
-    near, whole = after[:3].mean() - before[-3:].mean(), after.mean() - before.mean()
-    return bool(near * whole >= SHARP * whole**2)
-
-
 def grader_changed(run: Run) -> Evidence:
     """From a step on, verdicts disagree with answers, or all are one, while the policy goes on as before."""
     found = side_changed(run, "agrees", DISAGREES)
-    if found is not None and (found.size > 0 or not at_once(run.values("agrees"), found.at)):
+    if found is not None and (found.size > 0 or not at_once(run.values("agrees"), found)):
         found = None  # a policy that learns what is paid in place of right answers needs longer
     if found is not None and verdicts_shuffled(run) is None:
         before, late = merged(run.steps[: found.at]), merged(run.steps[found.at :])

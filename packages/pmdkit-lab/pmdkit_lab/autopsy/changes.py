@@ -78,3 +78,10 @@ def goes_on(values: Values, found: Jump) -> bool:
     """Whether a column goes on after a jump, by half as much: then it declines, and no level has changed."""
     after = trend(values[found.at :])
     return abs(after.z) > SURE and (after.last - after.first) / found.size > SHARP
+
+
+def at_once(values: Values, found: Jump) -> bool:
+    """Whether half of the change from all steps before a jump to all steps after it happens within three of each."""
+    before, after = values[: found.at], values[found.at :]
+    near, whole = after[:3].mean() - before[-3:].mean(), after.mean() - before.mean()
+    return bool(near * whole >= SHARP * whole**2)

@@ -69,12 +69,16 @@ def ends_with(response: str, gold: str | None) -> bool:
     return bool(right) and last.endswith(right) and not last[: -len(right)][-1:].isalnum()
 
 
+def bare(answer: str) -> str:
+    """An answer without the marks around it and without commas, in small letters."""
+    return answer.strip().strip("$. *").replace(",", "").casefold()
+
+
 def agrees(answer: str | None, gold: str | None) -> bool | None:
     """Whether an answer is right; None where only a verifier could tell, because no verifier runs here."""
     if answer is None or gold is None:
         return None
-    gold = gold.rpartition("####")[2]
-    answered, right = (each.strip().strip("$. *").replace(",", "").casefold() for each in (answer, gold))
+    answered, right = bare(answer), bare(gold.rpartition("####")[2])
     if answered == right:
         return True
     try:
@@ -90,7 +94,7 @@ def lacks(response: str | None, gold: str | None) -> bool:
     Whatever the form of an answer is, a response without these characters does not give it, unless in words. They may
     be apart: "4 2".
     """
-    right = (gold or "").rpartition("####")[2].strip().strip("$. *").replace(",", "").casefold()
+    right = bare((gold or "").rpartition("####")[2])
     if response is None or len(right) > LONGEST_ANSWER or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
         return False
     said = response.replace(",", "").casefold()
