@@ -193,11 +193,12 @@ def always(_: Measures) -> bool:
 
 
 def advantage_sign(run: Run) -> Evidence:
-    """Credit falls where the reward rises."""
-    sign = run.whole.get("credit_sign")
-    if sign is None or sign > -SIGN:
+    """Credit falls where the reward rises, in a third of the run at the least: a sign may turn on the way."""
+    known = [phase["credit_sign"] for phase in run.phases if phase.get("credit_sign") is not None]
+    if not known or (sign := min(known)) > -SIGN:
         return None
-    return -sign / SIGN, f"advantages fall where rewards rise: within groups they correlate with {sign:.2f}", always
+    says = f"advantages fall where rewards rise: within groups of a third of the run they correlate with {sign:.2f}"
+    return -sign / SIGN, says, lambda step: (step.get("credit_sign") or 0.0) <= -SIGN
 
 
 def advantage_not_centred(run: Run) -> Evidence:

@@ -16,6 +16,7 @@ from pmdkit.observe import gauge
 from pmdkit.theory import group_anchor
 from pmdkit_lab.dumps.readers import Place, Row
 from strict_answers.extraction import answer_line, last_box
+from strict_answers.rules import NO_HINTS, Pending, compare_span
 
 Values = NDArray[np.float64]
 Measures = dict[str, Any]
@@ -71,21 +72,29 @@ def ends_with(response: str, gold: str | None) -> bool:
 
 def bare(answer: str) -> str:
     """An answer without the marks around it and without commas, in small letters."""
-    return answer.strip().strip("$. *").replace(",", "").casefold()
+    return answer.strip().strip("$. *()").replace(",", "").casefold()
 
 
 def agrees(answer: str | None, gold: str | None) -> bool | None:
-    """Whether an answer is right; None where only a verifier could tell, because no verifier runs here."""
+    """Whether an answer is right; None where only a parser of formulas could tell, because none runs here."""
     if answer is None or gold is None:
         return None
-    answered, right = bare(answer), bare(gold.rpartition("####")[2])
+    gold = gold.rpartition("####")[2].strip()
+    answered, right = bare(answer), bare(gold)
     if answered == right:
         return True
     try:
         return float(answered) == float(right)
     except ValueError:
-        two_words = WORD.fullmatch(answered) and WORD.fullmatch(right)
-        return False if two_words or len(answered) == len(right) == 1 else None
+        if (WORD.fullmatch(answered) and WORD.fullmatch(right)) or len(answered) == len(right) == 1:
+            return False
+    if not gold or max(len(answer), len(gold)) > LONGEST_ANSWER:
+        return None
+    verdict = compare_span(answer, gold, NO_HINTS)  # of 12 km for 12, or 1/2 for 0.5, by rules and without a parser
+    if isinstance(verdict, Pending):
+        return None
+    other_number = verdict.path == "integer" and ("." in answer) == ("." in gold)  # 0.33 may be paid for 1/3
+    return True if verdict.correct else False if other_number else None  # refused: another grader has other rules
 
 
 def lacks(response: str | None, gold: str | None) -> bool:

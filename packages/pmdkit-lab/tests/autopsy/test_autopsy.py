@@ -236,8 +236,10 @@ def test_content_is_judged_only_where_it_is_plain():
     assert agrees("7.0", "7")
     assert agrees("1,000", "so #### 1000")
     assert agrees("8", "7") is False
-    assert agrees(r"\frac{1}{2}", "0.5") is None
     assert agrees("7", None) is None
+    assert all(agrees(answer, gold) for answer, gold in ((r"\frac{1}{2}", "0.5"), ("12 km", "12"), ("(B)", "b")))
+    assert agrees("13 km", "12") is agrees("(C)", "B") is agrees("2/3", "1/2") is False
+    assert agrees("0.33", "1/3") is agrees("x + 1", "1 + x") is agrees("Paris, France", "Paris") is None
 
 
 def test_a_step_in_pieces_is_the_step_in_one(tmp_path, monkeypatch):

@@ -70,6 +70,7 @@ NOISE = {"right_known": 20, "right_unpaid": 6, "paid_known": 20, "paid_wrong": 6
 # rule, number of steps, measures that name it, and changes of them that do not
 THRESHOLDS = (
     ("advantage_sign", 1, {"credit_sign": -0.51}, {"credit_sign": -0.49}),
+    ("advantage_sign", 9, {"credit_sign": [1.0] * 6 + [-0.51] * 3}, {"credit_sign": [1.0] * 6 + [-0.49] * 3}),
     ("advantage_not_centred", 1, {"credit_is_reward": 0.9991, "credit_mean": 0.31}, {"credit_is_reward": 0.9989},
      {"credit_mean": 0.29}),
     ("reward_cannot_read", 1, {"right_known": 20, "right_unpaid": 10}, {"right_unpaid": 9}, {"right_known": 19}),
