@@ -26,6 +26,7 @@ OFFSET = 0.3  # mean advantage over its spread; 0 if the mean of the group was s
 UNPAID = 0.5  # of the right answers; below it, the verifier reads most of them
 ONE_FORM = 0.1  # mean reward of a form, or 1 minus it; beyond it a verdict follows the form
 PAID_WRONG = 0.3  # of the responses paid in full; below it, the reward still follows the answer
+FEWER_RIGHT = 0.1  # of the responses, while the reward rises
 CONTRADICTIONS = 0.3  # of the groups with two paid responses; below it, the reward still follows the answer
 LENGTH_PAID = 0.71  # correlation of reward and length; its square says that length explains half of the reward
 SILENT = 0.5  # of the groups; above it, most of the sampling teaches nothing
@@ -397,6 +398,20 @@ def wrong_form_paid(run: Run) -> Evidence:
     return None
 
 
+def proxy_paid(run: Run) -> Evidence:
+    """The reward rises while fewer responses are right, even if all that cannot be compared are wrong at first and
+    right at the end."""
+    if not run.rises or wrong_form_paid(run) is not None:
+        return None
+    rows = run.values("rows")
+    least, most = run.values("right_known") / rows, 1 - run.values("wrong_known") / rows
+    first, last = trend(least).first, trend(most).last
+    if first - last < FEWER_RIGHT or trend(most).z > -SURE:
+        return None
+    says = f"the reward rises, while right responses fall from at least {first:.0%} to at most {last:.0%}"
+    return (first - last) / FEWER_RIGHT, says, always
+
+
 def form_words(step: Measures) -> str:
     """The mean reward of every common form of answer."""
     common = {name: each for name, each in step["forms"].items() if each[0] >= 0.02 * step["rewarded"]}
@@ -657,7 +672,7 @@ def entropy_grows(run: Run) -> Evidence:
 
 RULES: tuple[Callable[[Run], Evidence], ...] = (
     advantage_sign, verdicts_shuffled, grader_changed, data_changed, engine_changed, reward_noise, reward_cannot_read,
-    length_paid, wrong_form_paid, mask_off_by_one, temperature,
+    length_paid, wrong_form_paid, proxy_paid, mask_off_by_one, temperature,
     advantage_not_centred, kl_sign, part_below_threshold, no_variety, stale_policy, engine_mismatch,
     cut_off_scored_wrong, duplicate_prompts, rate_too_high, entropy_grows, equal_rewards, silent_groups,
 )  # fmt: skip

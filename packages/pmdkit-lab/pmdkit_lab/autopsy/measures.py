@@ -294,7 +294,8 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
         "content": mean(content), "agrees": mean((passed == (content == 1))[has & ~np.isnan(content)].astype(float)),
         "forms": form_measures(form, reward, content),
         "paid_known": int((paid & ~np.isnan(content)).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
-        "right_known": int((has & (content == 1)).sum()), "right_unpaid": int(evidence["right_unpaid"].sum()),
+        "right_known": int((has & (content == 1)).sum()), "wrong_known": int((has & (content == 0)).sum()),
+        "right_unpaid": int(evidence["right_unpaid"].sum()),
         "places": {kind: [place[n] for n in np.flatnonzero(rows)[:EXAMPLES]] for kind, rows in evidence.items()},
     }  # fmt: skip
 

@@ -30,6 +30,11 @@ def late(first, others):
     return [first] + [others] * 9
 
 
+def wrong(share):
+    """Twelve values: a tenth of a hundred responses known as wrong at first, and later this share."""
+    return [10] * 4 + [share] * 8
+
+
 # loss and KL of eight steps; the wave has neither a mean nor a slope, so `ratio` alone sets their correlation
 KL = 0.31 * np.arange(8) / np.mean(np.arange(4, 8))
 WAVE = np.array([1, -1, -1, 1, -1, 1, 1, -1]) * KL.std()
@@ -79,6 +84,10 @@ THRESHOLDS = (
     ("wrong_form_paid", 1, {"paid_known": 19, "contradictions": 0.31}, {"contradictions": 0.29}, {"paid_known": 20}),
     ("wrong_form_paid", 2, {"paid_known": [0, 20], "paid_wrong": [0, 6]}, {"reward_high": [1.2, 0.2]}),
     ("wrong_form_paid", 2, {"paid_known": 0, "contradictions": [None, 0.31]}, {"reward_high": [1.2, 0.2]}),
+    ("proxy_paid", 12, {"rows": 100, "reward": RISES, "right_known": [80] * 4 + [9] * 8, "wrong_known": wrong(31)},
+     {"wrong_known": wrong(29)}, {"right_known": [78] * 4 + [9] * 8}, {"reward": 0.4}, NOISE | {"right_unpaid": 0}),
+    ("proxy_paid", 12, {"rows": 100, "reward": RISES, "right_known": 82, "wrong_known": wrong(31)},
+     {"wrong_known": 31}),
     ("reward_noise", 1, NOISE, {"right_unpaid": 5}, {"paid_wrong": 5}, {"right_known": 19}, {"paid_known": 19},
      {"forms": {"box": [8, 0.91, 4, 4]}}, {"forms": {"box": [8, 0.09, 4, 4]}}),
     ("reward_noise", 1, NOISE | {"forms": {"box": [8, 0.89, 4, 4], "tag": [8, 0.11, 4, 4]}},
