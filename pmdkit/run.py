@@ -29,9 +29,9 @@ class Run:
         trust: files such as "my.py" that the run names and whose code you trust; other code does not run.
 
     Attributes:
-        summary: the promised keys, see `summary.json`.
+        summary: what `--json` prints, such as pass_rate_last; UsageError before the run is finished.
         metrics: one dictionary per step.
-        policy: the trained policy; on the bandit [S, A] probabilities.
+        policy: the trained policy; on the bandit [S, A] probabilities, else the model.
     """
 
     def __init__(self, path: str | Path, backend: Backend | None = None, *, trust: Trust = ()) -> None:
@@ -42,7 +42,7 @@ class Run:
 
     @cached_property
     def summary(self) -> Row:
-        """The summary of the run."""
+        """The summary of the finished run."""
         return self.folder.read_summary()
 
     @cached_property

@@ -93,7 +93,7 @@ class BanditLearner:
             return self.policy(torch.arange(len(self.reference)))
 
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
-        """Take one ministep in the learner's mode. `loss` is from before the update; Newton also reports `sweeps`."""
+        """Take one ministep; draws need "gradient". `loss`, `grad_norm`: from before the step; Newton adds `sweeps`."""
         if self.mode == "gradient":
             for turn in range(self.passes):
                 logp = self.logp(rollouts)

@@ -8,8 +8,8 @@ from pmdkit.cli.signals import command_context
 def bandit(env: BanditName, /, *, options: RunOptions | None = None) -> None:
     """Tier 1: a table of logits on a contextual bandit.
 
-    Without --group the update is exact: the population solution in closed form (--set update=regression minimises
-    the full expectation by Newton instead). With --group G it learns from G draws per context by gradient steps.
+    Without --group the update is the population solution, by Newton if logits share features, or a gradient step on
+    the full expectation if no closed form is known. With --group G it takes gradient steps on G draws per context.
 
     Args:
         env: a spec on the shelf (see pmdkit envs) or a .toml file.

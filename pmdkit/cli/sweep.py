@@ -31,8 +31,8 @@ def sweep(
 ) -> None:
     """Run every combination of options with every seed, each in a process of its own with one thread.
 
-    Results are kept in OUT/sweep.json; pmdkit compare OUT reads them. Ctrl-C
-    stops the runs; the same command with --resume goes on: finished runs are skipped, started ones resumed.
+    Results are kept in OUT/sweep.json; pmdkit compare OUT reads them. Ctrl-C stops the runs; the same command with
+    --resume goes on: finished runs are skipped, started ones resumed.
 
     Args:
         tier: bandit, toy or llm.

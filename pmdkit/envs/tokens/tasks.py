@@ -20,9 +20,9 @@ class ModularSum(Kind, OneAnswer):
     r"""Prompt a b, answer (a + b) mod m: the smallest task that has to be understood to be solved.
 
     The answer is one token and fills the width, so no `<eos>` follows. Over all prompts every number is right equally
-    often, so a policy that answers with numbers and ignores the prompt passes with probability p0 = 1/m exactly, 0.1
-    at m = 10. The vocabulary has one more token, `<eos>`, always wrong here: a policy uniform over all V = m + 1 tokens
-    starts at 1/(m + 1), and rises to 1/m as soon as it no longer answers `<eos>`.
+    often, so a policy that answers with numbers and ignores the prompt passes with probability 1/m exactly, 0.1 at
+    m = 10. The vocabulary has one more token, `<eos>`, always wrong here: a policy uniform over all V = m + 1 tokens
+    starts at p0 = 1/(m + 1), and rises to 1/m as soon as it no longer answers `<eos>`.
 
     Good values: m = 10. Up to m = 32 the m * m prompts are so few that none are held out.
     """
