@@ -75,7 +75,7 @@ class Launcher:
         return None if (code := task.poll()) is None else exit_reason(code)
 
     def stop(self, tasks: Sequence[Any]) -> None:
-        """Ask tasks to save and to end, and wait until they have."""
+        """Ask tasks to save and to end, wait until they have, and kill those that run on after `MERCY` seconds."""
         stop_all(tasks, MERCY)
 
 

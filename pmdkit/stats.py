@@ -73,7 +73,7 @@ class PairedDifference:
 
 
 def paired_difference(first: Array, second: Array) -> PairedDifference:
-    """Second minus first, [n] values of the same seeds in the same order: effects of the seed on both cancel."""
+    """Compare second - first, [n] values of the same n seeds in the same order: effects of the seed on both cancel."""
     if len(first) != len(second):
         raise ValueError(f"paired_difference got {len(first)} and {len(second)} values; expected one per seed in both")
     difference = second - first

@@ -141,9 +141,9 @@ def with_versions(
 def age_columns(rollouts: EngineRollouts, step: int, updates: int) -> dict[str, Any]:
     """Columns of metrics.jsonl for a step whose weights changed in flight; `updates` are its ministeps.
 
-    `staleness` is the mean over tokens of the updates between a token's weights and the last update of its step, and
-    `oldest_token` the largest age in steps, of the tokens that have a loss; null where none has. `too_old` counts the
-    responses with other tokens.
+    Tokens with a loss count: `staleness` is the mean number of updates from their weights to the step's last update,
+    `oldest_token` the largest age in steps; both are null without such a token. `mixed_versions` counts the responses
+    of several versions, `too_old` those with a token without a loss. `weight_changes`: process, tokens, version.
     """
     assert rollouts.versions is not None
     counts = rollouts.mask & (rollouts.mass > 0).view(-1, 1)

@@ -130,7 +130,7 @@ def check_evaluated(key: str, data: str) -> None:
 
 
 def check_model(spec: LLMSpec) -> None:
-    """Refuse a [model] that is neither a folder nor a starter, and options that a folder or adapters exclude."""
+    """Require a folder or a starter and a known device; refuse a warm start of pretrained weights or of adapters."""
     model, warm, lora = spec.model, spec.warm_start, spec.lora
     parse_device(model.device)
     if (model.path is None) == (model.build is None):

@@ -68,7 +68,7 @@ class LazyWeights(Mapping[str, Tensor]):
 
 
 class GatheredWeights(LazyWeights):
-    """Weights that are gathered from their shards on access, so that no process holds all of them.
+    """The weights of `source`, gathered from their shards on access, so that no process holds all of them.
 
     Args:
         dtype: they are cast to it before they are sent; None keeps theirs.

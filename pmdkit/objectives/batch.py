@@ -204,7 +204,7 @@ def row_weight(mass: Tensor, length: Tensor, norm: Norm, width: int | None = Non
         width: generation budget in tokens, for "max". Never the padded width of a batch.
 
     Returns:
-        [N] weights. A plain sum of weight * loss is the mean over prompts of the mass-weighted mean over responses.
+        [N] weights. With "none", the sum of weight * loss is the mean over prompts of their mass-weighted means.
     """
     prompts = max(len(mass), 1)
     share = (mass / one_if_zero(mass.sum(1, keepdim=True))).flatten()

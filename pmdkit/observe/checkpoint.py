@@ -319,7 +319,7 @@ def read_plain(manifest: Manifest) -> dict[str, Any]:
 
 
 def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another step, or of another run.
+    """Refuse a checkpoint of another step (Damaged), or of another run (ResumeRefused).
 
     Options that only one of the two has come from another version of pmdkit and are ignored here.
     """

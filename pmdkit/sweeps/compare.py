@@ -129,7 +129,7 @@ def independent_options(entries: Sequence[Entry]) -> list[str]:
 
 
 def known(entries: Sequence[Entry]) -> list[str]:
-    """The options of all runs together, without those of [run], which change no result."""
+    """Dotted keys of all options that some run has, without those of [run], which change no result."""
     return list(dict.fromkeys(key for entry in entries for key in entry["config"] if not key.startswith("run.")))
 
 

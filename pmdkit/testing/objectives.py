@@ -420,7 +420,7 @@ def check_population(objective: Objective, seed: int = 0) -> str | None:
     return None
 
 
-CHECKS: dict[str, Callable[[Objective, int], str | None]] = {
+CHECKS: dict[str, Callable[[Objective, int], str | None]] = {  # each asserts, or says why it does not apply
     "kind": check_kind,
     "first step": check_first_step,
     "temperature": check_temperature,

@@ -49,7 +49,7 @@ class ModelConfig:
 
 
 def check_heads(dimension: int, heads: int) -> None:
-    """Refuse sizes whose heads have an odd number of coordinates, since they rotate in pairs."""
+    """Require that every head gets the same even number of coordinates, since they rotate in pairs."""
     if dimension % (2 * heads):
         raise ValueError(f"model.dimension is {dimension} with {heads} heads; expected a multiple of {2 * heads}")
 

@@ -114,7 +114,7 @@ def formula(case: Case) -> Result:
 
 
 def table(case: Case) -> Result | None:
-    """The bandit's table: a response of one token is an arm, and one more arm has the probability that is left."""
+    """The bandit's table: a response of one token is an arm, one more arm has the rest; None for longer responses."""
     from pmdkit.bandit.learner import BanditLearner
 
     if any(len(row) > 1 for row in case["logp"]):

@@ -67,7 +67,7 @@ class Server:
         return EngineLost(f"the server at {self.url} is lost at {path}: {problem or type(problem).__name__}")
 
     def read(self, path: str, found: httpx.Response) -> Json:
-        """The JSON object of an answer."""
+        """The JSON object of an answer, {} if the answer is empty; raises as the class says."""
         words = " ".join(found.text.split())[:300]
         if found.is_server_error:
             raise EngineLost(f"the server at {self.url} fails at {path} ({found.status_code}): {words}")
