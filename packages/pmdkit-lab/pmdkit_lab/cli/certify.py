@@ -16,10 +16,10 @@ def certify(
 
     Args:
         loss: my.py:loss_fn, a function of (logp, logp_old, reward, mask) and logp_ref if it has one, or an objective.
-        objective: the one that it is meant to be, such as rloo; it is compared with that one alone.
+        objective: what the loss is meant to be, such as rloo; by default it is compared with all of them.
         tau: temperature that the loss was given, in reward units: 0.1 for a function, else the objective's own.
         set: options of the objectives to compare with, such as clip_high=0.28.
-        kl: the function is a KL term, of (logp, logp_ref, mask) or (logp, logp_ref, logp_old, mask); name it.
+        kl: name a KL term instead, a function of (logp, logp_ref, mask) or (logp, logp_ref, logp_old, mask).
         json: print one JSON value.
     """
     from pmdkit.errors import unknown

@@ -31,7 +31,7 @@ def explain(
         name: an objective (see pmdkit objectives) or my.py:MyLoss; without one, a line for each objective.
         tau: temperature in reward units; rewards are graded from 0 to 1.
         set: any other option of the objective, such as norm=none.
-        sampler: what draws that the loss does not know of, as top_p=0.9,temperature=0.8: its effect on the first step.
+        sampler: a sampler that the loss does not know of, as top_p=0.9,temperature=0.8: what it does to the first step.
         entropy: nats of entropy lost for the reward gained, on the graded problem.
         json: print one JSON value.
     """

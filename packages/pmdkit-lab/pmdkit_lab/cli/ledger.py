@@ -15,7 +15,7 @@ def ledger(*, verdict: str | None = None, json: Flag = False) -> None:
     """List the claims of the paper with their verdicts.
 
     Args:
-        verdict: only the claims with this verdict.
+        verdict: list only the claims with this verdict, such as holds or misprint.
         json: print one JSON value.
     """
     from pmdkit_lab.ledger import VERDICTS, claims

@@ -33,7 +33,7 @@ def race(
 
     Args:
         objective: name (see pmdkit objectives) or my.py:MyLoss; without one, all 19 of the protocol.
-        budget: time of this call, such as 10m or 1h30m; of an objective it also chooses the tasks that fit.
+        budget: time of this call, such as 10m or 1h30m; with OBJECTIVE it also chooses the tasks that fit.
         short: a few settings and seeds of two tasks, in twenty minutes: a first look, not a finding.
         out: folder of the record; by default the next number under runs/.
         jobs: runs at a time.

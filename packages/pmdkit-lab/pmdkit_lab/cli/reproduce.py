@@ -29,7 +29,7 @@ def reproduce(
     the first part. Ctrl-C stops; the same command with --resume goes on, with a larger --budget also further.
 
     Args:
-        budget: a duration: 2m, 20m, 90m, 1h30m.
+        budget: a duration: 2m, 20m, 90m, 1h30m; required, except with --resume.
         out: new folder; by default the next number under runs/.
         resume: continue the reproduction in --out; finished parts stay.
         jobs: runs at a time, by default one for each core up to four.
