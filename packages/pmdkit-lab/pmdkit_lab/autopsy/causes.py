@@ -580,7 +580,7 @@ def duplicate_prompts(run: Run) -> Evidence:
 
 
 def no_variety(run: Run) -> Evidence:
-    """From the first step the responses of a group are one response."""
+    """From the first step the responses of a group are one response, and not because the problems are solved."""
     same = run.start.get("one_answer")
     if same is None or same < ONE_RESPONSE or run.start["reward"] > SOLVED:
         return None

@@ -41,7 +41,7 @@ TITLES = {"pmd-mean": "PMD-mean", "pmd-part": "PMD-part"}
 
 
 def look(method: str, marker: bool = False) -> dict[str, Any]:
-    """Keywords for `plot` that draw a method as in every other figure; grey dots for an unknown method."""
+    """Keywords for `plot` that draw a method as in every other figure; a dotted grey line for an unknown method."""
     colour, dash, symbol = LOOKS.get(method, (GREY, (0, (1, 1.5)), "*"))
     return {"color": colour, "linestyle": dash} | ({"marker": symbol} if marker else {})
 

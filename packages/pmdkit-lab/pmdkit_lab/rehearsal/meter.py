@@ -261,7 +261,7 @@ class Meter(TorchDispatchMode):
         return None
 
     def wait(self, what: str) -> None:
-        """Count one wait of the host for the device."""
+        """Count one wait of the host for the device, by its reason `what` and the line that called for it."""
         self.clock.wait()
         self.current["waits"][f"{what}: {caller()}"] += 1
 
