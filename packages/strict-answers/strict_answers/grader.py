@@ -114,7 +114,7 @@ class Grader:
         return graded
 
     def prepare_or_unscored(self, item: Item) -> Verdict | WorkerRequest:
-        """`prepare`, or no verdict if it raises, because one answer must not end a run that judges many."""
+        """`prepare`; an unscored verdict if it raises, because one answer must not end a run that judges many."""
         try:
             return self.prepare(item)
         except Exception as error:  # RecursionError and MemoryError too
@@ -305,7 +305,7 @@ def verify(
 ) -> Verdict:
     r"""Whether the answer that `response` ends with equals `gold`; never raises for any text, from any thread.
 
-    The answer is what follows the last `Answer:`, in any case. What counts as equal is in `conventions.TABLE`.
+    The answer is what follows the last `Answer:`, upper or lower case. What counts as equal is in `conventions.TABLE`.
 
     Args:
         response: what a model wrote, without the prompt.

@@ -143,7 +143,7 @@ def taken_back(after: str, span: str) -> bool:
 
 
 def suspicious(text: str) -> bool:
-    """Whether a text has a word that any denial or change of mind needs. Most have none, and this is cheap to see."""
+    """Whether a text in small letters has a word that any denial or change of mind needs; cheap, and mostly False."""
     words = text.encode("ascii", "replace").translate(LETTERS).split()
     return not SUSPECT.isdisjoint(words) or "~~" in text or "mis" in text
 

@@ -359,7 +359,11 @@ def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def compare_members(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Gold) -> Verdict | Pending:
-    """One commitment: every member of a chain must equal the gold. Plain numbers are compared here."""
+    """Compare every member of a chain with the gold: plain numbers here, all else by a worker.
+
+    Raises:
+        Refused: a member has another number of answers than the gold, or is another kind of object.
+    """
     shape = sorted((part[0], len(part)) for part in wanted.parts)
     for member in members:
         if len(member) != len(wanted.parts):
