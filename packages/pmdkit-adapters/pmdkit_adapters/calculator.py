@@ -47,7 +47,12 @@ def calculate(expression: str) -> str:
 
 
 def value_of(node: ast.AST) -> Fraction:
-    """The exact value of a parsed expression of numbers and the four operations."""
+    """The value of a parsed expression of numbers and + - * /, where a decimal has the digits of a float.
+
+    Raises:
+        ValueError: there is something else in it.
+        ZeroDivisionError: it divides by 0.
+    """
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(str(node.value))
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:

@@ -41,7 +41,7 @@ class SamplerEngine:
 
     Args:
         ends: tokens that end a response.
-        newest: makes the sampler of the current weights.
+        newest: makes the sampler of the current weights. `publish` calls it, once at least before any request.
     """
 
     def __init__(self, client: service.TrainingClient, ends: Sequence[int], newest: Callable[[], Any]) -> None:

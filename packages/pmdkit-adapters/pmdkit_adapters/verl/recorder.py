@@ -53,7 +53,7 @@ class VerlRecorder(StepRecorder, CheckpointCallback):
         return self
 
     def on_fit(self, once: Any, trainer: Any, *given: Any, **options: Any) -> Any:
-        """Set up the folder; raises what `StepRecorder.begin` raises."""
+        """Set up the folder, then run `once`, the trainer's own `fit`. Raises what `StepRecorder.begin` raises."""
         config, rollout = trainer.config, trainer.config.actor_rollout_ref.rollout
         self.width = config.data.max_response_length
         self.sampler = 0.0 if rollout.top_p == 1 and rollout.top_k in (-1, 0) else None  # of all that the engine has
