@@ -79,7 +79,7 @@ def regular_text(path: Path) -> str:
 
 
 def from_percent(text: str, path: Path) -> list[NotebookCell]:
-    """The cells of a .py file with cells marked `# %%`."""
+    """The code cells of a .py file with cells marked `# %%`; a UsageError names `path` if jupytext cannot read it."""
     import jupytext  # slow, and .ipynb files do without
 
     try:

@@ -22,7 +22,7 @@ OUT = PACKAGE.parent / "reference_cases.json.gz"
 
 
 def sources() -> str:
-    """A digest of the code that the numbers come from; comments and line breaks do not count."""
+    """A digest of the code that the numbers come from; docstrings count, comments and line breaks do not."""
     paths = [
         *sorted((PACKAGE / "exercises").glob("lesson_*.py")),
         PACKAGE / "exercises" / "thread.py",
