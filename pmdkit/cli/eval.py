@@ -51,7 +51,7 @@ def eval(  # the verb's name
         k: draws that count as one attempt.
         problems: at most this many problems; by default as many as in the run's own evaluation, or all of another set.
         seed: seed of the draws.
-        temperature: sampling temperature, 0 is greedy; by default the run's for its own problems, else 1.0.
+        temperature: of sampling, 0 with --k 1 is greedy; by default the run's for its own problems, else 1.0.
         top_p: top-p of sampling; by default the run's for its own problems, else 0.7 as in the paper.
         width: largest number of tokens of a response; by default the run's, else 1024.
         device: auto, cpu, cuda or cuda:1; by default the run's, else auto.
