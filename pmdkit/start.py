@@ -88,8 +88,11 @@ def train(
         changes["objective.name"] = objective
     else:
         changes = {f"objective.{key}": value for key, value in describe(objective).items()}
-    changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     given = None if isinstance(objective, str) else objective
+    for key in options or {}:
+        if key in changes or (given is not None and key.startswith("objective.")):
+            raise UsageError(f"options has {key}, but the argument objective decides it; give it there")
+    changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     if display is None and "IPython" in sys.modules:
         from pmdkit.console import default_display
 

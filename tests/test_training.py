@@ -22,6 +22,15 @@ def test_an_objective_a_name_and_a_table_are_the_same_run(tmp_path):
     assert one.spec.model_dump() == other.spec.model_dump()
 
 
+@pytest.mark.parametrize(
+    ("objective", "key"), [(PMDMean(), "tau"), (PMDMean(), "nrm"), (PMDMean(), "name"), ("pmd-mean", "name")]
+)
+def test_an_option_that_the_objective_decides_is_refused(tmp_path, objective, key):
+    with pytest.raises(UsageError, match=rf"objective\.{key}"):
+        train(objective, steps=1, out=tmp_path / "run", options={f"objective.{key}": "grpo"})
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_read_from_disk_is_the_run(tmp_path):
     run = train(env="pass-rates", steps=2, out=tmp_path / "run")
     again = Run(tmp_path / "run")
