@@ -74,7 +74,7 @@ def steps(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
 
 
 def policies(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
-    """Random policies; rewards of up to 20 and of up to 0.01; two arms; a tau above every reward."""
+    """Random policies; rewards of up to 30 and of up to 0.01; two arms; a tau above every reward."""
     drawn = [(rng.dirichlet(np.ones(a)), rng.uniform(size=a), tau) for a, tau in ((3, 0.5), (6, 0.1), (4, 5.0))]
     drawn += [
         (rng.dirichlet(np.ones(4)), scale * rng.uniform(size=4), tau)

@@ -141,7 +141,7 @@ def tables(rng: np.random.Generator) -> list[tuple[Array]]:
 
 
 def steps(rng: np.random.Generator) -> list[tuple[Array, Array, Array]]:
-    """Two tables of logits and draws, of which some are equal; the old logits again, shifted by a constant."""
+    """New logits, old logits and draws, of which some are equal; the old logits again, shifted by a constant."""
     found = [(rng.normal(size=a), rng.normal(size=a), rng.integers(a, size=g)) for a, g in ((3, 4), (5, 8), (4, 2))]
     same = rng.normal(size=4)
     return [*found, (same + 3.0, same, np.array([0, 1, 1, 3])), (rng.normal(size=3) + 800, same[:3], np.array([2, 0]))]
