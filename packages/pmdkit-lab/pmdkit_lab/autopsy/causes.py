@@ -20,14 +20,16 @@ ABOUT: dict[str, Any] = tomllib.loads((Path(__file__).parent / "causes.toml").re
 PHASES = 3  # of a report
 SOLVED = 0.9  # mean reward above which equal rewards and equal responses are what learning leads to
 MIN_KNOWN = 20  # responses whose answer can be compared with the right one; fewer say little about a verifier
-SIGN = 0.5  # correlation of advantage and reward within groups; near +1 for every usual advantage
+NO_CREDIT = 0.2  # correlation of advantage and reward within groups; near +1 for every usual advantage
 SAME_UP_TO_SCALE = 0.999  # correlation of advantage and reward over the batch; 1 if no baseline was subtracted
 OFFSET = 0.3  # mean advantage over its spread; 0 if the mean of the group was subtracted
 UNPAID = 0.5  # of the right answers; below it, the verifier reads most of them
 ONE_FORM = 0.1  # mean reward of a form, or 1 minus it; beyond it a verdict follows the form
 PAID_WRONG = 0.3  # of the responses paid in full; below it, the reward still follows the answer
+READABLE, ENDS_READABLE = 0.5, 0.4  # of the paid responses at first; of this share in the last third of the run
 FEWER_RIGHT = 0.1  # of the responses, while the reward rises
 CONTRADICTIONS = 0.3  # of the groups with two paid responses; below it, the reward still follows the answer
+LENGTH_FIRST = 0.5  # the same where length explains more of the reward than right answers do
 LENGTH_PAID = 0.71  # correlation of reward and length; its square says that length explains half of the reward
 SILENT = 0.5  # of the groups; above it, most of the sampling teaches nothing
 CUT = 0.05  # of the responses of a step; fewer hardly move the mean reward
@@ -194,12 +196,13 @@ def always(_: Measures) -> bool:
 
 
 def advantage_sign(run: Run) -> Evidence:
-    """Credit falls where the reward rises, in a third of the run at the least: a sign may turn on the way."""
+    """Credit does not rise with the reward, in a third of the run at the least: a sign may turn on the way."""
     known = [phase["credit_sign"] for phase in run.phases if phase.get("credit_sign") is not None]
-    if not known or (sign := min(known)) > -SIGN:
+    if not known or (sign := min(known)) > NO_CREDIT:
         return None
-    says = f"advantages fall where rewards rise: within groups of a third of the run they correlate with {sign:.2f}"
-    return -sign / SIGN, says, lambda step: (step.get("credit_sign") or 0.0) <= -SIGN
+    how = "fall where rewards rise" if sign < -NO_CREDIT else "do not follow the rewards: they are those of other rows"
+    says = f"advantages {how}; within groups of a third of the run they correlate with {sign:.2f}"
+    return 1 + NO_CREDIT - sign, says, lambda step: (step.get("credit_sign") or 0.0) <= NO_CREDIT
 
 
 def advantage_not_centred(run: Run) -> Evidence:
@@ -370,17 +373,21 @@ def engine_changed(run: Run) -> Evidence:
 
 
 def length_paid(run: Run) -> Evidence:
-    """In every third of the run, the reward rises with the length of the response, and with little else."""
+    """In every third of the run the reward rises, or falls, with the length, and less with right answers."""
     known = [phase["reward_by_length"] for phase in run.phases if phase.get("reward_by_length") is not None]
-    if not known or (alike := min(known)) < LENGTH_PAID:
+    right = max((phase["reward_by_right"] or 0.0 for phase in run.phases), default=0.0)
+    least = max(LENGTH_FIRST, right) if right > 0 else LENGTH_PAID
+    longer, shorter = min(known, default=0.0), -max(known, default=0.0)
+    if max(longer, shorter) < least or (shorter > 0 and right == 0):  # wrong answers may be long, and cut off
         return None
     sizes = [size for _, size in run.series("size")]
     unit = "words" if run.whole["length"] is None else "tokens"
+    than = f"more than with right answers ({right:.2f})" if right > 0 else f"at least {least:g} either way"
     says = (
-        f"reward and length correlate with at least {alike:.2f} in every third of the run; the mean length goes from "
-        f"{sizes[0]:.4g} to {sizes[-1]:.4g} {unit}"
+        f"reward and length correlate with {longer if longer > 0 else -shorter:.2f} in every third of the run, {than}; "
+        f"the mean length goes from {sizes[0]:.4g} to {sizes[-1]:.4g} {unit}"
     )
-    return alike / LENGTH_PAID, says, at_least("reward_by_length", LENGTH_PAID)
+    return max(longer, shorter) / least, says, lambda step: abs(step.get("reward_by_length") or 0.0) >= least
 
 
 def wrong_form_paid(run: Run) -> Evidence:
@@ -395,13 +402,17 @@ def wrong_form_paid(run: Run) -> Evidence:
     if known < MIN_KNOWN and both >= CONTRADICTIONS:
         says = f"in {both:.0%} of the groups different answers to one prompt were paid in full; {form_words(run.whole)}"
         return both / CONTRADICTIONS, says, at_least("contradictions", CONTRADICTIONS)
+    first, last = (run.phases[n]["paid_known"] / max(run.phases[n]["paid"], 1) for n in (0, -1))
+    if first >= READABLE and last <= first * ENDS_READABLE:
+        says = f"the answer of {first:.0%} of the paid responses can be compared at first, and of {last:.0%} in the end"
+        return 0.5, f"{says}; {form_words(run.phases[-1])}", at_least("paid", 1)
     return None
 
 
 def proxy_paid(run: Run) -> Evidence:
     """The reward rises while fewer responses are right, even if all that cannot be compared are wrong at first and
     right at the end."""
-    if not run.rises or wrong_form_paid(run) is not None:
+    if not run.rises or ((form := wrong_form_paid(run)) is not None and form[0] >= 1):
         return None
     rows = run.values("rows")
     least, most = run.values("right_known") / rows, 1 - run.values("wrong_known") / rows

@@ -33,6 +33,7 @@ SPELLED = re.compile(
     r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
     r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million)\b"
 )
+ANSWER_IS = re.compile(r"(?i:answer is):? *([^\n]{1,100}?)(?:[.!]? *(?=\n|$)|[.!] )")
 EXAMPLES = 5  # places kept for each kind of evidence
 
 
@@ -48,6 +49,8 @@ def answer_of(response: str) -> tuple[str, str | None]:
         return "answer line", line[1]
     if (value := json_value(end)) is not None:
         return "JSON", value
+    if sentences := ANSWER_IS.findall(end):
+        return "answer is", sentences[-1].strip()
     number = re.search(r"(-?\d[\d,]*(?:\.\d+)?)\W*$", response[-60:])
     return ("number", number.group(1)) if number else ("none", None)
 
@@ -73,6 +76,15 @@ def ends_with(response: str, gold: str | None) -> bool:
 def bare(answer: str) -> str:
     """An answer without the marks around it and without commas, in small letters."""
     return answer.strip().strip("$. *()").replace(",", "").casefold()
+
+
+def plain(answer: str | None) -> str | float | None:
+    """A number, a word or a letter, of which two that are not equal are different answers; None for anything else."""
+    said = bare(answer or "")
+    try:
+        return float(said)
+    except ValueError:
+        return said if WORD.fullmatch(said) else None
 
 
 def agrees(answer: str | None, gold: str | None) -> bool | None:
@@ -201,7 +213,7 @@ class StepRows:
                 row.entropy if row.entropy is not None else surprise,
                 spread, moved, drift,
                 form,
-                None if answer is None else hash(answer),
+                plain(answer),
                 number(right),
                 number(row.mask_late),
                 place,
@@ -280,7 +292,8 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
         "reward_low": low if has.any() else None, "reward_high": high if has.any() else None,
         "length": mean(length), "longest": float(np.nanmax(length)) if (~np.isnan(length)).any() else None,
         "length_right": mean(length[has & passed]), "length_wrong": mean(length[has & ~passed]),
-        "reward_by_length": correlation(size, reward), "size": mean(size),
+        "reward_by_length": correlation(size, reward), "reward_by_right": correlation(content, reward),
+        "size": mean(size),
         "near": float(near.mean()) if cap else None, "near_passed": float((near & passed).mean()) if cap else None,
         "cut": mean(cut), "reward_cut": mean(reward[cut == 1]), "reward_whole": mean(reward[cut == 0]),
         "entropy": mean(entropy), "version": mean(version), "versions": len(set(version[~np.isnan(version)])),
@@ -293,7 +306,8 @@ def measure(step: int, here: StepRows, tau: float | None, group_size: int | None
         "asked": mean(asked), "word_entropy": entropy_of(here.words),
         "content": mean(content), "agrees": mean((passed == (content == 1))[has & ~np.isnan(content)].astype(float)),
         "forms": form_measures(form, reward, content),
-        "paid_known": int((paid & ~np.isnan(content)).sum()), "paid_wrong": int(evidence["paid_wrong"].sum()),
+        "paid": int(paid.sum()), "paid_known": int((paid & ~np.isnan(content)).sum()),
+        "paid_wrong": int(evidence["paid_wrong"].sum()),
         "right_known": int((has & (content == 1)).sum()), "wrong_known": int((has & (content == 0)).sum()),
         "right_unpaid": int(evidence["right_unpaid"].sum()),
         "places": {kind: [place[n] for n in np.flatnonzero(rows)[:EXAMPLES]] for kind, rows in evidence.items()},

@@ -10,7 +10,7 @@ import torch
 from pmdkit.errors import UsageError
 from pmdkit.theory import group_anchor
 from pmdkit_lab.autopsy import report
-from pmdkit_lab.autopsy.measures import Pairs, agrees, answer_of, by_step, effective
+from pmdkit_lab.autopsy.measures import Pairs, agrees, answer_of, by_step, effective, plain
 from pmdkit_lab.autopsy.scalars import holds_scalars
 from pmdkit_lab.dumps.readers import Source, read, read_config
 
@@ -226,10 +226,17 @@ def test_effective_share_has_its_limits():
     [
         (r"so \boxed{7}", "box", "7"), ("Answer: 7", "answer line", "7"), ("<answer> 7 </answer>", "tag", "7"),
         ("it is\n#### 7", "####", "7"), ("it is 7.", "number", "7"), ("I do not know", "none", None),
+        ("The answer is (B).\nI hope this helps.", "answer is", "(B)"), ("the answer is: 3.5", "answer is", "3.5"),
     ],
 )  # fmt: skip
 def test_forms_of_answers(response, form, answer):
     assert answer_of(response) == (form, answer)
+
+
+def test_two_answers_differ_only_if_both_are_plain():
+    assert plain("7.0") == plain("$7$") == 7
+    assert plain("(B)") == plain("b.") != plain("C")
+    assert plain("yes, I think") is plain("Budapest (most likely)") is plain(None) is None
 
 
 def test_content_is_judged_only_where_it_is_plain():
@@ -327,7 +334,7 @@ def test_paid_in_full_has_no_meaning_for_graded_rewards(tmp_path):
         tmp_path, lambda n, step, r: r.update(r=1.5, a="Answer: 8") if n % 3 == 0 else r.update(r=r["r"] - n / 99)
     )
     found, _ = report.autopsy(path, BOTH)
-    assert not found["causes"]
+    assert "wrong-form-paid" not in [cause["name"] for cause in found["causes"]]
     assert all(phase["paid_known"] == 0 for phase in found["phases"])
 
 

@@ -8,9 +8,10 @@ from pmdkit_lab.autopsy.causes import RULES, Run
 from pmdkit_lab.autopsy.scalar_causes import NAMES
 from pmdkit_lab.dumps.readers import Source
 
-COUNTS = ("right_known", "right_unpaid", "paid_known", "paid_wrong")
+COUNTS = ("right_known", "right_unpaid", "paid", "paid_known", "paid_wrong")
 USUAL = {"rewarded": 8, "reward": 0.4, "reward_low": 0.0, "reward_high": 1.0} | dict.fromkeys(COUNTS, 0)
-ABSENT = ("cut", "near", "near_passed", "reward_cut", "reward_whole", "passed", "alike", "length", "size")
+SHARES = ("cut", "near", "near_passed", "passed", "alike")
+ABSENT = (*SHARES, "reward_cut", "reward_whole", "reward_by_right", "length", "size")
 
 
 def run_of(steps, config=None, **measures):
@@ -74,8 +75,8 @@ NOISE = {"right_known": 20, "right_unpaid": 6, "paid_known": 20, "paid_wrong": 6
 
 # rule, number of steps, measures that name it, and changes of them that do not
 THRESHOLDS = (
-    ("advantage_sign", 1, {"credit_sign": -0.51}, {"credit_sign": -0.49}),
-    ("advantage_sign", 9, {"credit_sign": [1.0] * 6 + [-0.51] * 3}, {"credit_sign": [1.0] * 6 + [-0.49] * 3}),
+    ("advantage_sign", 1, {"credit_sign": 0.19}, {"credit_sign": 0.21}),
+    ("advantage_sign", 9, {"credit_sign": [1.0] * 6 + [0.19] * 3}, {"credit_sign": [1.0] * 6 + [0.21] * 3}),
     ("advantage_not_centred", 1, {"credit_is_reward": 0.9991, "credit_mean": 0.31}, {"credit_is_reward": 0.9989},
      {"credit_mean": 0.29}),
     ("reward_cannot_read", 1, {"right_known": 20, "right_unpaid": 10}, {"right_unpaid": 9}, {"right_known": 19}),
@@ -116,6 +117,10 @@ THRESHOLDS = (
     ("rate_too_high", 24, {"word_entropy": from_middle(1.0, 1.52), "reward": from_middle(0.4, 0.29)},
      {"word_entropy": from_middle(1.0, 1.47)}, {"reward": from_middle(0.4, 0.31)}),
     ("length_paid", 1, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": 0.70}),
+    ("length_paid", 1, {"reward_by_length": 0.52, "reward_by_right": 0.51, "size": 9.0}, {"reward_by_right": 0.53},
+     {"reward_by_length": 0.49, "reward_by_right": 0.3}),
+    ("length_paid", 1, {"reward_by_length": -0.52, "reward_by_right": 0.51, "size": 9.0}, {"reward_by_length": -0.49},
+     {"reward_by_length": -0.9, "reward_by_right": None}),
     ("length_paid", 9, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": [0.9] * 6 + [0.70] * 3}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1}, {"silent": 0.49}, {"silent": [0.9] * 6 + [0.49] * 3},
      {"reward": [0.89] * 8 + [0.91]}, {"reward_low": 0.0, "reward_high": 0.0}),
@@ -179,6 +184,13 @@ def test_a_rule_speaks_just_over_its_threshold_and_not_just_under(rule, steps, o
     accused, spared = (getattr(causes, rule)(run_of(steps, **measures)) for measures in (over, over | under))
     assert accused[0] >= 1
     assert spared is None or spared[0] < 1
+
+
+@pytest.mark.parametrize(("first", "last", "watched"), [(51, 20, True), (49, 10, False), (60, 25, False)])
+def test_paid_responses_whose_answer_can_no_longer_be_read_are_something_to_watch(first, last, watched):
+    run = run_of(9, paid=100, paid_known=[first] * 6 + [last] * 3, paid_wrong=0)
+    assert (causes.wrong_form_paid(run) is not None) is watched
+    assert not watched or causes.wrong_form_paid(run)[0] < 1
 
 
 def test_every_rule_has_its_thresholds_held_and_its_advice():
