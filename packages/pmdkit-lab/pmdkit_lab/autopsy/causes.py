@@ -5,7 +5,7 @@ The thresholds were chosen on the half `build` of benchmarks/autopsy.py, before 
 """
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ DISAGREES = 0.15  # by which verdicts agree less with the content of answers tha
 INDEPENDENT = 0.08  # between the agreement of verdicts and that of independent ones; an honest grader is 0.3 above it
 LEAP = 0.4  # of a logarithm: the policy's entropy, words or length are 1.5 times what they were; learning takes longer
 LONGER = 0.1  # of the words of a prompt; data that is drawn at random varies less
+LEAPS = {"entropy": "entropy", "word_entropy": "entropy of the words", "size": "mean length"}
 ENDS = ((min, "reward_low"), (max, "reward_high"))
 FALLEN = 0.75  # of the best reward; a reward above it is kept
 
@@ -136,9 +137,9 @@ class Run:
         longest = max(FROZEN, 3 * np.diff(changes, prepend=-1).max())
         return int(changes[-1]) + 1 if len(version) - 1 - changes[-1] > longest else None
 
-    def leap(self) -> tuple[int, str] | None:
+    def leap(self, kinds: Mapping[str, str] = LEAPS) -> tuple[int, str] | None:
         """The first place where the policy leaps, by its entropy, its words or its lengths, and words about it."""
-        for key, name in (("entropy", "entropy"), ("word_entropy", "entropy of the words"), ("size", "mean length")):
+        for key, name in kinds.items():
             values = self.values(key)
             if len(values) < MIN_ENTROPY_STEPS or (key == "size" and self.cap_falls()):
                 continue
@@ -325,7 +326,7 @@ def data_changed(run: Run) -> Evidence:
         f"at step {step_at(run, content)} the share of right answers changes by {content.size:+.2f}, while verdicts "
         "still agree with answers, and neither words nor lengths leap: the prompts are others"
     )
-    return content.z / JUMP, says, from_step(run, content.at)
+    return 0.5 if run.rises else content.z / JUMP, says, from_step(run, content.at)
 
 
 def stays(values: np.ndarray[Any, np.dtype[np.float64]], found: Jump) -> bool:
@@ -373,19 +374,20 @@ def engine_changed(run: Run) -> Evidence:
 
 
 def length_paid(run: Run) -> Evidence:
-    """In every third of the run the reward rises, or falls, with the length, and less with right answers."""
-    known = [phase["reward_by_length"] for phase in run.phases if phase.get("reward_by_length") is not None]
-    right = max((phase["reward_by_right"] or 0.0 for phase in run.phases), default=0.0)
+    """After the first third of the run, or all along where no right answers are known, length decides the reward."""
+    right = max((phase["reward_by_right"] or 0.0 for phase in run.phases[1:] or run.phases), default=0.0)
+    phases = run.phases[1:] or run.phases if right > 0 else run.phases  # what is paid shows once lengths vary
+    known = [phase["reward_by_length"] for phase in phases if phase.get("reward_by_length") is not None]
     least = max(LENGTH_FIRST, right) if right > 0 else LENGTH_PAID
     longer, shorter = min(known, default=0.0), -max(known, default=0.0)
     if max(longer, shorter) < least or (shorter > 0 and right == 0):  # wrong answers may be long, and cut off
         return None
     sizes = [size for _, size in run.series("size")]
     unit = "words" if run.whole["length"] is None else "tokens"
-    than = f"more than with right answers ({right:.2f})" if right > 0 else f"at least {least:g} either way"
+    than = f", and reward and right answers with {right:.2f}" if right > 0 else ""
     says = (
-        f"reward and length correlate with {longer if longer > 0 else -shorter:.2f} in every third of the run, {than}; "
-        f"the mean length goes from {sizes[0]:.4g} to {sizes[-1]:.4g} {unit}"
+        f"reward and length correlate with {longer if longer > 0 else -shorter:.2f} in every third of the run that "
+        f"counts{than}; the mean length goes from {sizes[0]:.4g} to {sizes[-1]:.4g} {unit}"
     )
     return max(longer, shorter) / least, says, lambda step: abs(step.get("reward_by_length") or 0.0) >= least
 
@@ -668,11 +670,11 @@ def rate_too_high(run: Run) -> Evidence:
 def entropy_grows(run: Run) -> Evidence:
     """Entropy, or that of the words, grows and stays, and the reward is no better for it."""
     first, last = run.phases[0]["reward"], run.phases[-1]["reward"]
-    if run.rises or first is None or last is None or last > first or last > SOLVED or run.leap() is not None:
+    if run.rises or first is None or last is None or last > first or last > SOLVED:
         return None
     for key, name in (("entropy", "entropy per token"), ("word_entropy", "entropy of the words")):
         values = run.values(key)
-        if len(values) < MIN_ENTROPY_STEPS or trend(values).z < 2 * SURE:
+        if len(values) < MIN_ENTROPY_STEPS or trend(values).z < 2 * SURE or run.leap({key: name}) is not None:
             continue
         start, end = float(np.median(values[:3])), float(np.median(values[-(len(values) // 3) :]))
         if end - start >= MORE_CHOICES:

@@ -163,25 +163,24 @@ class StepRows:
         """Add a row."""
         spread, moved, drift, surprise = math.nan, math.nan, math.nan, math.nan
         tokens = row.length or math.nan
-        if row.logp_engine:
-            engine = np.asarray(row.logp_engine)
-            surprise = -engine.sum() / (len(engine) if len(engine) > 1 else tokens)
-            if row.logp and len(row.logp) == len(engine):
-                trainer = np.asarray(row.logp)
-                difference = trainer - engine
-                spread = float(difference.sum())
-                if len(engine) > 1 or row.length == 1:  # otherwise both are sums over the response
-                    self.same.add(engine, trainer)
-                    if len(engine) > 2:
-                        self.ahead.add(engine[:-1], trainer[1:])
-                        self.behind.add(engine[1:], trainer[:-1])
-                    self.gap += float(np.abs(difference).sum())
-                    weight = np.exp(np.clip(difference, -20, 20))
-                    self.weights += (weight.sum(), weight @ weight)
-            if row.logp_after:
-                moved = sum(row.logp_after) - sum(row.logp or row.logp_engine)
-            if row.logp_ref:
-                drift = (sum(row.logp or row.logp_engine) - sum(row.logp_ref)) / tokens
+        if drawn := row.logp_engine or row.logp:
+            surprise = -sum(drawn) / (len(drawn) if len(drawn) > 1 else tokens)
+        if (before := row.logp or row.logp_engine) and row.logp_after:
+            moved = sum(row.logp_after) - sum(before)
+        if before and row.logp_ref:
+            drift = (sum(before) - sum(row.logp_ref)) / tokens
+        if row.logp_engine and row.logp and len(row.logp) == len(row.logp_engine):
+            engine, trainer = np.asarray(row.logp_engine), np.asarray(row.logp)
+            difference = trainer - engine
+            spread = float(difference.sum())
+            if len(engine) > 1 or row.length == 1:  # otherwise both are sums over the response
+                self.same.add(engine, trainer)
+                if len(engine) > 2:
+                    self.ahead.add(engine[:-1], trainer[1:])
+                    self.behind.add(engine[1:], trainer[:-1])
+                self.gap += float(np.abs(difference).sum())
+                weight = np.exp(np.clip(difference, -20, 20))
+                self.weights += (weight.sum(), weight @ weight)
         form, answer = answer_of(row.response) if row.response is not None else (None, None)
         right = agrees(answer, row.gold) if row.response is not None else None
         if form == "none":  # a form that is not known here, or no answer

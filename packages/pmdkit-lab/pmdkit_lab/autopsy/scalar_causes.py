@@ -25,6 +25,7 @@ KNOWN_LEVEL = 8  # points before a change of the grader, as many as the alarm of
 MIN_POINTS = 12  # logged points that show a trend or a jump
 FEW_POINTS = 6  # below it nothing is said but that
 SMALL_GAIN = 0.1  # of the reward's range: what a run that learns gains at least
+HELD_ODDS = 3.0  # times: from a pass rate of one quarter to one half
 HARD, EASY = 0.03, 0.95  # pass rates: of eight draws one is right in every fifth group; in every third one is wrong
 TOGETHER, TOGETHER_STEPS = 0.95, 0.5  # correlation of reward and length over the run, and from step to step
 MOSTLY = 0.3  # of the responses cut off; then the cap decides the reward
@@ -124,7 +125,8 @@ def grader_changed(c: Curves) -> Evidence:
         f"at step {c.step(found.at)} the mean reward {level}{one}, while {' and '.join(others)} go on as before: "
         f"what pays the policy changed{'' if one else ', or its prompts did'}, not the policy"
     )
-    return found.z / JUMP, says, c.step(found.at)
+    recovers = c.rises and found.size < 0  # as with harder prompts, which it learns
+    return 0.5 if recovers else found.z / JUMP, says, c.step(found.at)
 
 
 def policy_leaps(c: Curves, at: int) -> bool:
@@ -222,20 +224,39 @@ def kl_holds(c: Curves) -> Evidence:
     """The KL term pulls as an advantage does. Its coefficient is logged; or, with one update for each batch, the loss
     that TRL logs is beta KL. The loss that verl logs has no KL in it, but the coefficient stands beside it."""
     kl, loss, coefficient = c.known("kl"), c.known("loss"), c.get("kl_coef")
-    if kl is None or float(kl.min()) <= 0:
+    if kl is None or (far := float(np.median(kl))) <= 0:
         return None
     if coefficient is not None:
         beta, what = float(np.median(coefficient)), "the KL term is"
-    elif loss is not None and (beta := float(np.median(loss / kl))) > 0:
-        what = "the loss is"
-        if np.median(np.abs(loss / kl / beta - 1)) > STILL:
+    elif loss is not None and (apart := kl > 0).mean() >= 0.9 and (ratio := loss[apart] / kl[apart]).min() > 0:
+        beta, what = float(np.median(ratio)), "the loss is"
+        if np.median(np.abs(ratio / beta - 1)) > STILL:
             return None
     else:
         return None
-    if (pull := beta * math.sqrt(2 * float(np.median(kl)))) < 0.5:
+    pull, says = beta * math.sqrt(2 * far), f"{what} {beta:.3g} times the KL of {far:.2g}"
+    first = float(c.rate[: c.last].mean()) if c.rate is not None else math.nan
+    end = held_at(first, beta) if HARD < first < 1 - HARD else 1.0
+    if (odds := (end / (1 - end) if end < 1 else math.inf) * (1 / first - 1)) <= HELD_ODDS:
+        return (
+            HELD_ODDS / odds,
+            f"{says}: it lets the pass rate grow from {first:.2g} to {end:.2g}, and no further",
+            None,
+        )
+    if pull < 0.5:
         return None
-    says = f"{what} {beta:.3g} times the KL of {np.median(kl):.2g}, whose gradient is {pull:.2g} of a log ratio"
-    return 2 * pull, f"{says}, where an advantage is about 1", None
+    return 2 * pull, f"{says}, whose gradient is {pull:.2g} of a log ratio, where an advantage is about 1", None
+
+
+def held_at(rate: float, beta: float) -> float:
+    """The pass rate at which a KL term with coefficient `beta` stops advantages of unit std; 1 if it does not.
+
+    The solution is pi_ref e^(A / beta), so the odds of a right response grow by e^((A_right - A_wrong) / beta), where
+    the two advantages are 1 / sqrt(p (1 - p)) apart.
+    """
+    p = np.linspace(rate, 0.999, 10_000)
+    further = 1 / (beta * np.sqrt(p * (1 - p))) > np.log(p / (1 - p) * (1 - rate) / rate)
+    return 1.0 if further.all() else float(p[int(further.argmin())])
 
 
 def right_per_token(c: Curves) -> Evidence:
