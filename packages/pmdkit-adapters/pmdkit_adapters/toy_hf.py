@@ -115,7 +115,7 @@ def config_to_llama(config: ModelConfig, eos: int) -> dict[str, Any]:
 
 
 def to_llama(weights: Weights, config: ModelConfig) -> Weights:
-    """Our weights as a state dict of LlamaForCausalLM. A tied head is the embedding and has no entry."""
+    """The toy transformer's weights as a state dict of LlamaForCausalLM: copies on the CPU, without a tied head."""
     table = {f"{theirs}.weight": weights[f"{ours}.weight"] for ours, theirs in OUTSIDE.items()}
     for layer in range(config.layers):
         for ours, parts in BLOCK.items():

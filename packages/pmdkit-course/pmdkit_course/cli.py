@@ -74,8 +74,8 @@ def show(which: str) -> None:
 def check(which: str | None = None, file: Path | None = None, *, all: Flag = False, json: Flag = False) -> None:
     """Check answers: of one exercise, of a lesson, of a file, or of all lessons that are here.
 
-    Exits with 0 if all answers are right and with 4 if one is not. Your code runs in its own process with limits, and
-    is trusted as yours. For code that others wrote, use `pmdkit learn grade`.
+    Exits with 0 if all answers are right, and with 4 if one is wrong or missing. Your code runs in its own process with
+    limits, and is trusted as yours. For code that others wrote, use `pmdkit learn grade`.
 
     Args:
         which: an exercise (103.2), a lesson (103), or a file whose exercises are all checked.

@@ -90,10 +90,11 @@ def grade(
     judge: Judge,
     log: Callable[[str], None] = lambda line: None,
 ) -> list[Grade]:
-    """A row for every student and every exercise that anybody handed in, ordered by name and by course.
+    """A row for every student and every exercise that anybody handed in, and one for each file that cannot be read.
 
-    If two files of a student answer the same exercise, the better one counts. `log` receives a line per student.
-    A fault in judging costs the answer that it happens to, and no other.
+    Students and exercises keep their order. Of a student, the first MOST_FILES files count; if two of them answer the
+    same exercise, the better answer counts. `log` receives a line per student. A fault in judging costs the answer that
+    it happens to, and no other.
     """
     rows: dict[str, list[Grade]] = {student: [] for student in handed_in}
     files: dict[str, list[list[NotebookCell]]] = {student: [] for student in handed_in}

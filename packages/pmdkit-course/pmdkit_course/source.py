@@ -41,7 +41,10 @@ def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
 
     Args:
         exercise: the exercise.
-        bound: names already defined where the text will run; their imports are left out.
+        bound: names already defined where the text will run; imports of nothing else are left out.
+
+    Raises:
+        EnvironmentLacks: this install has no solutions.
     """
     if exercise.id in stored():
         raise EnvironmentLacks(NO_SOLUTIONS)

@@ -82,8 +82,8 @@ class Server:
         raise error(f"the Tinker server at {self.url} failed to {what} ({printable(why)}); {remedy}") from problem
 
     def http_client(self) -> httpx.AsyncClient:
-        """The client that the SDK is to use. It follows no redirect, since the key would go along, and reads no more
-        than LARGEST bytes of a reply, uncompressed: a few compressed bytes may stand for gigabytes.
+        """A client for the SDK. Three replies make it call `refuse`: a redirect, with which the key would go along, a
+        compressed one, whose few bytes may stand for gigabytes, and one of more than LARGEST bytes.
         """
 
         async def check(response: httpx.Response) -> None:

@@ -72,7 +72,7 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the training after an alarm, with `halt`."""
+        """End the training after an alarm, if `halt` is set."""
         if self.halt and self.raised:
             control.should_training_stop = True
 
