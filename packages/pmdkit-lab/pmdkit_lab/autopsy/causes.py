@@ -582,7 +582,7 @@ def engine_mismatch(run: Run) -> Evidence:
 
 
 def duplicate_prompts(run: Run) -> Evidence:
-    """Groups of one step share their prompts. Where groups are not named, a lower bound on their share is known."""
+    """Groups of one step share prompts. The share is a lower bound if groups have neither a name nor a known size."""
     exact, bound = run.whole.get("repeated"), run.whole.get("repeated_at_least")
     share, key = (bound or 0.0, "repeated_at_least") if exact is None else (exact, "repeated")
     if share < REPEATED:

@@ -28,7 +28,7 @@ class Trend:
 
 
 def trend(values: Values) -> Trend:
-    """The trend of a column."""
+    """The trend of a column [n] without NaN, n >= 1."""
     third = max(len(values) // 3, 1)
     first, last = float(values[:third].mean()), float(values[-third:].mean())
     steps = np.abs(np.diff(values)) if len(values) > 1 else np.zeros(1)

@@ -110,10 +110,10 @@ def agrees(answer: str | None, gold: str | None) -> bool | None:
 
 
 def lacks(response: str | None, gold: str | None) -> bool:
-    """Whether the right answer is a whole number or a word that stands nowhere in a response.
+    """Whether the right answer, a whole number or a word, stands nowhere in a response.
 
-    Whatever the form of an answer is, a response without these characters does not give it, unless in words. They may
-    be apart: "4 2".
+    Whatever its form, an answer has these characters. Blanks may part them, "4 2", and a number may be in words near
+    the end. False if the right answer is anything else, or if it or the response is None.
     """
     right = bare((gold or "").rpartition("####")[2])
     if response is None or len(right) > LONGEST_ANSWER or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
@@ -263,7 +263,7 @@ def correlation(x: Values, y: Values) -> float | None:
 
 
 def measure(step: int, here: StepRows, tau: float | None, group_size: int | None = None) -> Measures:
-    """All measures of a step; None where its rows lack the values that a measure needs."""
+    """All measures of a step; None where its rows lack the values that a measure needs. Arguments as for `by_step`."""
     group, prompt, response, *columns, form, answer, right, late, place = zip(*here.rows, strict=True)
     reward, advantage, length, words, asked, cut, version, entropy, spread, moved, drift = (
         np.array(x, float) for x in columns

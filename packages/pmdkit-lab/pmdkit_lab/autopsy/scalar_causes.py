@@ -260,7 +260,7 @@ def held_at(rate: float, beta: float) -> float:
 
 
 def right_per_token(c: Curves) -> Evidence:
-    """Length and reward fall, and the reward per token rises."""
+    """The length falls, the reward (the held-out one if known) falls from its best, and the reward per token rises."""
     length, paid = c.get("length"), c.get("held_out") if c.get("held_out") is not None else c.reward
     if length is None or paid is None or len(paid) < FEW_POINTS:
         return None

@@ -315,7 +315,7 @@ def from_text(stream: BufferedReader, source: Source, where: str) -> Entries:
 
 
 def from_events(stream: BufferedReader, source: Source, where: str) -> Entries:
-    """TensorBoard's events: records of a length (8 bytes), its checksum (4), a protocol buffer and its checksum (4)."""
+    """TensorBoard's events: a length (8 bytes), a checksum (4), a protocol buffer, a checksum (4). None is checked."""
     while len(head := stream.read(12)) == 12:
         size = struct.unpack("<Q", head[:8])[0]
         if size > MAX_LINE:

@@ -234,7 +234,7 @@ def with_credit(trial: Trial, slip: Slip) -> Trial:
 
 
 def repr_of(slip: Slip) -> tuple[Any, Any]:
-    """The function of an advantage and its numbers, to compare two slips."""
+    """The function of a slip's advantage, and its keywords: two slips with equal ones are the same."""
     advantage = slip.twist.args[0]  # type: ignore[union-attr]
     return advantage.func, advantage.keywords
 

@@ -751,7 +751,7 @@ def larger_below(objective: Objective) -> Any:
 
 
 def weighted(objective: Objective, cap: float) -> Any:
-    """A class of the objective's kind whose loss is multiplied by the ratio, without gradient and at most `cap`."""
+    """A subclass of the objective's class. Its loss is multiplied by pi / pi_old, at most `cap`, without gradient."""
 
     class Weighted(type(objective)):  # type: ignore[misc]
         def loss(self, batch: Batch) -> Tensor:

@@ -28,13 +28,13 @@ def race(
     """Tune every objective with the same budget and compare them, by the protocol in pmdkit_lab/studies/race.toml.
 
     With an objective, such as my.py:MyLoss, only that one is tuned and compared, and then placed in the stored tables
-    of the others: pmdkit race my.py:MyLoss --budget 10m. When the time has passed it stops; the same command with
-    --resume goes on. Naming a file lets its code run.
+    of the others: pmdkit race my.py:MyLoss --budget 10m. A race stops when its time has passed; the same command with
+    --resume --out FOLDER goes on. Naming a file lets its code run.
 
     Args:
         objective: name (see pmdkit objectives) or my.py:MyLoss; without one, all 19 of the protocol.
         budget: time of this call, such as 10m or 1h30m; with OBJECTIVE it also chooses the tasks that fit.
-        short: a few settings and seeds of two tasks, in twenty minutes: a first look, not a finding.
+        short: a few settings and seeds of two tasks, in twenty minutes: a first look, no finding; not with OBJECTIVE.
         out: folder of the record; by default the next number under runs/.
         jobs: runs at a time.
         resume: continue the race in --out.

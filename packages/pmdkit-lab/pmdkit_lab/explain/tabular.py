@@ -17,7 +17,7 @@ RARE = 1e-13  # mass of a response that is observed and too small to move anythi
 
 @dataclass(frozen=True)
 class TabularPrompt:
-    """One prompt on its full support.
+    """A prompt, or P prompts, on the full support.
 
     Attributes:
         pi: [A] the old policy, or [P, A] for several prompts.
@@ -33,7 +33,7 @@ class TabularPrompt:
 
     @classmethod
     def of(cls, pi: Any, reward: Any, length: Any = None) -> "TabularPrompt":
-        """Build a prompt from arrays that broadcast; every response has one token unless `length` is given."""
+        """Build a prompt from arrays that broadcast, without checks; without `length` [A] responses have one token."""
         probs, rewards = np.broadcast_arrays(np.asarray(pi, float), np.asarray(reward, float))
         tokens = np.ones(probs.shape[-1], np.int64) if length is None else np.asarray(length, np.int64)
         return cls(probs.copy(), rewards.copy(), tokens)

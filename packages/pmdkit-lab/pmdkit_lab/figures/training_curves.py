@@ -344,7 +344,7 @@ def after_training(
 
 
 def listed(methods: Sequence[MethodRuns], name: str, data: Mapping[str, Array], form: str = ".2f") -> str:
-    """The means with their intervals in words, such as `GRPO 0.91 [0.88, 0.94]; ...`."""
+    """Means and intervals in words: `GRPO 0.91 [0.88, 0.94]; ...`. `name` is a key of `data`, {} for a method's key."""
     return "; ".join(f"{method.label} {interval_text(data[name.format(method.key)], form)}" for method in methods)
 
 

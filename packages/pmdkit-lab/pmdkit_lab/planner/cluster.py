@@ -40,10 +40,10 @@ class Cluster:
 
 
 def cluster(text: str, tensor: int = 1) -> Cluster:
-    """Parse a string such as `32xH100` into a cluster.
+    """Parse a string such as `32xH100` into a cluster whose engines have `tensor` accelerators each.
 
     Raises:
-        UsageError: the string is not NxNAME, the name is not in the table, or the engines do not divide the count.
+        UsageError: the string is not NxNAME, the name is not in the table, or `tensor` does not divide N or is above 8.
     """
     count, gpu = parse_gpus(text)
     if tensor < 1 or count % tensor or tensor > NODE:

@@ -36,7 +36,10 @@ class GPU:
     float32: float = 60e12
 
     def rate(self, what: str) -> float:
-        """Amount a second: bytes of "memory", "smallest" kernels, FLOPs of "attention" or of products in a dtype."""
+        """Amount a second: bytes of "memory", "smallest" kernels, FLOPs of "attention" or of products in a dtype.
+
+        Every name but these, "float32" and "float64" has the rate of bfloat16.
+        """
         rates = {"memory": self.bandwidth, "smallest": 1 / SMALLEST, "attention": self.flops * self.flash}
         rates |= {"float32": self.float32, "float64": self.float32 / 2}
         return rates.get(what, self.flops * self.reached)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def empty_model(config: "ModelShape | PretrainedConfig") -> "PreTrainedModel":
-    """The model of a configuration on the meta device, without memory for its weights."""
+    """The model of a configuration on the meta device, without memory for its weights; UsageError if none can be."""
     import torch
 
     with warnings.catch_warnings():  # from tqdm in notebooks without ipywidgets; it draws no bar here

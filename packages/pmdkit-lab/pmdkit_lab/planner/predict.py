@@ -300,7 +300,7 @@ def settings(p: Prediction) -> Iterator[Change]:
 
 
 def hardware(p: Prediction) -> Iterator[Change]:
-    """More of the same accelerator, with the state sharded over them, then larger ones."""
+    """Twice as many accelerators, then four times, ..., with the state sharded; then as many larger ones."""
     gpu, count = p.cluster.gpu, p.cluster.count
     while count < MOST:
         count *= 2

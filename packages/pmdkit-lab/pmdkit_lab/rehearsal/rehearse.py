@@ -204,7 +204,8 @@ def costliest(phases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def step_seconds(spec: LLMSpec, phases: Mapping[str, Any], place: Cluster) -> dict[str, float]:
-    """Passes of a step's updates in each process, as the planner expects them, and the seconds that they take."""
+    """`passes` of a step's updates in each process, as the planner expects them; the seconds of the `update`, from the
+    rehearsed phases; and the seconds `planned`, from the planner alone. Empty without rehearsed updates."""
     if "update" not in phases or "optimizer" not in phases:
         return {}
     work = work_of(spec)

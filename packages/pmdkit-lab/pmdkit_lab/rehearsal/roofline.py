@@ -67,7 +67,11 @@ class Clock:
 
 
 def bytes_moved(schema: Any, args: Any, kwargs: Any, out: Any) -> int:
-    """Bytes of device memory that an operator has to read and write, by its schema: each input and output once."""
+    """Bytes of device memory that an operator has to read and write, by its schema.
+
+    Each input and output counts once, and one that is changed in place twice. Of a table that is indexed, only the rows
+    that are read or written count.
+    """
     name = schema.name.partition("::")[2]
     fills, pattern = name in FILLS, name.endswith("_like") or name.startswith("new_")
     given, inputs = set[int](), list[int]()

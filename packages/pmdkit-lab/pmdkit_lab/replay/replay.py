@@ -107,7 +107,8 @@ def own_objective(recording: Recording) -> bool:
 def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest) -> dict[str, Any]:
     """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` raise.
 
-    Gradients are compared with those of the recorded objective, or of the first request where none is recorded.
+    No two requests may have the same name. Gradients are compared with those of the recorded objective, or of the first
+    request where none is recorded.
     """
     about, (prompts, size) = recording.about, recording["mass"].shape
     own: ReplayRequest | None = None

@@ -154,7 +154,8 @@ def open_folder(out: Path, resume: bool) -> None:
 def load_config(out: Path, budget: float | None) -> dict[str, Any]:
     """The configuration of a reproduction, written before its first part; a resumed one keeps its own.
 
-    A larger budget extends it. A smaller budget is refused, and so are other versions of the DECISIVE packages.
+    The first call needs a budget, in seconds. A larger one extends it. A smaller one raises ResumeRefused, and so do
+    other versions of the DECISIVE packages.
     """
     path = out / "config.json"
     machine = {**run_folder.describe_machine(), "cores": cores()}

@@ -53,7 +53,10 @@ def schedule(updates: int, stale: int, group: int = 16, batch: int = BATCH) -> O
 
 
 def methods(updates: int, stale: int, batch: int) -> dict[str, Options]:
-    """Every method with the same prompts, draws and updates; RLOO draws new rollouts for each update."""
+    """Options of every method by name, with the same number of prompts, draws and updates.
+
+    RLOO draws new rollouts for each update, the others for each `stale` ones, a divisor of `updates`.
+    """
     common = {name: {**method, **schedule(updates, stale, batch=batch)} for name, method in METHODS.items()}
     return common | {"rloo": {"objective.name": "rloo", **schedule(updates, 1, batch=batch)}}
 

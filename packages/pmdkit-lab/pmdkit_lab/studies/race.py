@@ -46,7 +46,7 @@ class Method:
     Attributes:
         name: name of the objective.
         knob: dotted option, or several joined by + that move together; "" if there is none.
-        values: values of the knob, KNOBS of them.
+        values: KNOBS values of the knob, each a list with a value per option if they are joined; none without a knob.
     """
 
     name: str

@@ -11,7 +11,10 @@ RUNS = {"right": (0.0, 1.0), "right + 1": (1.0, 1.0), "right + 1, and 0 in 1 of 
 
 
 def course(bonus: float, share: float, seed: int) -> tuple[list[float], Tensor]:
-    """Pass rate at every step of GRPO on draws, and the last logits; the bonus is paid with a chance of `share`."""
+    """Pass rate before every step of GRPO on draws, and the logits [P, A] after the last step.
+
+    A response gets the bonus with a chance of `share`, whether it is right or wrong.
+    """
     draws, misses = (torch.Generator().manual_seed(seed + k) for k in (0, 1000))
     logits = torch.zeros(PROMPTS, ARMS, dtype=torch.float64, requires_grad=True)
     objective, optimizer, found = GRPO(std="sample"), torch.optim.Adam([logits], lr=0.02), []

@@ -72,7 +72,10 @@ def refined(seed: int, lr: float = 0.01) -> list[list[float]]:
 
 
 def steps_out(name: str, chance: float = 1e-3) -> int:
-    """Number of gradient steps of size 1 on the logit that raise the right decision from `chance` to one half."""
+    """Number of gradient steps of size 1 on the logit that raise the right decision from `chance` to one half.
+
+    `name` is "expected reward" or "cross-entropy": with "reverse KL" the logit never gets there.
+    """
     z, steps = torch.tensor(chance, dtype=torch.float64).logit(), 0
     while z < 0:
         z, steps = z + slopes(z)[name], steps + 1
