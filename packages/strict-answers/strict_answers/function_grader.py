@@ -30,8 +30,8 @@ GROUP = ("prompts", "completions", "completion_ids", "cut_off", "gold", "columns
 
 @dataclass(frozen=True)
 class RewardRow:
-    """Arguments of a reward function besides a response's text and the gold answer: the prompt as messages and
-    the data row, both in JSON, its token ids, and its group, one number per prompt."""
+    """Arguments of a reward function besides a response's text and the gold answer: the prompt as `messages` and the
+    data row as `columns`, both in JSON; the `tokens` of the response; and its `group`, one number per prompt."""
 
     messages: str
     tokens: tuple[int, ...]

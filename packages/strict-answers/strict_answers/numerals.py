@@ -171,7 +171,7 @@ def worded_value(found: re.Match[str]) -> str:
 
 
 def calendar_date(found: re.Match[str]) -> tuple[str, int, str | None]:
-    """(first letters of the month, day, year or None) of a match of DATE."""
+    """(first three letters of the month, in small letters; day; year or None) of a match of DATE."""
     month, day, day_first, month_last, year = found.groups()
     return (month or month_last)[:3].lower(), int(day or day_first), year
 

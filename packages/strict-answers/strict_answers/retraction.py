@@ -123,7 +123,10 @@ def denied(before: str) -> bool:
 
 
 def taken_back(after: str, span: str) -> bool:
-    """Whether what follows an answer says that it is wrong, offers another one, or states another value."""
+    """Whether the text after the answer `span` says that it is wrong, offers another one, or states another value.
+
+    READ characters are read, in upper or lower case.
+    """
     after = after[:READ].lower()
     sentences = SENTENCE.split(after) if suspicious(after) else []
     if any(map(disowns, sentences)):

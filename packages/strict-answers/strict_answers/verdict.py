@@ -76,7 +76,7 @@ def describe(error: BaseException) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """At most `most` characters for logs and records; terminal and text-direction control characters are escaped."""
+    """The first `most` characters, and "..." if there are more, for logs; control characters are escaped, and count."""
     safe = "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text[:most]
     )
