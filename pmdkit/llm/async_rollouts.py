@@ -213,7 +213,7 @@ class RolloutQueue:
             self.newest_policy.allow_waiting(True)
 
     def close(self) -> None:
-        """Abandon the requests in flight and close the engine; one that does not stop ends with the process."""
+        """Abandon the requests in flight, then close the engine; a thread that does not stop ends with the process."""
         self.closing = True
         self.jobs.put(None)
         self.thread.join(CLOSING)

@@ -27,7 +27,7 @@ HERE = "transformers"
 
 
 class RemoteBackend(Protocol):
-    """A backend whose model is trained on a server: a module with these functions, named by its entry point."""
+    """A backend whose model is trained on a server: a module with these functions, which an entry point names."""
 
     def resolve(self, spec: LLMSpec) -> LLMSpec:
         """The spec with the backend's defaults; refuses what it cannot do, before anything is paid for."""

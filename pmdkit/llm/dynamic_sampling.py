@@ -77,7 +77,7 @@ def rows_of(groups: Tensor, rollouts: Rollouts) -> Tensor:
 
 
 def put_groups(rollouts: EngineRollouts, places: Tensor, more: EngineRollouts, taken: Tensor) -> EngineRollouts:
-    """The rollouts with the groups `taken` from `more` put at `places`."""
+    """A copy of the rollouts whose groups `places` [n] are the groups `taken` [n] of `more`."""
     rows, others = rows_of(places, rollouts), rows_of(taken, more)
     changed: dict[str, Any] = {
         name: put(getattr(rollouts, name), rows, getattr(more, name), others)

@@ -98,7 +98,7 @@ def grade_episodes(
 
 
 def make_rows(messages: Callable[[Problem], Sequence[Mapping[str, str]]]) -> Rows:
-    """A function from response tokens, problem and place of the prompt to the named arguments of reward functions.
+    """A function that makes the RewardRow of a response, from its tokens, its problem and the number of its prompt.
 
     `messages` makes the messages of the prompt from a problem.
     """
@@ -135,7 +135,7 @@ def needs_gold(table: RewardTable) -> bool:
 def make_grader(
     table: RewardTerm, score_cut_off: bool = False, process_group: ProcessGroup = SINGLE
 ) -> Grader | SharedGrader:
-    """The verifier pool of a [reward]; with several processes, the main one grades for all."""
+    """The verifier pool of a [reward]; the main process grades for all. `score_cut_off` is for functions only."""
     first, grader = table if isinstance(table, RewardTable) else RewardTable(), None
     pool: dict[str, Any] = {"workers": table.workers, "seconds": table.seconds, "memory_mb": table.memory_mb}
     pool["most_unscored"] = first.most_unscored

@@ -155,7 +155,7 @@ class EngineLearner(Learner):
         return prompts, response_tokens(rollouts), size
 
     def prompt_tokens(self, prompts: Tensor) -> list[Tokens]:
-        """The tokens of each prompt."""
+        """The tokens of each prompt, from the numbers [P] of the prompts."""
         return [self.encode(number) for number in prompts.tolist()]
 
 
@@ -341,7 +341,7 @@ class CausalLearner(EngineLearner):
     ) -> Tensor:
         """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass.
 
-        The hooks get sums of log-probabilities from a response-level loss, and each of them from a token-level loss.
+        The hooks get log-probabilities: sums [n, 1] from a response-level loss, [n, T] from a token-level loss.
         """
         root, temperature, mask = self.policy.root, self.sampling.temperature, batch.mask
         if not rows:

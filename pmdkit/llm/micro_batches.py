@@ -64,7 +64,7 @@ def shard_by_tokens(
 
 
 def units(rows: int, size: int, whole_groups: bool, counted: Sequence[bool] | None) -> Iterator[list[int]]:
-    """The units that are never split: single rows, or whole groups."""
+    """The rows of each unit that is never split: one row, or a whole group of `size`; as for `token_budget_batches`."""
     if not whole_groups:
         yield from ([row] for row in range(rows) if counted is None or counted[row])
         return

@@ -99,9 +99,9 @@ def target_bias(measured: Mapping[str, float], tau: Tensor, span: float) -> dict
 class MismatchMonitor(TrainerCallback):
     """Judges the mismatch of each step.
 
-    `target_bias` above WARN_BIAS: it warns, once; above MAX_BIAS in MAX_BIAS_STEPS steps in a row: the run ends.
-    `mismatch_kl` answers another question, whether the engine draws from the distribution that the trainer scores;
-    above MAX_KL it warns, once.
+    `target_bias` above WARN_BIAS: it warns, once; above MAX_BIAS in MAX_BIAS_STEPS steps in a row: the run ends. Steps
+    without `target_bias` are skipped. `mismatch_kl` shows whether the engine draws from the distribution that the
+    trainer scores: outside +-MAX_KL, it warns, once. A resumed run counts and warns from the start.
     """
 
     def __init__(self) -> None:

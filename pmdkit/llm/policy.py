@@ -93,7 +93,7 @@ class CausalPolicy:
     ) -> Tensor:
         """Log-probabilities of the scored tokens of some rows, one row after another, from one forward pass.
 
-        Without rows none, with a gradient of 0 for every weight: a process that has no rows has to take part, since
+        Without rows: an empty tensor, with a gradient of 0 for every weight. Such a process has to take part, since
         under FSDP2 each forward pass gathers the shards of all processes.
         """
         if not rows:

@@ -105,7 +105,7 @@ class DistributedEngine:
         return drawn
 
     def gather(self, drawn: Responses | None) -> Responses:
-        """The responses of all shares, in every process. Only their tokens are sent, one row after another."""
+        """The responses of all shares, in every process; ComponentDied if their versions differ, but not in flight."""
         if self.process_group.size == 1:
             assert drawn is not None
             return drawn

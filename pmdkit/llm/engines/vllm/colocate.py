@@ -54,7 +54,7 @@ class ColocatedEngine:
 
     @staticmethod
     def span(options: VLLMTable) -> int:
-        """Trait: the number of its tensor-parallel ranks."""
+        """Trait: the number of processes that form one engine, its tensor-parallel ranks."""
         return options.tensor_parallel
 
     @staticmethod
@@ -183,7 +183,7 @@ class ColocatedEngine:
         return rows
 
     def check_ready(self, tokens: int) -> None:
-        """Refuse to generate without weights, and rows of so many tokens that vLLM would cut them short."""
+        """Raise UsageError without weights, or if vLLM would cut short a prompt and response of so many tokens."""
         if not self.whole:
             raise UsageError("the vLLM engine has no weights; publish weights before asking for responses")
         if tokens > self.config.context:

@@ -64,7 +64,7 @@ class WeightNames:
     def checked(
         self, weights: Mapping[str, torch.Tensor], dtype: torch.dtype | None
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Each weight once, by its own name; after the last one, all are checked at once: a check waits for a GPU."""
+        """Each weight once, by its own name. Raises as `stream`: Diverged at the end, since a check waits for a GPU."""
         largest: dict[str, torch.Tensor] = {}
         for name in weights:
             target = self.aliases.get(name, name)
