@@ -173,7 +173,7 @@ def sparkline(values: "deque[float] | list[float]", width: int) -> str:
 
 
 def make_display(quiet: bool = False) -> Display:
-    """The display that suits stderr: a live table on a terminal, else plain lines."""
+    """The display that suits stderr: a live table on a terminal, else plain lines; nothing if `quiet`."""
     if quiet:
         return Display()
     console = Console(stderr=True)

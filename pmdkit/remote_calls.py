@@ -42,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of a call: its JSON value, or why there is none and the kind of error; "" if its task ended."""
+    """The result of a call: a JSON value, or why there is none and the kind of error, "" if its process ended."""
 
     call: Call
     value: Any = None

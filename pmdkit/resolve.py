@@ -73,7 +73,7 @@ def resolve_spec(
 
 
 def build(spec: Spec, given: Objective | None = None) -> tuple[Objective, Backend]:
-    """Objective and backend of a resolved spec."""
+    """The objective, which is `given` or the spec's, and the backend of a resolved spec."""
     objective = given or objective_of(spec)
     return objective, import_module(BACKENDS[spec.tier]).make_backend(spec, objective)
 

@@ -73,7 +73,7 @@ class SourceLoader(SourceFileLoader):
 
 
 class SiblingFinder(importlib.abc.MetaPathFinder):
-    """Finds the sibling modules of all loaded files; if two have the same name, the last file's."""
+    """Finds the sibling modules of all loaded files; of two with the same name, that of the file added last."""
 
     def __init__(self) -> None:
         self.paths: dict[str, Path] = {}

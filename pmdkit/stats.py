@@ -192,8 +192,8 @@ def estimate_at_k(draws: GradedDraws, k: int, rng: np.random.Generator) -> dict[
 
 
 def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEstimate:
-    """The mean of `values` [P] with its interval; `blocks` [P, m] are the same for each block of k, and `times` [R, P]
-    says how often each resample contains each problem, over P; None if problems are not resampled."""
+    """The mean of `values` [P] with its 95 % interval. `blocks` [P, m] has the value of each block of k draws; `times`
+    [R, P] says how often each resample has each problem, divided by P, or is None if problems are not resampled."""
     value = float(values.mean())
     problems, count = blocks.shape
     if blocks.min() == blocks.max() and blocks.min() in (0, 1):

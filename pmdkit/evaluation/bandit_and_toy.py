@@ -79,7 +79,7 @@ def bandit_draws(problem: Bandit, backend: Backend, k: int, problems: int | None
 
 
 def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, seed: int) -> GradedDraws:
-    """Draw responses to held-out prompts, or to all prompts if none are held out."""
+    """Draw a multiple of k responses to each of `problems` held-out prompts, or of all prompts if none are held out."""
     prompts = backend.task.held_out(problems)  # type: ignore[attr-defined]
     draws_each = k * blocks(len(prompts), k)
     right, answer = [], []

@@ -233,7 +233,7 @@ def pass_rate(groups: Groups, rewards: tuple[float, float], estimate: str = "jef
     mean of all groups of the step and s fitted to the moments of a beta-binomial, so that prompts that differ little
     are pulled together and prompts that differ much are left alone.
 
-    Shapes: [P], in [0, 1].
+    Shapes: [P], in [0, 1]; 1/2 or m without a scored draw. ValueError for a reward outside `rewards`.
     Watch: the estimate depends on a response's own draw, and with "pool" on all draws of the step.
     """
     low, high = rewards

@@ -138,7 +138,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def encode_tensors(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """A safetensors file."""
+    """The bytes of a safetensors file; RuntimeError if two tensors share memory."""
     # transformers asks for this key; with a second one, the bytes would be in random order
     return save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"format": "pt"})
 

@@ -30,7 +30,7 @@ class Strict(BaseModel):
 
 
 def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Table:
-    """Validate the keys, types and ranges of a table."""
+    """The table as a `model`; UsageError names the first key, type or range that is wrong, as section.key."""
     check_plain(section, table)
     for key in table:
         if key not in model.model_fields:

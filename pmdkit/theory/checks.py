@@ -143,7 +143,7 @@ def leading_shape(pi: Array, reward: Array, **arrays: NDArray[Any]) -> tuple[int
 
 
 def centred(pi: Array, reward: Array) -> Array:
-    """[..., A] advantage r - E[r], relative to the most probable action: keeps digits if pi is almost 1 there."""
+    """[..., A] advantage r - E[r], from differences to the likeliest action: keeps digits if pi is almost 1 there."""
     pi, reward = np.broadcast_arrays(pi, reward)
     most = pi.argmax(-1, keepdims=True)
     advantage = reward - np.take_along_axis(reward, most, -1)

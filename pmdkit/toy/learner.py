@@ -102,7 +102,7 @@ class ToyLearner:
         )
 
     def logp(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] log-probabilities under the current policy, with gradient."""
+        """[N, T] log-probabilities under the current policy, nats, with gradient; 0 off the mask."""
         return score(self.model, rollouts.prompts, rollouts.responses, rollouts.mask)
 
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:

@@ -18,5 +18,5 @@ def make_math(table: dict[str, Any], gold: bool = True) -> MathProblems:
 
 
 def check_math(table: dict[str, Any]) -> None:
-    """Reject an [env] table whose kind or options are wrong, before anything is read or generated."""
+    """Raise ValueError if the kind or an option of an [env] table is wrong; nothing is read or generated."""
     described(table, MATH_KINDS, MathProblems)

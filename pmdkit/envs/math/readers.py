@@ -195,7 +195,7 @@ def parse_problem(value: Any) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 def parse_answer(value: Any, column: str) -> str:
-    """The final answer as text, from text, an integer or a decimal; extracted if a whole solution is given."""
+    """The final answer as text: of a number, a text or a whole solution, as in a column "solution"; or ValueError."""
     if isinstance(value, bool):
         raise ValueError("the answer is true or false; expected text or a number")
     if isinstance(value, int):

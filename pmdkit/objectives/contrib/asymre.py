@@ -39,7 +39,7 @@ class AsymRE(Checked):
 
     @property
     def unbiased(self) -> bool:
-        """Whether the first step is unbiased: a baseline with a response's own draw scales it by (G - 1) / G."""
+        """Whether the first step is unbiased: a baseline with a response's own draw scales the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property

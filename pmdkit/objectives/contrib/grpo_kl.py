@@ -41,7 +41,7 @@ class GRPOKL(GRPO):
 
     @property
     def equal_groups(self) -> str:  # type: ignore[override]
-        """Equal rewards "anchor" with a KL term, which pulls where the advantage is 0; else they are "silent"."""
+        """What a group of equal rewards does: "anchor" with a KL term, which pulls there too; "silent" without one."""
         return "anchor" if self.kl_loss_coef > 0 else "silent"
 
     def loss(self, batch: Batch) -> torch.Tensor:

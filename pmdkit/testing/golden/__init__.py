@@ -38,7 +38,7 @@ def cases() -> list[Case]:
 
 
 def parity() -> dict[str, dict[str, Any]]:
-    """`max_error` of an entry of loss or gradient, and the number of `cases`, for each installed path."""
+    """By name of each installed path: `max_error` of any entry of loss or gradient, and the number of `cases`."""
     table = {}
     for name, path in PATHS.items():
         if not missing(name):
