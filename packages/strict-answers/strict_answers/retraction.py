@@ -4,6 +4,7 @@ A policy that may hedge behind its answer learns to. Explanations, checks and gr
 """
 
 import re
+from fractions import Fraction
 from string import ascii_lowercase
 
 from strict_answers.normalization import strip_decoration, without_dollars
@@ -22,6 +23,8 @@ from strict_answers.vocabulary import (
 
 READ = 20_000
 "Characters that are read after an answer."
+GROUPS = re.compile(r"(?<![0-9.])[1-9][0-9]{0,2}(?:(?:\{,\}|\\[,;: ]| )[0-9]{3})+(?![0-9])")
+"1{,}000 and 1 000; commas alone are read with the number."
 NUMBERED = re.compile(r"^ *[0-9]{1,2}[.)] (?=[a-z])", re.MULTILINE)
 "The number of a step in a list."
 VALUE = r"(?:\$|\\[a-z(\[]|[-−+]?[0-9])"
@@ -59,7 +62,7 @@ DOUBT = re.compile(r"\b(?:wait(?! for)|hmm+)\b")
 "A check may still settle it: the last number must then be the answer."
 DOUBTED = re.compile(
     r"\b(?:answer|value|result|line|number)(?: above)? (?:is|was|could|might|may|seems|looks)\b"
-    r"(?! ?:| (?:(?:also|indeed|then|thus) )?(?:[-*($\\0-9]"
+    r"(?! ?:| (?:(?:also|indeed|then|thus) )?(?:[-+*($\\0-9`\"“]|[a-z] ?="
     r"|(?:[a-h]|an|the|in|as|correct|right|exact|final|unique|valid|simplified|verified|confirmed)\b))"
 )
 "A remark about the answer other than praise."
@@ -127,7 +130,8 @@ def taken_back(after: str, span: str) -> bool:
 
     READ characters are read, in upper or lower case.
     """
-    after = after[:READ].lower()
+    after = re.sub(r"(?<![\w)])-\$(?=[0-9])", "$-", after[:READ].lower().replace("−", "-"))
+    after = GROUPS.sub(lambda found: re.sub("[^0-9]", "", found.group()), after)
     sentences = SENTENCE.split(after) if suspicious(after) else []
     if any(map(disowns, sentences)):
         return True
@@ -191,4 +195,7 @@ def same(stated: str, value: str) -> bool:
         one = parse_number(stated.replace(",", ""))
     if one is not None and other is not None:
         return one == other
+    share = parse_number(stated.rstrip("\\%"))
+    if other is not None and share is not None and stated.endswith("%") and Fraction(share) == 100 * Fraction(other):
+        return True
     return stated.startswith(value) or re.fullmatch(r"\(?[a-h]\)?", stated) is not None

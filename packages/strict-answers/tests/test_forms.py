@@ -38,6 +38,17 @@ def test_integers_round_trip_in_every_form(value):
         assert wrong.correct is False, form
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(-(10**30), 10**30))
+def test_an_answer_may_be_said_once_more_in_every_form(value):
+    stated = [form for form in integer_forms(value) if "answer" not in form and "\n" not in form]
+    for form in stated:
+        for lead in ("So the answer is {}.", "Thus the total equals {}", "The result: {}"):
+            after = lead.format(form.strip(" .,"))
+            assert grade_by_rules(f"Answer: {value}\n{after}", str(value)).correct is True, after
+            assert grade_by_rules(f"Answer: {value + 1}\n{after}", str(value + 1)).correct is False, after
+
+
 def frames(gold):
     """Twenty ways to frame any answer."""
     spaced = gold.replace("+", " + ").replace("=", " = ")

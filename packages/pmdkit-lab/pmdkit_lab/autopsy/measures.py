@@ -74,8 +74,8 @@ def ends_with(response: str, gold: str | None) -> bool:
 
 
 def bare(answer: str) -> str:
-    """An answer without the marks around it and without commas, in small letters."""
-    return answer.strip().strip("$. *()").replace(",", "").casefold()
+    """A text without the marks around it and without commas, in small letters and with one kind of minus."""
+    return re.sub(r"\{,\}|\\,|,", "", answer.strip().strip("$. *()")).replace("−", "-").casefold()
 
 
 def plain(answer: str | None) -> str | float | None:
@@ -118,7 +118,7 @@ def lacks(response: str | None, gold: str | None) -> bool:
     right = bare((gold or "").rpartition("####")[2])
     if response is None or len(right) > LONGEST_ANSWER or not (WORD.fullmatch(right) or INTEGER.fullmatch(right)):
         return False
-    said = response.replace(",", "").casefold()
+    said = bare(response)
     if len(right) == 1:
         stands = right in said and re.search(rf"(?<![^\W_]){right}(?![^\W_])", said)
     else:

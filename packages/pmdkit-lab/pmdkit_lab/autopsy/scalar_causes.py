@@ -262,12 +262,13 @@ def held_at(rate: float, beta: float) -> float:
 def right_per_token(c: Curves) -> Evidence:
     """The length falls, the reward (the held-out one if known) falls from its best, and the reward per token rises."""
     length, paid = c.get("length"), c.get("held_out") if c.get("held_out") is not None else c.reward
-    if length is None or paid is None or len(paid) < FEW_POINTS:
+    if length is None or paid is None or min(len(paid), len(length)) < FEW_POINTS or paid.min() < 0:
         return None
     third = max(len(paid) // 5, 1)
     best, end = float(np.convolve(paid, np.full(third, 1 / third), "valid").max()), float(paid[-third:].mean())
     first, last = float(length[: max(len(length) // 10, 1)].mean()), float(length[-max(len(length) // 10, 1) :].mean())
-    gain = (end / max(last, 1e-9)) / max(float(paid[:third].mean()) / first, 1e-9)
+    begin = float(paid[:third].mean())
+    gain = end * first / (begin * last) if begin * last > 0 else 0.0
     if last > first / SHORTER or end > STAYS * best or gain < PER_TOKEN:
         return None
     says = (
