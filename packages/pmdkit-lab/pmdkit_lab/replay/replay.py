@@ -105,11 +105,16 @@ def own_objective(recording: Recording) -> bool:
 
 
 def replay(recording: Recording, request: ReplayRequest, *beside: ReplayRequest) -> dict[str, Any]:
-    """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` raise.
+    """Everything that `pmdkit replay --json` prints, as plain values.
 
-    No two requests may have the same name. Gradients are compared with those of the recorded objective, or of the first
-    request where none is recorded.
+    Gradients are compared with those of the recorded objective, or of the first request where none is recorded.
+
+    Raises:
+        UsageError: two requests have one name, which tells pushes apart; and what `batch_of` and `gradient` raise.
     """
+    names = [each.name for each in (request, *beside)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"got {', '.join(names)}; expected each name once: replay the same objective in two calls")
     about, (prompts, size) = recording.about, recording["mass"].shape
     own: ReplayRequest | None = None
     if own_objective(recording):

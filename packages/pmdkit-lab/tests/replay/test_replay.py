@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pmdkit.errors import UsageError
 from pmdkit.objectives import coefficient, cut, total
 from pmdkit.recording import Recording
 from pmdkit_lab.dumps.recorded import open_step
@@ -64,6 +65,13 @@ def test_a_loss_of_another_trainer_is_no_objective(step):
     found = replay(other, *asked)
     assert found["recorded"]["replayed"] is None
     assert [each["objective"]["name"] for each in found["beside"]] == ["pmd-part", "grpo"]
+
+
+def test_one_objective_with_two_options_is_two_calls(step):
+    """The pushes are told apart by name."""
+    cold, hot = (make_request(step, "pmd-mean", {"tau": tau}) for tau in (0.05, 5.0))
+    with pytest.raises(UsageError, match="got pmd-mean, pmd-mean; expected each name once"):
+        replay(step, cold, hot)
 
 
 def test_clipping_shows(drawn):
