@@ -74,10 +74,10 @@ def refined(seed: int, lr: float = 0.01) -> list[list[float]]:
 def steps_out(name: str, chance: float = 1e-3) -> int:
     """Number of gradient steps of size 1 on the logit that raise the right decision from `chance` to one half.
 
-    `name` is "expected reward" or "cross-entropy": with "reverse KL" the logit never gets there.
+    `name` is one of `slopes`; with "reverse KL" the chance only approaches one half, and float64 rounds it there.
     """
     z, steps = torch.tensor(chance, dtype=torch.float64).logit(), 0
-    while z < 0:
+    while torch.sigmoid(z) < 0.5:
         z, steps = z + slopes(z)[name], steps + 1
     return steps
 

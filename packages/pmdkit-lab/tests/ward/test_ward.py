@@ -77,6 +77,7 @@ def test_in_a_corner_reward_and_reverse_kl_stop_pulling_and_cross_entropy_does_n
     torch.testing.assert_close(pull["reverse KL"], p * (1 - p) * (2.0 - z), atol=1e-12, rtol=1e-6)
     torch.testing.assert_close(pull["cross-entropy"], 1 - p, atol=1e-12, rtol=1e-9)
     assert corner.steps_out("expected reward", 1e-4) > 9 * corner.steps_out("expected reward", 1e-3)
+    assert corner.steps_out("cross-entropy") < 10 < 100 < corner.steps_out("reverse KL") < 1000
 
 
 def test_no_step_changes_the_odds_among_responses_that_are_paid_alike():
