@@ -229,7 +229,7 @@ def first_of_each(asked: Sequence[Asked]) -> list[Asked]:
 def shown(one: Asked) -> dict[str, Any]:
     """A finding as people read it: the end of the response, the gold, the value."""
     case = one.case
-    end = printable(case.response[-WIDTH:].replace("\n", " "), WIDTH)
+    end = printable(case.response[-WIDTH:].replace("\n", " "), 10 * WIDTH)[-WIDTH:]  # an escape has up to 10 characters
     return {"kind": case.kind, "right": case.right, "response": end, "gold": case.gold, "value": one.value}
 
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from strict_answers.process import CannotLoad
-from strict_answers.reward_audit import audit_reward, report
-from strict_answers.reward_cases import HEDGES, LAYOUTS, cases
+from strict_answers.reward_audit import Asked, audit_reward, report, shown
+from strict_answers.reward_cases import HEDGES, LAYOUTS, Case, cases
 
 REWARDS = r"""
 import math, re, time
@@ -96,6 +96,12 @@ def test_a_reward_that_reads_no_answer_is_told_so(file):
     assert found["setting"] is None
     assert "learns nothing about answers" in report(found)
     assert found["wrong_at_most"] == 1  # the format is paid, whatever the answer
+
+
+def test_escapes_leave_the_end_of_a_response_with_its_answer():
+    for many in ("\0" * 1000, "\U0010ffff" * 1000):
+        case = Case("any", "34", f"{many} Answer: 34", True)
+        assert shown(Asked(case, 1.0))["response"].endswith(" Answer: 34")
 
 
 def test_the_time_limit_leaves_cases_and_says_so(file):
