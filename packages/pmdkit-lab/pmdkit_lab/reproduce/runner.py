@@ -169,8 +169,7 @@ def load_config(out: Path, budget: float | None) -> dict[str, Any]:
         return fresh
     config = run_folder.read_json(path)
     before = config["versions"]
-    if before != now:
-        words = ", ".join(f"{key} {before.get(key)} is now {now[key]}" for key in now if before.get(key) != now[key])
+    if words := ", ".join(f"{key} {before.get(key)} is now {now[key]}" for key in now if before.get(key) != now[key]):
         raise ResumeRefused(f"{out} was begun with other versions: {words}; give another --out")
     if budget is not None and budget < config["budget_seconds"]:
         raise ResumeRefused(

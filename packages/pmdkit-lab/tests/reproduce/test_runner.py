@@ -2,14 +2,17 @@
 
 import re
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from pmdkit.errors import ResumeRefused, Stopped, UsageError
+from pmdkit.observe import files
 from pmdkit_lab.reproduce import Part
 from pmdkit_lab.reproduce.part import RESERVED
+from pmdkit_lab.reproduce.runner import load_config
 
 TIME = re.compile(r'(<(?:span|time) class="time">)[^<]*')
 
@@ -93,6 +96,15 @@ def test_a_part_that_does_not_fit_what_is_left_is_named(tiny, go, clock, tmp_pat
     slow_row, large, small = summary["parts"]
     assert slow_row["state"] == small["state"] == "done"
     assert (large["state"], large["reason"]) == ("late", "it may take 7s here, and 5s were left")
+
+
+def test_only_versions_that_a_report_must_not_mix_refuse_to_go_on(tmp_path):
+    config = load_config(tmp_path, 60.0)
+    for versions in (config["versions"] | {"abacus": "1"}, config["versions"] | {"torch": "1"}):
+        files.replace(tmp_path / "config.json", files.encode(config | {"versions": versions}))
+        refused = versions["torch"] == "1"
+        with pytest.raises(ResumeRefused, match="torch 1 is now") if refused else nullcontext():
+            load_config(tmp_path, None)
 
 
 @pytest.mark.slow
