@@ -302,7 +302,7 @@ def settings(p: Prediction) -> Iterator[Change]:
 def hardware(p: Prediction) -> Iterator[Change]:
     """Twice as many accelerators, then four times, ..., with the state sharded; then as many larger ones."""
     gpu, count = p.cluster.gpu, p.cluster.count
-    while count < MOST:
+    while 2 * count <= MOST:
         count *= 2
         serve = p.serve * count // p.cluster.count
         strategy = "" if p.work.fsdp2 else " --set parallel.strategy=fsdp2"

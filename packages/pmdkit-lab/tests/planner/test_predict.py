@@ -2,10 +2,11 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
-from pmdkit_lab.planner.predict import advice
+from pmdkit_lab.planner.predict import advice, hardware
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,11 @@ def test_what_is_suggested_fits(call, capsys, recipe, gpus):
         assert again["fits"], made
         assert max(again["memory_gib"].values()) == pytest.approx(made["gib"], rel=0.01)
         assert again["seconds_step"] == pytest.approx(made["seconds"], rel=0.02)
+
+
+def test_no_advice_rents_more_than_anybody_has(paper):
+    large = replace(paper, cluster=replace(paper.cluster, count=3000))
+    assert {changed.cluster.count for _, _, changed in hardware(large)} == {3000}
 
 
 def test_a_plan_that_fits_needs_none(paper):
