@@ -37,8 +37,9 @@ def calculate(expression: str) -> str:
     """The value of numbers joined by + - * / and brackets, or a sentence about the error."""
     if len(expression) > LONGEST or not re.fullmatch(r"[0-9+\-*/(). ]+", expression):
         return f"error: expected numbers, + - * / and brackets, at most {LONGEST} characters"
+    quoted = re.sub(r"\d+\.\d*|\.\d+", r"'\g<0>'", expression)  # as texts: a float would round the digits
     try:
-        value = value_of(ast.parse(expression.strip(), mode="eval").body)
+        value = value_of(ast.parse(quoted.strip(), mode="eval").body)
     except ZeroDivisionError:
         return "error: a division by zero"
     except (SyntaxError, ValueError, OverflowError):
@@ -47,18 +48,18 @@ def calculate(expression: str) -> str:
 
 
 def value_of(node: ast.AST) -> Fraction:
-    """The value of a parsed expression of numbers and + - * /, where a decimal has the digits of a float.
+    """The exact value of a parsed expression of integers, decimals as texts, and + - * /.
 
     Raises:
         ValueError: there is something else in it.
         ZeroDivisionError: it divides by 0.
     """
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return Fraction(str(node.value))
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | str):
+        return Fraction(node.value)
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
         return OPERATIONS[type(node.op)](value_of(node.left), value_of(node.right))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -value_of(node.operand)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+        return value_of(node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
     raise ValueError(f"{type(node).__name__} is none of + - * /")
 
 

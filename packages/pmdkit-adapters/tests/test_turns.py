@@ -438,7 +438,8 @@ def test_one_process_asks_for_all(model, encoder):
         ("7//2", "error: this is no arithmetic"), ("", "error: expected numbers"),
         ("1+" * 150, "error: expected numbers"),
         ("__import__", "error: expected numbers"), ("(" * 150, "error: this is no arithmetic"),
-        ("-" * 150 + "1", "1"),
+        ("-" * 150 + "1", "1"), ("2*+3", "6"), ("12345678901234567.5*2", "24691357802469135"), (".5+5.", "5.5"),
+        ("1.2.3", "error: this is no arithmetic"), ("1.5 2.5", "error: this is no arithmetic"),
     ],
 )  # fmt: skip
 def test_the_calculator(expression, value):
