@@ -11,21 +11,21 @@ def difference(first: Array, second: Array) -> Array:
     return around(second - first, t.ppf(0.975, len(first) - 1))
 
 
-def around(values: Array, factor: float, ddof: int = 1) -> Array:
-    """The mean of some values, and so many standard errors on either side."""
+def around(values: Array, factor: float, ddof: int = 1) -> tuple[float, float, float]:
+    """The mean of some values, and so many standard errors on either side: (mean, low, high)."""
     half = factor * values.std(ddof=ddof) / np.sqrt(len(values))
     return values.mean(), values.mean() - half, values.mean() + half
 
 
-def unpaired(first: Array, second: Array, factor: float | None = None) -> Array:
-    """As if the seeds had nothing in common."""
+def unpaired(first: Array, second: Array, factor: float | None = None) -> tuple[float, float, float]:
+    """(mean, low, high) of the difference, as if the seeds had nothing in common."""
     gap, n = second.mean() - first.mean(), len(first)
     half = (factor or t.ppf(0.975, 2 * n - 2)) * np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / n)
     return gap, gap - half, gap + half
 
 
-def welch(first: Array, second: Array) -> Array:
-    """As if they had nothing in common, not even how much they spread."""
+def welch(first: Array, second: Array) -> tuple[float, float, float]:
+    """The same, as if they had nothing in common, not even how much they spread."""
     parts = np.array([first.var(ddof=1), second.var(ddof=1)]) / len(first)
     freedom = parts.sum() ** 2 / (parts**2).sum() * (len(first) - 1)
     return unpaired(first, second, t.ppf(0.975, freedom))

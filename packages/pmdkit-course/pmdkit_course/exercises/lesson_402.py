@@ -20,13 +20,13 @@ def called(values: Array, factor: float) -> str:
 
 
 def strangers(first: Array, second: Array, factor: float) -> str:
-    """The interval of two samples that share nothing."""
+    """The verdict by the interval of two samples that share nothing."""
     gap, half = second.mean() - first.mean(), factor * np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / len(first))
     return "undecided" if abs(gap) <= half else ("better" if gap > 0 else "worse")
 
 
 def apart(first: Array, second: Array, tried: int) -> str:
-    """Two intervals that do not overlap."""
+    """The verdict by an interval for each of the two: undecided if they overlap."""
     n = len(first)
     halves = [t.ppf(1 - 0.025 / tried, n - 1) * x.std(ddof=1) / np.sqrt(n) for x in (first, second)]
     gap = second.mean() - first.mean()
