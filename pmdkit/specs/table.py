@@ -2,7 +2,7 @@
 
 import math
 from datetime import date, time
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,9 +41,11 @@ def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Tabl
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join([section, *map(str, first["loc"])])
-        if first["type"] == "extra_forbidden":  # in a table inside this one
-            inner = model.model_fields[str(first["loc"][0])].annotation
-            known = (f"{key.rpartition('.')[0]}.{name}" for name in get_type_hints(inner))
+        if first["type"] == "extra_forbidden":  # in a table inside this one, or in a list of tables
+            inner: Any = model.model_fields[str(first["loc"][0])].annotation
+            inner = next(iter(get_args(inner)), inner)
+            names = inner.model_fields if issubclass(inner, Strict) else get_type_hints(inner)
+            known = (f"{key.rpartition('.')[0]}.{name}" for name in names)
             raise UsageError(unknown("option", key, known)) from None
         raise UsageError(f"{key} is {short(first['input'])}; {first['msg']}") from None
 

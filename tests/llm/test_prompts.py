@@ -14,6 +14,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.llm.prompts import TEMPLATE, Encoder, encoder_of, limit_prompts
 from pmdkit.specs.llm import PromptTable
+from pmdkit.specs.table import check_table
 
 SAMPLE = Path(__file__).parents[2] / "envs" / "math" / "dapo-sample.jsonl"
 TEXTS = [json.loads(line)["problem"] for line in SAMPLE.read_text(encoding="utf-8").splitlines()]
@@ -125,6 +126,12 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
     longest = max(len(ENCODER.encode(problems.problem(i))) for i in range(5))
     assert limit_prompts(problems, ENCODER, longest).counts == problems.counts
     assert len(limit_prompts(problems, ENCODER, longest - 1).counts) == len(problems.counts) + 1
+
+
+def test_a_misspelt_key_of_a_message_is_named_with_those_that_there_are():
+    said = r"'prompt.few_shot.0.rule'; did you mean 'prompt.few_shot.0.role'\? Known: \S+content, \S+role$"
+    with pytest.raises(UsageError, match=said):
+        check_table("prompt", PromptTable, {"few_shot": [{"role": "user", "content": "0?", "rule": "user"}]})
 
 
 @pytest.mark.parametrize(
