@@ -70,7 +70,8 @@ class Encoder:
         self.thinking = thinking
         self.chat = has_format if chat is None else chat
         if thinking is not None and not self.chat:
-            raise UsageError("prompt.thinking is set, but the tokenizer has no chat template to use it; leave it out")
+            why = "prompt.chat is false" if has_format else "the tokenizer has no chat template to use it"
+            raise UsageError(f"prompt.thinking is set, but {why}; leave it out")
         # Some tokenizers have runs of whitespace as added tokens; those control nothing.
         added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
         self.added = frozenset(added)

@@ -144,6 +144,15 @@ def test_a_chat_template_that_fails_is_refused(template):
     assert str(refused.value).isprintable()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"chat_template": CHAT}, "prompt.thinking is set, but prompt.chat is false"), ({}, "has no chat template")],
+)
+def test_thinking_without_a_chat_is_refused_with_what_is_in_its_way(options, said):
+    with pytest.raises(UsageError, match=said):
+        encoder_of(PromptTable(chat=False, thinking=True), wrapped(byte_level(), **options))
+
+
 def test_messages_before_a_problem_are_in_its_prompt_and_stay_text():
     """As transformers renders them, the system message first; a control token in them is spelt, not obeyed.
 
