@@ -166,7 +166,8 @@ def estimate_at_k(draws: GradedDraws, k: int, rng: np.random.Generator) -> dict[
     between problems already includes the noise of the draws on them, and resampling those would count it twice. Where
     the problems are all there are, only the draws vary: the interval is 1.96 standard errors on either side, from the
     spread of the m blocks within each problem. Where every block is 0 or every block is 1, neither sees a spread; the
-    interval is then the exact one for u equal outcomes, u problems or blocks: from 0.025^(1/u) to 1.
+    interval is then the exact one for u equal outcomes, u problems or blocks: from 0.025^(1/u) to 1. Nor does a
+    bootstrap over problems with equal shares, or over one; it is then the exact binomial one, as in `measure_at_k`.
 
     Args:
         draws: [P, n], n a multiple of k.
@@ -199,7 +200,10 @@ def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEs
     if blocks.min() == blocks.max() and blocks.min() in (0, 1):
         edge = TAIL ** (1 / (problems if times is not None else blocks.size))
         return ShareEstimate(value, edge, 1.0) if blocks.min() else ShareEstimate(value, 0.0, 1 - edge)
-    if times is not None:
+    if times is not None and values.min() == values.max():  # as with a single problem
+        ends = over_problems(values)
+        low, high = ends.low, ends.high
+    elif times is not None:
         low, high = np.quantile(times @ values, (TAIL, 1 - TAIL))
     else:
         half = 1.96 * np.sqrt((blocks.var(1, ddof=1) / count).sum()) / problems

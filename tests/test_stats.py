@@ -126,6 +126,15 @@ def test_equal_outcomes_have_the_exact_binomial_interval(exhaustive, units):
         assert (never[name].value, never[name].low) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("problems", [1, 3])
+def test_problems_that_agree_have_the_exact_binomial_interval(problems):
+    """A bootstrap over them has no width; the interval is that of `measure_at_k`."""
+    row = (np.arange(12) % 3 == 0).astype(float)
+    draws = GradedDraws(np.tile(row, (problems, 1)), np.zeros((problems, 12), dtype=int))
+    found, wanted = estimate_at_k(draws, 4, rng())["avg_at_k"], measure_at_k(draws, rng())["avg_at_k"]
+    assert (found.value, found.low, found.high) == (1 / 3, wanted.over_problems.low, wanted.over_problems.high)
+
+
 @pytest.mark.parametrize("k", [0, 5, 24])
 def test_impossible_k(k):
     ones = np.ones((2, 12))
