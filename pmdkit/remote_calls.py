@@ -34,7 +34,9 @@ class Call:
             value = resolve_name(self.function)(**self.arguments)
             return {"value": json.loads(json.dumps(value))}  # the value as it would arrive from another process
         except errors.PmdkitError as problem:
-            return {"reason": str(problem), "kind": type(problem).__name__}
+            # a subclass elsewhere, such as EngineLost, arrives as its base in pmdkit.errors
+            kind = next(base.__name__ for base in type(problem).__mro__ if base.__module__ == errors.__name__)
+            return {"reason": str(problem) or type(problem).__name__, "kind": kind}
         except Exception as problem:
             traceback.print_exc()
             return {"reason": f"{type(problem).__name__}: {errors.first_line(problem)}", "kind": "RuntimeError"}
@@ -42,7 +44,8 @@ class Call:
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of a call: a JSON value, or why there is none and the kind of error, "" if its process ended."""
+    """The result of a call: a JSON value, or why there is none and the kind of error: a name in `pmdkit.errors`,
+    RuntimeError, or "" if its process ended."""
 
     call: Call
     value: Any = None

@@ -13,6 +13,7 @@ import pytest
 
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.launchers import ONE, Launcher, make_launcher
+from pmdkit.llm.engines.base import EngineLost
 from pmdkit.remote_calls import Call
 
 LONG = 200
@@ -24,6 +25,10 @@ HERE = "test_launchers"  # as the processes import this file
 
 def fail():
     raise UsageError("--tau is -1; expected a number > 0")
+
+
+def lose(words):
+    raise EngineLost(*words)
 
 
 def die():
@@ -126,6 +131,13 @@ def test_results_and_failures_are_the_same_from_each(launcher, tmp_path):
     for name, kind in (("sentence", UsageError), ("bug", RuntimeError), ("killed", ComponentDied)):
         with pytest.raises(kind):
             found[name].result()
+
+
+@pytest.mark.parametrize(("words", "said"), [(["gone"], "gone"), ([], "EngineLost")])
+def test_an_error_of_a_part_of_pmdkit_is_one_of_its_exit_code(words, said, tmp_path):
+    (lost,) = ONE.run([Call("lost", f"{HERE}:lose", {"words": words})], tmp_path)
+    with pytest.raises(ComponentDied, match=f"^lost: {said}$"):
+        lost.result()
 
 
 @pytest.mark.slow
