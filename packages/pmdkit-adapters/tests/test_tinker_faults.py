@@ -328,6 +328,7 @@ def get(reply):
     ("head", "held"),
     [
         (b"307 T\r\nlocation: http://127.0.0.2:9/", "redirects"),
+        (b"304 N", r"redirects .*\(status 304\)"),
         (b"200 OK\r\ntransfer-encoding: chunked", "in one reply"),
         (b"200 OK\r\ntransfer-encoding: chunked\r\ncontent-encoding: gzip", "compressed"),
     ],

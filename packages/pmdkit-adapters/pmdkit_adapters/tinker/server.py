@@ -88,7 +88,9 @@ class Server:
 
         async def check(response: httpx.Response) -> None:
             if response.is_redirect:
-                self.refuse(f"it redirects to {response.headers['location'][:200]}, and the key is not sent elsewhere")
+                place = response.headers.get("location", "no address")[:200]
+                why = f"it redirects to {place} (status {response.status_code}), and the key is not sent elsewhere"
+                self.refuse(why)
             if response.headers.get("content-encoding", "identity") != "identity":
                 self.refuse("it sends a compressed reply, which was not asked for")
             assert isinstance(response.stream, httpx.AsyncByteStream)
