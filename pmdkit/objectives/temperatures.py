@@ -6,12 +6,12 @@ A rule is any callable from Groups to [P]. The rules here are frozen dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from pmdkit.errors import did_you_mean
+from pmdkit.errors import did_you_mean, unknown
 from pmdkit.objectives.batch import Groups, Tau, expect
 from pmdkit.options import Checked, Range, check_options
 from pmdkit.plugins import class_from_path, is_path
@@ -233,9 +233,11 @@ def pass_rate(groups: Groups, rewards: tuple[float, float], estimate: str = "jef
     mean of all groups of the step and s fitted to the moments of a beta-binomial, so that prompts that differ little
     are pulled together and prompts that differ much are left alone.
 
-    Shapes: [P], in [0, 1]; 1/2 or m without a scored draw. ValueError for a reward outside `rewards`.
+    Shapes: [P], in [0, 1]; 1/2 or m without a scored draw. ValueError for another estimate or a reward out of range.
     Watch: the estimate depends on a response's own draw, and with "pool" on all draws of the step.
     """
+    if estimate not in get_args(Estimate):
+        raise ValueError(unknown("estimate", estimate, get_args(Estimate)))
     low, high = rewards
     present = groups.reward[groups.present]
     if bool(((present < low) | (present > high)).any()):

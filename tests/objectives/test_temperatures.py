@@ -147,6 +147,11 @@ def test_bad_rules(spec):
         make_tau(spec)
 
 
+def test_an_unknown_estimate_is_named():
+    with pytest.raises(ValueError, match=r"unknown estimate 'pol'; did you mean 'pool'\? Known: jeffreys, pool"):
+        pass_rate(draws([1, 0]), (0.0, 1.0), "pol")
+
+
 def test_the_wrong_reward_scale_is_named():
     with pytest.raises(ValueError, match=r"rewards go from -1 to 1; expected 0 to 1: set the rule's `rewards`"):
         PassRate()(draws([1, -1]))
