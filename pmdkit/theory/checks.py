@@ -147,7 +147,7 @@ def centred(pi: Array, reward: Array) -> Array:
     pi, reward = np.broadcast_arrays(pi, reward)
     most = pi.argmax(-1, keepdims=True)
     advantage = reward - np.take_along_axis(reward, most, -1)
-    advantage -= np.einsum("...a,...a->...", pi, advantage)[..., None] / pi.sum(-1, keepdims=True)
+    advantage = advantage - np.einsum("...a,...a->...", pi, advantage)[..., None] / pi.sum(-1, keepdims=True)
     return advantage
 
 

@@ -229,6 +229,10 @@ def test_twelve_digits_and_no_row_declined_on_ordinary_problems(tau):
     np.testing.assert_allclose((pi * np.exp(u)).sum(1), 1, atol=1e-13)
 
 
+def test_whole_rewards_are_centred_like_others():
+    assert centred(np.array([0.25, 0.75]), np.array([1, 0])).tolist() == [0.75, -0.25]
+
+
 def test_a_row_that_is_not_there_after_three_sweeps_is_declined():
     """Some of these rows start too far off; without a look at the last step they are answered, and wrong."""
     rng = np.random.default_rng(6)
