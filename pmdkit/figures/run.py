@@ -167,9 +167,10 @@ def mismatch(ax: Axes, rows: Rows) -> None:
     line(ax, rows, "mismatch_response", color=ORANGE, marker="D", linestyle=DASHED, label="mean per response")
     reading = "log-probabilities of the same tokens under the same weights"
     heading(ax, "Do engine and trainer agree?", reading, "difference (nats)")
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    ax.set_ylim(low, 30 * high)  # room for the legend
+    if ax.dataLim.y1 > 0:  # there may be no difference at all
+        ax.set_yscale("log")
+        low, high = ax.get_ylim()
+        ax.set_ylim(low, 30 * high)  # room for the legend
     ax.legend(loc="upper right")
     steps_axis(ax)
 

@@ -119,6 +119,9 @@ def test_lengths_are_drawn_where_they_vary_and_mismatch_where_it_is_known(drawn_
     figure = edited(drawn_run, tmp_path / "engine", [row | apart for row in longer]).figure()
     assert titles(figure) == [*QUESTIONS]
     np.testing.assert_array_equal(drawn(figure, AGREE)[0], [1e-4] * 3)
+    assert axes(figure, AGREE).get_yscale() == "log"
+    figure = edited(drawn_run, tmp_path / "same", [row | dict.fromkeys(apart, 0.0) for row in longer]).figure()
+    assert axes(figure, AGREE).get_yscale() == "linear"  # 0 has no logarithm
 
 
 @pytest.mark.slow
