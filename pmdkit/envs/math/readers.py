@@ -33,7 +33,7 @@ ID = ("id", "extra_info.index", "unique_id", "index")
 ROLES = ("system", "user", "assistant", "tool")
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 LONGEST_FIELD = 100_000  # characters of one field: a longer one is not a question, and takes seconds to tokenize
-MARK = re.compile(r"^####[ \t]*(.*\S)[ \t]*$", re.MULTILINE)
+MARK = re.compile(r"^####(.*)$", re.MULTILINE)
 BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -247,7 +247,7 @@ def final_answer(text: str) -> str | None:
     """The text after the last `####`, else inside the last `\\boxed{...}`; None if there is neither."""
     marks = MARK.findall(text)
     if marks:
-        return str(marks[-1])
+        return str(marks[-1]).strip()
     boxes = list(BOX.finditer(text))
     return braced(text[boxes[-1].end() :]) if boxes else None
 

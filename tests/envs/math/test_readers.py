@@ -224,6 +224,7 @@ BAD = (
     *(row(problem=value) for value in (3, {"text": "Why?"}, " \n\t ", "a\0b", "a\ud83d", "x" * 100_001)),
     *(row(answer=value) for value in ("gone", None, " ", True, ["2"], float("nan"), 1.0526315789473685e17, "2\0")),
     *(row(answer="so \\boxed{\\frac{1}{2}"), row(id=["b"]), row(id="a", answer="3")),
+    *(row(answer=value) for value in ("#### ", "so 2\n####", "####\n2")),
     row(problem=BEFORE + "What is 1 + 1?"),  # half of DAPO's wording
 )
 
