@@ -384,10 +384,13 @@ def length_paid(run: Run) -> Evidence:
         return None
     sizes = [size for _, size in run.series("size")]
     unit = "words" if run.whole["length"] is None else "tokens"
-    than = f", and reward and right answers with {right:.2f}" if right > 0 else ""
+    size = f"{longer:.2f} or more" if longer > 0 else f"{-shorter:.2f} or less"
+    when, than = "in every third of the run", ""
+    if right > 0:
+        when, than = "after the first third of the run", f", and reward and right answers with at most {right:.2f}"
     says = (
-        f"reward and length correlate with {longer if longer > 0 else -shorter:.2f} in every third of the run that "
-        f"counts{than}; the mean length goes from {sizes[0]:.4g} to {sizes[-1]:.4g} {unit}"
+        f"{when} reward and length correlate with {size}{than}; the mean length goes from {sizes[0]:.4g} to "
+        f"{sizes[-1]:.4g} {unit}"
     )
     return max(longer, shorter) / least, says, lambda step: abs(step.get("reward_by_length") or 0.0) >= least
 
