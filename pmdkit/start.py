@@ -90,8 +90,8 @@ def train(
         changes = {f"objective.{key}": value for key, value in describe(objective).items()}
     given = None if isinstance(objective, str) else objective
     for key in options or {}:
-        if key in changes or (given is not None and key.startswith("objective.")):
-            raise UsageError(f"options has {key}, but the argument objective decides it; give it there")
+        if given is not None and key.startswith("objective."):
+            raise UsageError(f"options has {key}, but the objective is an object that has its own; set it there")
     changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     if display is None and "IPython" in sys.modules:
         from pmdkit.console import default_display
