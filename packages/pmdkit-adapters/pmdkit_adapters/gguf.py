@@ -62,7 +62,7 @@ class GGUF:
         return text.decode()
 
     def value(self, kind: int) -> Any:
-        """The next value of a kind: a number, a text or a list."""
+        """The next value, of the GGUF type with the number `kind`: a number, a text or a list."""
         if kind == ARRAY:
             inner, count = self.take("I"), self.take("Q")
             return [self.value(inner) for _ in range(count)]

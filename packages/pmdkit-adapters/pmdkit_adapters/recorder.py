@@ -220,7 +220,7 @@ def changed_side(before: list[dict[str, float]], now: Mapping[str, float]) -> tu
 
 
 def table_of(objective: Objective) -> dict[str, Any]:
-    """An objective's name and its options that JSON can hold."""
+    """An objective's name, and those of its options that are numbers, texts or None: a rule for tau is left out."""
     options = asdict(objective)  # type: ignore[call-overload]
     plain = {name: x for name, x in options.items() if x is None or isinstance(x, str | int | float)}
     return {"name": objective_name(objective), **plain}

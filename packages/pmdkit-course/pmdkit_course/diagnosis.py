@@ -430,7 +430,7 @@ def counted(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis
 
 
 def at_the_edge(about: ReferenceCases, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """Right except where an input is special."""
+    """Right except where an input is special, where the answer is 0, or in the same entries of every array."""
     whole = [about.agree([g], [w]) for g, w in zip(given, wanted, strict=True)]
     failing = [n for n, right in enumerate(whole) if not right]
     passing = [n for n, right in enumerate(whole) if right]

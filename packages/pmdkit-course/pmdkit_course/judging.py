@@ -125,9 +125,9 @@ def judge(exercise: Exercise, answer: Answer, seed: int = SEED) -> AnswerVerdict
 
 
 def compared(about: ReferenceCases, given: list[Any]) -> AnswerVerdict:
-    """The verdict on an answer to every input: right, a usual mistake, a slip possible in any exercise, or its form.
+    """The verdict on values for all inputs: right, a known mistake, a slip possible in any exercise, or a wrong form.
 
-    Of what is no usual mistake, it includes the shortest input on which the answer is wrong, as a call to paste.
+    Unless the mistake is known, the verdict shows the shortest input on which the answer is wrong, as a call to paste.
     """
     exercise, cases, wanted = about.exercise, about.cases, about.wanted
     complaint = next((c for g, w in zip(given, wanted, strict=True) if (c := form(g, w))), None)

@@ -68,7 +68,7 @@ def copy_lessons(folder: Path) -> list[Path]:
 
 @functools.cache
 def stored_run(name: str) -> Path:
-    """Unpack a run that comes with the lessons; returns its folder, a copy that may be changed.
+    """Unpack a run that comes with the lessons. Every call in a process returns the same folder, which may be changed.
 
     Args:
         name: "first", ten steps of SmolLM2 with four problems in each, or "planted", steps with a fault in them.

@@ -90,7 +90,12 @@ def bwrap_command(course: str) -> list[str]:
 
 
 def environment(home: str, *first: str) -> dict[str, str]:
-    """The process's variables, none from the grader, whose own may hold secrets. `first` begins Python's path."""
+    """The variables of the process. The grader's may hold secrets, so only LD_LIBRARY_PATH is taken from them.
+
+    Args:
+        home: for HOME and temporary files.
+        first: folders that PYTHONPATH begins with; the grader's sys.path follows.
+    """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     python = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, [*first, *sys.path])))}
     python |= {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
@@ -100,7 +105,7 @@ def environment(home: str, *first: str) -> dict[str, str]:
 
 
 def python_folders() -> list[str]:
-    """Folders of the interpreter and of the packages that answers import; of a checkout, the packages alone."""
+    """Folders that an answer may read: the interpreter and packages to import, but no checkout around them."""
     parts = ("bin", "lib", "lib64", "pyvenv.cfg")  # somebody may keep a checkout in the folder around them
     folders = [f"{prefix}/{part}" for prefix in (sys.prefix, sys.base_prefix) for part in parts]
     folders += [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
