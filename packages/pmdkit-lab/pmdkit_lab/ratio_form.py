@@ -24,7 +24,7 @@ from pmdkit.theory.checks import Array, numbers, pass_rates, policy, together
 
 
 def at_minimum(pi: ArrayLike, log_ratio: ArrayLike) -> NDArray[np.bool_]:
-    r"""Whether a stationary policy of the ratio form is a strict local minimum, from its ratios z alone.
+    r"""Whether a stationary policy of the ratio form is a strict local minimum; its rewards are not needed.
 
     $$ \text{no } z_y > e, \quad\text{or one, } w, \text{ and}\quad
        \frac{\pi'_w z_w}{\log z_w - 1} > \sum_{y \ne w} \frac{\pi'_y z_y}{1 - \log z_y}, \qquad \pi' = \pi z $$

@@ -492,7 +492,7 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
 
 
 def mask_off_by_one(run: Run) -> Evidence:
-    """The trainer's tokens are not the engine's."""
+    """The trainer's mask or log-probabilities are one token off."""
     late = run.whole.get("mask_late")
     if late is not None and late >= LATE_MASK:
         return (
@@ -523,7 +523,7 @@ def is_factor(step: Measures) -> bool:
 def own_batch(run: Run) -> bool:
     """Whether log-ratios of the first step follow its rewards, so updates on this batch lie between engine and trainer.
 
-    A mismatch knows no rewards, and weights of that age knew none.
+    Neither a mismatch nor the older weights that drew the batch can depend on these rewards.
     """
     return run.start["rewarded"] >= MIN_KNOWN and (run.start.get("moved_by_reward") or 0.0) >= OWN_BATCH
 

@@ -523,7 +523,7 @@ def not_finite(c: Curves) -> Evidence:
 
 
 def data_changed(c: Curves) -> Evidence:
-    """At one step prompts have another length, and the reward another level."""
+    """The length of the prompts and the level of the reward jump at most three logged steps apart."""
     asked, found = c.known("prompt_length"), jump(c.reward)
     if asked is None or found is None or (other := jump(asked)) is None or abs(other.at - found.at) > 3:
         return None

@@ -177,7 +177,10 @@ class Names:
         return (f"part {next(filter(None, part.groups()))[:60]}", 0) if part else None
 
     def numbers(self, entry: Mapping[str, Any]) -> dict[str, float]:
-        """The numbers of an entry under our names; a component of the reward under `part NAME`."""
+        """The finite numbers of an entry under our names; a component of the reward under `part NAME`.
+
+        Of several columns with one meaning, the lowest rank counts. `lost loss` is 1 where the loss is NaN or infinite.
+        """
         values, ranks, known = dict[str, float](), dict[str, int](), self.known
         for key, given in flat(entry) if dict in map(type, entry.values()) else entry.items():
             if (meaning := known[key] if key in known else self[key]) is None:

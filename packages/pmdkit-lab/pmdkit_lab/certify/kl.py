@@ -92,7 +92,7 @@ def divergences(logp: Tensor, ref: Tensor, old: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class KLVerdict:
-    """What a KL term is.
+    """What a KL term is, in words for each use.
 
     Attributes:
         loss: its gradient as a loss, with draws from pi.

@@ -217,7 +217,11 @@ def credited(question: Question, plain: list[Trial], tau: float) -> list[Trial]:
 
 
 def with_credit(trial: Trial, slip: Slip) -> Trial:
-    """A candidate with another advantage; a small constant in its own std, as frameworks add one, is an option."""
+    """A candidate with the advantage of a slip.
+
+    If the advantage only differs by the kind of std, or by a small constant added to it as frameworks do, the result
+    has the options `std` and `std_constant` instead of the slip.
+    """
     advantage = slip.twist.args[0]  # type: ignore[union-attr]
     keywords = getattr(advantage, "keywords", {})
     constant, std = keywords.get("constant", 0.0), next((s for s, c in STDS if c == keywords.get("correction")), "")
@@ -255,7 +259,7 @@ def same_credit(wanted: Tensor, found: list[list[Tensor]], tol: float, offset: b
 
 
 def pairs(bases: list[Trial], tau: float) -> Iterator[Trial]:
-    """The best known of some candidates with two slips at once in what they see."""
+    """The candidates in PAIRED that have few options, with any two slips at once in their advantages or weights."""
     for base in bases:
         if base.name not in PAIRED or len(base.options) > 2 or {"baseline", "scale"} & set(base.options):
             continue

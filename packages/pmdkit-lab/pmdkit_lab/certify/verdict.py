@@ -98,7 +98,10 @@ def explained(found: Found, slips: int) -> bool:
 
 
 def judge_all(question: Question, candidates: Iterable[Trial], tau: float, found: Found) -> None:
-    """Add a verdict for every candidate that agrees on the first batch, and for the nearest of the others."""
+    """Add to `found` a verdict for the NEAREST nearest candidates, and for all that agree on the first batch.
+
+    A candidate without a gradient on that batch gets no verdict.
+    """
     wanted = question.slopes["ordinary"][0][1]
     ranked = [(apart(wanted, slope), x) for x in candidates if bool((slope := x.slope("ordinary", 0)).any())]
     ranked.sort(key=lambda each: each[0])

@@ -34,7 +34,7 @@ def over_problems(score: float, between: float = BETWEEN) -> Interval:
 
     $$ \mathrm{var} = \bar p(1-\bar p)\,\frac{\rho + (1-\rho)/k}{P} $$
 
-    This is a binomial interval for the number of draws that would have this variance.
+    P = 30 problems, k = 32 draws each. This is a binomial interval for the number of draws with this variance.
 
     Args:
         score: in percent.

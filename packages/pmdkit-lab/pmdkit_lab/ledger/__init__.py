@@ -59,7 +59,7 @@ def of_item(item: str) -> list[dict[str, str]]:
 
 
 def equations() -> list[dict[str, str]]:
-    """Displayed equations of the paper in its own form: id, lines and tex, which has the paper's macros."""
+    """The displayed equations of the paper: id, lines, and tex with the paper's own macros."""
     return rows("equations", "equation")
 
 

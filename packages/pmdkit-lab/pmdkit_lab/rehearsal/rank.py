@@ -163,7 +163,7 @@ class FakeVLLM:
         self.held |= {tag: torch.empty(self.sizes[tag], dtype=torch.uint8, device=CUDA) for tag in tags}
 
     def sleep(self, level: int) -> None:
-        """Free all memory."""
+        """Free all memory, whatever the level."""
         self.held.clear()
 
     def collective_rpc(self, method: str, kwargs: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ def on_device(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def make_policy(spec: LLMSpec, objective: Objective, model: PreTrainedModel, group: ProcessGroup) -> CausalPolicy:
-    """The recipe's policy on fake tensors."""
+    """The recipe's policy on fake tensors. From then on, `shard_loading` reads no weights in this process."""
     shard_loading.fill_model = lambda *given: None  # there are no weights to read
     return backend.make_policy(spec, objective, model, group)
 

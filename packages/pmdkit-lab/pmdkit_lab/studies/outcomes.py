@@ -175,7 +175,9 @@ def volume(rows: Grid, rates: Sequence[float] | Array, best_of_all: float, near:
 
 
 def matched(grid: dict[str, dict[str, Grid]], first: str, second: str) -> list[Row]:
-    """First minus second at equal learning rate, tau, updates and seed: a row for each task and tau, and for all tau.
+    """Scores of one method minus the other's at equal learning rate, tau, updates and seed.
+
+    There is a row for each task and tau, and one for each task with `tau` None over all of them.
 
     `wins` is the share of pairs in which the first is ahead. The interval of the mean gap is Student's over settings,
     each averaged over its tuning seeds: it shows how the gap varies from setting to setting. Settings share their
