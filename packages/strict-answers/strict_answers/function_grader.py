@@ -94,7 +94,10 @@ class OwnReward:
         return {"error": reason} if value is None else {"value": value}
 
     def score_rows(self, rows: list[Message]) -> Message:
-        """The values of the responses to one prompt; None means no verdict and comes with a reason."""
+        """`values` and `reasons` of the responses to one prompt; a value None is no verdict and has a reason.
+
+        `error` instead if a function of whole groups returns another number of values.
+        """
         import asyncio  # slow to import, and no other worker needs it
 
         if self.whole_group:

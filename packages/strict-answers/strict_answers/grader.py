@@ -186,7 +186,7 @@ class Grader:
             self.ahead_ok = len(requests) == len(failed) + len(found)
 
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict per item, in order. Whatever an item holds, it raises nothing and changes no other verdict."""
+        """One verdict per item, in order. No text in an item raises an error or changes the verdict on another item."""
         with self.lock:
             self.judge_ahead(len(self.waiting))  # all at once; after this the thread finds nothing to do
             prepared = {
