@@ -51,7 +51,7 @@ class ComponentDied(PmdkitError):
 
 
 class Stopped(PmdkitError):
-    """Stopped on request; the state is saved, and `--resume` continues."""
+    """Stopped on request; `--resume` goes on from what was saved."""
 
     exit_code = 75
 

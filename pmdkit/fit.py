@@ -53,7 +53,7 @@ class Display:
         """Show a note, such as what happens before the first step."""
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
-        """Show the progress of a long phase; called often."""
+        """Show that `done` of `total` of a long phase is finished, in units of the phase; called often."""
 
     def end(self) -> None:
         """Called after the last step, or when the run ends early."""

@@ -116,8 +116,8 @@ class Run:
         """Plot whether it learns, its steps beside the exact update, and what depends on the pass rate.
 
         Args:
-            panel: one of "progress", "log-ratios", "by-pass-rate", "brake", "belief", "movement", "lengths",
-                "mismatch" and "own" alone; by default all for which the run has numbers.
+            panel: draw only this one: "progress", "log-ratios", "by-pass-rate", "brake", "belief", "movement",
+                "lengths", "mismatch" or "own". By default all for which the run has numbers.
             ax: draw one panel here, "progress" if none is named, and return its figure.
         """
         from pmdkit.figures.run import panel_figure, run_figure

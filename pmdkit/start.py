@@ -156,7 +156,7 @@ def new_spec(tier: str, env: str, changes: Mapping[str, Any], given: Objective |
 def resumed_spec(
     tier: str, env: str, stored: StoredRun, changes: Mapping[str, Any], given: Objective | None, display: Display
 ) -> Spec:
-    """The spec of a stored run, with the changes that a resume may make."""
+    """The spec of a stored run with the changes; ResumeRefused if a resume may not make them, or for another run."""
     before, name = stored.spec, Path(env).stem if env.endswith(".toml") else env
     if (before.tier, before.name) != (tier, name):
         found = f"{stored.folder.path} holds a run of '{before.tier} {before.name}'"

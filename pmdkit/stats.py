@@ -212,7 +212,7 @@ def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEs
 
 
 def pass_at_k(draws: int, right: Array, k: int) -> Array:
-    """Chance that k of the draws, taken without replacement, include a right one; `right` [...] of them are right."""
+    """Chance that k draws of all, without replacement, hold one of the `right` [...] right ones; NaN if k > draws."""
     chance: Array = 1.0 - scipy.stats.hypergeom.pmf(0, draws, right, k)
     return chance
 

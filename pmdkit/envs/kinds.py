@@ -287,6 +287,6 @@ def uniform(contexts: int, arms: int) -> Array:
 
 @cache
 def pass_rates() -> Array:
-    """[1209] measured pass rates in the order of the table, (correct + 1/2) / (n + 1), first five epochs."""
+    """[1209] pass rates in the order of TABLE, (correct + 1/2) / (n + 1) of five epochs; cached, not to be changed."""
     correct, n = np.loadtxt(TABLE, delimiter=",", skiprows=1, usecols=(1, 2), unpack=True, encoding="utf-8")
     return (correct + 0.5) / (n + 1)

@@ -176,7 +176,7 @@ def mismatch(ax: Axes, rows: Rows) -> None:
 
 
 def log_ratios(ax: Axes, rows: Rows) -> None:
-    """Draw the mean log-ratio of right and wrong responses in each step, beside the objective's exact update."""
+    """Draw each step's mean log-ratio of right and wrong responses beside the exact update's, or else the extremes."""
     for key, _, colour, marker in SIDES:
         line(ax, rows, f"log_ratio_{key}", color=colour, marker=marker)
         line(ax, rows, f"theory_log_ratio_{key}", marker=marker if len(rows) == 1 else "", **EXACT)

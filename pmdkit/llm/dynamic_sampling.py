@@ -94,7 +94,7 @@ def put_groups(rollouts: EngineRollouts, places: Tensor, more: EngineRollouts, t
 
 
 def put(table: Tensor, rows: Tensor, other: Tensor, taken: Tensor) -> Tensor:
-    """[N, T] or [N] with some rows replaced by another table's; the narrower one is zero-padded on the right."""
+    """[N, T] or [N], `rows` replaced by rows `taken` of `other`; the narrower one is zero-padded on the right."""
     if table.ndim == 1:
         result = table.clone()
     else:

@@ -14,7 +14,7 @@ def apportion(shares: Sequence[float], count: int) -> list[int]:
     """How many of `count` prompts each share gets, by largest remainders; the same in every step.
 
     Raises:
-        UsageError: a share is less than one prompt.
+        UsageError: a share gets no prompt.
     """
     exact = [share * count for share in shares]
     counts = [int(value) for value in exact]

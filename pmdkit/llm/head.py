@@ -122,7 +122,7 @@ class ChunkedHead:
 
 
 class HeadLogp(torch.autograd.Function):
-    """[M] log-probability of each target; the backward pass recomputes the logits of each chunk.
+    """[M] log-probability of each target, M >= 1; the backward pass recomputes the logits of each chunk.
 
     Arguments: states [M, d], weight [V, d], targets [M], the rows of a chunk, and the temperature. Gradients come back
     in the precision of the first two, not of the product.

@@ -339,9 +339,9 @@ class CausalLearner(EngineLearner):
         batch: Batch,
         hooks: Sequence[LogpHook] = (),
     ) -> Tensor:
-        """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass.
+        """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one pass; 0 without rows.
 
-        The hooks get log-probabilities: sums [n, 1] from a response-level loss, [n, T] from a token-level loss.
+        If there are rows, the hooks get log-probabilities: sums [n, 1] of a response-level loss, else [n, T].
         """
         root, temperature, mask = self.policy.root, self.sampling.temperature, batch.mask
         if not rows:

@@ -21,7 +21,7 @@ def resolve_old_logprobs(
     Args:
         rollouts: with the engine's log-probabilities as logp_old.
         score: [n, T] the trainer's log-probabilities under the current policy, for some rollouts.
-        old: "rollout" takes the engine's numbers and scores a sample; "recompute" scores all and takes the trainer's.
+        old: "rollout" takes the engine's numbers, "recompute" the trainer's. "rollout" with "none" scores a sample.
         correction: "none", or the weights pi_trainer / pi_engine "token-truncate", "token-mask", "sequence-truncate"
             or "sequence-mask". A truncated weight is at most `cap`; a masked one is 0 outside 1 / cap to cap.
         cap: bound on a weight, above 1.

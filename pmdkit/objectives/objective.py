@@ -136,7 +136,7 @@ remembered_level = lru_cache(maxsize=256)(level_of_loss)
 
 
 def temperature(objective: Objective, groups: Groups) -> Tensor:
-    """[P] the objective's tau for each prompt: a number or the value of a rule. NaN if it has none."""
+    """[P] tau for each prompt, a number or by a rule; ValueError unless > 0. NaN for an objective without tau."""
     tau = getattr(objective, "tau", torch.nan)
     if callable(tau):
         tau = tau(groups)

@@ -104,7 +104,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> dict[str, tuple[
 
 
 def acknowledge(folder: Path, step: int, sums: Mapping[str, tuple[str, int]]) -> None:
-    """Write the manifest of `.step-N.part`, whose files are on disk, and rename it to `step-N`."""
+    """Write the manifest of `.step-N.part`, whose files are on disk with these (SHA-256, bytes); rename to `step-N`."""
     aside, inputs = folder / f".step-{step}.part", folder.parent / "inputs.json"
     body = {
         "format": MANIFEST_FORMAT,

@@ -118,7 +118,7 @@ class StepMetrics:
         batch: Batch,
         updates: list[dict[str, float]],
     ) -> Measured:
-        """Measure a step. KL and entropy are expectations over the rollouts; entropy is that of pi_old."""
+        """Measure a step. KL and entropy, nats per response, are expectations over rollouts; entropy is of pi_old."""
         mass, reward = groups.mass.double(), groups.reward.double()
         length = rollouts.mask.sum(1).view(mass.shape)
         blocks = zip(rollouts.mask.split(ROWS), rollouts.logp_old.split(ROWS), strict=True)

@@ -116,7 +116,7 @@ def numbers(name: str, value: Any) -> Array:
 
 
 def weights(name: str, value: ArrayLike) -> Array:
-    """Finite numbers >= 0."""
+    """Finite numbers >= 0 as float64, or an error that names the argument."""
     values = numbers(name, value)
     require(np.isfinite(values) & (values >= 0), values, name + " is {}; expected finite numbers >= 0")
     return values

@@ -146,7 +146,7 @@ def read_problems(source: MathFile, gold: bool = True) -> tuple[list[Problem], C
 def find_columns(name: str, rows: list[dict[str, Any]], source: MathFile, gold: bool) -> tuple[str, str, str]:
     """Columns of problem, answer and id that the source names, else the first known columns that some row has.
 
-    "" where there is none: an id is not needed, and without `gold` no answer.
+    "" for no id, or without `gold` no answer. UsageError for a named column or any other one that is not there.
     """
     found: dict[str, None] = {}  # nested columns after their parent, in the order of the file
     for row in rows:

@@ -132,7 +132,7 @@ class Parity(Kind, TokenProblem):
     A uniform policy passes with \(p_0 = (1 - (3/4)^{T - 2}) / 16\): V = 4, the last three tokens are fixed and none of
     those before is `<eos>`.
 
-    Good values: length 8 with thoughts. Without them the teacher's format only allows a guess, p0 = 0.5.
+    Good values: length 8 with thoughts. Without them the teacher's format leaves a guess, with pass rate 0.5.
     """
 
     name: ClassVar[str] = "parity"

@@ -113,7 +113,7 @@ class RaggedKVCache:
         return self.masks[window]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """Each row's new token attends to its slot, to which its key and value are written first."""
+        """[1, n, heads, d] from queries [1, heads, n, d]: store each row's key and value, then attend to its slot."""
         keys, values = self.layers[layer]
         place = self.lengths[: self.n] - 1
         slots = self.slots[: self.n]

@@ -51,7 +51,7 @@ def inverse_cdf(blocks: Tensor, cdf: Tensor, uniform: Tensor) -> Tensor:
 
 
 def nucleus(mass: Tensor, top_p: float) -> Tensor:
-    """The masses, set to 0 outside the smallest set of tokens that holds `top_p` of the total; at least one stays."""
+    """[n, V] masses, 0 outside the smallest set of tokens that holds `top_p` > 0 of the total; at least one stays."""
     sorted_mass, order = mass.sort(dim=-1, descending=True, stable=True)
     before = sorted_mass.double().cumsum(-1) - sorted_mass
     kept = before < top_p * sorted_mass.sum(-1, keepdim=True, dtype=torch.float64)
