@@ -24,6 +24,7 @@ NO_CREDIT = 0.2  # correlation of advantage and reward within groups; near +1 fo
 SAME_UP_TO_SCALE = 0.999  # correlation of advantage and reward over the batch; 1 if no baseline was subtracted
 OFFSET = 0.3  # mean advantage over its spread; 0 if the mean of the group was subtracted
 UNPAID = 0.5  # of the right answers; below it, the verifier reads most of them
+SOME_UNPAID = 0.2  # of them to the end: a kind of problem or a form that the verifier cannot read
 ONE_FORM = 0.1  # mean reward of a form, or 1 minus it; beyond it a verdict follows the form
 PAID_WRONG = 0.3  # of the responses paid in full; below it, the reward still follows the answer
 READABLE, ENDS_READABLE = 0.5, 0.4  # of the paid responses at first; of this share in the last third of the run
@@ -49,7 +50,7 @@ STALE_GROWTH = 3  # gap in a third of the run, over that of the first step; 1 if
 FROZEN = 8  # steps with one version, three times as many as before at the least
 MIN_LAG = 0.5  # steps on average; 0 if each step is drawn by the newest policy
 MISMATCH_GAP = 0.02  # nats per token, several times that of the benchmark's healthy engines
-REPEATED = 0.5  # of the groups; fewer repeats are usual in small data
+REPEATED, SOME_REPEATED = 0.5, 0.25  # of the groups; fewer repeats are usual in small data
 ONE_RESPONSE = 0.9  # of the groups of the first step; sampling at temperature 1 gives hardly any
 ANCHOR = 1  # c / tau; there the push away from the old policy equals the pull back to it
 LEARNED = 2  # reward of the end over that of the start, for a run that learns
@@ -118,8 +119,7 @@ class Run:
             return False
         course, tenth = trend(reward), max(len(reward) // 10, 1)
         low = min(0.0, float(reward.min()))
-        best = float(np.convolve(reward, np.full(tenth, 1 / tenth), "valid").max())
-        return course.z >= SURE and float(reward[-tenth:].mean()) - low >= FALLEN * (best - low)
+        return course.z >= SURE and float(reward[-tenth:].mean()) - low >= FALLEN * (best_mean(reward) - low)
 
     def cap_falls(self) -> bool:
         """Whether from a step on more responses are cut off, and the longest are shorter: the cap is another one."""
@@ -153,6 +153,12 @@ class Run:
                 before, after = values[max(0, at - 5) : at].mean(), np.median(values[at + 1 : at + 7])
                 return at, f"{name} leaps from {before:.3g} to {after:.3g}"
         return None
+
+
+def best_mean(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """The largest mean of a tenth of a column [n], n >= 1, in a row."""
+    tenth = max(len(values) // 10, 1)
+    return float(np.convolve(values, np.full(tenth, 1 / tenth), "valid").max())
 
 
 @dataclass(frozen=True)
@@ -218,13 +224,16 @@ def advantage_not_centred(run: Run) -> Evidence:
 def reward_cannot_read(run: Run) -> Evidence:
     """Answers that equal the gold answer are not paid."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
-    if known < MIN_KNOWN or unpaid < UNPAID * known:
+    most = unpaid >= UNPAID * known
+    some = all(x["right_unpaid"] >= max(SOME_UNPAID * x["right_known"], MIN_KNOWN / 2) for x in run.phases)
+    if known < MIN_KNOWN or not (most or some):
         return None
     rivals = (reward_noise, verdicts_shuffled, grader_changed, rate_too_high)  # not form, or not from the start
     if any(rule(run) is not None for rule in rivals):
         return None
     says = f"{unpaid:,} of {known:,} right answers got the lowest reward; {form_words(run.whole)}"
-    return unpaid / known / UNPAID, says, at_least("right_unpaid", 1)
+    strength = unpaid / known / UNPAID if most else 0.5 if run.rises else 1.0
+    return strength, says, at_least("right_unpaid", 1)
 
 
 def reward_noise(run: Run) -> Evidence:
@@ -309,7 +318,7 @@ def grader_changed(run: Run) -> Evidence:
 def data_changed(run: Run) -> Evidence:
     """From a step on, prompts have another length, or are answered right at another rate, by an unchanged policy."""
     words = side_changed(run, "asked", LONGER * (run.start.get("asked") or 0.0))
-    if words is not None and (duplicate_prompts(run) is not None or not stays(run.values("asked"), words)):
+    if words is not None and ((duplicate_prompts(run) or (0.0,))[0] >= 1 or not stays(run.values("asked"), words)):
         words = None  # a step of few prompts has another length by chance
     content = side_changed(run, "content", DISAGREES)
     if words is not None:
@@ -377,6 +386,8 @@ def length_paid(run: Run) -> Evidence:
     """After the first third of the run, or all along where no right answers are known, length decides the reward."""
     right = max((phase["reward_by_right"] or 0.0 for phase in run.phases[1:] or run.phases), default=0.0)
     phases = run.phases[1:] or run.phases if right > 0 else run.phases  # what is paid shows once lengths vary
+    free = [phase for phase in run.phases if (phase["cut"] or 0.0) < MOSTLY_CUT]  # at the cap they no longer do
+    phases = [phase for phase in phases if phase in free] or free or phases
     known = [phase["reward_by_length"] for phase in phases if phase.get("reward_by_length") is not None]
     least = max(LENGTH_FIRST, right) if right > 0 else LENGTH_PAID
     longer, shorter = min(known, default=0.0), -max(known, default=0.0)
@@ -520,6 +531,13 @@ def is_factor(step: Measures) -> bool:
     return alike >= FACTOR if slope > 1 else alike**2 >= (1 + SLOPE) * slope
 
 
+def has_factor(run: Run) -> bool:
+    """Whether log-probabilities differ by a factor in the first third, or in the whole run and half as much there."""
+    first, whole = (step.get("slope") or 1.0 for step in (run.phases[0], run.whole))
+    same_side = (first - 1) * (whole - 1) > 0 and abs(first - 1) >= SLOPE / 2
+    return is_factor(run.phases[0]) or (same_side and is_factor(run.whole))
+
+
 def own_batch(run: Run) -> bool:
     """Whether log-ratios of the first step follow its rewards, so updates on this batch lie between engine and trainer.
 
@@ -529,9 +547,10 @@ def own_batch(run: Run) -> bool:
 
 
 def temperature(run: Run) -> Evidence:
-    """From the first step, log-probabilities differ by a factor. The first third shows it: one step has few tokens."""
-    slope, gap = run.phases[0].get("slope"), run.start.get("gap")
-    if slope is None or gap is None or gap < TEMPERATURE_GAP or not is_factor(run.phases[0]) or own_batch(run):
+    """From the first step, log-probabilities differ by a factor. More than one step shows it: a step has few tokens."""
+    slope = (run.phases[0] if is_factor(run.phases[0]) else run.whole).get("slope")
+    gap = run.start.get("gap")
+    if slope is None or gap is None or gap < TEMPERATURE_GAP or not has_factor(run) or own_batch(run):
         return None
     if (run.start["alike"] or 0) < ALIKE:
         return None
@@ -572,7 +591,7 @@ def stale_policy(run: Run) -> Evidence:
 def engine_mismatch(run: Run) -> Evidence:
     """From the first step, engine and trainer disagree without a pattern."""
     gap = run.start.get("gap")
-    if gap is None or gap < MISMATCH_GAP or is_factor(run.phases[0]) or own_batch(run):
+    if gap is None or gap < MISMATCH_GAP or has_factor(run) or own_batch(run):
         return None
     if larger_part(run.whole) == "staleness":
         return None
@@ -588,11 +607,11 @@ def duplicate_prompts(run: Run) -> Evidence:
     """Groups of one step share prompts. The share is a lower bound if groups have neither a name nor a known size."""
     exact, bound = run.whole.get("repeated"), run.whole.get("repeated_at_least")
     share, key = (bound or 0.0, "repeated_at_least") if exact is None else (exact, "repeated")
-    if share < REPEATED:
+    if share < SOME_REPEATED:
         return None
     words = "at least " if exact is None else ""
     says = f"{words}{share:.0%} of a step's groups ask a prompt that another group asks too"
-    return share / REPEATED, says, at_least(key, REPEATED)
+    return 0.5 if share < REPEATED else share / REPEATED, says, at_least(key, SOME_REPEATED)
 
 
 def no_variety(run: Run) -> Evidence:
@@ -651,7 +670,7 @@ def rate_too_high(run: Run) -> Evidence:
     leap, reward = run.leap(), run.values("reward")
     if leap is not None and len(reward) > leap[0] + 2 and not run.rises:
         at, words = leap
-        best, after = max(reward[:at].max(), reward.max() if at == 1 else 0.0), float(reward[at + 1 :].mean())
+        best, after = best_mean(reward if at == 1 else reward[:at]), float(reward[at + 1 :].mean())
         if after < FALLEN * best:
             says = f"at step {run.steps[at]['step']} the {words}, and the reward goes from {best:.2g} to {after:.2g}"
             return 2.0, says, from_step(run, at)

@@ -80,6 +80,8 @@ THRESHOLDS = (
     ("advantage_not_centred", 1, {"credit_is_reward": 0.9991, "credit_mean": 0.31}, {"credit_is_reward": 0.9989},
      {"credit_mean": 0.29}),
     ("reward_cannot_read", 1, {"right_known": 20, "right_unpaid": 10}, {"right_unpaid": 9}, {"right_known": 19}),
+    ("reward_cannot_read", 3, {"right_known": 100, "right_unpaid": [40, 30, 21]}, {"right_unpaid": [49, 49, 19]},
+     {"right_known": 40, "right_unpaid": 9}),
     ("wrong_form_paid", 1, {"paid_known": 20, "paid_wrong": 6}, {"paid_wrong": 5}, {"paid_known": 19},
      {"reward_by_length": 0.72, "size": 9.0}),
     ("wrong_form_paid", 1, {"paid_known": 19, "contradictions": 0.31}, {"contradictions": 0.29}, {"paid_known": 20}),
@@ -122,6 +124,9 @@ THRESHOLDS = (
     ("length_paid", 1, {"reward_by_length": -0.52, "reward_by_right": 0.51, "size": 9.0}, {"reward_by_length": -0.49},
      {"reward_by_length": -0.9, "reward_by_right": None}),
     ("length_paid", 9, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": [0.9] * 6 + [0.70] * 3}),
+    ("length_paid", 3, {"reward_by_length": [0.8, 0.4, 0.4], "reward_by_right": 0.6, "size": 9.0}
+     | {"cut": [0.3, 0.51, 0.8]},
+     {"cut": [0.3, 0.49, 0.8]}, {"reward_by_length": [0.58, 0.4, 0.4]}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1}, {"silent": 0.49}, {"silent": [0.9] * 6 + [0.49] * 3},
      {"reward": [0.89] * 8 + [0.91]}, {"reward_low": 0.0, "reward_high": 0.0}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1, "reward": 0.91}, {"silent": 0.49}),
@@ -132,7 +137,9 @@ THRESHOLDS = (
     ("temperature", 1, {"slope": 0.5, "gap": 0.031, "alike": 0.81}, {"alike": 0.79}),
     ("temperature", 1, {"slope": 1.09, "gap": 0.031, "alike": 0.96}, {"slope": 1.07}, {"alike": 0.94}),
     ("temperature", 9, {"slope": [0.94, 0.9, 0.9] + [0.95] * 6, "gap": 0.031, "alike": 0.996},
-     {"slope": [0.9, 0.94, 0.94] + [0.8] * 6}),
+     {"slope": [0.97] * 3 + [0.8] * 6}),
+    ("temperature", 9, {"slope": [0.95] * 3 + [0.9] * 6, "gap": 0.031, "alike": 0.996},
+     {"slope": [0.95] * 3 + [0.94] * 6}, {"slope": [1.05] * 3 + [0.8] * 6}),
     ("engine_mismatch", 1, {"slope": 1.07, "gap": 0.021, "alike": 0.81}, {"slope": 1.09, "alike": 0.96}, {"gap": 0.019},
      {"alike": 0.79}, {"off_policy_staleness": -0.021} | PARTS),
     ("engine_mismatch", 12, {"gap": 0.021, "alike": 0.81}, {"reward": RISES}),
@@ -184,6 +191,19 @@ def test_a_rule_speaks_just_over_its_threshold_and_not_just_under(rule, steps, o
     accused, spared = (getattr(causes, rule)(run_of(steps, **measures)) for measures in (over, over | under))
     assert accused[0] >= 1
     assert spared is None or spared[0] < 1
+
+
+WATCHED = (  # rule, number of steps, measures that are something to watch, and measures of which nothing is said
+    ("reward_cannot_read", 12, {"right_known": 10, "right_unpaid": 3, "reward": RISES}, {"right_unpaid": 2}),
+    ("duplicate_prompts", 1, {"repeated": 0.26}, {"repeated": 0.24}),
+)
+
+
+@pytest.mark.parametrize(("rule", "steps", "watched", "under"), WATCHED)
+def test_a_weaker_sign_is_something_to_watch(rule, steps, watched, under):
+    seen, unseen = (getattr(causes, rule)(run_of(steps, **measures)) for measures in (watched, watched | under))
+    assert seen[0] < 1
+    assert unseen is None
 
 
 @pytest.mark.parametrize(("first", "last", "watched"), [(51, 20, True), (49, 10, False), (60, 25, False)])
