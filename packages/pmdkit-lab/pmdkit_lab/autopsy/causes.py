@@ -50,7 +50,8 @@ STALE_GROWTH = 3  # gap in a third of the run, over that of the first step; 1 if
 FROZEN = 8  # steps with one version, three times as many as before at the least
 MIN_LAG = 0.5  # steps on average; 0 if each step is drawn by the newest policy
 MISMATCH_GAP = 0.02  # nats per token, several times that of the benchmark's healthy engines
-REPEATED, SOME_REPEATED = 0.5, 0.25  # of the groups; fewer repeats are usual in small data
+LARGE_GAP = 0.2  # nats per token; ten tokens of it are e^2, and no clip keeps such a response
+REPEATED, SOME_REPEATED = 0.5, 0.3  # of the groups; fewer repeats are usual in small data
 ONE_RESPONSE = 0.9  # of the groups of the first step; sampling at temperature 1 gives hardly any
 ANCHOR = 1  # c / tau; there the push away from the old policy equals the pull back to it
 LEARNED = 2  # reward of the end over that of the start, for a run that learns
@@ -383,22 +384,25 @@ def engine_changed(run: Run) -> Evidence:
 
 
 def length_paid(run: Run) -> Evidence:
-    """After the first third of the run, or all along where no right answers are known, length decides the reward."""
+    """Length decides the reward: after the first third of the run, or in one third for more than half of it, or all
+    along where no right answers are known."""
     right = max((phase["reward_by_right"] or 0.0 for phase in run.phases[1:] or run.phases), default=0.0)
     phases = run.phases[1:] or run.phases if right > 0 else run.phases  # what is paid shows once lengths vary
-    free = [phase for phase in run.phases if (phase["cut"] or 0.0) < MOSTLY_CUT]  # at the cap they no longer do
-    phases = [phase for phase in phases if phase in free] or free or phases
     known = [phase["reward_by_length"] for phase in phases if phase.get("reward_by_length") is not None]
     least = max(LENGTH_FIRST, right) if right > 0 else LENGTH_PAID
     longer, shorter = min(known, default=0.0), -max(known, default=0.0)
+    when = "after the first third of the run" if right > 0 else "in every third of the run"
     if max(longer, shorter) < least or (shorter > 0 and right == 0):  # wrong answers may be long, and cut off
-        return None
+        # a bonus that every response has earned no longer shows, so one third is enough
+        most = max(run.phases, key=lambda phase: phase.get("reward_by_length") or 0.0)
+        longer, right = (most.get(key) or 0.0 for key in ("reward_by_length", "reward_by_right"))
+        if longer < LENGTH_PAID or not 0 < right < longer:
+            return None
+        when, least, shorter = f"in the third from step {most['step']} on", LENGTH_PAID, 0.0
     sizes = [size for _, size in run.series("size")]
     unit = "words" if run.whole["length"] is None else "tokens"
     size = f"{longer:.2f} or more" if longer > 0 else f"{-shorter:.2f} or less"
-    when, than = "in every third of the run", ""
-    if right > 0:
-        when, than = "after the first third of the run", f", and reward and right answers with at most {right:.2f}"
+    than = f", and reward and right answers with at most {right:.2f}" if right > 0 else ""
     says = (
         f"{when} reward and length correlate with {size}{than}; the mean length goes from {sizes[0]:.4g} to "
         f"{sizes[-1]:.4g} {unit}"
@@ -421,7 +425,7 @@ def wrong_form_paid(run: Run) -> Evidence:
     first, last = (run.phases[n]["paid_known"] / max(run.phases[n]["paid"], 1) for n in (0, -1))
     if first >= READABLE and last <= first * ENDS_READABLE:
         says = f"the answer of {first:.0%} of the paid responses can be compared at first, and of {last:.0%} in the end"
-        return 0.5, f"{says}; {form_words(run.phases[-1])}", at_least("paid", 1)
+        return 0.25, f"{says}; {form_words(run.phases[-1])}", at_least("paid", 1)  # behind whatever can be read
     return None
 
 
@@ -599,7 +603,8 @@ def engine_mismatch(run: Run) -> Evidence:
         return None
     says = f"from the start engine and trainer differ by {gap:.2g} nats per token on the same tokens, without a pattern"
     says += part_words(run.whole)
-    strength = 0.5 if run.rises else gap / MISMATCH_GAP  # such a gap does not keep that run from learning
+    learns = run.rises and gap < LARGE_GAP  # a small gap does not keep that run from learning
+    strength = 0.5 if learns else gap / MISMATCH_GAP
     return strength, says, at_least("gap", MISMATCH_GAP)
 
 

@@ -33,6 +33,7 @@ SPELLED = re.compile(
     r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
     r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million)\b"
 )
+SEVERAL = re.compile(r"[a-z](?:(?:\s*[,;/&]\s*|\s+)(?:(?:or|and)\s+)?[a-z])+")  # "a, b or c"
 ANSWER_IS = re.compile(r"(?i:answer is):? *([^\n]{1,100}?)(?:[.!]? *(?=\n|$)|[.!] )")
 EXAMPLES = 5  # places kept for each kind of evidence
 
@@ -100,6 +101,8 @@ def agrees(answer: str | None, gold: str | None) -> bool | None:
     except ValueError:
         if (WORD.fullmatch(answered) and WORD.fullmatch(right)) or len(answered) == len(right) == 1:
             return False
+    if len(right) == 1 and right.isalpha() and SEVERAL.fullmatch(answer.strip().strip("$. *()").casefold()):
+        return False  # several letters, where one is asked for
     if not gold or max(len(answer), len(gold)) > LONGEST_ANSWER:
         return None
     verdict = compare_span(answer, gold, NO_HINTS)  # of 12 km for 12, or 1/2 for 0.5, by rules and without a parser

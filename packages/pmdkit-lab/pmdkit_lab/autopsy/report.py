@@ -87,7 +87,8 @@ def autopsy(
 
     run = Run(steps, source)
     found, collapse = causes(run), fall(steps)
-    named, signs = [x for x in found if x.evidence >= 1], [x for x in found if x.evidence < 1]
+    named = [x for x in found if x.evidence >= 1]
+    signs = sorted((x for x in found if x.evidence < 1), key=lambda x: -x.evidence)
     known = {
         key for step in steps for key, value in step.items() if value is not None and (key, value) != ("right_known", 0)
     }

@@ -245,6 +245,8 @@ def test_content_is_judged_only_where_it_is_plain():
     assert agrees("8", "7") is False
     assert agrees("7", None) is None
     assert all(agrees(answer, gold) for answer, gold in ((r"\frac{1}{2}", "0.5"), ("12 km", "12"), ("(B)", "b")))
+    assert all(agrees(listed, "B") is False for listed in ("A, B, C, D", "A or B", "(a / b)", "A, B and C."))
+    assert agrees("B. b", "B") is None  # an option with its text
     assert agrees("13 km", "12") is agrees("(C)", "B") is agrees("2/3", "1/2") is False
     assert agrees("0.33", "1/3") is agrees("x + 1", "1 + x") is agrees("Paris, France", "Paris") is None
 

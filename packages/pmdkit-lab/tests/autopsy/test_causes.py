@@ -124,9 +124,8 @@ THRESHOLDS = (
     ("length_paid", 1, {"reward_by_length": -0.52, "reward_by_right": 0.51, "size": 9.0}, {"reward_by_length": -0.49},
      {"reward_by_length": -0.9, "reward_by_right": None}),
     ("length_paid", 9, {"reward_by_length": 0.72, "size": 9.0}, {"reward_by_length": [0.9] * 6 + [0.70] * 3}),
-    ("length_paid", 3, {"reward_by_length": [0.8, 0.4, 0.4], "reward_by_right": 0.6, "size": 9.0}
-     | {"cut": [0.3, 0.51, 0.8]},
-     {"cut": [0.3, 0.49, 0.8]}, {"reward_by_length": [0.58, 0.4, 0.4]}),
+    ("length_paid", 3, {"reward_by_length": [0.72, 0.4, 0.2], "reward_by_right": [0.71, 0.5, 0.6], "size": 9.0},
+     {"reward_by_length": [0.70, 0.4, 0.2]}, {"reward_by_right": [0.73, 0.5, 0.6]}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1}, {"silent": 0.49}, {"silent": [0.9] * 6 + [0.49] * 3},
      {"reward": [0.89] * 8 + [0.91]}, {"reward_low": 0.0, "reward_high": 0.0}),
     ("silent_groups", 9, {"silent": 0.51, "silent_top": 0.1, "reward": 0.91}, {"silent": 0.49}),
@@ -143,6 +142,7 @@ THRESHOLDS = (
     ("engine_mismatch", 1, {"slope": 1.07, "gap": 0.021, "alike": 0.81}, {"slope": 1.09, "alike": 0.96}, {"gap": 0.019},
      {"alike": 0.79}, {"off_policy_staleness": -0.021} | PARTS),
     ("engine_mismatch", 12, {"gap": 0.021, "alike": 0.81}, {"reward": RISES}),
+    ("engine_mismatch", 12, {"gap": 0.21, "alike": 0.81, "reward": RISES}, {"gap": 0.19}),
     ("stale_policy", 10, {"gap": 0.055, "lag": 0.51, "off_policy_staleness": -0.021} | PARTS,
      {"off_policy_staleness": -0.019}, {"off_policy_mismatch": None}),
     ("stale_policy", 10, {"gap": [0.015] + [0.051] * 6 + [0.03] * 3, "lag": 0.51}, {"gap": late(0.015, 0.049)},
@@ -195,7 +195,7 @@ def test_a_rule_speaks_just_over_its_threshold_and_not_just_under(rule, steps, o
 
 WATCHED = (  # rule, number of steps, measures that are something to watch, and measures of which nothing is said
     ("reward_cannot_read", 12, {"right_known": 10, "right_unpaid": 3, "reward": RISES}, {"right_unpaid": 2}),
-    ("duplicate_prompts", 1, {"repeated": 0.26}, {"repeated": 0.24}),
+    ("duplicate_prompts", 1, {"repeated": 0.31}, {"repeated": 0.29}),
 )
 
 
