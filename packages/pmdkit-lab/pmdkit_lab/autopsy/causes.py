@@ -32,10 +32,11 @@ FEWER_RIGHT = 0.1  # of the responses, while the reward rises
 CONTRADICTIONS = 0.3  # of the groups with two paid responses; below it, the reward still follows the answer
 LENGTH_FIRST = 0.5  # the same where length explains more of the reward than right answers do
 LENGTH_PAID = 0.71  # correlation of reward and length; its square says that length explains half of the reward
+ONE_VERDICT = 0.95  # of the groups whose responses all get one reward
 SILENT = 0.5  # of the groups; above it, most of the sampling teaches nothing
 CUT = 0.05  # of the responses of a step; fewer hardly move the mean reward
 CUT_STEPS = 0.2  # of the steps; a cap that binds in fewer decides nothing
-CUT_PAID = 0.6  # reward of cut-off responses over that of the others; near 1 if the cap does no harm
+CUT_PAID, MOST_PAID = 0.6, 0.8  # reward of cut-off responses over that of the others; near 1 if the cap does no harm
 MOSTLY_CUT = 0.5  # of the responses; then too few end to tell how often the others would have been right
 MIN_LOST_SHARE = 0.05  # right responses that the cap prevents, over those that it lets through
 LATE_MASK = 0.5  # of the responses; 0 with a right mask
@@ -65,6 +66,7 @@ STEP_ESS = 0.6  # effective share of the sample after one step; a small step lea
 MIN_ENTROPY_STEPS = 8  # steps with entropy; a fall within fewer is chance
 MIN_ENTROPY = 0.05  # nats per token at the start; below it, little is left to fall
 MORE_CHOICES = 0.35  # nats of growth: a policy chooses among 1.4 times as many tokens or words
+GROWTH, LEAST_GROWTH = 1.4, 0.2  # of the entropy at the start, and nats: where it was small
 ENTROPY_FALL = 0.3  # entropy over that of the start
 DISAGREES = 0.15  # by which verdicts agree less with the content of answers than before; a changed prompt moves both
 INDEPENDENT = 0.08  # between the agreement of verdicts and that of independent ones; an honest grader is 0.3 above it
@@ -230,7 +232,7 @@ def reward_cannot_read(run: Run) -> Evidence:
     if known < MIN_KNOWN or not (most or some):
         return None
     rivals = (reward_noise, verdicts_shuffled, grader_changed, rate_too_high)  # not form, or not from the start
-    if any(rule(run) is not None for rule in rivals):
+    if one_verdict(run) or any(rule(run) is not None for rule in rivals):
         return None
     says = f"{unpaid:,} of {known:,} right answers got the lowest reward; {form_words(run.whole)}"
     strength = unpaid / known / UNPAID if most else 0.5 if run.rises else 1.0
@@ -241,7 +243,7 @@ def reward_noise(run: Run) -> Evidence:
     """From the start, wrong answers are paid and right ones are not, as often as chance has it."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
     paid, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
-    if min(known, paid) < MIN_KNOWN or unpaid < PAID_WRONG * known or wrong < PAID_WRONG * paid:
+    if not against_answers(run) or one_verdict(run):  # chance would pay some of a group
         return None
     found = jump(run.values("agrees"))
     if found is not None and found.size < 0:  # not from the start
@@ -252,6 +254,18 @@ def reward_noise(run: Run) -> Evidence:
         return None
     says = f"{wrong:,} of {paid:,} paid responses are wrong, and {unpaid:,} of {known:,} right ones got the least"
     return min(unpaid / known, wrong / paid) / PAID_WRONG + 1, says, at_least("paid_wrong", 1)
+
+
+def against_answers(run: Run) -> bool:
+    """Whether many of the right answers are unpaid, and many of the paid ones wrong."""
+    known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
+    paid, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
+    return min(known, paid) >= MIN_KNOWN and unpaid >= PAID_WRONG * known and wrong >= PAID_WRONG * paid
+
+
+def one_verdict(run: Run) -> bool:
+    """Whether right and wrong answers of a group get one reward, as from verdicts that are kept by prompt."""
+    return against_answers(run) and (run.whole.get("silent") or 0.0) > ONE_VERDICT
 
 
 def side_changed(run: Run, key: str, least: float) -> Jump | None:
@@ -412,13 +426,16 @@ def length_paid(run: Run) -> Evidence:
 
 def wrong_form_paid(run: Run) -> Evidence:
     """Wrong answers are paid, or several different answers to one prompt are; not for their length, nor by chance."""
-    if any(rule(run) is not None for rule in (length_paid, reward_noise, verdicts_shuffled, grader_changed)):
+    rivals = (length_paid, reward_noise, verdicts_shuffled, grader_changed)
+    if one_verdict(run) or any(rule(run) is not None for rule in rivals):
         return None
-    known, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
     both = run.whole.get("contradictions") or 0.0
-    if known >= MIN_KNOWN and wrong >= PAID_WRONG * known:
-        says = f"{wrong:,} of {known:,} responses that were paid in full give a wrong answer; {form_words(run.whole)}"
-        return wrong / known / PAID_WRONG, says, at_least("paid_wrong", 1)
+    for part, when in ((run.whole, ""), (run.phases[-1], "in the last third ")):  # a form may have to be found first
+        known, wrong = part["paid_known"], part["paid_wrong"]
+        if known >= MIN_KNOWN and wrong >= PAID_WRONG * known:
+            says = f"{when}{wrong:,} of {known:,} responses that were paid in full are wrong; {form_words(part)}"
+            return wrong / known / PAID_WRONG, says, at_least("paid_wrong", 1)
+    known = run.whole["paid_known"]
     if known < MIN_KNOWN and both >= CONTRADICTIONS:
         says = f"in {both:.0%} of the groups different answers to one prompt were paid in full; {form_words(run.whole)}"
         return both / CONTRADICTIONS, says, at_least("contradictions", CONTRADICTIONS)
@@ -469,10 +486,12 @@ def silent_groups(run: Run) -> Evidence:
     if start is not None and start <= SOLVED and (run.rises or (end is not None and end > SOLVED)):  # `notes` has it
         return None
     share, at_top = run.whole["silent"], run.whole["silent_top"]
-    which = "too easy" if at_top > share / 2 else "too hard"
+    which = f"most prompts are too {'easy' if at_top > share / 2 else 'hard'}"
+    if one_verdict(run):
+        which = "right answers and wrong ones get it alike, as if one verdict were given for a whole group"
     says = (
         f"{share:.0%} of the groups have equal rewards and teach nothing, at least {min(silent):.0%} in every third of "
-        f"the run; most prompts are {which}: {at_top:.0%} get the largest reward, {share - at_top:.0%} a lower one"
+        f"the run; {which}: {at_top:.0%} get the largest reward, {share - at_top:.0%} a lower one"
     )
     return min(silent) / SILENT, says, at_least("silent", SILENT)
 
@@ -488,7 +507,10 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
         return None
     here = merged(steps)
     cut, near = here["cut"], here["near"]
-    if None in (near, here["reward_cut"], here["reward_whole"]) or here["reward_cut"] > CUT_PAID * here["reward_whole"]:
+    if None in (near, here["reward_cut"], here["reward_whole"]):
+        return None
+    mild = here["reward_cut"] > CUT_PAID * here["reward_whole"]
+    if mild and (cut < MOSTLY_CUT or here["reward_cut"] > MOST_PAID * here["reward_whole"]):
         return None
     # at the rate at which they end in its last quarter, this share would end within another cap, as often right
     ended = 1 - (1 - near / (near + cut)) ** 4
@@ -502,7 +524,8 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
     first, last = ((run.phases[n]["cut"] or 0.0) for n in (0, -1))
     learned_to_end = run.rises and last < CUT
     forgot_to_end = last > 2 * first and entropy_grows(run) is not None  # what draws ever more at random ends less
-    strength = 0.5 if learned_to_end or forgot_to_end else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT)
+    watched = mild or learned_to_end or forgot_to_end
+    strength = 0.5 if watched else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT)
     return strength, says, at_least("cut", CUT)
 
 
@@ -704,9 +727,10 @@ def entropy_grows(run: Run) -> Evidence:
         if len(values) < MIN_ENTROPY_STEPS or trend(values).z < 2 * SURE or run.leap({key: name}) is not None:
             continue
         start, end = float(np.median(values[:3])), float(np.median(values[-(len(values) // 3) :]))
-        if end - start >= MORE_CHOICES:
+        strength = max((end - start) / MORE_CHOICES, (end - start >= LEAST_GROWTH) * end / max(start, 1e-3) / GROWTH)
+        if strength >= 1:
             says = f"{name} grows from {start:.3g} to {end:.3g} nats; the reward goes from {first:.2g} to {last:.2g}"
-            return (end - start) / MORE_CHOICES, says, always
+            return strength, says, always
     return None
 
 

@@ -34,6 +34,7 @@ SPELLED = re.compile(
     r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|million)\b"
 )
 SEVERAL = re.compile(r"[a-z](?:(?:\s*[,;/&]\s*|\s+)(?:(?:or|and)\s+)?[a-z])+")  # "a, b or c"
+OR = re.compile(r",?\s+or\s+", re.IGNORECASE)
 ANSWER_IS = re.compile(r"(?i:answer is):? *([^\n]{1,100}?)(?:[.!]? *(?=\n|$)|[.!] )")
 EXAMPLES = 5  # places kept for each kind of evidence
 
@@ -105,6 +106,10 @@ def agrees(answer: str | None, gold: str | None) -> bool | None:
         return False  # several letters, where one is asked for
     if not gold or max(len(answer), len(gold)) > LONGEST_ANSWER:
         return None
+    parts = OR.split(answer)  # the right answer and others are wrong, unless it is "12 or so"
+    if len(parts) > 1 and len({bool(re.search(r"\d", each)) for each in (*parts, gold)}) == 1 and not OR.search(gold):
+        found = [agrees(part, gold) for part in parts]
+        return all(found) if True in found else None
     verdict = compare_span(answer, gold, NO_HINTS)  # of 12 km for 12, or 1/2 for 0.5, by rules and without a parser
     if isinstance(verdict, Pending):
         return None

@@ -47,6 +47,8 @@ HELD = re.compile(r"(?:val|eval|test)(?:-core)?[/_](?:.*[/_])?(?:reward|acc|accu
 PAIR = re.compile(r"'([\w/.\- ]{1,99})': '?(-?(?:\d[\d.eE+-]{0,30}|nan|inf))'?")  # of a dict as Python prints it
 METRIC = re.compile(r"([\w/.@-]{1,99}):(-?(?:\d[\d.eE+-]{0,30}|nan|inf))(?=\s|$)")  # of verl's console: step:34 - a:1.0
 
+BARS = re.compile(r"\| *([A-Z][\w. -]{1,40}): (-?(?:\d[\d.eE+-]{0,30}|nan|inf))")  # of prime-rl's: Step 3 | Loss: 1.0
+
 
 @dataclass
 class Log:
@@ -308,11 +310,14 @@ def from_json(stream: BufferedReader, source: Source, where: str) -> Entries:
 
 
 def from_text(stream: BufferedReader, source: Source, where: str) -> Entries:
-    """The console of a trainer: dicts as Python prints them, by the number of the bar before, or `step:1 - a:2`."""
+    """The console of a trainer: dicts as Python prints them, by the number of the bar before, `step:1 - a:2`, or
+    `Step 1 | A: 2`."""
     for line in lines(stream, source, where):
         if "': " in line and (pairs := dict(PAIR.findall(line))):
             numbered = re.findall(r"\| (\d{1,9})/\d", line.partition("{")[0])  # of the bar before it
             yield "", "", ({"step": numbered[-1]} if numbered else {}) | pairs
+        elif (bar := re.search(r"\bStep (\d{1,9}) \|", line)) and (pairs := dict(BARS.findall(line))):
+            yield "", "", {"step": bar[1]} | pairs
         elif "step:" in line and (pairs := dict(METRIC.findall(line))):
             yield "", "", pairs
 

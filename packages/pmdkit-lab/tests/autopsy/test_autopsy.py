@@ -247,6 +247,9 @@ def test_content_is_judged_only_where_it_is_plain():
     assert all(agrees(answer, gold) for answer, gold in ((r"\frac{1}{2}", "0.5"), ("12 km", "12"), ("(B)", "b")))
     assert all(agrees(listed, "B") is False for listed in ("A, B, C, D", "A or B", "(a / b)", "A, B and C."))
     assert agrees("B. b", "B") is None  # an option with its text
+    assert agrees("$17.94, or $26.44", "$17.94") is agrees("Paris or Rome", "Paris") is False
+    assert agrees("1/2 or 0.5", "0.5")
+    assert agrees("12 or so", "12") is agrees("3 or 4", "2 or 3") is agrees("3 or 4", "2") is None
     assert agrees("13 km", "12") is agrees("(C)", "B") is agrees("2/3", "1/2") is False
     assert agrees("0.33", "1/3") is agrees("x + 1", "1 + x") is agrees("Paris, France", "Paris") is None
 

@@ -84,6 +84,8 @@ THRESHOLDS = (
      {"right_known": 40, "right_unpaid": 9}),
     ("wrong_form_paid", 1, {"paid_known": 20, "paid_wrong": 6}, {"paid_wrong": 5}, {"paid_known": 19},
      {"reward_by_length": 0.72, "size": 9.0}),
+    ("wrong_form_paid", 3, {"paid_known": 20, "paid_wrong": [0, 0, 6]}, {"paid_wrong": [0, 0, 5]},
+     {"paid_known": [20, 20, 19]}, NOISE | {"silent": 0.96}),
     ("wrong_form_paid", 1, {"paid_known": 19, "contradictions": 0.31}, {"contradictions": 0.29}, {"paid_known": 20}),
     ("wrong_form_paid", 2, {"paid_known": [0, 20], "paid_wrong": [0, 6]}, {"reward_high": [1.2, 0.2]}),
     ("wrong_form_paid", 2, {"paid_known": 0, "contradictions": [None, 0.31]}, {"reward_high": [1.2, 0.2]}),
@@ -93,6 +95,8 @@ THRESHOLDS = (
      {"wrong_known": 31}),
     ("reward_noise", 1, NOISE, {"right_unpaid": 5}, {"paid_wrong": 5}, {"right_known": 19}, {"paid_known": 19},
      {"forms": {"box": [8, 0.91, 4, 4]}}, {"forms": {"box": [8, 0.09, 4, 4]}}),
+    ("reward_noise", 1, NOISE | {"silent": 0.94}, {"silent": 0.96}),
+    ("reward_cannot_read", 1, NOISE | {"right_unpaid": 10, "paid_wrong": 5, "silent": 0.96}, {"paid_wrong": 6}),
     ("reward_noise", 1, NOISE | {"forms": {"box": [8, 0.89, 4, 4], "tag": [8, 0.11, 4, 4]}},
      {"forms": {"box": [8, 0.91, 4, 4]}}),
     ("verdicts_shuffled", 24, PAID | {"agrees": from_middle(1.0, 0.59)}, {"agrees": from_middle(1.0, 0.61)},
@@ -152,6 +156,9 @@ THRESHOLDS = (
      {"version": [0] * 6 + [6] * 18}),
     ("entropy_grows", 24, {"word_entropy": [3, 3, *(3 + 0.36 * min(n / 8, 1) for n in range(22))]},
      {"word_entropy": [3, 3, *(3 + 0.34 * min(n / 8, 1) for n in range(22))]}, {"reward": [0.4] * 16 + [0.41] * 8}),
+    ("entropy_grows", 24, {"entropy": [0.5, 0.5, *(0.5 + 0.21 * min(n / 8, 1) for n in range(22))]},
+     {"entropy": [0.5, 0.5, *(0.5 + 0.19 * min(n / 8, 1) for n in range(22))]},
+     {"entropy": [0.48, 0.48, *(0.48 + 0.19 * min(n / 8, 1) for n in range(22))]}),
     ("no_variety", 1, {"one_answer": 0.91, "reward": 0.89}, {"one_answer": 0.89}, {"reward": 0.91}),
     ("duplicate_prompts", 1, {"repeated": 0.51}, {"repeated": 0.49}, {"repeated": 0.0, "repeated_at_least": 0.9}),
     ("duplicate_prompts", 1, {"repeated_at_least": 0.51}, {"repeated_at_least": 0.49}),
@@ -196,6 +203,8 @@ def test_a_rule_speaks_just_over_its_threshold_and_not_just_under(rule, steps, o
 WATCHED = (  # rule, number of steps, measures that are something to watch, and measures of which nothing is said
     ("reward_cannot_read", 12, {"right_known": 10, "right_unpaid": 3, "reward": RISES}, {"right_unpaid": 2}),
     ("duplicate_prompts", 1, {"repeated": 0.31}, {"repeated": 0.29}),
+    ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "reward_cut": 0.39}, {"cut": 0.49}),
+    ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "reward_cut": 0.39}, {"reward_cut": 0.41}),
 )
 
 
@@ -217,6 +226,12 @@ def test_every_rule_has_its_thresholds_held_and_its_advice():
     assert {rule.__name__ for rule in RULES} == {rule for rule, *_ in THRESHOLDS}
     of_scalars = {NAMES.get(rule.__name__, rule.__name__.replace("_", "-")) for rule in scalar_causes.RULES}
     assert {rule.__name__.replace("_", "-") for rule in RULES} | of_scalars == causes.ABOUT.keys()
+
+
+def test_silent_groups_say_where_a_whole_group_has_one_verdict():
+    alike, apart = (causes.silent_groups(run_of(3, silent=x, silent_top=0.3, **NOISE))[1] for x in (0.96, 0.94))
+    assert "one verdict" in alike
+    assert "one verdict" not in apart
 
 
 @pytest.mark.parametrize(("at_top", "which"), [(0.3, "too hard"), (0.4, "too easy")])

@@ -128,6 +128,15 @@ def test_one_run_reads_the_same_from_every_format(name, tmp_path):
     assert holds_scalars(tmp_path / name, {})
 
 
+def test_a_console_with_bars(tmp_path):
+    line = "10:00 SUCCESS Step {} | Time: 9.1s | Reward: {} | Seq. Length: {}.5 tokens/sample\n"
+    (tmp_path / "rl.log").write_text("".join(line.format(n, n / 8, n) for n in range(8)))
+    (log,) = read_logs(tmp_path / "rl.log", {}, Source())
+    assert log.step.tolist() == list(range(8))
+    assert log.get("reward").tolist() == [n / 8 for n in range(8)]
+    assert log.get("length").tolist() == [n + 0.5 for n in range(8)]
+
+
 def test_names_of_ones_own(tmp_path):
     (tmp_path / "a.jsonl").write_text(as_lines({"t": n, "score_mean": n / 8} for n in range(8)))
     with pytest.raises(UsageError, match="score_mean"):
