@@ -60,6 +60,35 @@ def test_the_page_of_the_sampler_says_what_its_runs_say():
         assert f"it was {started:.2f}, and a uniform policy has {np.log(responses):.2f}" in page
 
 
+def test_the_page_of_the_sampler_says_what_its_runs_of_a_language_model_say():
+    record = json.loads((ROOT / "benchmarks/results/smollm2-sampler.json").read_text())
+    page, values = text("sampler.md"), {}
+    for run in record["runs"]:
+        key = run["objective"], run["rewards"]
+        values.setdefault((*key, run["sampler"], "entropy"), []).append(run["entropy_after"] / run["entropy_before"])
+        values.setdefault((*key, run["sampler"], "pass_rate"), []).append(run["last"])
+    words = {"entropy": "entropy, after over before", "pass_rate": "pass rate"}
+    for row in record["comparisons"]:
+        key = row["objective"], row["rewards"]
+        means = [np.mean(values[*key, sampler, row["measure"]]) for sampler in ("full", "cut")]
+        assert row["difference"][0] == pytest.approx(means[1] - means[0], abs=1e-4)
+        gap = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*row["difference"]).replace("-", "−")
+        by = {"coin": "a coin", "task": "the task"}[row["rewards"]]
+        told = f"| {words[row['measure']]} | `{key[0]}` | {by} | {means[0]:.2f} | {means[1]:.2f} | {gap} |"
+        shown = row["measure"] == "entropy" or by == "the task"
+        assert (f"{told} {row['verdict']} ({row['predicted'] or 'nothing'}) |" in page) is shown
+    decided = [row for row in record["comparisons"] if row["predicted"] and row["verdict"] != "undecided"]
+    assert [row["verdict"] == row["predicted"] for row in decided] == [True]
+    assert (record["seeds"], record["law"]) == ([0, 1, 2], "undecided")
+    cut, full = (
+        [x for rewards in ("coin", "task") for x in values["pmd-part", rewards, sampler, "entropy"]]
+        for sampler in ("cut", "full")
+    )
+    assert f"ends at {min(cut):.1f} to {max(cut):.1f} times its start; without the sampler it ends at" in page
+    assert f"without the sampler it ends at {min(full):.1f} to {max(full):.1f} times" in page
+    assert values["pmd-part", "task", "cut", "pass_rate"] == [0, 0, 0]
+
+
 def test_the_drift_of_the_stored_bandit():
     """1 - 1/k over the groups whose rewards differ, from the policies before the first batch: nothing is fitted."""
     k, law = np.arange(1, 16), []
