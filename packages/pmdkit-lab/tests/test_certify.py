@@ -6,8 +6,9 @@ from functools import partial
 import pytest
 import torch
 
+from pmdkit.errors import UsageError
 from pmdkit.objectives import OBJECTIVES, PMDMean, PMDPart, PMDToken
-from pmdkit_lab.certify import assert_is, certify, certify_kl
+from pmdkit_lab.certify import Verdict, assert_is, certify, certify_kl
 
 TAU = 0.1
 
@@ -332,6 +333,19 @@ def test_what_cannot_be_certified_is_bad_input(name, value, tmp_path, call, caps
     (tmp_path / "my.py").write_text(f"def {name}(logp, old, reward, mask):\n    return {value}")
     assert call("certify", f"{tmp_path / 'my.py'}:loss") == 2
     assert "\n" not in capsys.readouterr().err.strip()
+
+
+def test_nan_is_never_acquitted():
+    """0 times the infinite slope of a root at 0: the value is that of RLOO, the gradient NaN."""
+
+    def nothing(logp):
+        return 0 * (logp - logp.detach()).abs().sqrt()
+
+    with pytest.raises(UsageError, match="the gradient of the loss by logp has NaN"):
+        certify(lambda logp, old, reward, mask: pmd(centred(reward), logp.sum(1), 1.0) + nothing(logp).sum(), TAU)
+    with pytest.raises(UsageError, match="the gradient of the KL term has NaN"):
+        certify_kl(lambda logp, ref, mask: log_ratio(logp, ref, mask) + nothing(logp))
+    assert "no objective here is this" in Verdict("pmd-mean", {}, (), float("nan"), True).sentence()
 
 
 @pytest.mark.slow

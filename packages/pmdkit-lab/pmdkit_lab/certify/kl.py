@@ -123,7 +123,7 @@ def certify_kl(term: KLTerm) -> KLVerdict:
         term: see `KLTerm`; it takes logp_old if it has four parameters.
 
     Raises:
-        UsageError: the term has another shape, or is not finite.
+        UsageError: the term has another shape, or it or its gradient is not finite.
     """
     takes_old = len([p for p in inspect.signature(term).parameters.values() if p.default is p.empty]) >= 4
     problems = policies()
@@ -156,6 +156,11 @@ def evaluate(term: KLTerm, takes_old: bool, problem: Policies, logits_old: Tenso
     gradient = torch.zeros_like(logits)
     if term_of.requires_grad:
         (gradient,) = torch.autograd.grad((drawn * term_of).sum(), logits, retain_graph=True)
+    if not bool(gradient.isfinite().all()):
+        raise UsageError(
+            "the gradient of the KL term has NaN or infinite entries; expected finite numbers: select by `where` "
+            "before a sqrt or log of 0"
+        )
     (reward,) = torch.autograd.grad((drawn * term_of.detach() * logp.sum(1)).sum(), logits, retain_graph=True)
     known = {}
     for name, value in divergences(logp, ref, old).items():

@@ -172,7 +172,7 @@ def in_reward(question: Question, candidates: Iterable[Trial], tau: float, found
                 beta, step = beta + move / constant, 1e-5
                 if abs(move / constant) < 1e-9:
                     break
-            if error > SCREENING_TOL or abs(beta) < 1e-6:
+            if not error <= SCREENING_TOL or abs(beta) < 1e-6:
                 continue
             shown = float(f"{beta:.4g}")
             beta = shown if abs(shown / beta - 1) < 1e-5 else beta

@@ -50,7 +50,7 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
         options: of the objectives to compare with, where they have them, such as clip_high=0.28.
 
     Raises:
-        UsageError: the loss is not one finite number that depends on logp.
+        UsageError: the loss or its gradient by logp is not finite on ordinary data, or the loss is not one number.
     """
     question = ask(loss)
     if all(not bool(slope.any()) for _, slope in question.slopes["ordinary"]):
@@ -61,10 +61,10 @@ def certify(loss: LossFunction | Objective, tau: float = 0.1, among: tuple[str, 
         return some, as_asked(search(question, some, tau), names, options)
 
     plain, verdict = among_these(among)
-    if among and verdict.error > REL_TOL:  # not what was asked for, but perhaps another
+    if among and not verdict.error <= REL_TOL:  # not what was asked for, but perhaps another
         _, other = among_these(())
         return replace(other, slips=(*other.slips, f"not {' or '.join(among)}")) if other.error <= REL_TOL else verdict
-    if among or verdict.error > REL_TOL:
+    if among or not verdict.error <= REL_TOL:
         return verdict
     promise = promised(loss)
     if promise and not issubclass(OBJECTIVES[verdict.name], OBJECTIVES[promise]):
@@ -106,7 +106,7 @@ def assert_is(loss: LossFunction | Objective, name: str, tau: float = 0.1, **opt
 
     Raises:
         AssertionError: the loss is another one; says what differs.
-        UsageError: the loss is not one finite number.
+        UsageError: as for `certify`.
     """
     if name not in OBJECTIVES:
         raise UsageError(f"{unknown('objective', name, OBJECTIVES)}")

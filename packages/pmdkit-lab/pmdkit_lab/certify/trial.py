@@ -67,6 +67,11 @@ def gradient_of(loss: LossFunction | Objective, probe: Probe, with_ref: bool, fi
     if not value.requires_grad:
         return value, torch.zeros_like(logp)
     slope = torch.autograd.grad(value, logp, allow_unused=True)[0]
+    if finite and slope is not None and not bool(slope.isfinite().all()):
+        raise UsageError(
+            "the gradient of the loss by logp has NaN or infinite entries; expected finite numbers: 0 times an "
+            "infinite slope, as of sqrt or log at 0, is NaN; select by `where` before it"
+        )
     return value.detach(), torch.zeros_like(logp) if slope is None else slope
 
 

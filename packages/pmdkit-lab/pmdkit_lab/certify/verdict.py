@@ -60,7 +60,7 @@ class Verdict:
         """The verdict in one sentence."""
         if not self.name:
             return "; ".join(self.slips)
-        if self.error > REL_TOL:
+        if not self.error <= REL_TOL:  # NaN too
             hint = "; ".join(self.slips)
             if hint.startswith("its gradient has"):
                 return f"this is {self.called} to {self.error:.1g}, but {hint}"
@@ -92,7 +92,7 @@ def best(found: Found) -> Verdict:
 def explained(found: Found, slips: int) -> bool:
     """Whether an objective with so many slips, one more in its advantage or reduction, agrees everywhere."""
     verdict = best(found)
-    if verdict.error > REL_TOL or set(verdict.slips) & set(DIFFERS.values()):
+    if not verdict.error <= REL_TOL or set(verdict.slips) & set(DIFFERS.values()):
         return False
     return len(verdict.slips) <= slips + bool(slips)
 
@@ -106,7 +106,7 @@ def judge_all(question: Question, candidates: Iterable[Trial], tau: float, found
     ranked = [(apart(wanted, slope), x) for x in candidates if bool((slope := x.slope("ordinary", 0)).any())]
     ranked.sort(key=lambda each: each[0])
     for place, (error, trial) in enumerate(ranked):
-        if error > SCREENING_TOL and place >= NEAREST:
+        if not error <= SCREENING_TOL and place >= NEAREST:
             break
         found.append(judge(question, trial, tau))
 

@@ -74,7 +74,7 @@ def gradient(
 
     Raises:
         NotRecorded: see `batch_at`.
-        UsageError: the loss has another shape, or is not finite.
+        UsageError: the loss has another shape, or it or its gradient is not finite.
     """
     prompts = len(batch.group) // size
     rows_of = torch.arange(len(batch.group)).view(prompts, size)
@@ -94,16 +94,16 @@ def gradient(
         logp = known.logp.detach().requires_grad_()
         with torch.enable_grad():
             loss = total(objective, replace(known, logp=logp))
-        if not bool(torch.isfinite(loss)):
-            raise UsageError(
-                f"the loss of {type(objective).__name__} is {loss.item()} on this step; expected a finite number: "
-                "raise tau, or correct the loss"
-            )
         (pull,) = torch.autograd.grad(loss, logp, allow_unused=True)
         losses.append(loss.item())
         if pull is not None:
             kept = rows[here.known]
             values[kept] = torch.where(batch.mask[kept], pull.double(), 0.0)  # a sum: the same for each token
+        if not bool(torch.isfinite(loss) & values[rows].isfinite().all()):
+            raise UsageError(
+                f"the loss of {type(objective).__name__} is {loss.item()} on this step; expected a finite number, and "
+                "a finite gradient: raise tau, or correct the loss"
+            )
     counted = batch.mask & (counts & (batch.advantage != 0) & where.known)[:, None]
     moving = values
     if not sampled and values.shape[1] == 1:  # arms, whose support is the rows of each group: by their logits

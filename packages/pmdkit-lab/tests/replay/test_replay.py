@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import coefficient, cut, total
+from pmdkit.objectives import RLOO, coefficient, cut, total
 from pmdkit.recording import Recording
 from pmdkit_lab.dumps.recorded import open_step
 from pmdkit_lab.replay.gradient import NotRecorded, batch_of, gradient, point
@@ -65,6 +65,15 @@ def test_a_loss_of_another_trainer_is_no_objective(step):
     found = replay(other, *asked)
     assert found["recorded"]["replayed"] is None
     assert [each["objective"]["name"] for each in found["beside"]] == ["pmd-part", "grpo"]
+
+
+def test_a_gradient_of_nan_is_refused(step):
+    class Root(RLOO):
+        def loss(self, batch):
+            return 0 * (batch.logp - batch.logp.detach()).abs().sqrt()
+
+    with pytest.raises(UsageError, match=r"the loss of Root is 0\.0 on this step; expected .* a finite gradient"):
+        gradient(Root(), batch_of(Root(), step), point(step, "old"), 1, 8)
 
 
 def test_one_objective_with_two_options_is_two_calls(step):
