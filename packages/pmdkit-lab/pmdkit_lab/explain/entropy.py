@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from pmdkit.errors import UsageError
 from pmdkit.llm.engines.sampling import nucleus
 from pmdkit.objectives import Objective
 from pmdkit.theory.checks import numbers, policy, together
@@ -66,7 +67,13 @@ class EntropyCost:
 
 def sampled_policy(pi: ArrayLike, top_p: float = 1.0, temperature: float = 1.0) -> Array:
     """[..., A] the policy q that an engine draws from: pi^(1/T), cut to its nucleus as pmdkit's own engine cuts it."""
-    mass = torch.as_tensor(pi, dtype=torch.float64).pow(1 / temperature)
+    if not (0 < top_p <= 1 and 0 < temperature < np.inf):
+        raise UsageError(
+            f"the sampler has top_p {top_p:g} and temperature {temperature:g}; expected top_p > 0, at most 1, and a "
+            "finite temperature > 0: 0.01 for the likeliest responses"
+        )
+    mass = torch.as_tensor(pi, dtype=torch.float64)
+    mass = (mass / mass.amax(-1, keepdim=True)).pow(1 / temperature)  # the largest is 1: no underflow of all
     q = nucleus(mass.flatten(0, -2) if mass.ndim > 1 else mass[None], top_p)
     return (q / q.sum(-1, keepdim=True)).view(mass.shape).numpy()
 

@@ -6,6 +6,7 @@ import torch
 from scipy.integrate import solve_ivp
 
 from pmdkit import theory
+from pmdkit.errors import UsageError
 from pmdkit.objectives import GRPO, RLOO, AsymRE, PMDMean, PMDPart
 from pmdkit_lab.explain import population_loss, stationary_point
 from pmdkit_lab.explain.entropy import entropy_cost, entropy_of_batch, sampled_policy, sampler_effect
@@ -63,6 +64,13 @@ def test_the_push_of_a_sampler(objective, c):
     assert effect.entropy == pytest.approx((moved[0] - moved[1]) / 2e-4, abs=1e-8)
     assert effect.drawn == pytest.approx(PI[q > 0].sum())
     assert effect.drawn < 0.9
+
+
+@pytest.mark.parametrize(("top_p", "temperature"), [(0.0, 1.0), (1.1, 1.0), (0.9, 0.0), (0.9, -1.0), (np.nan, 1.0)])
+def test_a_sampler_has_a_nucleus_and_a_temperature_above_0(top_p, temperature):
+    with pytest.raises(UsageError, match=f"top_p {top_p:g} and temperature {temperature:g}; expected"):
+        sampler_effect(RLOO(), top_p, temperature)
+    np.testing.assert_array_equal(sampled_policy([0.1] * 9 + [0.1 + 1e-9], temperature=1e-12), np.arange(10) == 9)
 
 
 def test_the_first_step_of_a_batch_is_a_step_of_mirror_descent():
