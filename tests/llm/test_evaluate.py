@@ -1,14 +1,19 @@
 """Evaluation of a language model: every response kept, none drawn twice, and votes that know what an answer is."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied
 from pmdkit.llm import evaluate
+from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws
+from pmdkit.observe.run_folder import RunFolder
 from pmdkit.process_group import ProcessGroup
 from pmdkit.randomness import derive
 from strict_answers import Grader, Verdict
@@ -64,6 +69,18 @@ def test_every_response_is_that_of_its_own_seed():
         assert (answer.ended, answer.tokens) == (True, len("Answer: 1") + 1)
     one = make()
     assert Evaluation(**{**vars(one), "problems": one.problems[3:4]})(Parrot()) == answers[12:16]
+
+
+def test_a_name_with_brackets_is_no_pattern(tmp_path):
+    """A data file my[1].jsonl gives its name to the evaluation; the model card lists what is finished."""
+    named = dataclasses.replace(make(), name="my[1]")
+    callback = EvaluationCallback(SimpleNamespace(version=2), None, named, print)
+    callback.folder = RunFolder(tmp_path)
+    callback.folder.evaluations.mkdir()
+    for name, rate in (("my[1]", 0.25), ("my1", 0.75)):
+        text = f'{{"step": 2, "scores": {{"pass_rate": {rate}, "reward": {rate}}}}}'
+        (callback.folder.evaluations / f"{name}-step-2.json").write_text(text)
+    assert callback.finished() == {2: 0.25}
 
 
 class Broken:

@@ -1,6 +1,7 @@
 """The callback that evaluates during a run, and does not repeat evaluations finished before an interruption."""
 
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,9 @@ class EvaluationCallback(TrainerCallback):
 
     def finished(self) -> dict[int, float]:
         """The pass rate of each evaluation on disk, by its step, oldest first."""
-        paths = [] if self.folder is None else self.folder.evaluations.glob(f"{self.evaluation.name}-*.json")
+        paths = (
+            [] if self.folder is None else self.folder.evaluations.glob(f"{escape(self.evaluation.name)}-step-*.json")
+        )
         rates = {found["step"]: found["scores"]["pass_rate"] for found in map(read_scores, paths)}
         return {step: rates[step] for step in sorted(rates) if step <= self.learner.version and rates[step] is not None}
 
