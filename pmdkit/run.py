@@ -93,7 +93,7 @@ class Run:
             return language.evaluate(source, config, place, resume, console.default_display())
         from pmdkit.evaluation import bandit_and_toy
 
-        for name, value in (("data", data), ("out", out)):
+        for name, value in (("data", data), ("out", out), ("resume", resume or None)):
             if value is not None:
                 raise UsageError(f"{name} is for language models, and this is a {self.spec.tier} run; leave it out")
         backend, step = self.load_policy()

@@ -175,8 +175,9 @@ def test_evaluate_is_the_verb(call, tmp_path, capsys):
     assert call("eval", run.path, "--k", 4, "--json") == 0
     assert json.loads(capsys.readouterr().out) == run.evaluate(4)
     bandit = train(env="needle", steps=1, out=tmp_path / "bandit")
-    with pytest.raises(UsageError, match="data is for language models"):
-        bandit.evaluate(data="aime24")
+    for name, value in {"data": "aime24", "out": tmp_path, "resume": True}.items():
+        with pytest.raises(UsageError, match=f"{name} is for language models"):
+            bandit.evaluate(**{name: value})
 
 
 @pytest.mark.nightly
