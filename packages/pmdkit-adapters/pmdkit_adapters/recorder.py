@@ -6,7 +6,6 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from pmdkit.errors import UsageError
 from pmdkit.llm.mismatch import off_policy_parts
-from pmdkit.objectives import Groups, Objective, objective_name
+from pmdkit.objectives import Groups
 from pmdkit.observe import files, gauge
 from pmdkit.observe.metrics import anchor, expect
 from pmdkit.observe.run_folder import RunFolder, make_writable
@@ -32,7 +31,8 @@ class StepRecorder:
         steps: recordings that are kept, >= 1. When there are more, every second one is deleted and half as many are
             written from then on, so that those that stay cover the whole run.
         groups: groups of a step that are written, >= 1. The gauges are over all of them.
-        tau: temperature of PMD in reward units, for the gauge `anchor`; an objective's own takes its place.
+        tau: temperature of PMD in reward units, for the gauge `anchor`; an objective's own takes its place, and a
+            rule leaves `anchor` out.
         passed: reward above which a response is right; None if nothing passes or fails.
         alarm: say once, in the log and in alarm.json, when grader, engine or policy changes from one step to the next;
             the gauge `alarm` is 1 in that step, whose recording is kept, with the groups to look at.
@@ -78,7 +78,8 @@ class StepRecorder:
             UsageError: there is something in the folder, and the trainer does not resume.
             EnvironmentLacks: it cannot be written.
         """
-        self.tau = objective.get("tau", self.tau)
+        tau = objective.get("tau", self.tau)
+        self.tau = None if isinstance(tau, Mapping) else tau  # a rule gives each prompt its own: no gauge `anchor`
         self.about = {"tier": "llm", "objective": objective, "passed": self.passed, "sampled": True, **facts}
         # trainers shuffle the rows of a step over its updates: here they are one update, with the mean of the losses
         self.about |= {"run_seed": facts["seed"], "ministeps": 1, "drop_equal_groups": False}
@@ -217,13 +218,6 @@ def changed_side(before: list[dict[str, float]], now: Mapping[str, float]) -> tu
             f"the mean reward leaps from {middle:.3g} to {reward:.3g}; the policy goes on",
         )
     return None
-
-
-def table_of(objective: Objective) -> dict[str, Any]:
-    """An objective's name, and those of its options that are numbers, texts or None: a rule for tau is left out."""
-    options = asdict(objective)  # type: ignore[call-overload]
-    plain = {name: x for name, x in options.items() if x is None or isinstance(x, str | int | float)}
-    return {"name": objective_name(objective), **plain}
 
 
 def gold_of(row: Mapping[str, Any]) -> str | None:

@@ -12,7 +12,8 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, gold_of, row_sums, table_of
+from pmdkit.resolve import describe
+from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, gold_of, row_sums
 from pmdkit_adapters.trl.trainer import PMDTrainer, response_mask
 
 HOOKS = {  # methods of GRPOTrainer, and ours that are called in their place and call them
@@ -180,7 +181,7 @@ class TRLRecorder(StepRecorder, TrainerCallback):
 def objective_of(trainer: Any) -> dict[str, Any]:
     """The objective as a table of pmdkit; a loss that pmdkit does not have gets a name that replay cannot load."""
     if isinstance(trainer, PMDTrainer):
-        return table_of(trainer.objective)
+        return describe(trainer.objective)
     args = trainer.args
     norm = {"grpo": "length", "dapo": "tokens", "dr_grpo": "max"}.get(args.loss_type)
     std = {"group": "sample", "none": "none"}.get(trainer.scale_rewards)

@@ -10,7 +10,8 @@ import verl
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, gold_of, row_sums, table_of
+from pmdkit.resolve import describe
+from pmdkit_adapters.recorder import StepRecorder, cut_off, gauges, gold_of, row_sums
 from pmdkit_adapters.verl.config import objective_of
 
 FIELDS = ["uid", "response_mask", "rm_scores", "token_level_rewards", "old_log_probs", "rollout_log_probs"]
@@ -137,7 +138,7 @@ def objective_table(config: Any) -> dict[str, Any]:
     actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
     mode = actor.policy_loss.loss_mode
     if mode == "pmd":
-        return table_of(objective_of(actor.policy_loss))
+        return describe(objective_of(actor.policy_loss))
     norm = {"token-mean": "tokens", "seq-mean-token-mean": "length"}.get(actor.loss_agg_mode)
     plain = mode == "vanilla" and algorithm.adv_estimator == "grpo" and not (actor.use_kl_loss or actor.entropy_coeff)
     if norm is None or not plain:

@@ -9,7 +9,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.objectives import PMDMean
+from pmdkit.objectives import TAUS, PMDMean
 from pmdkit_adapters.trl import PMDRecorder
 from pmdkit_lab.autopsy.report import autopsy
 from pmdkit_lab.dumps.recorded import RecordingText, open_step, recorded_steps
@@ -100,6 +100,11 @@ def test_an_objective_of_pmdkit_is_replayed_exactly(tmp_path):
     assert found["recorded"]["objective"] == {**found["objective"], "name": "pmd-mean", "tau": 0.5}
     assert found["recorded"]["replayed"] == pytest.approx(found["recorded"]["losses"], abs=1e-6)
     assert len(gauges(log, "anchor")) == 1  # at the objective's tau
+    rule = TAUS["pass-rate"](scale=0.5)
+    _, log, _ = tiny.train(4, 2, 4, 8, 2, lr=0.02, objective=PMDMean(tau=rule), record={"out": tmp_path / "rule"})
+    step = open_step(tmp_path / "rule")
+    assert replay.make_request(step).objective == PMDMean(tau=rule)
+    assert gauges(log, "anchor") == []
 
 
 def test_the_engines_log_probabilities_give_the_mismatch(tmp_path, monkeypatch):
