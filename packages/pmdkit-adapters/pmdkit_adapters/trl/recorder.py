@@ -49,9 +49,10 @@ class TRLRecorder(StepRecorder, TrainerCallback):
         lacks = [name for name in (*HOOKS, "_logs", "_metrics") if not hasattr(trainer, name)]
         if lacks:
             raise EnvironmentLacks(f"GRPOTrainer of trl {trl.__version__} has no {lacks[0]}; pip install trl==1.16.0")
-        self.trainer = trainer
-        for theirs, ours in HOOKS.items():  # transformers gives a callback neither its trainer nor the rows
-            setattr(trainer, theirs, partial(getattr(self, ours), getattr(trainer, theirs)))
+        if self.trainer is not trainer:  # else its hooks are wrapped already
+            self.trainer = trainer
+            for theirs, ours in HOOKS.items():  # transformers gives a callback neither its trainer nor the rows
+                setattr(trainer, theirs, partial(getattr(self, ours), getattr(trainer, theirs)))
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)
         return self

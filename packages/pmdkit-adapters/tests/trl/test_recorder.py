@@ -94,7 +94,10 @@ def test_other_losses_of_trl_are_replayed_exactly(loss, tmp_path, monkeypatch):
 
 def test_an_objective_of_pmdkit_is_replayed_exactly(tmp_path):
     record = {"out": tmp_path / "out"}
-    _, log, _ = tiny.train(4, 2, 4, 8, 2, lr=0.02, objective=PMDMean(tau=0.5), record=record)
+    made, log, _ = tiny.train(4, 2, 4, 8, 2, lr=0.02, objective=PMDMean(tau=0.5), record=record)
+    (recorder,) = (one for one in made.callback_handler.callbacks if isinstance(one, PMDRecorder))
+    hook = made._compute_loss
+    assert recorder.watch(made).trainer._compute_loss is hook, "a second call wraps nothing"
     step = open_step(tmp_path / "out")
     found = replay.replay(step, replay.make_request(step))
     assert found["recorded"]["objective"] == {**found["objective"], "name": "pmd-mean", "tau": 0.5}
