@@ -96,7 +96,7 @@ class OwnReward:
     def score_rows(self, rows: list[Message]) -> Message:
         """`values` and `reasons` of the responses to one prompt; a value None is no verdict and has a reason.
 
-        `error` instead if a function of whole groups returns another number of values.
+        `error` instead if a function of whole groups returns another number of values, or no list of them.
         """
         import asyncio  # slow to import, and no other worker needs it
 
@@ -109,7 +109,10 @@ class OwnReward:
                 **{name: [row[name] for row in rows] for name in ("cut_off", "gold", "columns")},
             }
             given = self.function(**self.arguments(known, columns))
-            found = list(asyncio.run(asyncio.wait_for(given, self.seconds)) if self.is_async else given)
+            given = asyncio.run(asyncio.wait_for(given, self.seconds)) if self.is_async else given
+            if isinstance(given, str | bytes | Mapping | set):  # their letters, keys or members are no rewards
+                return {"error": f"the function returned {type(given).__name__}; expected {len(rows)} numbers"}
+            found = list(given)
             if len(found) != len(rows):
                 return {"error": f"the function returned {len(found)} numbers for {len(rows)} responses"}
         else:  # one call per response; an exception is the result of its own call

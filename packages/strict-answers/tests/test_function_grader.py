@@ -58,6 +58,9 @@ def test_a_function_gets_what_it_names():
     assert kinds == ["pair", "row", "rows"]
     assert "0 to 1" in OwnReward(lambda a, b: 2, 1)(message)["error"]
     assert "finite" in OwnReward(lambda response: math.inf, 1)({"row": message})["error"]
+    for given, said in (("10", "str"), ({"0": 3, "1": 4}, "dict"), ({0.0, 1.0}, "set")):
+        reply = OwnReward(lambda completions, given=given, **_: given, 1)({"rows": [message, message]})
+        assert reply == {"error": f"the function returned {said}; expected 2 numbers"}
 
 
 @pytest.mark.slow
