@@ -199,7 +199,8 @@ class Names:
         if "trained" in values and ranks.get("step", -1) not in WANDB:
             values.setdefault("step", values.pop("trained"))
         if "entropy" in values:
-            values["entropy"] /= tokens_of_entropy(entry)
+            about = ("log_ratio_min", "token_entropy", "response_length")  # in a table they are texts
+            values["entropy"] /= tokens_of_entropy({key: number(entry[key]) for key in about if key in entry})
         return values
 
 
@@ -394,7 +395,7 @@ def reader_of(file: Path) -> Callable[[BufferedReader, Source, str], Entries] | 
         ".csv": from_csv, ".tsv": from_csv, ".jsonl": from_json_lines, ".ndjson": from_json_lines, ".json": from_json,
         ".log": from_text, ".txt": from_text, ".out": from_text,
     }  # fmt: skip
-    return kinds.get(file.suffix)
+    return kinds.get(file.suffix.lower())
 
 
 # ---- The entrance
@@ -416,13 +417,13 @@ def scalar_files(path: Path) -> list[Path]:
         return []
     states = [file for file in below if file.name == "trainer_state.json"]
     last = max(states, key=lambda file: int(("".join(re.findall(r"\d+", file.parent.name)) or "0")[:15]), default=None)
-    logs = [file for file in below if "tfevents" in file.name or file.suffix in (".csv", ".jsonl", ".ndjson")]
-    return [last] if last is not None and not any(file.suffix == ".jsonl" for file in logs) else sorted(logs)
+    logs = [file for file in below if "tfevents" in file.name or file.suffix.lower() in (".csv", ".jsonl", ".ndjson")]
+    return [last] if last is not None and not any(file.suffix.lower() == ".jsonl" for file in logs) else sorted(logs)
 
 
 def holds_responses(file: Path, columns: Mapping[str, str]) -> bool:
     """Whether the first records of a JSON Lines file are responses: they have their keys, or one step has several."""
-    if file.suffix not in (".jsonl", ".ndjson") or not file.is_file():
+    if file.suffix.lower() not in (".jsonl", ".ndjson") or not file.is_file():
         return False
     with untrusted.open_file(file, MAX_STREAM) as stream:
         entries = [

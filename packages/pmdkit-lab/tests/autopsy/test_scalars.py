@@ -248,6 +248,15 @@ def test_a_hostile_log_is_read_as_far_as_it_goes_or_refused(name, tmp_path):
         assert len(log.parts) <= 20
 
 
+def test_a_table_of_pmdkits_metrics_is_read_as_the_metrics_are(tmp_path):
+    """Its numbers are texts there; 12 nats of a response of 4 tokens are 3 per token. The ending may be in capitals."""
+    row = {"step": 1, "reward_mean": 0.5, "entropy": 12.0, "log_ratio_min": -1.0, "response_length": 4.0}
+    (tmp_path / "a.jsonl").write_text(as_lines([row]))
+    (tmp_path / "A.CSV").write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
+    for name in ("a.jsonl", "A.CSV"):
+        assert read_logs(tmp_path / name, {}, Source())[0].get("entropy").tolist() == [3.0]
+
+
 def test_a_chart_of_several_runs_is_several_logs(tmp_path):
     (tmp_path / "a.csv").write_text("Step,a - train/reward,b - train/reward\n1,0.5,\n2,0.25,0.75\n")
     logs = read_logs(tmp_path / "a.csv", {"step": "Step"}, Source())
