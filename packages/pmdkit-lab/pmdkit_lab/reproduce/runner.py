@@ -58,12 +58,9 @@ class Reproduction:
     @property
     def speed(self) -> float:
         """Seconds that this machine takes per estimated second, by the parts that succeeded; 1 before the first."""
-        ended = [
-            (part.cost(self.launcher.jobs), self.results[part.name])
-            for part in self.planned
-            if part.name in self.results
-        ]
-        spent = [(cost, result["seconds"]) for cost, result in ended if result["state"] == "done"]
+        ended = [(part, self.results[part.name]) for part in self.planned if self.done(part)]
+        # an earlier process may have had other jobs; a folder of an older version does not say how many
+        spent = [(part.cost(one.get("jobs", self.launcher.jobs)), one["seconds"]) for part, one in ended]
         return (sum(took for _, took in spent) + WARM_UP) / (sum(cost for cost, _ in spent) + WARM_UP)
 
     def done(self, part: Part) -> bool:
@@ -207,7 +204,8 @@ def run_part(state: Reproduction, part: Part, title: str, log: Callable[[str], N
     else:
         ended = {"pieces": [{"kind": piece.kind, **asdict(piece)} for piece in pieces]}
     failed, seconds = "reason" in ended, time.monotonic() - began
-    result = {"state": "failed" if failed else "done", "seconds": round(seconds, 2), **ended}
+    took = {"seconds": round(seconds, 2), "jobs": state.launcher.jobs}
+    result = {"state": "failed" if failed else "done", **took, **ended}
     files.replace(place / "result.json", files.encode(result))  # a failed part is tried again by the next resume
     state.results[part.name] = result
     log(f"{title}: failed: {words}" if failed else f"{title}: {seconds:.1f} s, {clock(max(0.0, state.left))} left")

@@ -12,7 +12,7 @@ from pmdkit.errors import ResumeRefused, Stopped, UsageError
 from pmdkit.observe import files
 from pmdkit_lab.reproduce import Part
 from pmdkit_lab.reproduce.part import RESERVED
-from pmdkit_lab.reproduce.runner import load_config
+from pmdkit_lab.reproduce.runner import Reproduction, load_config, run_part
 
 TIME = re.compile(r'(<(?:span|time) class="time">)[^<]*')
 
@@ -96,6 +96,17 @@ def test_a_part_that_does_not_fit_what_is_left_is_named(tiny, go, clock, tmp_pat
     slow_row, large, small = summary["parts"]
     assert slow_row["state"] == small["state"] == "done"
     assert (large["state"], large["reason"]) == ("late", "it may take 7s here, and 5s were left")
+
+
+def test_the_speed_of_the_machine_is_by_the_jobs_that_a_part_had(clock, tmp_path):
+    """400 s of work that took 400 s alone: the speed is 1, although this process has four jobs."""
+    part = Part("wide", "Wide", "exact", "Runs.", 400.0, lambda context: [], parallel=True)
+    four = SimpleNamespace(jobs=4)
+    result = {"state": "done", "seconds": 400.0, "jobs": 1, "pieces": []}
+    state = Reproduction(tmp_path, {"budget_seconds": 1e3}, [part], [part], four, {"wide": result}, 0.0)
+    assert state.speed == 1
+    run_part(state, part, "wide", print)
+    assert state.results["wide"]["jobs"] == 4
 
 
 def test_only_versions_that_a_report_must_not_mix_refuse_to_go_on(tmp_path):
