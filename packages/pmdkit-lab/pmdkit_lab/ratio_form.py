@@ -38,6 +38,8 @@ def at_minimum(pi: ArrayLike, log_ratio: ArrayLike) -> NDArray[np.bool_]:
     Returns: [...] False also beside a ratio of exactly e, where the second order does not decide.
     """
     pi, u = policy(pi), numbers("log_ratio", log_ratio)
+    if not (u < np.inf).all():
+        raise ValueError("log_ratio has an entry that is NaN or inf; expected log z of a policy, nats")
     together(pi=pi, log_ratio=u)
     pi, u = np.broadcast_arrays(pi, u)
     bend = np.where(u == 1, 1.0, 1 - u)

@@ -73,6 +73,12 @@ def test_a_saddle_of_the_ratio_form_is_no_minimum():
     assert value(step) + value(-step) < 2 * value(0)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_ratio_that_is_no_number_is_refused(wrong):
+    with pytest.raises(ValueError, match="log_ratio has an entry that is NaN or inf"):
+        ratio_form.at_minimum([0.5, 0.5], [wrong, 0.0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("p", [0.02, 0.125, 0.3, 0.45])
 @pytest.mark.parametrize("factor", [0.8, 1.2])
