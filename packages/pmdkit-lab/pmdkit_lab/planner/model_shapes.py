@@ -81,7 +81,7 @@ def qwen2_5(dimension: int, inner: int, heads: int, kv_heads: int, **differs: An
 
 # Values from the published config.json of each model.
 SHAPES: dict[str, ModelShape] = {
-    "Qwen/Qwen2.5-0.5B": qwen2_5(896, 4864, 14, 2, num_hidden_layers=24),
+    "Qwen/Qwen2.5-0.5B": qwen2_5(896, 4864, 14, 2, num_hidden_layers=24, max_position_embeddings=32_768),
     "Qwen/Qwen2.5-1.5B": qwen2_5(1536, 8960, 12, 2),
     "Qwen/Qwen2.5-7B": qwen2_5(3584, 18_944, 28, 4, vocab_size=152_064, tie_word_embeddings=False),
     "Qwen/Qwen3-30B-A3B-Base": ModelShape(

@@ -64,16 +64,17 @@ def test_smollm2_has_its_published_size():
 
 
 @pytest.mark.parametrize(
-    ("name", "billions", "active"),
+    ("name", "billions", "active", "context"),
     [
-        ("Qwen/Qwen2.5-0.5B", 0.49, 0.49),
-        ("Qwen/Qwen2.5-1.5B", 1.54, 1.54),
-        ("Qwen/Qwen2.5-7B", 7.61, 7.61),
-        ("Qwen/Qwen3-30B-A3B-Base", 30.5, 3.3),
+        ("Qwen/Qwen2.5-0.5B", 0.49, 0.49, 2**15),
+        ("Qwen/Qwen2.5-1.5B", 1.54, 1.54, 2**17),
+        ("Qwen/Qwen2.5-7B", 7.61, 7.61, 2**17),
+        ("Qwen/Qwen3-30B-A3B-Base", 30.5, 3.3, 2**15),
     ],
 )
-def test_shipped_shapes_have_the_published_sizes(name, billions, active):
+def test_shipped_shapes_have_the_published_sizes(name, billions, active, context):
     """As the model cards state them, in the digits that they have."""
     found = count(SHAPES[name])
     assert found[0] / 1e9 == pytest.approx(billions, rel=0.01)
     assert found[1] / 1e9 == pytest.approx(active, rel=0.02)
+    assert SHAPES[name].max_position_embeddings == context
