@@ -228,7 +228,9 @@ def reward_cannot_read(run: Run) -> Evidence:
     """Answers that equal the gold answer are not paid."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
     most = unpaid >= UNPAID * known
-    some = all(x["right_unpaid"] >= max(SOME_UNPAID * x["right_known"], MIN_KNOWN / 2) for x in run.phases)
+    some = all(
+        x["right_unpaid"] - unmarked(x) >= max(SOME_UNPAID * x["right_known"], MIN_KNOWN / 2) for x in run.phases
+    )
     if known < MIN_KNOWN or not (most or some):
         return None
     rivals = (reward_noise, verdicts_shuffled, grader_changed, rate_too_high)  # not form, or not from the start
@@ -237,6 +239,13 @@ def reward_cannot_read(run: Run) -> Evidence:
     says = f"{unpaid:,} of {known:,} right answers got the lowest reward; {form_words(run.whole)}"
     strength = unpaid / known / UNPAID if most else 0.5 if run.rises else 1.0
     return strength, says, at_least("right_unpaid", 1)
+
+
+def unmarked(step: Measures) -> int:
+    """Right answers that nothing marks as answers, if hardly any such response is paid: a mark may be asked for."""
+    forms = (step["forms"].get(name) for name in ("number", "none"))
+    least = step["reward_low"] + ONE_FORM * (step["reward_high"] - step["reward_low"])
+    return sum(right for _, reward, right, _ in filter(None, forms) if reward < least)
 
 
 def reward_noise(run: Run) -> Evidence:

@@ -202,10 +202,15 @@ def test_a_rule_speaks_just_over_its_threshold_and_not_just_under(rule, steps, o
 
 WATCHED = (  # rule, number of steps, measures that are something to watch, and measures of which nothing is said
     ("reward_cannot_read", 12, {"right_known": 10, "right_unpaid": 3, "reward": RISES}, {"right_unpaid": 2}),
+    ("reward_cannot_read", 12, {"right_known": 10, "right_unpaid": 3, "reward": RISES},
+     {"forms": {"number": [8, 0.09, 2, 0]}}),
+    ("reward_cannot_read", 12,
+     {"right_known": 10, "right_unpaid": 3, "reward": RISES, "forms": {"number": [8, 0.11, 2, 0]}},
+     {"forms": {"number": [8, 0.09, 2, 0]}}),
     ("duplicate_prompts", 1, {"repeated": 0.31}, {"repeated": 0.29}),
     ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "reward_cut": 0.39}, {"cut": 0.49}),
     ("cut_off_scored_wrong", 10, CAP | {"cut": 0.51, "reward_cut": 0.39}, {"reward_cut": 0.41}),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "steps", "watched", "under"), WATCHED)
