@@ -24,9 +24,11 @@ NO_CREDIT = 0.2  # correlation of advantage and reward within groups; near +1 fo
 SAME_UP_TO_SCALE = 0.999  # correlation of advantage and reward over the batch; 1 if no baseline was subtracted
 OFFSET = 0.3  # mean advantage over its spread; 0 if the mean of the group was subtracted
 UNPAID = 0.5  # of the right answers; below it, the verifier reads most of them
+RARE = 0.02  # of the answers
 SOME_UNPAID = 0.2  # of them to the end: a kind of problem or a form that the verifier cannot read
 ONE_FORM = 0.1  # mean reward of a form, or 1 minus it; beyond it a verdict follows the form
 PAID_WRONG = 0.3  # of the responses paid in full; below it, the reward still follows the answer
+SOME_WRONG = 0.25  # of them, in the last third
 READABLE, ENDS_READABLE = 0.5, 0.4  # of the paid responses at first; of this share in the last third of the run
 FEWER_RIGHT = 0.1  # of the responses, while the reward rises
 CONTRADICTIONS = 0.3  # of the groups with two paid responses; below it, the reward still follows the answer
@@ -231,7 +233,8 @@ def reward_cannot_read(run: Run) -> Evidence:
     some = all(
         x["right_unpaid"] - unmarked(x) >= max(SOME_UNPAID * x["right_known"], MIN_KNOWN / 2) for x in run.phases
     )
-    if known < MIN_KNOWN or not (most or some):
+    rare = known < RARE * (known + (run.whole.get("wrong_known") or 0))  # may be right by chance
+    if known < MIN_KNOWN or rare or not (most or some):
         return None
     rivals = (reward_noise, verdicts_shuffled, grader_changed, rate_too_high)  # not form, or not from the start
     if one_verdict(run) or any(rule(run) is not None for rule in rivals):
@@ -262,14 +265,15 @@ def reward_noise(run: Run) -> Evidence:
     if any(not ONE_FORM <= (reward - low) / (high - low) <= 1 - ONE_FORM for reward in common):  # the form decides
         return None
     says = f"{wrong:,} of {paid:,} paid responses are wrong, and {unpaid:,} of {known:,} right ones got the least"
-    return min(unpaid / known, wrong / paid) / PAID_WRONG + 1, says, at_least("paid_wrong", 1)
+    return max(unpaid / known, wrong / paid) / PAID_WRONG + 1, says, at_least("paid_wrong", 1)
 
 
 def against_answers(run: Run) -> bool:
-    """Whether many of the right answers are unpaid, and many of the paid ones wrong."""
+    """Whether many of the right answers are unpaid, and many of the wrong answers or of the paid ones are both."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
     paid, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
-    return min(known, paid) >= MIN_KNOWN and unpaid >= PAID_WRONG * known and wrong >= PAID_WRONG * paid
+    most = min(paid, run.whole.get("wrong_known") or paid)  # of a good policy, few of the paid ones are wrong
+    return min(known, paid) >= MIN_KNOWN and unpaid >= PAID_WRONG * known and wrong >= PAID_WRONG * most
 
 
 def one_verdict(run: Run) -> bool:
@@ -444,10 +448,12 @@ def wrong_form_paid(run: Run) -> Evidence:
         if known >= MIN_KNOWN and wrong >= PAID_WRONG * known:
             says = f"{when}{wrong:,} of {known:,} responses that were paid in full are wrong; {form_words(part)}"
             return wrong / known / PAID_WRONG, says, at_least("paid_wrong", 1)
-    known = run.whole["paid_known"]
-    if known < MIN_KNOWN and both >= CONTRADICTIONS:
+    if run.whole["paid_known"] < MIN_KNOWN and both >= CONTRADICTIONS:
         says = f"in {both:.0%} of the groups different answers to one prompt were paid in full; {form_words(run.whole)}"
         return both / CONTRADICTIONS, says, at_least("contradictions", CONTRADICTIONS)
+    if run.phases[-1]["paid_known"] >= MIN_KNOWN and wrong >= SOME_WRONG * run.phases[-1]["paid_known"]:
+        says = f"in the last third {wrong:,} of {known:,} responses that were paid in full are wrong"
+        return 0.5, f"{says}; {form_words(run.phases[-1])}", at_least("paid_wrong", 1)
     first, last = (run.phases[n]["paid_known"] / max(run.phases[n]["paid"], 1) for n in (0, -1))
     if first >= READABLE and last <= first * ENDS_READABLE:
         says = f"the answer of {first:.0%} of the paid responses can be compared at first, and of {last:.0%} in the end"
@@ -532,7 +538,7 @@ def cut_off_scored_wrong(run: Run) -> Evidence:
     )
     first, last = ((run.phases[n]["cut"] or 0.0) for n in (0, -1))
     learned_to_end = run.rises and last < CUT
-    forgot_to_end = last > 2 * first and entropy_grows(run) is not None  # what draws ever more at random ends less
+    forgot_to_end = last > first + CUT / 2 and entropy_grows(run) is not None  # what draws at random ends less
     watched = mild or learned_to_end or forgot_to_end
     strength = 0.5 if watched else max(lost / MIN_LOST_SHARE, cut / MOSTLY_CUT)
     return strength, says, at_least("cut", CUT)
