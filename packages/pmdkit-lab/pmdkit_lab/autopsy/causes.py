@@ -229,12 +229,13 @@ def advantage_not_centred(run: Run) -> Evidence:
 def reward_cannot_read(run: Run) -> Evidence:
     """Answers that equal the gold answer are not paid."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
+    if known < max(MIN_KNOWN, RARE * (known + (run.whole.get("wrong_known") or 0))):  # fewer may be right by chance
+        return None
     most = unpaid >= UNPAID * known
     some = all(
         x["right_unpaid"] - unmarked(x) >= max(SOME_UNPAID * x["right_known"], MIN_KNOWN / 2) for x in run.phases
     )
-    rare = known < RARE * (known + (run.whole.get("wrong_known") or 0))  # may be right by chance
-    if known < MIN_KNOWN or rare or not (most or some):
+    if not most and not some:
         return None
     rivals = (reward_noise, verdicts_shuffled, grader_changed, rate_too_high)  # not form, or not from the start
     if one_verdict(run) or any(rule(run) is not None for rule in rivals):
@@ -247,6 +248,8 @@ def reward_cannot_read(run: Run) -> Evidence:
 def unmarked(step: Measures) -> int:
     """Right answers that nothing marks as answers, if hardly any such response is paid: a mark may be asked for."""
     forms = (step["forms"].get(name) for name in ("number", "none"))
+    if step["reward_low"] is None:
+        return 0
     least = step["reward_low"] + ONE_FORM * (step["reward_high"] - step["reward_low"])
     return sum(right for _, reward, right, _ in filter(None, forms) if reward < least)
 
@@ -269,7 +272,7 @@ def reward_noise(run: Run) -> Evidence:
 
 
 def against_answers(run: Run) -> bool:
-    """Whether many of the right answers are unpaid, and many of the wrong answers or of the paid ones are both."""
+    """Whether many right answers are unpaid, and many of the wrong ones are paid or many of the paid ones wrong."""
     known, unpaid = run.whole["right_known"], run.whole["right_unpaid"]
     paid, wrong = run.whole["paid_known"], run.whole["paid_wrong"]
     most = min(paid, run.whole.get("wrong_known") or paid)  # of a good policy, few of the paid ones are wrong

@@ -81,6 +81,8 @@ THRESHOLDS = (
      {"credit_mean": 0.29}),
     ("reward_cannot_read", 1, {"right_known": 20, "right_unpaid": 10}, {"right_unpaid": 9}, {"right_known": 19}),
     ("reward_cannot_read", 1, {"right_known": 20, "right_unpaid": 10, "wrong_known": 980}, {"wrong_known": 981}),
+    ("reward_cannot_read", 3, {"right_known": [40, 40, 0], "right_unpaid": [40, 40, 0]},
+     {"right_unpaid": [12, 12, 0], "reward_low": [0.0, 0.0, None]}),
     ("reward_cannot_read", 3, {"right_known": 100, "right_unpaid": [40, 30, 21]}, {"right_unpaid": [49, 49, 19]},
      {"right_known": 40, "right_unpaid": 9}),
     ("wrong_form_paid", 1, {"paid_known": 20, "paid_wrong": 6}, {"paid_wrong": 5}, {"paid_known": 19},
